@@ -127,7 +127,7 @@ def _call_checked(
         if not strange:
             raise InternalError(
                 f"{desc.op}: its function begins at bytes {shifts} of the operands, and its descriptor at {desc.displacements()}",
-                "this is a defect of baracuda_py, please report it",
+                "this is a defect of the library: please report it",
             )
         keeps = False  # a function knows no strides of what only a handshake reads
     result = selection.result(ready.fire())

@@ -11,10 +11,11 @@ from typing import Any, cast
 import pytest
 
 from baracuda_py.runtime.driver import cupy_or_none, device_count
-from tests import extents, ledger, skipped
+from tests import emulated_runs, extents, ledger, skipped
 from tests.bounded import choose, is_bounded
 from tests.costs import Watch, op_of
 from tests.gauntlet import Case, Part, cases
+from tests.passed import Passed
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,6 +34,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="device tests of large products take extents of a few hundred, which end in tiles as the large ones do: for "
         "compute-sanitizer, under which kernels take 50 to 100 times as long",
+    )
+    parser.addoption("--changed", action="store_true", help="leave out runs on the emulator that the records know")
+    parser.addoption("--record", action="store_true", help="with --full: write into the records which of them passed")
+    parser.addoption(
+        "--passed",
+        default=None,
+        metavar="PATH",
+        help="leave out tests that PATH lists; those that pass are listed there",
     )
     parser.addoption(
         "--commit", default=None, metavar="TEXT", help="what the ledger says was tested (git's own by default)"
@@ -56,6 +65,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(WithoutCupy(), "without-cupy")
     if demands_every_package(config):
         config.pluginmanager.register(skipped, "skipped")
+    if config.getoption("--passed"):
+        known = Passed(Path(config.getoption("--passed")), writes=not hasattr(config, "workerinput"))
+        config.pluginmanager.register(known, "passed")
+    if config.getoption("--record") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(emulated_runs.Recorder(), "emulated-runs")
     config.pluginmanager.register(_Recorder(config), "device-ledger")
     config.pluginmanager.register(Watch(judges=is_bounded(config) and not hasattr(config, "workerinput")), "costs")
 

@@ -63,7 +63,7 @@ class Side:
         self.bytes[at] = values
 
 
-# ---- kernels/include/index.cuh and kernels/shape_layout ----------------------------------------------------------------
+# ---- kernels/include/core/index.cuh and kernels/shape_layout ----------------------------------------------------------------
 
 
 def divisor_of(packed: bytes, index: str) -> int:

@@ -90,7 +90,7 @@ def test_neither_run_nor_load_nor_bind_takes_another_arch(gpus: Runtime, monkeyp
         cuda=SimpleNamespace(runtime=runtime, driver=driver, Device=nullcontext, get_current_stream=None)
     )
     for module in (resolve, bound):
-        monkeypatch.setattr(module, "require_gpu", lambda _what: fake)
+        monkeypatch.setattr(module, "require_gpu", lambda _what, **_: fake)
     monkeypatch.setattr(resolve, "is_capturing", lambda _stream: False)
     desc = bp.WriteSliceDescriptor((64,), [(0, 64)], "f32")  # type: ignore[arg-type]
     copied = bp.WriteSlicePlan.select(desc, device="sm_80")

@@ -23,12 +23,14 @@ from baracuda_py.samples.wanted import WANTED, Wanted
 from baracuda_py.types import UnsupportedError
 
 from .bounded import ALSO, SMALL, TWO, VARIANTS
+from .emulated_runs import PROPERTY, Known
 from .gauntlet import PER_VARIANT, Case, Problem, admissible, cases, every_sample, named
 from .kernel_lines import Executed
 
 OPS = list(all_ops())
 ARCHES = ("sm_80", "sm_89", "sm_100a", "sm_120")
 PER_ARCH, PER_SEED = 4, 8
+USUAL = spec_of("ptx").arch
 SYNCHRONISED = [op for op in OPS if "matmul" in op] + ["contiguize"]
 
 
@@ -38,6 +40,33 @@ def executed() -> Iterator[Executed]:
     lines = Executed()
     yield lines
     lines.save()
+
+
+class Right:
+    """Runs plans of a problem and holds each result to its guarantee, unless the op's record knows the run."""
+
+    def __init__(self, known: Known, executed: Executed) -> None:
+        self.known, self.executed = known, executed
+
+    def __call__(self, problem: Problem, plans: Iterable[Any] = (), *, way: str = "") -> None:
+        """Runs the problem's plan, or each of `plans`. `way`: how the emulator goes, if not the usual one."""
+        for plan in plans or (problem.plan,):
+            if not self.known.fresh(problem, plan, way):
+                continue
+            with named(str(plan.sku)):
+                problem.reset()
+                call, _ = prepare(plan.selection, problem.operands | problem.values)
+                report = call(0)
+                problem.check_images(problem.images(), plan)
+                if not way and plan.device.arch == USUAL:
+                    self.executed.add(plan, report)
+
+
+@pytest.fixture
+def right(executed: Executed, request: pytest.FixtureRequest, record_property: Any) -> Right:
+    known = Known(leaves_out=bool(request.config.getoption("--changed")))
+    record_property(PROPERTY, known.runs)  # which the test fills
+    return Right(known, executed)
 
 
 def served(case: Case) -> Problem:
@@ -50,43 +79,31 @@ def served(case: Case) -> Problem:
     return problem
 
 
-def right(problem: Problem, plans: Iterable[Any] = (), executed: Executed | None = None) -> None:
-    """Runs the problem's plan, or each of `plans`, and holds the result to its guarantee."""
-    for plan in plans or (problem.plan,):
-        with named(str(plan.sku)):
-            problem.reset()
-            call, _ = prepare(plan.selection, problem.operands | problem.values)
-            report = call(0)
-            problem.check_images(problem.images(), plan)
-            if executed is not None:
-                executed.add(plan, report)
-
-
 @every_sample("ptx", bounded=dict.fromkeys(OPS, 1) | dict.fromkeys(TWO, 2), also=ALSO)
-def test_gauntlet(case: Case, executed: Executed) -> None:
-    right(served(case), executed=executed)
+def test_gauntlet(case: Case, right: Right) -> None:
+    right(served(case))
 
 
 @every_sample("ptx", count=PER_VARIANT, bounded=dict.fromkeys(OPS, 1) | dict.fromkeys(VARIANTS, 0), also=VARIANTS)
-def test_one_of_each_variant(case: Case, executed: Executed) -> None:
+def test_one_of_each_variant(case: Case, right: Right) -> None:
     """Every variant of a few problems, each in its first configuration, but for what `test_gauntlet` runs."""
     problem = served(case)
     first = {plan.sku.variant: plan for plan in reversed(admissible(problem))}
     if others := [plan for plan in first.values() if plan.sku != problem.plan.sku]:
-        right(problem, others, executed)
+        right(problem, others)
 
 
 @pytest.mark.parametrize("wanted", WANTED, ids=lambda w: w.name)
-def test_wanted(wanted: Wanted, executed: Executed) -> None:
+def test_wanted(wanted: Wanted, right: Right) -> None:
     """Problems that reach what no sample does, by the kernels that they are for."""
     problem = Problem(get_op(wanted.op), wanted.sample, "ptx")
     plans = list(wanted_plans(wanted, problem.desc, spec_of("ptx")))
     assert len(plans) == len(wanted.configs), f"of {wanted.configs} there are only {[str(plan.sku) for plan in plans]}"
-    right(problem, plans, executed)
+    right(problem, plans)
 
 
 @every_sample("ptx", bounded=dict.fromkeys(OPS, 0), also=SMALL)
-def test_a_small_device(case: Case, bounded: bool, executed: Executed) -> None:
+def test_a_small_device(case: Case, bounded: bool, right: Right) -> None:
     """Of few SMs, little L2 and little shared memory: small problems take the paths of large ones, where it launches other than
     the usual device."""
     problem = served(case)
@@ -97,13 +114,13 @@ def test_a_small_device(case: Case, bounded: bool, executed: Executed) -> None:
     except UnsupportedError as error:
         pytest.skip(str(error))
     if lowered_digest(plan.selection.steps) != lowered_digest(problem.plan.selection.steps):
-        right(problem, [plan], executed)
+        right(problem, [plan])
     else:
         assert not bounded, "of the bounded suite's choice, and a small device launches the same"
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_each_sort_of_configuration(op: str, executed: Executed) -> None:
+def test_each_sort_of_configuration(op: str, right: Right) -> None:
     """Of every variant one configuration of each sort that no sample selects, by the smallest sample that admits one."""
     problems = []
     for case in cases(op, "ptx"):
@@ -114,7 +131,7 @@ def test_each_sort_of_configuration(op: str, executed: Executed) -> None:
     for problem in sorted(problems, key=lambda p: sum(slot.host().nbytes for slot in p.slots.values())):
         new = {sort_of(plan): plan for plan in reversed(admissible(problem)) if sort_of(plan) not in ran}
         if new:
-            right(problem, new.values(), executed)
+            right(problem, new.values())
             ran |= new.keys()
 
 
@@ -124,14 +141,15 @@ def sort_of(plan: Any) -> tuple[str, str]:
 
 
 @every_sample("ptx", count=PER_SEED, bounded=1, ops=SYNCHRONISED)
-def test_random_orders(case: Case) -> None:
+def test_random_orders(case: Case, right: Right) -> None:
     """One warp at a time, copies that arrive at any moment."""
-    with bp.emulation(order="random", seed=1 + case.index, copies="random"):
-        right(served(case))
+    seed = 1 + case.index
+    with bp.emulation(order="random", seed=seed, copies="random"):
+        right(served(case), way=f"random order {seed}")
 
 
 @every_sample("ptx", count=PER_ARCH, bounded=1)
-def test_other_arches(case: Case, bounded: bool) -> None:
+def test_other_arches(case: Case, bounded: bool, right: Right) -> None:
     """Launches and code that are the same as on an arch before, or as in `test_gauntlet`, run once. Of an op's first sample what
     NVRTC makes of the code is compared, but for the bounded suite; of the others the text that the preprocessor leaves."""
     ran, compiled = set(), not bounded and case == case.siblings[0]

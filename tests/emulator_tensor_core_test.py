@@ -308,7 +308,7 @@ def test_addresses_of_a_tile(major: str, size: int, mode: int) -> None:
 
 
 def test_a_tile_as_the_kernels_lay_it_out() -> None:
-    """kernels/include/warpgroup.cuh: rows of 128 bytes, next 64 of M or N after 64 rows."""
+    """kernels/include/ptx/warpgroup.cuh: rows of 128 bytes, next 64 of M or N after 64 rows."""
     base, k_major = 0x8000, 1024 >> 4 << 32 | 1 << 62 | 1 << 16
     tile = warpgroup.tile_addresses(np.array([base >> 4 | k_major], "u8"), 64, 16, 2, False)[0]
     assert tile[3, 9] == base + 3 * 128 + ((1 ^ 3) << 4) + 2

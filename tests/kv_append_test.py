@@ -38,12 +38,13 @@ def arrays(
 
 def check(backend: str, layout: str, given_arrays: dict[str, np.ndarray], positions: np.ndarray) -> None:
     slots = {name: Slot(x, backend) for name, x in {**given_arrays, "positions": positions}.items()}
-    result = bp.kv_append(*(slots[n].operand for n in NAMES), layout=layout, device=device_of(backend))
-    assert result.k_cache is slots["k_cache"].operand
-    assert result.v_cache is slots["v_cache"].operand
     axis = layout.index("S")
     limit, tokens = given_arrays["k_cache"].shape[axis], given_arrays["k"].shape[axis]
     fits = [0 <= p <= limit - tokens for p in positions.tolist()]
+    own = None if all(fits) else Slot(np.full(len(fits), -7, np.int32), backend).operand  # without it the host raises
+    result = bp.kv_append(*(slots[n].operand for n in NAMES), layout=layout, status=own, device=device_of(backend))
+    assert result.k_cache is slots["k_cache"].operand
+    assert result.v_cache is slots["v_cache"].operand
     status = host(result.status)
     assert status.dtype == np.int32
     assert status.tolist() == [0 if ok else 1 for ok in fits]
@@ -74,6 +75,21 @@ def test_both_layouts(backend: str, layout: str, kind: ElementKind, dim: int) ->
 def test_positions_out_of_range_write_nothing_of_that_sequence(backend: str, layout: str) -> None:
     positions = np.array([-1, 10, 9, 0, 2**31, -(2**63)], np.int64)
     check(backend, layout, arrays(layout, bp.BF16, batch=6), positions)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+@pytest.mark.parametrize("bad", [-1, 10, 2**40, -(2**63)])
+def test_host_raises_for_positions_out_of_range(device: str, bad: int) -> None:
+    made = {**arrays("BHSD", bp.BF16), "positions": np.array([0, 9, bad])}
+    before = {name: x.copy() for name, x in made.items()}
+    with pytest.raises(bp.InvalidProblemError) as caught:
+        bp.kv_append(*(made[n] for n in NAMES), device=device)
+    readable(caught.value, "kv_append", f"positions[2] = {bad} is out of range")
+    readable(caught.value, "kv_append", "which have 11 places per sequence: give 0 to 9")
+    plan = bp.KvAppendPlan.select(bp.KvAppendDescriptor.of(**made), device=device)
+    with pytest.raises(bp.InvalidProblemError, match="out of range"):
+        plan.run(**made)
+    assert all(np.array_equal(as_bytes(x), as_bytes(before[name])) for name, x in made.items())
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 5, 11])

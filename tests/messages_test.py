@@ -29,7 +29,7 @@ BUILTIN = {"float", "int", "str", "dtype"}
 
 def known() -> set[str]:
     """Public names, parameters of functions, descriptors' fields, plans' members, variants, kinds and values of enums."""
-    found = {*dir(bp), *dir(Plan), *BUILTIN}
+    found = {*dir(bp), bp.__name__, *dir(Plan), *dir(bp.PagedKVCache), *BUILTIN}
     found |= {f.name for f in dataclasses.fields(bp.PlanPreference)} | {
         f.name for f in dataclasses.fields(bp.DeviceSpec)
     }

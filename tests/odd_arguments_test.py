@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.cli.main import main
+from baracuda_py.runtime.driver import device_count
 
 
 class RaisesOnAttributes:
@@ -138,3 +141,56 @@ def test_select_refuses_an_eps_that_run_refuses(eps: float) -> None:
     for name in ("rms_norm", "layer_norm"):
         with pytest.raises(bp.InvalidProblemError, match="eps"):
             bp.NormPlan.select(bp.NormDescriptor((4, 8), "f32", name=name, eps=eps), device="h200")
+
+
+def refused(call: Callable[[], Any]) -> str:
+    with pytest.raises(bp.BaracudaError) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_write_slice_fix_for_a_number_works_as_told(device: str) -> None:
+    dest, window = np.ones((4, 6), np.float32), [(0, 2), slice(1, 3)]
+    said = refused(lambda: bp.write_slice(dest, 2.5, window, device=device))
+    source = eval(said.rpartition("shape: ")[2], {"numpy": np, "dest": dest})
+    bp.write_slice(dest, source, window, device=device)
+    assert (dest[:2, 1:3] == 2.5).all() and dest.sum() == 20 + 4 * 2.5
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+@pytest.mark.parametrize("source", [np.array(3, "f4"), np.array([3, 4], "f4"), np.array([[3], [4]], "f4")])
+def test_write_slice_fix_for_a_smaller_source_works_as_told(source: Any, device: str) -> None:
+    dest, window = np.ones((4, 6), np.float32), [(0, 2), (1, 3)]
+    said = refused(lambda: bp.write_slice(dest, source, window, device=device))
+    expression = said.rpartition("pass ")[2].removesuffix(", which copies nothing")
+    bp.write_slice(dest, eval(expression, {"numpy": np, "source": source}), window, device=device)
+    assert np.array_equal(dest[:2, 1:3], np.broadcast_to(source, (2, 2)))
+    other = refused(lambda: bp.write_slice(dest, np.ones(3, "f4"), window, device=device))
+    assert "broadcast_to" not in other
+
+
+@pytest.mark.parametrize("number", [2.0, np.float32(2)])
+@pytest.mark.parametrize("op", ["log", "sqrt", "sum"])
+def test_fix_for_a_number_alone_works_as_told(op: str, number: Any) -> None:
+    said = refused(lambda: getattr(bp, op)(number, device="cpu"))
+    (wrapped,) = re.findall(r"wrap it with (numpy.asarray\(.*, dtype\))", said)
+    assert "are numbers" not in said and "cupy.asarray" not in said
+    assert np.isfinite(getattr(bp, op)(eval(wrapped, {"numpy": np, "np": np, "dtype": np.float32}), device="cpu"))
+
+
+def test_fix_for_another_kind_names_no_argument_that_a_function_lacks() -> None:
+    q = np.ones((1, 2, 4, 8), np.float32)
+    k = q.astype(np.float16)
+    said = refused(lambda: bp.attention(q, k, k, device="cpu"))
+    assert said == "attention: k must hold f32, as q does, got f16: cast it to f32"
+    said = refused(lambda: bp.softmax(q, out=k, device="cpu"))
+    assert "element=" not in said
+
+
+def test_fix_for_a_run_names_no_device_that_only_selects() -> None:
+    if device_count():
+        pytest.skip("a GPU is here")
+    said = refused(lambda: bp.gelu(np.ones(3), device="sm_90a"))
+    assert said.startswith("gelu: running for sm_90a needs a CUDA device") and "explain" not in said
+    assert 'device="sm_90a" to select' in refused(lambda: bp.gelu(np.ones(3)))

@@ -54,7 +54,7 @@ def test_lines_are_of_files_as_they_lie_under_kernels() -> None:
     )
     text = lined(kernel)
     files = dict(re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', text))
-    assert {"gemm/reduce.cu", "include/epilogue.cuh"} <= set(files.values())
+    assert {"gemm/reduce.cu", "include/products/epilogue.cuh"} <= set(files.values())
     for number, line in re.findall(r"\.loc\s+(\d+)\s+(\d+)", text):
         path = sources.kernels_dir() / files[number]  # line 0: of no line of ours
         assert 0 <= int(line) <= len(path.read_text().splitlines()), f"{path}:{line}"

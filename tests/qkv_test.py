@@ -54,12 +54,16 @@ def test_positions_are_of_all_leading_axes_or_of_the_last(positions: tuple[int, 
     angles = np.arange(6, dtype=np.float32)[:, None] * FREQUENCIES
     given = eight(2, 3) | {"cos": np.cos(angles), "sin": np.sin(angles), "head_dim": 8}
     at = np.arange(1, 1 + int(np.prod(positions)), dtype=np.int32).reshape(positions)
-    found = bp.qkv_project_int8(**given, positions=at, device="ptx")
+    own = np.full(positions, -7, np.int32)  # without it the host raises
+    found = bp.qkv_project_int8(**given, positions=at, status=own, device="ptx")
     outside = np.broadcast_to(at, (2, 3)) >= 6
     assert np.array_equal(found.status, at >= 6)
     assert not found.q[outside][:, :4].any() and found.q[outside][:, 4:8].any() == outside.any()
-    turned = bp.qkv_project_int8(**given, positions=at, device="cpu")
+    turned = bp.qkv_project_int8(**given, positions=at, status=own, device="cpu")
     assert np.allclose(found.k.astype(float), turned.k.astype(float), atol=0.02)
+    for device in ("cpu", "ptx"):
+        with pytest.raises(bp.InvalidProblemError, match=r"qkv_project_int8: positions\[.*\] = 9 is out of range"):
+            bp.qkv_project_int8(**given, positions=np.full(positions, 9), device=device)
 
 
 def test_outputs_may_lie_side_by_side() -> None:

@@ -119,7 +119,7 @@ def test_a_function_that_is_edited_voids_what_it_reaches_alone(copy: Path) -> No
     path.write_text(path.read_text().replace("6.76f", "6.77f"))
     forget()
     assert {op for op, digest in digests().items() if digest != before[op]} == {"erf"}
-    path = copy / "include/epilogue.cuh"
+    path = copy / "include/products/epilogue.cuh"
     path.write_text(path.read_text().replace("1.5957691216057308", "1.5957691216057309"))
     forget()
     products = {op for op in all_ops() if op.startswith(("matmul", "qkv_project"))}

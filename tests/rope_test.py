@@ -190,13 +190,38 @@ def test_a_position_outside_of_the_tables_is_told_and_not_read(bad: int, batched
     at = np.array([0, bad, 8, 1])
     at = np.stack([at, at[::-1], at]) if batched else at
     for device in ("cpu", "ptx"):
-        got = bp.rope(x, at, k=k, **tables, device=device)
+        got = bp.rope(x, at, k=k, **tables, status=np.full(at.shape, -7, np.int32), device=device)
         assert np.array_equal(got.status, at == bad)
         wrong = np.broadcast_to(at == bad, (3, 4))
         for turned, given in ((got.out, x), (got.k_out, k)):
             rows = np.swapaxes(turned, 1, 2)
             assert not rows[wrong][..., :8].any() and rows[~wrong][..., :8].all()
             assert np.array_equal(turned[..., 8:], given[..., 8:])
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+@pytest.mark.parametrize("op", ["rope", "rope_backward"])
+@pytest.mark.parametrize(
+    "at", [[0, -1, 8], [[0, 1, 8], [0, 9, 2]], [0, 1, 1 << 40]], ids=["negative", "batched", "far"]
+)
+def test_host_raises_for_positions_outside_tables(device: str, op: str, at: Any) -> None:
+    x, tables = normal(2, 2, 3, 16), {"cos": normal(9, 4), "sin": normal(9, 4)}
+    positions = np.array(at)
+    place = tuple(np.argwhere((positions < 0) | (positions > 8))[0].tolist())
+    with pytest.raises(bp.InvalidProblemError) as caught:
+        getattr(bp, op)(x, positions, **tables, device=device)
+    readable(caught.value, op, f"positions[{', '.join(map(str, place))}] = {positions[place]} is out of range")
+    readable(caught.value, op, "cos and sin have 9 rows: give positions of 0 to 8")
+
+
+def test_host_raises_for_an_offset_outside_tables() -> None:
+    x, tables = normal(2, 3, 16), {"cos": normal(9, 4), "sin": normal(9, 4)}
+    for device in ("cpu", "ptx"):
+        assert not bp.rope(x, **tables, offset=6, device=device).status.any()
+        with pytest.raises(bp.InvalidProblemError, match="rope: token 2 is at position 9, which is out of range"):
+            bp.rope(x, **tables, offset=7, device=device)
+        with pytest.raises(bp.InvalidProblemError, match=r"positions\[1\] = 3 plus offset 6 is out of range"):
+            bp.rope(x, np.array([0, 3, 0]), **tables, offset=6, device=device)
 
 
 def test_values_are_no_part_of_the_kernel() -> None:

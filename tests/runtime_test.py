@@ -424,7 +424,7 @@ def nvrtc_fails(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 def test_a_damaged_nvrtc_is_named_with_the_fix(nvrtc_fails: str) -> None:
     with pytest.raises(bp.UnsupportedError) as caught:
         build()
-    readable(caught.value, "NVRTC", nvrtc_fails, f"pip install 'baracuda-py[cuda{toolchain.cuda_major()}]'")
+    readable(caught.value, "NVRTC", nvrtc_fails, f"pip install '.[cuda{toolchain.cuda_major()}]' in a checkout")
     (found,) = [f for f in env.findings() if f.name == "NVRTC"]
     assert found.value is None and nvrtc_fails in found.note and "pip install" in found.get
 
@@ -442,7 +442,7 @@ def test_hints_name_the_cuda_that_is_installed(major: int, monkeypatch: pytest.M
         hints = [f.get for f in env.findings() if f.get]
         named = set(re.findall(r"\[(?:cuda|full)(\d+)\]", " ".join(hints)))
         assert named == {str(major)} and len(hints) > 3
-        assert toolchain.install_hint("full") == f"pip install 'baracuda-py[full{major}]'"
+        assert toolchain.install_hint("full") == f"pip install '.[full{major}]' in a checkout"
     finally:
         toolchain.cuda_major.cache_clear()
 
@@ -455,7 +455,7 @@ def test_where_nothing_is_installed_the_driver_decides(
     monkeypatch.setattr(toolchain, "driver_version", lambda: driver)
     toolchain.cuda_major.cache_clear()
     try:
-        assert toolchain.install_hint().startswith(f"pip install 'baracuda-py[cuda{extra}]'")
+        assert toolchain.install_hint().startswith(f"pip install '.[cuda{extra}]' in a checkout")
         assert ("or [cuda13]" in toolchain.install_hint()) == (driver is None)
     finally:
         toolchain.cuda_major.cache_clear()

@@ -254,7 +254,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[Gpus]:
     monkeypatch.setattr(capture, "bindings", lambda: gpus.graphs)
     monkeypatch.setattr(capture, "_captures", {})
     for module in (allocate, bound, buffer, capture, device, foreign, graph, launch, recipe, resolve, streams):
-        monkeypatch.setattr(module, "require_gpu", lambda _what: gpus)
+        monkeypatch.setattr(module, "require_gpu", lambda _what, **_: gpus)
     for module in (arrays, device, driver, foreign, functional, resolve):
         monkeypatch.setattr(module, "device_count", lambda: len(names))
     monkeypatch.setattr(arrays, "cupy_or_none", lambda: gpus)

@@ -1,4 +1,5 @@
-"""What the package's source says of its structure, read with `ast`: which module imports which, and who uses whose private names.
+"""What the sources say of their structure: which module imports which and who uses whose private names, read with `ast`; which
+header each file of the kernels includes.
 
 Imports inside functions count, those under ``if TYPE_CHECKING`` do not: a circle that only types close is none at run time.
 """
@@ -6,13 +7,15 @@ Imports inside functions count, those under ``if TYPE_CHECKING`` do not: a circl
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-__all__ = ["Module", "circles", "modules_of", "private_uses"]
+__all__ = ["Module", "circles", "includes_of", "modules_of", "private_uses", "upward"]
 
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 OF_NAMEDTUPLES = {"_replace", "_asdict", "_fields", "_make"}
 
 
@@ -167,3 +170,31 @@ def private_uses(modules: Mapping[str, Module]) -> list[str]:
             if node.attr in everywhere and node.attr not in module.defined:
                 found.append(f"{name}:{node.lineno} {ast.unparse(node)}")
     return found
+
+
+def includes_of(kernels: Path) -> dict[str, list[str]]:
+    """The headers that each file below `kernels` includes in quotes: ``gemm/tc.cu -> ["ptx/mma.cuh", ...]``. A header's own name
+    is relative to ``include/``, as it is in an include."""
+    files = sorted(path for path in kernels.rglob("*") if path.suffix in (".cu", ".cuh"))
+    return {
+        path.relative_to(kernels).as_posix().removeprefix("include/"): INCLUDE.findall(path.read_text(encoding="utf-8"))
+        for path in files
+    }
+
+
+def upward(includes: Mapping[str, Sequence[str]], ladder: Sequence[Sequence[str]]) -> list[str]:
+    """The includes of a header that is neither in the file's own folder nor on a lower rung of `ladder`, which lists the shared
+    folders of headers from the bottom up. Kernels stand above all rungs, and so do headers in other folders (one family's)."""
+    height = {folder: rung for rung, folders in enumerate(ladder) for folder in folders}
+    top = len(ladder)
+    found = []
+    for file, headers in includes.items():
+        own = _folder(file)
+        rung = height.get(own, top) if file.endswith(".cuh") else top
+        found += [f"{file} -> {h}" for h in headers if _folder(h) != own and height.get(_folder(h), top) >= rung]
+    return found
+
+
+def _folder(file: str) -> str:
+    """The first folder of a path; empty for a flat file, which has no place on a ladder."""
+    return file.partition("/")[0] if "/" in file else ""

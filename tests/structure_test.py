@@ -1,10 +1,12 @@
-"""How the package hangs together: imports point one way, no module reaches into another, none is long, a call walks straight."""
+"""How the package hangs together: imports and includes point one way, no module reaches into another, none is long, a call walks
+straight."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,10 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.runtime.sources import kernels_dir
 
 from .simulated import Gpus, simulated
-from .structure import Module, circles, modules_of, private_uses
+from .structure import Module, circles, includes_of, modules_of, private_uses, upward
 
 PACKAGE = Path(bp.__file__).resolve().parent
 LINES = 400
@@ -32,6 +35,9 @@ LAYERS = (
     ("ops",),
     ("interop", "cli", "__main__", ""),
 )
+# The shared folders of kernels/include, from the bottom up: a header includes headers of its own folder and of lower rungs. Above
+# them stand the folders of one family each: a kernel includes headers of its own family and of the rungs.
+LADDER = (("core",), ("ptx",), ("math",), ("rows",), ("products", "position"))
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +76,71 @@ def test_imports_point_down(modules: dict[str, Module]) -> None:
 def test_no_module_is_long(modules: dict[str, Module]) -> None:
     lengths = {short(name): len(module.text.splitlines()) for name, module in modules.items()}
     assert {name: lines for name, lines in lengths.items() if lines > LINES} == {}
+
+
+# ---- headers of kernels ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def includes() -> dict[str, list[str]]:
+    return includes_of(kernels_dir())
+
+
+def test_headers_are_on_the_ladder_or_of_a_family() -> None:
+    """No header is flat, no rung is empty, and another folder is called like that of the kernels that share it."""
+    include = kernels_dir() / "include"
+    folders = {path.relative_to(include).parts[0] for path in include.rglob("*.cuh")}
+    families = {path.parent.relative_to(kernels_dir()).as_posix() for path in kernels_dir().rglob("*.cu")}
+    shared = {folder for rung in LADDER for folder in rung}
+    assert folders >= shared and folders - shared <= families
+
+
+def test_includes_point_down(includes: dict[str, list[str]]) -> None:
+    assert len(includes) > 100 and upward(includes, LADDER) == []
+
+
+def test_no_headers_include_one_another(includes: dict[str, list[str]]) -> None:
+    TopologicalSorter(includes).prepare()
+
+
+PLANTED_HEADERS = {
+    "include/low/one.cuh": '#include "low/two.cuh"\n#include "left/one.cuh"\n',
+    "include/low/two.cuh": '// #include "left/one.cuh"\n#include <cuda_fp16.h>\n#include "flat.cuh"\n',
+    "include/left/one.cuh": '#pragma once\n  # include "low/two.cuh"\n#include "right/one.cuh"\n',
+    "include/right/one.cuh": '#include "right/deeper/one.cuh"\n',
+    "include/right/deeper/one.cuh": '#include "right/one.cuh"\n#include "own/one.cuh"\n',
+    "include/own/one.cuh": '#include "low/one.cuh"\n#include "right/one.cuh"\n#include "other/one.cuh"\n',
+    "include/flat.cuh": "",
+    "own/kernel.cu": '#include "low/one.cuh"\n#include "own/one.cuh"\n#include "other/one.cuh"\n',
+    "left/kernel.cu": '#include "left/one.cuh"\n#include "right/one.cuh"\n#include "own/one.cuh"\n',
+}
+
+
+def test_includes_that_point_up_or_in_circles_are_found(tmp_path: Path) -> None:
+    for name, text in PLANTED_HEADERS.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = includes_of(tmp_path)
+    assert sorted(upward(found, (("low",), ("left", "right")))) == [
+        "left/kernel.cu -> own/one.cuh", "left/one.cuh -> right/one.cuh", "low/one.cuh -> left/one.cuh",
+        "low/two.cuh -> flat.cuh", "own/kernel.cu -> other/one.cuh", "own/one.cuh -> other/one.cuh",
+        "right/deeper/one.cuh -> own/one.cuh",
+    ]  # fmt: skip
+    with pytest.raises(CycleError, match=r"right/deeper/one\.cuh"):
+        TopologicalSorter(found).prepare()
+
+
+# ---- generated files ---------------------------------------------------------------------------------------------------
+
+
+def test_gitattributes_mark_files_that_commands_write() -> None:
+    """Each pattern is of files that exist, and those of every command that writes files are marked."""
+    root = PACKAGE.parent
+    lines = (root / ".gitattributes").read_text().splitlines()
+    patterns = [line.removesuffix(" linguist-generated") for line in lines if line.endswith(" linguist-generated")]
+    marked = {path for pattern in patterns for path in root.glob(pattern) if path.is_file()}
+    assert {path.name for path in marked} >= {"_index.py", "__init__.pyi", "add.json", "RESULTS.md", "unexecuted.txt"}
+    assert [pattern for pattern in patterns if not any(root.glob(pattern))] == []
 
 
 # ---- the checks themselves ---------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The elementwise and append kernels in NumPy: what a launch's arguments tell the device, carried out on operands' memory.
 
-Mirrors kernels/elementwise/map.cu, kernels/shape_layout/append.cu and kernels/include/index.cuh: every thread's indices, the
+Mirrors kernels/elementwise/map.cu, kernels/shape_layout/append.cu and kernels/include/core/index.cuh: every thread's indices, the
 divisions by multiplication, the offsets, and the width of every access, which must lie on a multiple of itself.
 """
 

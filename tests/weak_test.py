@@ -139,7 +139,10 @@ def test_comparisons_are_exact(device: str) -> None:
 def test_what_is_refused() -> None:
     x = np.ones(4, np.int8)
     for call, words in (
-        (lambda: bp.add(1, 2.5, device="cpu"), ("add", "x1 and x2 are numbers", "cupy.asarray")),
+        (
+            lambda: bp.add(1, 2.5, device="cpu"),
+            ("add", "x1 and x2 are numbers", "wrap it with numpy.asarray(1, dtype)"),
+        ),
         (lambda: bp.add(x, 128, device="cpu"), ("add: x2=128 is outside i8", "wider type")),
         (lambda: bp.add(-(10**100), x, device="cpu"), ("outside i8",)),
         (lambda: bp.where(True, x, x, device="cpu"), ("where", "condition", "array of bool")),

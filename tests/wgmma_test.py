@@ -170,7 +170,7 @@ def test_scales_that_a_batch_shares_are_not_stepped_along_it(batch: Any, shape: 
 
 def visited(step: Launch, tile: Tile) -> Counter[tuple[int, int, int]]:
     """How often a launch's CTAs of `tile` compute each tile: matrix, row and column, from the raster it packs. Mirrors
-    kernels/include/raster.cuh."""
+    kernels/include/products/raster.cuh."""
     order = next(x.data for x in step.args if isinstance(x, Packed) and len(x.data) == 20 + 8)
     rows, cols, band, begin, end = struct.unpack_from("<5I", order)
     found: Counter[tuple[int, int, int]] = Counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,12 +42,15 @@ def prepare(
     made = outputs_of(selection, kind_of([given.get(name) for name in selection.names]), tensors, HOST_ORDINAL)
     given = dict(given) | {name: one.make(0) for name, one in made.items()}
     held = {n: tensors[n] or intake(given[n], what=n) for n in selection.names if given.get(n) is not None}
-    return _emulated(selection, desc, held, accesses) if selection.device.emulated else _computed(
-        selection, desc, held
-    ), given
+    check = partial(desc.refuse_values, {name: tensor for name, tensor in held.items() if name not in made})
+    if selection.device.emulated:
+        return _emulated(selection, desc, held, check, accesses), given
+    return _computed(selection, desc, held, check), given
 
 
-def _emulated(selection: Selection, desc: Any, held: Mapping[str, Tensor], accesses: bool) -> Callable[[int], Any]:
+def _emulated(
+    selection: Selection, desc: Any, held: Mapping[str, Tensor], check: Callable[[], None], accesses: bool
+) -> Callable[[int], Any]:
     """A call that emulates the plan's kernels on the touched part of each operand, with the options in effect at the call."""
     from ..emulator.options import current_options
 
@@ -56,7 +60,7 @@ def _emulated(selection: Selection, desc: Any, held: Mapping[str, Tensor], acces
 
     @untraced
     def call(_stream: int) -> Any:
-        desc.refuse_values(held)
+        check()
         return selection.program.run(
             feet, written, values, selection.workspace_size, current_options(), accesses=accesses, flops=selection.cost.flops,
             nbytes=selection.cost.bytes,
@@ -65,14 +69,16 @@ def _emulated(selection: Selection, desc: Any, held: Mapping[str, Tensor], acces
     return call
 
 
-def _computed(selection: Selection, desc: Any, held: Mapping[str, Tensor]) -> Callable[[int], None]:
+def _computed(
+    selection: Selection, desc: Any, held: Mapping[str, Tensor], check: Callable[[], None]
+) -> Callable[[int], None]:
     """A call that writes the oracle's answer into the written operands."""
     apart = {n: t.source for n, t in held.items() if t.element.packed and not t.source.plain}
     # NumPy views of the operands' memory, which they keep alive.
     fixed = {n: t.source.array if t.element.packed else t.array() for n, t in held.items() if n not in apart}
 
     def call(_stream: int) -> None:
-        desc.refuse_values(held)
+        check()
         rows = {n: x.to_host() for n, x in apart.items()}
         _run_reference(selection, desc, {n: rows[n] if n in rows else fixed[n] for n in held})
         for operand in desc.operands:

@@ -67,7 +67,7 @@ def resolve(
     """Validates, allocates and loads; launches nothing. `may_allocate` says whether it may do so during a capture too."""
     refuse_unknown(selection, given)
     desc = selection.desc.at(given)
-    cupy = require_gpu(desc.op)
+    cupy = require_gpu(f"{desc.op}: running for {selection.device}", for_a_run=True)
     ordinal = ordinal_of(given.values())
     if ordinal is None:
         ordinal = int(cupy.cuda.runtime.getDevice())

@@ -16,7 +16,7 @@ __all__ = ["SUMMARY", "Finding", "arguments", "findings", "run"]
 
 SUMMARY = "what was found here, what is missing, how to get it"
 
-_EXTRA = "pip install 'baracuda-py[{}]'"
+_EXTRA = "pip install '.[{}]' in a checkout"
 _DRIVER = "install NVIDIA's driver on a machine with a GPU of compute capability 8.0 or later"
 
 

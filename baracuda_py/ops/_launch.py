@@ -1,4 +1,4 @@
-"""What candidates share when they lower: index types, structs passed by value, grids. Mirrors kernels/include/index.cuh."""
+"""What candidates share when they lower: index types, structs passed by value, grids. Mirrors kernels/include/core/index.cuh."""
 
 from __future__ import annotations
 

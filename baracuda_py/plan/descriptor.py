@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from ..tensor import Tensor, intake
 from ..tensor.axes import INT64, alignment_of, c_strides
-from ..types import ElementKind, InvalidProblemError
+from ..types import ElementKind, InvalidProblemError, OperandTypeError
 from .fields import Conversion, choice, integer, integers, kind, plain, scalar
 from .slot import Layout, Operand, Slot, bounded_fields, described, filled_fields, own_fields
 
@@ -99,7 +99,24 @@ class Descriptor:
                     f"{desc.op}: {name} must have shape {getattr(desc, slot.shape)}, got {tensor.shape}",
                     "pass an array of that shape",
                 )
+        cls._check_kinds(desc.op, tensors, options)
         return desc
+
+    @classmethod
+    def _check_kinds(cls, op: str, tensors: Mapping[str, Tensor], options: Mapping[str, Any]) -> None:
+        """Raises where operands that share a kind hold different ones: the first one counts, inputs before outputs."""
+        first: dict[str, str] = {}
+        for name in sorted(tensors, key=lambda name: cls.slot_of[name].role == "out"):
+            slot, kind = cls.slot_of[name], tensors[name].element
+            if not isinstance(slot.element, str):
+                continue
+            other = first.setdefault(slot.element, name)
+            wanted = tensors[other].element
+            if options.get(slot.element, wanted) is not wanted or (slot.takes and wanted not in slot.takes):
+                continue  # it is asked for, or refused as it is
+            if wanted is not kind:
+                fix = f"pass one of {wanted}" if slot.role == "out" else f"cast it to {wanted}"
+                raise OperandTypeError(f"{op}: {name} must hold {wanted}, as {other} does, got {kind}", fix)
 
     # ---- operands -------------------------------------------------------------------------------------------------
 
@@ -238,7 +255,8 @@ class Descriptor:
         return ProblemKey(json.dumps(used, sort_keys=True))
 
     def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
-        """Raises where values that are read in host memory are wrong and the problem asks that this raise."""
+        """Raises where values in host memory are out of range. `tensors` are the operands that the caller passed: with a
+        `status` among them, the call reports there instead, as it does on a GPU."""
 
     # ---- validity -------------------------------------------------------------------------------------------------
 

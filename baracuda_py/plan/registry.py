@@ -24,7 +24,8 @@ Samples: TypeAlias = Callable[..., Iterator[Any]]
 class Gradient:
     """The op that computes another's gradients: `grad` is its operand for the gradient of the result, `saves` are operands of
     the forward call that it takes (under the same names, but for those in `called`), and `gives` says which output is the
-    gradient of which operand.
+    gradient of which operand, as far as the call has them. `more` are its operands for the gradients of further results, by
+    result.
 
     It is that of the call without what it does besides: the activation of a product and what is added to it are the caller's to
     differentiate, and where a norm adds a residual first, its `residual_out` is the `x` to save.
@@ -35,6 +36,7 @@ class Gradient:
     gives: Mapping[str, str]
     grad: str = "grad"
     called: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

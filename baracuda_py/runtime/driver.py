@@ -12,10 +12,8 @@ from .toolchain import install_hint
 
 __all__ = ["bindings", "cupy", "cupy_or_none", "device_count", "driver_error", "require_gpu"]
 
-_NO_GPU_MEND = (
-    'pass device="cpu" to run on NumPy arrays, device="ptx" to run the real kernels on them, emulated, '
-    'or device="sm_90a" to select, explain and compile only'
-)
+_RUN_FIX = 'pass device="cpu" to run on NumPy arrays, or device="ptx" to run the real kernels on them, emulated'
+_NO_GPU_FIX = _RUN_FIX.replace(", or", ",") + ', or device="sm_90a" to select, explain and compile only'
 
 
 @lru_cache(maxsize=1)
@@ -33,7 +31,7 @@ def cupy() -> Any:
     module = cupy_or_none()
     if module is None:
         raise UnsupportedError(
-            f"running on a GPU needs CuPy, which cannot be imported here: {install_hint()}; or {_NO_GPU_MEND}"
+            f"running on a GPU needs CuPy, which cannot be imported here: {install_hint()}; or {_NO_GPU_FIX}"
         )
     return module
 
@@ -50,11 +48,14 @@ def device_count() -> int:
         return 0
 
 
-def require_gpu(what: str) -> Any:
-    """cupy, where a CUDA device is there; else an UnsupportedError that says `what` needed one."""
+def require_gpu(what: str, *, for_a_run: bool = False) -> Any:
+    """cupy, where a CUDA device is there; else an UnsupportedError that says `what` needed one. The fix of a run does not name
+    devices that only select, explain and compile."""
     module = cupy()
     if not device_count():
-        raise UnsupportedError(f"{what} needs a CUDA device and none is usable here: {_NO_GPU_MEND}")
+        raise UnsupportedError(
+            f"{what} needs a CUDA device and none is usable here: {_RUN_FIX if for_a_run else _NO_GPU_FIX}"
+        )
     return module
 
 

@@ -120,7 +120,7 @@ Arg: TypeAlias = "Ptr | Scratch | Run | Packed | TensorMap | Struct | np.generic
 @dataclass(frozen=True)
 class Launch:
     """One kernel launch. `float_atomics` says that the result depends on the order in which threads add; `overlapped` that
-    it may begin before the kernel ahead of it has ended, for whose end it waits itself (kernels/include/overlap.cuh)."""
+    it may begin before the kernel ahead of it has ended, for whose end it waits itself (kernels/include/ptx/overlap.cuh)."""
 
     kernel: Kernel
     grid: tuple[int, int, int]

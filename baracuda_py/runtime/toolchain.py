@@ -53,11 +53,12 @@ def driver_version() -> str | None:
 
 
 def install_hint(extra: str = "cuda") -> str:
-    """How to install what is missing: an extra (``cuda``, or ``full`` with every library and header) for the CUDA here."""
+    """How to install what is missing, from a checkout because no package index has this project: an extra (``cuda``, or
+    ``full`` with every library and header) for the CUDA here."""
     major = cuda_major()
     if major:
-        return f"pip install 'baracuda-py[{extra}{major}]'"
-    return f"pip install 'baracuda-py[{extra}12]' (or [{extra}13] for a CUDA 13 driver)"
+        return f"pip install '.[{extra}{major}]' in a checkout"
+    return f"pip install '.[{extra}12]' in a checkout (or [{extra}13] for a CUDA 13 driver)"
 
 
 @lru_cache(maxsize=1)

@@ -1,6 +1,6 @@
 """Operands: arrays of any framework taken in without a copy, and GpuBuffer."""
 
-from .arrays import intake, ordinal_of
+from .arrays import how_to_wrap, intake, ordinal_of
 from .buffer import GpuBuffer
 from .operand import HOST_ORDINAL, NO_MEMORY, Tensor, how_to_copy
 from .overlap import overlaps, same_view
@@ -11,6 +11,7 @@ __all__ = [
     "GpuBuffer",
     "Tensor",
     "how_to_copy",
+    "how_to_wrap",
     "intake",
     "ordinal_of",
     "overlaps",

@@ -22,7 +22,7 @@ from . import dlpack, pytorch
 from .axes import as_ints, c_strides
 from .operand import HOST_ORDINAL, NO_MEMORY, Tensor, how_to_copy
 
-__all__ = ["described_for", "intake", "ordinal_of"]
+__all__ = ["described_for", "how_to_wrap", "intake", "ordinal_of"]
 
 
 _hosted: ContextVar[bool] = ContextVar("hosted", default=False)
@@ -74,7 +74,7 @@ def intake(x: Any, *, what: str, stream: int | None = None, host: bool = False) 
     raise OperandTypeError(
         f"{what}: expected an array (CuPy, PyTorch, JAX, or any object with __dlpack__ or __cuda_array_interface__), "
         f"got {type(x).__name__}",
-        _how_to_wrap(x, host or _hosted.get()),
+        how_to_wrap(x, host),
     )
 
 
@@ -131,12 +131,16 @@ def _device_of(x: Any) -> int | None:
     return None if interface is None else _ordinal_at(int(interface["data"][0]), "")
 
 
-def _how_to_wrap(x: Any, host: bool) -> str:
+def how_to_wrap(x: Any, host: bool = False) -> str:
+    """The fix for an operand that is no array, on a host device if `host` or in such a context."""
+    host = host or _hosted.get()
     if product := getattr(type(x), "multiplied_by", ""):  # a packed weight
         return f"{product} multiplies it"
     package = "numpy" if host else "cupy"
     if isinstance(x, (bool, int, float, complex, np.generic)):
-        return f"wrap it with {package}.asarray({shown(x)}, x.dtype), x being the other operand: a bare one would be 64 bits wide"
+        return (
+            f"wrap it with {package}.asarray({shown(x)}, dtype), in the other operands' dtype or the one to compute in"
+        )
     if fields := getattr(type(x), "_fields", ()):  # what an op with several outputs returns
         return f"pass one of its arrays: {', '.join(f'.{name}' for name in fields)}"
     return f"wrap it with {package}.asarray(...)" + (

@@ -18,7 +18,7 @@ class _Traits(NamedTuple):
     bits: int
     dtype: str  # NumPy's or ml_dtypes' name; the storage dtype for packed kinds
     dlpack: int  # DLDataTypeCode
-    cuda: str  # the type in kernels/include/dtype.cuh that moves its bytes
+    cuda: str  # the type in kernels/include/core/dtype.cuh that moves its bytes
     digits: int = 0  # significand bits, the hidden one included (floats only)
 
 

@@ -1,30 +1,25 @@
-// The gradients of attention by mma.sync for f16 and bf16 (T. Dao, "FlashAttention-2", 2023, algorithm 2): p = min(exp(s - lse),
-// 1), ds = p (grad v^T - delta) derivative; grad_v = p^T grad, grad_k = scale ds^T q, grad_q = scale ds k. Every score is computed once.
-//
-// Tiling: a CTA has BN keys and goes through the queries, BM at a time, of every head that shares them. Scores are transposed: a
-// warp has 16 BLOCKS keys by SUB queries. Head dims below D and DV are filled up with zeros.
-// - SPLIT = 1: p^T and ds^T, rounded to T, are a's of the second products where they lie, and a warp sums grad_k and grad_v of its
-//   keys in registers.
-// - SPLIT = 2: two warps share keys, each with half of the queries' scores and then half of the columns, and p^T and ds^T go
-//   through shared memory, which with 32 keys a warp is less of its traffic all the same.
-// - SPLIT = 2, APART = 1: half of the warps have sums of grad_v, the others of grad_k, of up to 64 keys each, for less traffic.
-// - APART = 2: of two warps one computes s, the other grad v^T, of the keys of both; each gives the other what that goes on with.
-// grad_q: ds^T goes through shared memory; a warp has 32 queries by D / (WARPS / (BM / 32)) columns, which are added to f32 sums
-// with reductions in L2: sums lie as threads hold them, so that a warp's 32 are neighbours. Either whoever comes first adds; or CTAs
-// of a head add to slices, which attention_backward_queries adds up in order: each CTA to its own, and takes further blocks of keys;
-// or every `slices`th to the same one, each tile behind the CTA before. These go through queries from the last, so that all begin at
-// once and a tile apart, and what they add to stays in L2.
-// Shared memory: keys, values, STAGES of BM queries and gradients by cp.async with their stats, ds^T (SPLIT = 2: p^T too;
-// APART = 2: scores in f32).
-// Grid: blocks of keys from the first, which under causal has most queries, of one section of heads after the other (query_sums.cuh).
-// Bound: the tensor cores' mma.sync rate, and shared memory's as close (BLOCKS = 1: shared memory's).
+// dV = P^T dO, dK = scale dS^T Q, dQ = scale dS K; P = min(exp(S - lse), 1), dS = P (dO V^T - delta) [1 - tanh^2].
+// FlashAttention-2 backward (T. Dao, 2023, algorithm 2) on mma.sync; f16, bf16; each score is computed once. The factor
+// 1 - tanh^2 is the derivative of softcap.
+// Tiling:    one CTA per BN keys (or several such blocks); query tiles of BM, for every head of the GQA group. Head
+//            dims are padded with zeros.
+// Threads:   S^T = K Q^T, dP^T = V dO^T: 16 BLOCKS keys by SUB queries per warp.
+//   SPLIT=1  P^T and dS^T stay in registers as A operands; each warp accumulates dK and dV of its keys.
+//   SPLIT=2  two warps share keys: half of the queries each, then half of the columns; P^T, dS^T through shared memory.
+//   APART=1  as SPLIT=2, but half of the warps accumulate dV, the others dK, of up to 64 keys each.
+//   APART=2  also: of two warps one computes S^T, one dP^T, for the keys of both; they swap halves.
+// dQ:        dS through shared memory; 32 queries per warp; red.add to f32 in L2: in arrival order, or to slices that
+//            attention_backward_queries sums in order (IN_TURN: the CTAs that share a slice add in order).
+// Shared:    K, V, STAGES x (Q, dO, lse and delta) by cp.async, dS^T; SPLIT=2: P^T; APART=2: swapped scores (f32).
+// Grid:      k_blocks from the first (longest under causal), section of heads after section (query_sums.cuh).
+// Bound:     mma.sync rate, closely followed by shared-memory bandwidth (which is the bound for BLOCKS = 1).
 #include "attention/anew.cuh"
 #include "attention/changes.cuh"
 #include "attention/gradients.cuh"
 #include "attention/panel_products.cuh"
 #include "attention/query_sums.cuh"
 #include "attention/softmax.cuh"
-#include "barrier.cuh"
+#include "ptx/barrier.cuh"
 
 using namespace attention;
 
@@ -39,16 +34,16 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
   constexpr int THREADS = WARPS * 32, BN = WARPS / SPLIT * 16 * BLOCKS, PARTS = BM / SUB, STEP = IN_TURN ? -1 : 1;
   static_assert(SPLIT == 1 || SPLIT == PARTS);
   static_assert(!APART || SPLIT == 2 && D == DV);
-  // Blocks of 16 keys a warp has sums of, and warps that share these
+  // OWNED: m16 blocks of keys that a warp accumulates; SHARING: warps that share them, by columns.
   constexpr int OWNED = !APART ? BLOCKS : BN < 64 ? BN / 16 : 4, SHARING = !APART ? SPLIT : WARPS / 2 / (BN / 16 / OWNED);
   using Keys_ = Panels<BN, D>;
   using Values = Panels<BN, DV>;
   using Queries = Panels<BM, D>;
-  using Pulls = Panels<BM, DV>;  // grad's rows
+  using Pulls = Panels<BM, DV>;  // rows of dO; `pull` is dP, then dS
   using Scores = Panels<BN, BM>;
   constexpr int STAGE = Queries::BYTES + Pulls::BYTES, STATS = BM * 8;
   extern __shared__ __align__(128) u8 memory[];
-  // What a block needs once: in registers it would displace what its products need
+  // CTA-wide constants: in registers they would displace the operands of mma.
   __shared__ struct {
     volatile u32 batch, kv_head, of_head, slice, round, others;
     volatile float by, cap;
@@ -58,7 +53,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
   const u32 pulled = ring + STAGES * STAGE, weighted = pulled + Scores::BYTES, stats = pulled + SPLIT * Scores::BYTES;
   const u32 swapped = stats + STAGES * STATS;
 
-  // Queries of a block, with what pulls at them
+  // Loader of one stage: Q, dO, (shift, delta) of a query tile of head `number`.
   const auto bring = [&](int block, u32 number, u32 stage) {
     const int row = block * BM, rows = kept.rows - row, thread = int(anew(threadIdx.x));
     const u32 batch = kept.batch, at = ring + stage * STAGE;
@@ -73,8 +68,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
     return Visitors::of<BM, BN>(Band{kept.first, kept.end, kept.keys}, kept.rows, block);
   };
 
-  // Before a tile's sums are added to: those of the CTA before are there, and the tiles ahead of this one are given on. One thread
-  // sees to that where CTAs add in turn.
+  // IN_TURN: called before a tile of dQ is added to; waits for the previous CTA of the slice and publishes this CTA's
+  // progress. One thread does so.
   const auto asks = [] { return IN_TURN && threadIdx.x == 0; };
   const auto take_turn = [&](u32 shared, int block) {
     if (!asks()) return;
@@ -82,7 +77,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
     sums.take_turn(kept.round * round + place, (sums.rounds<BN>(kept.keys) - 1) * round + place, kept.others);
   };
 
-  // Which keys of which head
+  // 1. tile scheduler: which CTA of which head
   if (threadIdx.x == 0) {
     const u32 kv_heads = p.heads / p.group, flat = sums.head(blockIdx.x);
     kept.of_head = sums.cta_of_head(blockIdx.x);
@@ -91,6 +86,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
     const Units units = units_of<CHANGES>(p, float(p.scale));
     kept.by = units.by, kept.cap = units.cap;
   }
+  // 2. loop over blocks of keys of this CTA
   while (true) {
     __syncthreads();
     const Head<T, T, float> any(p, kept.batch, kept.kv_head * p.group);
@@ -103,7 +99,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       kept.tile = tile, kept.rows = any.rows;
       kept.start = IN_TURN ? end - 1 : begin, kept.last = IN_TURN ? begin : end - 1;
       kept.first = band.first, kept.end = band.end, kept.keys = band.keys;
-      // The last that added where this one will: none to what is all zeros
+      // The block of keys that added to the same slice before this one; -1: none, so its tiles are stored, not added.
+      // Without slices: this block itself, so that every tile is added to zeros.
       const bool others = IN_TURN && !kept.round && of_head >= sums.slices;
       kept.before = !sums.slices ? int(block_of_keys)
                     : others     ? int(sums.block(of_head - sums.slices, rounds - 1, rounds))
@@ -113,7 +110,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
     const bool seen = (kept.last - kept.start) * STEP >= 0;
     if (seen) {
       const int tile = kept.tile;
-      // What no query sees, at the end, may not even be written
+      // Trailing keys that no query sees may be uninitialized: they are not read.
       const int rows = Band::make(p, any).of(any.rows - 1).end - tile;
       const T *const k = any.k + i64(tile) * p.k_walk.row, *const v = any.v + i64(tile) * p.v_walk.row;
       Keys_::template Feed<THREADS>::bring(threadIdx.x, keys, k, int(p.k_walk.row), rows, int(p.d));
@@ -121,11 +118,12 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       bring(kept.start, kept.kv_head * p.group, 0);
     }
     commit_copies();
-    // APART: grad_v's are in the place of grad_k's
+    // APART: one accumulator per warp, sum_k, holds dK or dV.
     float sum_k[OWNED][D / SHARING / 8][4] = {}, sum_v[OWNED][DV / SHARING / 8][4] = {};
 
     int block = kept.start;
-    u32 shared = seen ? 0 : p.group, stage = 0;  // which of the heads that share keys
+    u32 shared = seen ? 0 : p.group, stage = 0;  // index within the GQA group
+    // 3. main loop: query tiles of every head of the group
     while (shared < p.group) {
       const bool last_block = block == kept.last;
       const int following = last_block ? kept.start : block + STEP;
@@ -139,7 +137,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
         commit_copies();
       }
       const int first = block * BM, tile = kept.tile, past = min(first + BM, kept.rows);
-      const Head<T, T, float> head(p, kept.batch, number);  // where scores are changed
+      const Head<T, T, float> head(p, kept.batch, number);  // its masks and slope
       if ((CHANGES & BLOCK_MASK) && kept.before >= visitors_of(block).first &&
           !any_counts(p, head, first, past, tile, min(tile + BN, head.keys))) {
         if (STAGES == 1 && following_shared < p.group) bring(following, number + last_block, 0);
@@ -158,10 +156,10 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       for (int part = 0; part < (SPLIT == 1 ? PARTS : 1); ++part) {
         const int sub = (SPLIT == 1 ? part : half) * SUB;
 
-        // s^T = k q^T, and what pulls at each weight: v grad^T
+        // 3a. S^T = K Q^T (s) and dP^T = V dO^T (ds)
         float s[BLOCKS][SUB / 8][4] = {}, ds[BLOCKS][SUB / 8][4] = {};
         if constexpr (APART == 2) {
-          float both[2 * BLOCKS][SUB / 8][4] = {};  // what is kept, and what is the other's
+          float both[2 * BLOCKS][SUB / 8][4] = {};  // first half: own keys; second half: the partner's keys
           const u32 kept_rows = (role ? values : keys) + Keys_::template enter<true>(lane) + own * Keys_::PITCH;
           const u32 given_rows = kept_rows + (role ? -1 : 1) * (16 * BLOCKS * Keys_::PITCH);
           const u32 columns = (role ? pulls : queries) + Queries::template enter<false>(lane) + sub * Queries::PITCH;
@@ -171,7 +169,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
                 load_matrices<false>(a, Keys_::at(b < BLOCKS ? kept_rows : given_rows, b % BLOCKS, step));
               },
               [&](int n, int step) { return Queries::at(columns, n, step); });
-          constexpr u32 SWAPPED = BLOCKS * SUB * 64;  // bytes of a warp
+          constexpr u32 SWAPPED = BLOCKS * SUB * 64;  // bytes per warp
           const u32 to = swapped + warp * SWAPPED + lane * 16, from = swapped + (warp ^ 1) * SWAPPED + lane * 16;
 #pragma unroll
           for (int b = 0; b < BLOCKS; ++b)
@@ -206,14 +204,14 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
               [&](int n, int step) { return Pulls::at(at_pulls, n, step); });
         }
 
-        // p and ds
+        // 3b. P (weight), dS (pull): exp(S - lse), P (dP - delta)
         const Band band{kept.first, kept.end, kept.keys};
         const bool whole = band.of(past - 1).first <= tile && band.of(first).end >= tile + BN;
         const float by = CHANGES ? kept.by : float(p.scale), cap = CHANGES & CAP ? kept.cap : 1.0f;
         const bool mixed = CHANGES & BLOCK_MASK && !all_count(p, head, first, past, tile, min(tile + BN, head.keys));
 #pragma unroll
         for (int n = 0; n < SUB / 8; ++n) {
-          Vec<float, 4> of_rows;  // shift and delta of two queries
+          Vec<float, 4> of_rows;  // (shift, delta) of two queries
           load_shared(of_rows, stats + stage * STATS + (sub + 8 * n + lane % 4 * 2) * 8);
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
@@ -228,7 +226,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
                 const int j = tile + own + 16 * b + lane / 4 + 8 * r;
                 float &weight = s[b][n][2 * r + e], &pull = ds[b][n][2 * r + e];
                 const bool seen_here = j >= seen.first && j < seen.end;
-                float part = weight;  // of softcap
+                float part = weight;  // tanh of softcap
                 if constexpr (CHANGES == 0) {
                   weight = fmaf(weight, by * math::LOG2E, -shift * math::LOG2E);
                 } else {
@@ -239,7 +237,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
                   if ((CHANGES & BLOCK_MASK) && mixed && !in_a_block(p, head, i, j)) weight = rows::minus_infinity<float>();
                   weight *= math::LOG2E;
                 }
-                weight = fminf(math::ex2_ftz(weight), 1.0f);  // f32 holds lse to half a unit in its last place alone
+                weight = fminf(math::ex2_ftz(weight), 1.0f);  // f32 holds lse to half an ulp only
                 if (!whole && !seen_here) weight = 0.0f;
                 pull = weight * (pull - delta);
                 if (CHANGES & CAP) pull *= fmaf(-part, part, 1.0f);
@@ -247,7 +245,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
           }
         }
 
-        // Both to shared memory, as rows of keys
+        // 3c. dS^T (SPLIT > 1: and P^T) to shared memory, one row per key
 #pragma unroll
         for (int b = 0; b < BLOCKS; ++b)
 #pragma unroll
@@ -260,7 +258,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
             }
         if (SPLIT > 1 && !APART) meet(1 + warp / SPLIT, 32 * SPLIT);
 
-        // Sums over queries: grad_v and grad_k
+        // 3d. dV += P^T dO, dK += dS^T Q
         if constexpr (!APART) {
           constexpr int STEPS = (SPLIT == 1 ? SUB : BM) / 16;
           const u32 scores = Scores::template enter<true>(lane) + own * Scores::PITCH, skipped = SPLIT == 1 ? sub : 0;
@@ -285,6 +283,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       take_turn(shared, block);
       __syncthreads();
       if constexpr (APART) {
+        // APART: dV += P^T dO in half of the warps, dK += dS^T Q in the others
         const u32 again = anew(threadIdx.x), lane = again % 32, place = again / 32 % (WARPS / 2);
         const bool of_keys = again / 32 >= WARPS / 2;
         const int column = place % SHARING * (D / SHARING / 16);
@@ -299,7 +298,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       if (STAGES == 1 && following_shared < p.group) bring(following, number + last_block, 0);
       if (STAGES == 1) commit_copies();
 
-      // grad_q's part: 32 queries a warp
+      // 3e. dQ += dS K, by f32 red.add
+      // A warp has 32 queries; a tile's first visitor stores instead of adding.
       constexpr int ACROSS = WARPS / (BM / 32), COLUMNS = D / ACROSS;
       static_assert(COLUMNS % 16 == 0);
       const int down = warp / ACROSS * 2, across = warp % ACROSS * (COLUMNS / 16);
@@ -325,7 +325,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
     }
     await_copies<0>();
 
-    // Rows of grad_k and grad_v
+    // 4. epilogue: store dK and dV
     const KeyGradients<T, float> to(p, g, kept.batch, kept.kv_head);
     const u32 thread = anew(threadIdx.x);
     const int warp = thread / 32, lane = thread % 32, place = APART ? warp % (WARPS / 2) : warp, total = kept.keys;
@@ -355,7 +355,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
   if (asks()) sums.take_turn(~0u, 0, ~0u);
 }
 
-// grad_q = scale * (slices of sums, added in order). A CTA has a tile, its threads what those that added hold of it.
+// dQ = scale * (slices added in order). One CTA per query tile; the accumulators keep the register layout of step 3e.
 template <class T, int D, int BM, int BN, int WARPS>
 __global__ void __launch_bounds__(WARPS * 32)
 attention_backward_queries(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32 tiles) {
@@ -366,7 +366,8 @@ attention_backward_queries(Problem<T, T, float> p, Gradients<T, float> g, Sums s
   const QueryGradients<T, float> to(p, g, place.batch, place.head);
   const float scale = float(p.scale);
   const Band band = Band::make(p, head);
-  for (int block = blockIdx.x % tiles; block * BM < head.rows; block += tiles) {  // once, but of sequences longer than was said
+  // one iteration, unless a sequence exceeds max_seqlen_q
+  for (int block = blockIdx.x % tiles; block * BM < head.rows; block += tiles) {
     const float* from = sums.at + sums.tile<BM>(p, place.batch, place.head, block) * (BM * D) + threadIdx.x;
     const Visitors visitors = Visitors::of<BM, BN>(band, head.rows, block);
 #pragma unroll

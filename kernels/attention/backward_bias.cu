@@ -1,16 +1,16 @@
-// The gradients of what is added to scores: grad_mask = p (grad v^T - delta), and ALiBi's slopes', that times j - (i + offset),
-// summed over what either is broadcast along.
+// grad_mask = dS = P (dO V^T - delta); grad_slopes = sum dS (j - (i + offset)); summed over broadcast axes.
 //
-// Tiling: a CTA has 32 queries by 32 keys of the gradient, or all of an axis that it lacks, and goes through them, and through the
-// sequences and heads that share them, in order. Threads: 8 warps of four queries; a lane has a key.
-// Shared memory: 9 to 19 KB. Bound: instruction issue; a slope's CTA goes through all scores of a head.
+// Tiling:    one CTA per 32 queries x 32 keys of the gradient; a broadcast axis is looped over in full, as are the
+//            sequences and heads that share an entry, in a fixed order.
+// Threads:   8 warps of 4 queries; one key per lane.
+// Shared:    9 to 19 KB.   Bound: instruction issue; a slope's CTA computes all scores of one head.
 #include "attention/gradients.cuh"
 #include "attention/plain_scores.cuh"
 #include "rows/group.cuh"
 
 using namespace attention;
 
-// The gradient's extents, 1 where it is broadcast, and steps.
+// Extents (1: broadcast) and strides of the gradient.
 struct Entries {
   i64 steps[4];
   u32 batches, heads, rows, keys, sequences, unused;
@@ -23,18 +23,20 @@ attention_grad_bias(Problem<T, T, C> p, Gradients<T, C> g, M* to, Entries of) {
   __shared__ PlainScores<C> scores;
   __shared__ C of_warps[WARPS][32];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  // 1. tile scheduler: entry of the gradient
   const u32 across = (of.keys + TILE - 1) / TILE, down = (of.rows + TILE - 1) / TILE, entry = blockIdx.x / across / down;
   const int own_row = blockIdx.x / across % down * TILE, own_key = blockIdx.x % across * TILE;
   const u32 own_head = entry % of.heads, own_batch = entry / of.heads;
   const C scale = C(p.scale);
   C acc[ROWS] = {};
 
+  // 2. loop over sequences, heads, tiles that share the entry
   for (u32 b = 0; b < (of.batches == 1 ? of.sequences : 1); ++b)
     for (u32 h = 0; h < (of.heads == 1 ? p.heads : 1); ++h) {
       const u32 batch = own_batch + b, number = own_head + h;
       const Head<T, T, C> head(p, batch, number);
       const QueryGradients<T, C> own(p, g, batch, number);
-      const int past = keys_of(p, head, head.rows - 1).end;  // what no query sees, at the end, may not even be written
+      const int past = keys_of(p, head, head.rows - 1).end;  // trailing keys that no query sees may be uninitialized
       const Lines<T> q = {head.q, p.q_walk.row, head.rows, int(p.d)}, k = {head.k, p.k_walk.row, past, int(p.d)};
       const Lines<T> v = {head.v, p.v_walk.row, past, int(p.d_v)};
       const Lines<T> grad = {own.grad, g.grad_walk.row, head.rows, int(p.d_v)};
@@ -46,12 +48,14 @@ attention_grad_bias(Problem<T, T, C> p, Gradients<T, C> g, M* to, Entries of) {
           const int past = min(key + TILE, end);
           if (past <= max(begin, key) || !any_counts(p, head, row, last + 1, key, past)) continue;
           C score[ROWS] = {}, pull[ROWS] = {};
+          // 2a. S and dP
           scores.multiply(score, q, row, k, key);
           scores.multiply(pull, grad, row, v, key);
 #pragma unroll
           for (int r = 0; r < ROWS; ++r) {
             const int i = row + warp * ROWS + r, j = key + lane;
             if (i >= head.rows) continue;
+            // 2b. dS = P (dP - delta)
             const Keys seen = keys_of(p, head, i);
             if (j < seen.first || j >= seen.end) continue;
             const Stats<C> stats = own.stats[i];
@@ -63,7 +67,7 @@ attention_grad_bias(Problem<T, T, C> p, Gradients<T, C> g, M* to, Entries of) {
       }
     }
 
-  // Sums along axes that it lacks
+  // 3. reduce broadcast axes, store
   if (of.rows == 1) {
     C sum = 0;
 #pragma unroll

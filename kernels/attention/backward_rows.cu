@@ -1,8 +1,8 @@
-// What gradients of attention need of whole rows, and the gradients of sinks.
+// stats = (lse, delta) with delta = rowsum(dO * O); grad_sinks = -sum min(exp(sink - lse), 1) delta.
 //
-// Stats: LANES threads a row, V columns an access. Sinks: a CTA a head, its 256 threads' rows and then the threads in a fixed
-// order; 64 bytes of shared memory.
-// Bound: bandwidth.
+// Threads:   stats: LANES threads per row, V columns per access. Sinks: one CTA of 256 threads per head; rows strided
+//            by thread, then a fixed-order CTA reduction.
+// Shared:    sinks: 64 bytes.   Bound: DRAM.
 #include "attention/gradients.cuh"
 #include "rows/group.cuh"
 
@@ -15,6 +15,7 @@ __global__ void __launch_bounds__(256) attention_stats(Problem<T, T, C> p, Gradi
   const Place<Problem<T, T, C>> place(p, blockIdx.x / tiles);
   const Head<T, T, C> head(p, place.batch, place.head);
   const QueryGradients<T, C> own(p, g, place.batch, place.head);
+  // one iteration, unless a sequence exceeds max_seqlen_q
   for (int first = blockIdx.x % tiles * ROWS; u32(first) < u32(head.rows); first += tiles * ROWS) {
     const int row = first + line;
     C sum = 0;
@@ -27,12 +28,13 @@ __global__ void __launch_bounds__(256) attention_stats(Problem<T, T, C> p, Gradi
       }
     sum = rows::sum<LANES>(sum);
     if (row >= head.rows || lane) continue;
+    // lse = -inf (a row that sees no key) is stored as +inf, so that its weights are 0
     const C lse = head.lse[row * p.lse_walk.row];
     own.stats[row] = {lse == rows::minus_infinity<C>() ? -lse : lse, sum};
   }
 }
 
-// grad_sinks = -sum min(exp(sink - lse), 1) delta, over the queries of all sequences.
+// grad_sinks = -sum min(exp(sink - lse), 1) delta over the queries of all sequences. One CTA per head.
 template <class T, class C, class S>
 __global__ void __launch_bounds__(256)
 attention_grad_sinks(Problem<T, T, C> p, Gradients<T, C> g, S* grad_sinks, i64 step, u32 sequences) {

@@ -1,13 +1,13 @@
-// One gradient of attention by plain multiply-adds, whatever the type, head dims and features: OF queries, keys or values.
+// dQ = scale dS K, dK = scale dS^T Q or dV = P^T dO (OF names which), by FMA: any type, head dim and feature.
 //
-// With p = min(exp(score - lse), 1) and ds = p (grad v^T - delta) derivative: grad_q = scale ds k, grad_k = scale ds^T q, grad_v = p^T
-// grad (T. Dao, "FlashAttention-2", 2023, algorithm 2), the latter two summed over the query heads that share keys.
-//
-// Tiling: a CTA has 32 rows of what it computes (queries of a head, or keys) and 32 COLUMNS columns, and goes through the other
-// side's rows 32 at a time, those left out that no score connects. Threads: 8 warps of 4 own rows; a lane has one of the other
-// rows' scores, then COLUMNS columns. Nothing is added atomically: the order is the problem's.
-// Shared memory: 32 x 32 of the other side, 32 columns of the own rows, and the weights: 12 to 25 KB.
-// Bound: instruction issue, two shared loads for four multiply-adds.
+// P = min(exp(S - lse), 1), dS = P (dO V^T - delta) (softcap: times 1 - tanh^2; FlashAttention-2, T. Dao, 2023,
+// algorithm 2); dK and dV are summed over the query heads of the GQA group.
+// Tiling:    one CTA per 32 own rows (queries of one head, or keys) and 32 COLUMNS columns; loops over the other side's
+//            rows 32 at a time; tiles without a visible score are skipped.
+// Threads:   8 warps of 4 own rows; one score row of the other side per lane, then COLUMNS columns per lane.
+// Order:     no atomics; sums follow the problem's order (deterministic).
+// Shared:    32 x 32 of the other side, 32 columns of own rows, P or dS: 12 to 25 KB.
+// Bound:     instruction issue: two shared loads per four FMAs.
 #include "attention/gradients.cuh"
 #include "attention/plain_scores.cuh"
 
@@ -28,7 +28,8 @@ __global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, 
   const int own_rows = OF == QUERIES ? any.rows : any.keys;
   const C scale = C(p.scale);
 
-  // Once, but of sequences longer than was said
+  // 1. loop over tiles of own rows
+  // It has one iteration, unless a sequence exceeds its max_seqlen.
   for (int tile = flat % tiles * TILE; u32(tile) < u32(own_rows); tile += tiles * TILE) {
     const int row = tile + warp * ROWS, last = min(tile + TILE, own_rows) - 1;
     C acc[ROWS][COLUMNS] = {};
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, 
     for (u32 shared = 0; shared < group; ++shared) {
       const Head<T, T, C> head(p, batch, place * group + shared);
       const QueryGradients<T, C> gradients(p, g, batch, place * group + shared);
-      const int past = keys_of(p, head, head.rows - 1).end;  // what no query sees, at the end, may not even be written
+      const int past = keys_of(p, head, head.rows - 1).end;  // trailing keys that no query sees may be uninitialized
       const Lines<T> q = {head.q, p.q_walk.row, head.rows, int(p.d)}, k = {head.k, p.k_walk.row, past, int(p.d)};
       const Lines<T> v = {head.v, p.v_walk.row, past, int(p.d_v)};
       const Lines<T> grad = {gradients.grad, g.grad_walk.row, head.rows, int(p.d_v)};
@@ -50,7 +51,8 @@ __global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, 
                           : !any_counts(p, head, first, others, tile, last + 1))
           continue;
 
-        // Scores and their weights: the lane's other row with each of the warp's own
+        // 2. S, dP, and P or dS
+        // The lane's other row is multiplied with the warp's own rows.
         C score[ROWS] = {}, pull[ROWS] = {};
         if constexpr (OF == QUERIES) scores.multiply(score, q, tile, k, first), scores.multiply(pull, grad, tile, v, first);
         else scores.multiply(score, k, tile, q, first);
@@ -72,7 +74,7 @@ __global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, 
         }
         __syncwarp();
 
-        // Weighted rows of the other side: the lane's columns of each own row
+        // 3. accumulate weighted rows of the other side
         const Lines<T> other = OF == QUERIES ? k : OF == KEYS ? q : grad;
 #pragma unroll
         for (int c = 0; c < COLUMNS; ++c) {
@@ -91,7 +93,7 @@ __global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, 
       }
     }
 
-    // The results
+    // 4. epilogue: store
     const QueryGradients<T, C> queries(p, g, batch, place * group);
     const KeyGradients<T, C> keys(p, g, batch, OF == QUERIES ? place / p.group : place);
     T* const to = OF == QUERIES ? queries.grad_q : OF == KEYS ? keys.grad_k : keys.grad_v;

@@ -1,31 +1,30 @@
-// out = softmax(changed(scale q k^T)) v of a few tokens a sequence against the keys and values it has so far, for f16 and bf16; lse
-// on request.
+// out = softmax(change(scale q k^T)) v for a few tokens per sequence over its KV cache (split-KV); f16, bf16; lse.
 //
-// Tiling: a CTA has a split of the keys of one key head, 16 BLOCKS of the rows that share it (token by token, a row for each query
-// head of the group) and DV columns of the values. Threads: WARPS warps, each of which takes every WARPS-th block of 16 keys all by
-// itself, from copy to weighted values, with no barrier between them; their results meet once at the end.
-// Shared memory: the queries, and STAGES blocks of keys and values for each warp, by cp.async; then the warps' results.
-// E, what caches hold: T, or 8 bits. A lane then gets four neighbouring columns of keys at once, so queries lie in that order, too;
-// of values it gets pairs of columns, which lie apart in its sums. SCALED: each key and value has a scale.
-// PAGED: rows lie where the table says; a lane knows the page of one key, looked up a block ahead. Keys of pages that are missing
-// are not seen. The first CTAs, one a sequence,
-// look whether its pages are there.
-// CLUSTER: so many splits are a cluster, whose results meet in its shared memory. Else splits leave (out, lse) for merge.cu, and
-// one alone writes the result.
-// Bound: bandwidth; STAGES - 1 blocks a warp are under way. In a short problem latency: its first blocks are on their way into L2
-// before the kernel ahead has ended and before lengths are known.
+// Tiling:    one CTA per (split of the keys, KV head, 16 BLOCKS rows, DV columns); one row per (token, query head of
+//            the GQA group), token by token.
+// Threads:   each of WARPS warps takes every WARPS-th k_block of 16 keys from load to P V, with no CTA barrier in the
+//            loop; the warps' (m, l, O) are combined once at the end.
+// Pipeline:  cp.async, STAGES stages per warp. PDL: without pages, Q and the first k_blocks are prefetched
+//            to L2 before griddepcontrol.wait and before the lengths are known.
+// E:         element of the cache: T, or 8 bits, widened in registers (bytes.cuh). ldmatrix then delivers
+//            columns of 8-bit K and V in another order: Q is stored permuted, O is permuted back at the end.
+// PAGED:     page ids are looked up a k_block ahead, one key per lane; keys of missing pages are masked. The first
+//            CTAs, one per sequence, check the page table.
+// CLUSTER:   the splits of a cluster are combined through DSMEM. Otherwise splits write for merge.cu.
+// Shared:    Q, WARPS x STAGES x (K, V, SCALED: one f32 scale per key and value); at the end the warps' O.
+// Bound:     DRAM, STAGES - 1 k_blocks per warp in flight; short problems: latency.
 #include "attention/bytes.cuh"
 #include "attention/decoding.cuh"
 #include "attention/key_blocks.cuh"
 #include "attention/pages.cuh"
-#include "cluster.cuh"
-#include "overlap.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/overlap.cuh"
 
 using namespace attention;
 
-// Scores or weights of 16 keys, as mma's accumulators have them, each column by a number from `from` on, 8 bytes a lane of a quad.
-// HELD: to what f16 holds, where the number is below 256: a weight is 2**8 at most, but for what its score errs by, and a product that
-// rounds to 2**16 is still within half a unit of the last place of f16's largest number.
+// Scales columns of S or P (mma accumulators of 16 keys) by one f32 per key, read at `from`, 8 bytes per lane.
+// HELD: saturates at 65504 where |scale| < 256. P is at most 2^8 but for rounding, so the product may round to 2^16,
+// which is within half an ulp of f16's largest number.
 template <bool HELD, int BLOCKS> __device__ __forceinline__ void scale_columns(float (&s)[BLOCKS][2][4], u32 from) {
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
@@ -52,15 +51,17 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   using Keys_ = Panels<16, D * sizeof(E) / 2>;
   using Values = Panels<16, DV * sizeof(E) / 2>;
   constexpr int ROWS_BYTES = Keys_::BYTES + Values::BYTES, STAGE = ROWS_BYTES + (SCALED ? 128 : 0), PITCH = DV + 8;
-  constexpr bool HELD = BLOCKS * D <= 128 && WARPS * RESIDENT <= 8;  // queries in registers
+  constexpr bool HELD = BLOCKS * D <= 128 && WARPS * RESIDENT <= 8;  // Q in registers
   extern __shared__ __align__(1024) u8 memory[];
+  // Row maximum m (`reached`, in base 2) and sum l of every warp.
   __shared__ float reached[WARPS][ROWS], sums[WARPS][ROWS];
-  __shared__ __align__(8) float states[CLUSTER > 1 ? 2 * ROWS : 1];  // highest score and sum of weights, all warps'
+  __shared__ __align__(8) float states[CLUSTER > 1 ? 2 * ROWS : 1];  // (m, l) per row
   const u32 joint = shared_address(states);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  // Shared memory: Q, stage buffers of this warp (`ring`).
   const u32 queries = shared_address(memory), ring = queries + Queries::BYTES + warp * (STAGES * STAGE);
 
-  // Which split of which rows and columns of which head
+  // 1. tile scheduler: split, rows, columns, head
   const u32 checks = PAGED ? (cache.sequences + CLUSTER - 1) / CLUSTER * CLUSTER : 0;
   u32 flat = blockIdx.x - checks, split = flat % CLUSTER;
   flat /= CLUSTER;
@@ -70,7 +71,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   const u32 sequence = flat / kv_heads, kv_head = flat % kv_heads;
   const int first_column = chunk * DV, columns = int(p.d_v) - first_column;
 
-  // What it will read first
+  // 2. L2 prefetch before the previous kernel ends
   if constexpr (!PAGED) {
     if (splits.ahead) {
       const int capacity = int(cache.capacity), left = int(p.rows * p.group) - int(tile) * ROWS;
@@ -85,6 +86,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
       }
     }
   }
+  // 3. PDL: wait, then release the next kernel
   overlap::wait();
   overlap::release();
 
@@ -96,7 +98,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   const int rows = shared.count, first_row = shared.first;
   if (first_row >= rows) return;
 
-  // Its blocks of keys: those that some of its rows see
+  // 4. k_blocks of this split that some row sees
   const Keys highest = shared.seen_by(shared.last), lowest = shared.seen_by(first_row);
   const int begin = lowest.first, end = highest.end, whole_begin = highest.first, whole_end = lowest.end;
   const Turns turns = begin < end ? splits.turns(split, begin, end, WARPS) : Turns{0, 0, WARPS};
@@ -107,7 +109,9 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   int block = turns.first + warp;
   while (block * 16 + 16 <= begin) block += turns.step;
 
-  // Copies of a block's rows; those that nobody sees are zero. PAGED: `page` and `slot` are where the lane's key of the next block lies.
+  // 5. loader: cp.async of one k_block
+  // Rows that no query sees are filled with zeros.
+  // PAGED: `page` and `slot` locate the lane's key of the next k_block.
   const KeyBlock<Keys_, E> key_block(lane, int(p.d));
   const KeyBlock<Values, E> value_block(lane, columns);
   const E* k = reinterpret_cast<const E*>(p.k) + kv_head * p.k_walk.head + key_block.column(lane);
@@ -117,7 +121,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
     v += sequence * p.v_walk.batch + (i64(block) * 16 + value_block.row) * p.v_walk.row;
   }
   int page = -1, slot = 0;
-  bool missing = false;  // a page that the lane has looked up
+  bool missing = false;  // some page that the lane looked up is missing
   const auto look_up = [&](int next) {
     if constexpr (PAGED) {
       const int key = next * 16 + lane % 16, at = key / int(cache.page_keys);
@@ -143,7 +147,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
         k += 16 * turns.step * p.k_walk.row;
         v += 16 * turns.step * p.v_walk.row;
       }
-      if constexpr (SCALED) {  // a lane's: half the warp has keys', half values'
+      if constexpr (SCALED) {  // one scale per lane: lanes 0-15 for keys, lanes 16-31 for values
         const bool first = lane < 16;
         const float* from = first ? scales.k : scales.v;
         const Walk walk = {first ? scales.k_walk.batch : scales.v_walk.batch, first ? scales.k_walk.head : scales.v_walk.head,
@@ -157,11 +161,13 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
     }
     commit_copies();
   };
+  // 6. prologue: STAGES - 1 k_blocks in flight
   look_up(block);
 #pragma unroll
   for (int s = 0; s < STAGES - 1; ++s) bring(s, block + s * turns.step);
 
-  // Queries, behind the copies, which take longer; a negative scale is theirs, so that the highest product has the highest score
+  // 7. Q to shared memory
+  // Q is negated if scale < 0, so that the largest product stays the largest score.
   const float whole_scale = float(p.scale) * scales.of_keys(kv_head);
   shared.template bring_queries<Queries, ROWS, THREADS, NARROW>(queries, whole_scale < 0 ? 0x80008000u : 0);
   __syncthreads();
@@ -174,7 +180,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
 #pragma unroll
       for (int b = 0; b < BLOCKS; ++b) load_matrices<false>(held[step][b], Queries::at(at_queries, b, step));
 
-  const float scale = whole_scale == 0.0f ? 0x1p-149f : fabsf(whole_scale);  // times -inf still -inf
+  const float scale = whole_scale == 0.0f ? 0x1p-149f : fabsf(whole_scale);  // nonzero, so that scale * -inf stays -inf
   const float factor = CHANGED ? math::LOG2E : scale * math::LOG2E;
   Keys seen[OWN];
   const Standing any = shared.standing(0);
@@ -188,15 +194,16 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   OnlineSoftmax<BLOCKS> softmax;
   float acc[BLOCKS][DV / 8][4] = {};
 
+  // 8. main loop: one k_block of 16 keys per warp
   int stage = 0;
   for (; block < turns.end; block += turns.step) {
     await_copies<STAGES - 2>();
     __syncwarp();
     bring(stage == 0 ? STAGES - 1 : stage - 1, block + (STAGES - 1) * turns.step);
 
-    // Scores
+    // 8a. S = Q K^T
     const u32 at_keys = ring + stage * STAGE + Keys_::template enter<false>(lane);
-    float chains[2][BLOCKS][2][4] = {};  // of multiply-adds that wait for each other
+    float chains[2][BLOCKS][2][4] = {};  // two independent mma chains, for latency
     const auto score = [&](int step, const u32* low, const u32* high) {
 #pragma unroll
       for (int b = 0; b < BLOCKS; ++b) {
@@ -229,8 +236,8 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
     if constexpr (SCALED)
       if (scales.k_each) scale_columns<false>(s, at_scales);
 
-    // Which count, and as what
-    u32 there = ~0u;  // a bit a key
+    // 8b. masks and score changes
+    u32 there = ~0u;  // one bit per key: its page exists
     if constexpr (PAGED)
       if (__any_sync(~0u, missing)) there = __ballot_sync(~0u, cache.has(sequence, block * 16 + lane % 16));
     if (CHANGED || block * 16 < whole_begin || block * 16 + 16 > whole_end || ~there) {
@@ -249,10 +256,11 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
           }
       }
     }
+    // 8c. online softmax
     softmax.follow(s, factor, acc, [](float(&)[OWN]) {});
     softmax.weigh(s, factor);
 
-    // Weighted values
+    // 8d. O += P V
     const u32 at_values = ring + stage * STAGE + Keys_::BYTES + Values::template enter<true>(lane);
     if constexpr (SCALED)
       if (scales.v_each) scale_columns<Same<T, f16>::value>(s, at_scales + 64);
@@ -271,7 +279,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
       u32 values[4];
       load_matrices<true>(values, Values::at(at_values, 0, c));
       if constexpr (NARROW) {
-        u32 wide[4][2];  // columns 2 g and 2 g + 1 of two keys a word
+        u32 wide[4][2];  // columns 2 g and 2 g + 1 of two keys per word
         widen<T, E>(values, wide);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -287,7 +295,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   await_copies<0>();
   __syncthreads();
 
-  // The warps' results, side by side
+  // 9. (m, l, O) of each warp to shared memory
   softmax.add_up();
 #pragma unroll
   for (int r = 0; r < OWN; ++r) {
@@ -307,7 +315,8 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   }
   __syncthreads();
 
-  // Their sum, four columns a thread, with the sink's term in the first split
+  // 10. combine warps, four columns per thread
+  // The sink's term is added in split 0.
   const int live = min(ROWS, rows - first_row);
   const auto joined = [&](int line, int column, Vec<float, 4>& x, float& whole) {
     const float sink = split == 0 ? sink_of<T, float>(p, shared.standing(first_row + line)) * math::LOG2E : rows::minus_infinity<float>();
@@ -339,13 +348,13 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
     const float most = joined(line, column, x, whole);
     if constexpr (CLUSTER == 1) {
       leave(line, column, x, whole, most);
-    } else {  // in place of the first warp's
+    } else {  // overwrites the first warp's O
       store_shared(queries + (line * PITCH + column) * 4, x);
       if (column == 0) store_shared(joint + line * 8, Vec<float, 2>{{most, whole}});
     }
   }
 
-  // The cluster's results: four columns a thread, of the CTAs in turn
+  // 11. combine the cluster through DSMEM, in rank order
   if constexpr (CLUSTER > 1) {
     cluster::arrive();
     cluster::await();
@@ -372,7 +381,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
       leave(line, column, x, whole, most);
     }
     cluster::arrive();
-    cluster::await();  // nobody ends while others read
+    cluster::await();  // no CTA exits while others read its shared memory
   }
 }
 

@@ -1,30 +1,27 @@
-// Decoding where many query heads share one long row a key, which holds the values too (DeepSeek's latent attention, absorbed: 576
-// columns of keys, of which the first 512 are the values); f16 and bf16; lse on request.
+// out = softmax(change(scale q k^T)) v for absorbed MLA decode (split-KV): many query heads share one key row, which
+// also holds V (DeepSeek: 576 columns of K, the first 512 are V); f16, bf16; lse on request.
 //
-// Tiling: a CTA has a split of the keys of one key head, 64 of the rows that share it and all DV columns of values. Eight warps: for
-// the scores of KEYS keys each has 16 of them and 16 BLOCKS rows, for weighted values all rows and DV / 8 columns. Weights, and what
-// sums are rescaled with, go from the one to the other through shared memory: three barriers a tile.
-// HALVED: two warps have 32 of the keys, each by half of the columns, and then add these up: each load of queries serves twice as
-// many products, and a tile's scores take 2,300 clocks of shared memory instead of 3,460.
-// Shared memory: queries, 74 KB; two tiles of keys, 74 KB each at 64 keys, by cp.async: the next comes while one is multiplied; 8 KB
-// of weights. Where values are no columns of the keys, they take the second tile's place, and come while scores are made.
-// `alike`: values lie as far apart as keys do, so that they are columns of these where both begin at one address.
-// PAGED: rows lie where the table says, looked up a tile ahead; those of pages that are missing are not seen. The first CTAs, one a sequence, look whether pages are there.
-// Splits leave (out, lse) for merge.cu; one alone writes the result. Rows are the innermost CTAs, so that those that share keys run
-// together, and all but the first find them in L2.
-// Bound: shared memory in the scores (1.5 KB a warp for 16 x 2048 multiply-adds), tensor cores in the values. 5,700 clocks for 64
-// rows and keys, or for 128 rows 0.8 ns a key on an H200, beside 0.25 ns in which its 1152 bytes are read: 3 times the floor.
-// What a CTA does once is short: code that runs once costs what it takes to fetch it, and the loop's is evicted by it.
+// Tiling:    one CTA per (split of the keys, KV head, 64 rows), all DV columns; k_blocks of KEYS keys.
+// Threads:   8 warps. S: 16 BLOCKS rows by 16 keys per warp. O: all 64 rows by DV / 8 columns per warp. P and the
+//            rescale factors go from S warps to O warps through shared memory: three barriers per k_block.
+// HALVED:    two warps share 32 keys, each over half of the head dim, and add their S: each ldmatrix of Q feeds twice
+//            as many mma (2,300 instead of 3,460 clocks of shared memory per k_block).
+// Pipeline:  two stages of K by cp.async. `joined`: V is read from K's stage. Otherwise V uses the second stage and is
+//            loaded during Q K^T. `alike`: K and V have the same strides.
+// PAGED:     page ids are looked up one k_block ahead; keys of missing pages are masked.
+// Grid:      row tiles innermost, so that CTAs that share keys run together and hit L2. Splits write for merge.cu.
+// Shared:    Q 74 KB, 2 x 74 KB of K (KEYS = 64), P 8 KB. Code outside the loop is short: it evicts the loop's code.
+// Bound:     shared memory (Q K^T), tensor cores (P V): 5,700 clocks per 64 rows x 64 keys, 3x the DRAM time.
 #include "attention/anew.cuh"
 #include "attention/decoding.cuh"
 #include "attention/forward_products.cuh"
 #include "attention/pages.cuh"
-#include "overlap.cuh"
+#include "ptx/overlap.cuh"
 
 using namespace attention;
 
-// Scores of 32 keys by half of the columns become those of 16 keys, the first ones where `half` is 0, by all: with those of the
-// neighbouring warp, by way of a lane's places from `at` on.
+// HALVED: S of 32 keys over half of the columns, summed with the partner warp's; each warp keeps 16 of the keys (half 0
+// the first 16). `at`: the lane's slots of the exchange buffer.
 template <int BLOCKS> __device__ __forceinline__ void add_halves(float (&s)[BLOCKS][2][4], const float (&both)[BLOCKS][4][4], u32 half, u32 at, u32 barrier) {
   const auto place = [&](int b, int n) { return at + (2 * b + n) * 512; };
   const auto leave = [&](int first) {
@@ -54,7 +51,7 @@ template <int BLOCKS> __device__ __forceinline__ void add_halves(float (&s)[BLOC
   if (half) take(2);
 }
 
-// The first `rows` of a warp's rows of weighted values, and `columns` of its columns, each row times two factors, to where it begins.
+// Epilogue of one warp: O times two factors per row, to the row's destination; `rows` rows and `columns` columns exist.
 template <int BLOCKS, int N, class To>
 __device__ __forceinline__ void leave(const float (&acc)[BLOCKS][N][4], const float* weights, const float* divisions, const i64* places, int rows, int columns, To* to) {
   const int lane = anew(threadIdx.x) % 32;
@@ -82,16 +79,18 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   using Weights = Panels<ROWS, KEYS>;
   static_assert(COLUMNS == 64 && DV <= D, "a warp's columns of values are a panel");
   extern __shared__ __align__(1024) u8 memory[];
+  // Per row: rescale factor, maximum m (base 2), sum l.
   __shared__ float shrinks[ROWS], reached[ROWS], sums[ROWS];
   __shared__ float exchanged[WARPS * BLOCKS * 16];
-  __shared__ volatile int missing;  // whether a page is that has been looked up
+  __shared__ volatile int missing;  // some page that was looked up is missing
+  // Shared memory: Q, stage buffers (`ring`), P (`weights`).
   const u32 queries = shared_address(memory), ring = queries + Queries::BYTES, weights = ring + 2 * Tile::BYTES;
   const u32 exchange = shared_address(exchanged);
   const int warp = threadIdx.x / 32, group = warp / SPLIT, part = warp % SPLIT;
   overlap::wait();
   overlap::release();
 
-  // Which split of which rows of which head
+  // 1. tile scheduler: split, rows, head
   u32 flat = blockIdx.x;
   if constexpr (PAGED) {
     if (flat < cache.sequences) check<THREADS>(cache, p, flat);
@@ -108,7 +107,7 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   const SharedRows<T, Out> shared = rows_of(flat);
   if (shared.first >= shared.count) return;
 
-  // Its blocks of keys: those that some of its rows see
+  // 2. k_blocks of this split that some row sees
   const Keys highest = shared.seen_by(shared.last), lowest = shared.seen_by(shared.first);
   const int begin = lowest.first, end = highest.end, whole_begin = highest.first, whole_end = lowest.end;
   const int2 range = begin < end ? splits.range(split, begin, end, SPLIT) : int2{0, 0};
@@ -123,11 +122,13 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
     __syncthreads();
   }
 
-  // Copies of a tile, a panel's chunk a thread, AT_ONCE rows at a time. `page` and `slot` are where its rows of the next tile lie.
+  // 3. loader: cp.async of one k_block
+  // Each thread copies one 16-byte chunk of every panel, AT_ONCE rows at a time.
+  // `page` and `slot` locate the thread's rows of the next k_block.
   const T *k = p.k + shared.kv_head * p.k_walk.head, *v = p.v + shared.kv_head * p.v_walk.head;
   const bool joined = alike && p.k == p.v;
   int page[PASSES], slot[PASSES];
-  bool lost = false;  // a page that the thread has looked up
+  bool lost = false;  // some page that the thread looked up is missing
   const auto look_up = [&](int next) {
 #pragma unroll
     for (int i = 0; i < PASSES; ++i) {
@@ -158,32 +159,34 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   if (block < range.y) bring(0, k, p.k_walk, p.d);
   if (joined) look_up(block + SPLIT);
 
-  // Queries; a negative scale is theirs, so that the highest product has the highest score
+  // 4. Q to shared memory
+  // Q is negated if scale < 0, so that the largest product stays the largest score.
   const float whole_scale = float(p.scale) * scales.of_keys(shared.kv_head);
   shared.template bring_queries<Queries, ROWS, THREADS, false>(queries, whole_scale < 0 ? 0x80008000u : 0);
-  const float scale = whole_scale == 0.0f ? 0x1p-149f : fabsf(whole_scale);  // times -inf still -inf
+  const float scale = whole_scale == 0.0f ? 0x1p-149f : fabsf(whole_scale);  // nonzero, so that scale * -inf stays -inf
   const float factor = CHANGED ? math::LOG2E : scale * math::LOG2E;
 
   const HeldQueries<0, BLOCKS> held = {};
   OnlineSoftmax<BLOCKS> softmax;
   float acc[ROWS / 16][COLUMNS / 8][4] = {};
+  // 5. main loop over k_blocks; `turn`: index of the pipeline stage
   for (int turn = 0; block < range.y; block += SPLIT) {
     await_copies<0>();
     if (PAGED && lost) missing = 1;
     __syncthreads();
 
-    // The next tile, or these keys' values
+    // 5a. load the next K, or V of these keys
     const bool more = block + SPLIT < range.y;
     if (more || !joined) bring(joined ? turn ^ 1 : 1, joined ? k : v, joined ? p.k_walk : p.v_walk, joined ? p.d : p.d_v);
     look_up(block + (joined ? 2 : 1) * SPLIT);
 
-    // Scores
+    // 5b. S = Q K^T
     float s[BLOCKS][2][4];
     const u32 thread = anew(threadIdx.x), at_queries = queries + group * BLOCKS * 16 * Queries::PITCH + Queries::template enter<true>(thread % 32);
     const u32 tile_at = ring + turn * Tile::BYTES;
     const u32 at_keys = tile_at + Tile::template enter<false>(thread % 32);
     if constexpr (HALVED) {
-      constexpr int FIRST = (D / 64 + 1) / 2;  // panels
+      constexpr int FIRST = (D / 64 + 1) / 2;  // panels of the first half
       const u32 half = part % 2, keys = at_keys + part / 2 * 32 * Tile::PITCH;
       float both[BLOCKS][4][4] = {};
       if (half == 0) add_scores<T, FIRST * 64, Queries, Tile>(both, held, at_queries, keys);
@@ -197,8 +200,8 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
       add_scores<T, D, Queries, Tile>(s, held, at_queries, at_keys + part * 16 * Tile::PITCH);
     }
 
-    // Which count, and as what
-    u32 there = ~0u;  // a bit a key of the warp's
+    // 5c. masks and score changes
+    u32 there = ~0u;  // one bit per key of the warp: its page exists
     if constexpr (PAGED)
       if (missing) there = __ballot_sync(~0u, cache.has(shared.sequence, (block + part) * 16 + thread % 16));
     if (CHANGED || block * 16 < whole_begin || block * 16 + KEYS > whole_end || ~there) {
@@ -221,7 +224,7 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
       }
     }
 
-    // Weights, and what the sums of these rows are to be rescaled with
+    // 5d. online softmax; P and rescale factors to shared memory
     float shrink[BLOCKS][1][4];
 #pragma unroll
     for (int b = 0; b < BLOCKS; ++b) shrink[b][0][0] = shrink[b][0][1] = shrink[b][0][2] = shrink[b][0][3] = 1.0f;
@@ -240,10 +243,10 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
     if (!joined) await_copies<0>();
     __syncthreads();
 
-    // The next keys, in place of those whose values are apart
+    // 5e. V not in K: load the next K
     if (more && !joined) bring(0, k, p.k_walk, p.d);
 
-    // Weighted values, a panel of columns a warp
+    // 5f. rescale O; O += P V, one panel of columns per warp
     float by[ROWS / 8];
     bool shrunk = false;
 #pragma unroll
@@ -262,7 +265,7 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
     if (joined) turn ^= 1;
   }
 
-  // Rows' highest scores and sums of weights, for all
+  // 6. (m, l) of every row to shared memory
   softmax.add_up();
   const u32 thread = anew(threadIdx.x);
   join_rows<BLOCKS, SPLIT, false>(exchange, thread, softmax.sum);
@@ -273,8 +276,9 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   }
   __syncthreads();
 
-  // What a row's values are multiplied with (`shrinks`, `sums`), its lse, with the sink's term in the first split, and where it goes, in
-  // place of queries: a thread a row. Which rows is made out again, so that no register keeps it.
+  // 7. combine: one thread per row
+  // It computes the rescale factor, 1 / l (with the sink in split 0), lse, and the destination (in place of Q).
+  // The tile is recomputed from blockIdx, so that no register holds it through the loop.
   i64* const places = reinterpret_cast<i64*>(memory);
   const u32 line = thread, same = anew(flat), own_split = split_of(same);
   const SharedRows<T, Out> again = rows_of(same);
@@ -290,7 +294,7 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   }
   __syncthreads();
 
-  // The result
+  // 8. epilogue: store O
   const int rows = again.last - again.first + 1, first_column = anew(threadIdx.x) / 32 * COLUMNS, columns = int(p.d_v) - first_column;
   if (splits.out) leave(acc, shrinks, sums, places, rows, columns, splits.out + first_column);
   else leave(acc, shrinks, sums, places, rows, columns, p.out + first_column);

@@ -1,21 +1,23 @@
-// out = softmax(changed(scale q k^T)) v of a few tokens a sequence against the keys and values it has so far, by plain
-// multiply-adds: any type, head dims and addresses; lse on request.
+// out = softmax(change(scale q k^T)) v for a few tokens per sequence over its KV cache (split-KV), by FMA; lse.
 //
-// Tiling: a CTA has one token of one query head, a split of its keys and 32 COLUMNS columns of the values. Threads: 4 warps, each
-// of which takes every fourth 32 keys all by itself: a lane has one key's score, then COLUMNS columns of all 32 values (online
-// softmax). Their results meet once at the end.
-// E, what caches hold: T, or 8 bits. PAGED: rows lie where the table says, those of pages that are missing are not seen; the first CTAs look whether a sequence's pages are there.
-// Splits leave (out, lse) for merge.cu, one alone writes the result.
-// Shared memory: the query, and a warp's result each: (d + 128 COLUMNS) numbers. Bound: latency, of loads an element each.
+// Tiling:    one CTA per (token, query head, split of the keys, 32 COLUMNS columns of V). Any type and head dim.
+// Threads:   4 warps; each takes every fourth k_block of 32 keys: one key's score per lane, then COLUMNS columns per
+//            lane of all 32 values; online softmax per warp. The warps are combined once at the end.
+// E:         element of the cache: T, or 8 bits.
+// PAGED:     rows are found through the page table; keys of missing pages are masked. The first CTAs only check.
+// Splits:    each split writes (out, lse) for merge.cu; a single split writes the result.
+// Shared:    q and the warps' O: (d + 128 COLUMNS) elements of C.
+// Bound:     latency of scalar loads.
 #include "attention/bytes.cuh"
 #include "attention/pages.cuh"
 #include "math/exp.cuh"
 #include "math/log.cuh"
-#include "overlap.cuh"
+#include "ptx/overlap.cuh"
 #include "rows/group.cuh"
 
 using namespace attention;
 
+// One element of the cache as C.
 template <class C, class E> __device__ __forceinline__ C number(E x) {
   if constexpr (Same<E, e4m3>::value || Same<E, e5m2>::value) {
     u32 pair[2];
@@ -38,7 +40,7 @@ __global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, 
   overlap::wait();
   overlap::release();
 
-  // Which split of which token and columns of which head
+  // 1. tile scheduler: split, token, columns, head
   u32 flat = blockIdx.x;
   if constexpr (PAGED) {
     if (flat < cache.sequences) return check<THREADS>(cache, p, flat);
@@ -56,14 +58,16 @@ __global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, 
   const int begin = max(range.x * 16, seen.first), end = min(range.y * 16, seen.end);
   const C slope = slope_of(p, head), scale = C(p.scale) * C(scales.of_keys(kv_head));
 
+  // 2. q to shared memory
   const T* q = p.q + sequence * p.q_walk.batch + head_number * p.q_walk.head + (tokens.first + token) * p.q_walk.row;
   for (int i = threadIdx.x; i < int(p.d); i += THREADS) query[i] = convert<C>(q[i]);
   __syncthreads();
 
   const E *k = reinterpret_cast<const E*>(p.k) + kv_head * p.k_walk.head, *v = reinterpret_cast<const E*>(p.v) + kv_head * p.v_walk.head;
   C top = rows::minus_infinity<C>(), sum = 0, acc[COLUMNS] = {};
+  // 3. main loop: 32 keys per warp
   for (int first = begin + warp * 32; first < end; first += THREADS) {
-    // Where lane's key lies, and its score
+    // 3a. page lookup and score of the lane's key
     const int key = first + lane;
     int page = int(sequence), row = key;
     bool there = key < end;
@@ -81,7 +85,7 @@ __global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, 
     if (there && scales.k_each) score *= C(scales.k[page * scales.k_walk.batch + kv_head * scales.k_walk.head + row * scales.k_walk.row]);
     score = there ? changed<T, C>(p, head, score, int(token), key, slope) : rows::minus_infinity<C>();
 
-    // Online softmax
+    // 3b. online softmax
     const C highest = rows::combine<32>(score, [](C a, C b) { return a > b || a != a ? a : b; });
     const C next = top > highest || top != top ? top : highest, base = rows::ShiftedSum<C, 24>::shift(next);
     C weight = math::exp<24>(score - base);
@@ -90,7 +94,7 @@ __global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, 
     top = next;
     if (there && scales.v_each) weight *= C(scales.v[page * scales.v_walk.batch + kv_head * scales.v_walk.head + row * scales.v_walk.row]);
 
-    // Weighted values: lane's columns of each key
+    // 3c. O += P V: the lane's columns of each key
     const i64 place = page * p.v_walk.batch + row * p.v_walk.row;
     const u32 found = __ballot_sync(~0u, there);
 #pragma unroll
@@ -107,7 +111,7 @@ __global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, 
     }
   }
 
-  // The warps' results, with the sink's term in the first split
+  // 4. combine warps, the sink in split 0
 #pragma unroll
   for (int c = 0; c < COLUMNS; ++c) parts[warp * WIDTH + c * 32 + lane] = acc[c];
   if (lane == 0) reached[warp] = top, sums[warp] = sum;

@@ -1,19 +1,18 @@
-// out = softmax(changed(scale q k^T)) v by mma.sync for f16, bf16 and f32 as tf32, scores never leaving registers; lse on request.
+// out = softmax(change(scale q k^T)) v, lse on request: FlashAttention-2 forward on mma.sync; f16, bf16, f32 as TF32.
 //
-// Tiling: a CTA has BM queries of one head, a warp 16 BLOCKS of them; keys go by BN at a time, from the last that any of its
-// queries sees to the first. Head dims below D and DV are filled up with zeros.
-// Threads: a warp multiplies its queries with the BN keys, turns the scores into weights (softmax.cuh) and these, rounded to T
-// where they lie, into a's of the second product. SPLIT warps share queries where a row of the result is too long for one: each
-// has a part of the keys, then of the columns, and weights go through shared memory. Only blocks at an edge (the last key,
-// causal, window) look which scores count. CHANGES: softcap, ALiBi and masks, those that a problem has (changes.cuh).
-// Shared memory: the queries, and STAGES of BN keys and values, by cp.async. Two stages: a block ahead, one barrier a block.
-// One: keys come while weights are made, values while scores are. SPLIT: also the weights.
-// Registers: accumulators take 192 of 255; where fewer, HELD steps of 16 columns of the queries stay. What else a block needs is kept in shared memory or worked out anew.
-// PAGED: keys and values of 16 bits lie in pages (page_lines.cuh). What a page that is missing would hold is not seen: a tile that
-// meets one looks at every key. The first CTAs, one a sequence, tell whether its pages are there.
-// Grid: queries' tiles from the last to the first, which under causal is the longest first, of `section` heads side by side,
-// whose keys and values L2 holds.
-// Bound: the tensor cores' mma.sync rate, close behind it shared memory's (BLOCKS = 1, and D = 256: shared memory's).
+// Tiling:    one CTA per BM queries of one head; k_blocks of BN keys, from the last visible key down to the first.
+//            Head dims below D and DV are filled with zeros.
+// Threads:   one warp per 16 BLOCKS queries: S = Q K^T, online softmax in registers (softmax.cuh), P rounded to T in
+//            place as the A operand of O += P V. SPLIT > 1: SPLIT warps share queries (rows of O too long for one
+//            warp); each has a part of the keys for S and a part of the columns for O; P goes through shared memory.
+// Pipeline:  cp.async. STAGES = 2: the next K and V are loaded during exp and P V, one barrier per k_block. STAGES = 1:
+//            V is loaded during Q K^T, the next K during softmax and P V.
+// Masking:   only k_blocks at an edge (last key, causal, window) compare indices. CHANGES: see changes.cuh.
+// PAGED:     16-bit K and V through a page table (page_lines.cuh); keys of missing pages are masked. The first
+//            cache.sequences CTAs only check page tables, one sequence each.
+// Grid:      query tiles from the last to the first (longest first under causal), `section` heads interleaved for L2.
+// Shared:    Q, STAGES x (K, V), SPLIT > 1: P. Registers: up to 192 accumulators; HELD k-steps of Q stay in registers.
+// Bound:     mma.sync rate, closely followed by shared-memory bandwidth (which is the bound for BLOCKS = 1 or D = 256).
 #include "attention/anew.cuh"
 #include "attention/changes.cuh"
 #include "attention/forward_products.cuh"
@@ -27,30 +26,32 @@ __device__ __forceinline__ void
 flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const Cache& cache = {}, const Scales& scales = {}) {
   constexpr int ROWS = 16 * BLOCKS, THREADS = BM / BLOCKS * 2 * SPLIT, KEYS = BN / SPLIT, COLUMNS = DV / SPLIT;
   constexpr bool TF32 = IS_TF32<T>;
-  using QueryPanels = Panels<ROWS, D * HALVES<T>>;  // a warp's
+  using QueryPanels = Panels<ROWS, D * HALVES<T>>;  // Q of one warp
   using KeyPanels = Panels<BN, D * HALVES<T>>;
   using ValuePanels = Panels<BN, DV * HALVES<T>>;
   constexpr int STAGE = KeyPanels::BYTES + ValuePanels::BYTES, OWN = sizeof(T) * ROWS * (D > DV ? D : DV);
-  using WeightPanels = Panels<ROWS, BN>;  // that SPLIT warps make together
+  using WeightPanels = Panels<ROWS, BN>;  // P of SPLIT warps
   extern __shared__ __align__(128) u8 memory[];
-  // What a block needs once
+  // CTA-wide constants that the k_block loop reads from shared memory, because registers are full.
   __shared__ struct {
     const T *volatile k, *volatile v;
     volatile float factor, by, cap, slope;
     volatile u32 batch, head;
     volatile int tile, begin, first, end, keys, past, whole_begin, whole_end;
-    const i32* volatile table;  // PAGED: the sequence's pages; which keys the tile sees, and whether some of these are missing
+    const i32* volatile table;  // PAGED: the sequence's page table row; keys the tile sees; some page is missing
     volatile int seen_first, seen_end, missing;
   } kept;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = warp / SPLIT * ROWS, part = warp % SPLIT;
+  // Shared memory: Q, stage buffers (`ring`), P (`weights`), row maxima (`exchange`), page lookups.
   const u32 queries = shared_address(memory) + warp / SPLIT * OWN, ring = shared_address(memory) + BM / ROWS * OWN;
   const u32 weights = ring + STAGES * STAGE, exchange = weights + BM * BN * 2;
   const PageLines<BN> pages = {SPLIT > 1 ? exchange + 4 * BM * SPLIT : weights};
   static_assert(!PAGED || BN <= THREADS, "a thread looks up a key");
   if constexpr (PAGED)
+    // 0. page-table check: one CTA per sequence
     if (blockIdx.x < cache.sequences) return check<THREADS>(cache, p, blockIdx.x);
 
-  // Which queries of which head
+  // 1. tile scheduler: which queries, which head
   const TilePlace<BM, Problem<T, Out, float>> at(p, blockIdx.x - (PAGED ? cache.sequences : 0), tiles, section, heads);
   Head<T, Out, float> head(p, at.batch, at.head);
   if constexpr (PAGED) {
@@ -62,9 +63,10 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
   if (tile < 0 || tile >= head.rows) return;
   const Band band = Band::make(p, head);
   const int begin = band.of(tile).first / BN, past = band.of(last_row).end, end = (past + BN - 1) / BN;
-  // Blocks [whole_begin, whole_end) are seen by all of the tile's queries
+  // k_blocks [whole_begin, whole_end) are visible to every query of the tile.
   const int whole_begin = (band.of(last_row).first + BN - 1) / BN, whole_end = band.of(tile).end / BN;
 
+  // 2. loaders: global -> shared memory (cp.async)
   const int k_step = int(p.k_walk.row), v_step = int(p.v_walk.row);
   using FeedKeys = typename KeyPanels::template Feed<THREADS>;
   using FeedValues = typename ValuePanels::template Feed<THREADS>;
@@ -83,13 +85,14 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
   const auto look_up = [&](int block) {
     if constexpr (PAGED) pages.look_up(cache, kept.table, block, Keys{kept.seen_first, kept.seen_end});
   };
-  // The next block that counts, down from `block`
+  // The next k_block at or below `block` that the block mask does not skip.
   const auto down_from = [&](int block) {
     if constexpr ((CHANGES & BLOCK_MASK) != 0)
       while (block >= begin && !any_counts(p, head, tile, last_row + 1, block * BN, min(block * BN + BN, head.keys))) --block;
     return block;
   };
 
+  // 3. CTA constants to shared memory
   const float signed_scale = float(p.scale) * (PAGED ? float(scales.k_number) : 1.0f);
   if (threadIdx.x == 0) {
     const Units units = units_of<CHANGES>(p, fmaxf(fabsf(signed_scale), 0x1p-149f));
@@ -107,6 +110,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
   }
   __syncthreads();
 
+  // 4. prologue: page lookup, Q, first stage
   int block = down_from(end - 1);
   if constexpr (PAGED) {
     look_up(block);
@@ -125,7 +129,8 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     commit_copies();
   }
 
-  // A negative scale is the queries', so that the highest product has the highest score. f32 are rounded once
+  // 5. sign of scale into Q; TF32 rounding
+  // Q is negated if scale < 0, so that the largest product stays the largest score.
   if ((TF32 || signed_scale < 0) && block >= begin && part == 0) {
     await_copies<TF32>();
     __syncwarp();
@@ -139,6 +144,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     }
   }
 
+  // 6. HELD k-steps of Q to registers
   HeldQueries<HELD, BLOCKS> held;
   if constexpr (HELD > 0)
     if (block >= begin) {
@@ -147,11 +153,12 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
       held.template load<QueryPanels>(queries + QueryPanels::template enter<true>(lane));
     }
 
-  int turn = 0;  // of the stages
+  int turn = 0;  // index of the pipeline stage
   OnlineSoftmax<BLOCKS> softmax;
   float acc[BLOCKS][COLUMNS / 8][4] = {};
   const auto highest = [&](float (&most)[2 * BLOCKS]) { join_rows<BLOCKS, SPLIT, true>(exchange, anew(threadIdx.x), most); };
 
+  // 7. main loop over k_blocks, last to first
   while (block >= kept.begin) {
     const int first = block * BN, following = down_from(block - 1);
     await_copies<0>();
@@ -162,13 +169,13 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
       commit_copies();
     }
 
-    // Scores
+    // 7a. S = Q K^T; masked scores start at -inf
     const u32 thread = anew(threadIdx.x);
     const u32 at_queries = shared_address(memory) + thread / 32 / SPLIT * OWN + QueryPanels::template enter<true>(thread % 32);
     const u32 own_part = SPLIT > 1 ? thread / 32 % SPLIT : 0;
     const u32 at_keys = ring + turn * STAGE + own_part * KEYS * KeyPanels::PITCH + KeyPanels::template enter<false>(thread % 32);
     float s[BLOCKS][KEYS / 8][4] = {};
-    // Keys of pages that are missing are not seen either
+    // Keys of missing pages are masked.
     const auto leave_out = [&](int column) {
       if (!PAGED || !kept.missing) return;
 #pragma unroll
@@ -179,12 +186,12 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
 #pragma unroll
             for (int r = 0; r < 2 * BLOCKS; ++r) s[r / 2][n][r % 2 * 2 + e] = rows::minus_infinity<float>();
     };
-    // The thread's first score, whether some of the block do not count by their place, and which do
+    // The thread's first row and column; whether the k_block is at an edge; the range of visible keys.
     const auto own_row = [&] { return kept.tile + int(thread / 32 / SPLIT * ROWS + thread % 32 / 4); };
     const auto own_column = [&] { return first + int(own_part * KEYS + thread % 4 * 2); };
     const auto at_an_edge = [&] { return block < kept.whole_begin || block >= kept.whole_end; };
     const auto seen_by = [&] { return Band{kept.first, kept.end, kept.keys}; };
-    if (!CHANGES && (at_an_edge() || (PAGED && kept.missing))) {  // what does not count is infinitely low from the start
+    if (!CHANGES && (at_an_edge() || (PAGED && kept.missing))) {  // accumulators start at 0 or -inf
       const Band band = seen_by();
       const int row = own_row(), column = own_column();
 #pragma unroll
@@ -208,15 +215,18 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
       commit_copies();
     }
 
+    // 7b. softcap, ALiBi, masks (changes.cuh)
     if constexpr (CHANGES != 0) {
       const bool mixed = CHANGES & BLOCK_MASK && !all_count(p, head, tile, last_row + 1, first, min(first + BN, head.keys));
       const Units units = {kept.by, kept.cap};
       change_scores<CHANGES, T>(s, p, head, seen_by(), units, kept.slope, own_row(), own_column(), at_an_edge(), mixed);
       leave_out(own_column());
     }
+    // 7c. online softmax: row maxima, lazy rescale of O
     softmax.follow(s, kept.factor, acc, highest);
 
-    // The next block comes while weights are made and multiplied: until then no registers are free for its addresses
+    // 7d. prefetch the next k_block
+    // Before this point no registers are free for its addresses.
     if constexpr (STAGES == 2) {
       turn ^= 1;
       if (following >= kept.begin) {
@@ -226,9 +236,11 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
       }
       commit_copies();
     }
+    // 7e. P = exp2(S - m)
     softmax.weigh(s, kept.factor);
 
-    // Weighted values. Weights that SPLIT warps made together go through shared memory
+    // 7f. O += P V
+    // SPLIT > 1: the warps exchange P through shared memory.
     if constexpr (SPLIT > 1) {
       const u32 to = weights + thread / 32 / SPLIT * WeightPanels::BYTES;
 #pragma unroll
@@ -243,7 +255,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     }
     const u32 at_weights = weights + thread / 32 / SPLIT * WeightPanels::BYTES + WeightPanels::template enter<true>(thread % 32);
     const u32 of_values = ring + (STAGES == 2 ? turn ^ 1 : 0) * STAGE + KeyPanels::BYTES;
-    // A part's columns may begin in the middle of a panel
+    // The columns of one part may begin in the middle of a panel.
     constexpr int STEPS = COLUMNS / 16, FLIPS = ValuePanels::FLIPS;
     static_assert(STEPS % FLIPS == 0 || (SPLIT == 2 && STEPS % FLIPS == FLIPS / 2) || SPLIT == 1);
     const u32 entered = enter_values<T, ValuePanels>(thread % 32) ^ own_part * (STEPS % FLIPS * 32);
@@ -257,7 +269,8 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     block = following;
   }
 
-  // Division, and lse. The place is worked out anew: in the loop there are no registers to keep it in
+  // 8. epilogue: row sums, 1 / l, lse
+  // The head is recomputed, because the loop has no registers to keep it.
   const Head<T, Out, float> result(p, kept.batch, kept.head);
   const float sink = sink_of<T, float>(p, result);
   float factor[2 * BLOCKS];
@@ -272,7 +285,8 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     if (result.lse && part == 0 && lane % 4 == 0 && row + 8 * r < result.rows) result.lse[(row + 8 * r) * p.lse_walk.row] = lse;
   }
 
-  // Rows of the result, by way of the warp's own queries' place in shared memory, 16 bytes a store
+  // 9. store O
+  // 16-bit rows are staged in the warp's own Q buffer and stored by 16 bytes.
   using Results = Panels<16, DV>;
   constexpr int CHUNKS = COLUMNS / 8;
   const u32 first_chunk = part * CHUNKS, first_column = part * COLUMNS;
@@ -296,7 +310,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
       const int to = first_row + own + line;
       if (to < result.rows && column < p.d_v) *reinterpret_cast<Vec<float, 4>*>(result.out + to * p.out_walk.row + column) = words;
     }
-  } else if constexpr (TF32) {  // eight columns of 32 are a thread's (products.cuh)
+  } else if constexpr (TF32) {  // a thread has eight consecutive columns of 32 (forward_products.cuh)
 #pragma unroll
     for (int r = 0; r < 2 * BLOCKS; ++r)
 #pragma unroll

@@ -1,14 +1,15 @@
-// One attention of several that went over parts of the keys: out = sum exp(lse_i - lse) out_i, lse = log sum exp(lse_i).
+// out = sum exp(lse_i - lse) out_i, lse = log sum exp(lse_i): combines split-KV (or other) partial attentions.
 //
-// Threads: TEAM warps a row, four warps a CTA; warp w of a team takes parts w, w + TEAM, ..., a lane V columns side by side at a
-// time. Parts without weight are not read. Every fourth part is added to one of four sums, which are added in order at the end, in
-// shared memory where they are of four warps: a row's bits depend neither on TEAM nor on parts without weight. Shared memory: 2 KB.
-// Bound: bandwidth, for few rows latency.
+// Threads:   TEAM (1 or 4) warps per row, 4 warps per CTA; warp w takes parts w, w + TEAM, ...; V columns per lane.
+// Order:     part i is added to accumulator i % 4; the four are added in order at the end (through shared memory if
+//            they belong to different warps), so that bits depend neither on TEAM nor on parts of weight 0.
+// Loads:     AHEAD parts in flight; parts with lse = -inf are not read.
+// Shared:    2 KB.   Bound: DRAM; few rows: latency.
 #include "attention/problem.cuh"
 #include "attention/softmax.cuh"
-#include "overlap.cuh"
+#include "ptx/overlap.cuh"
 #include "rows/group.cuh"
-#include "shared.cuh"
+#include "core/shared.cuh"
 
 using namespace attention;
 
@@ -18,12 +19,12 @@ template <class In, class Out> struct Parts {
   const In* outs;
   const float* lses;
   Walk out_walk, lse_walk, outs_walk, lses_walk;
-  i64 out_step, lse_step;  // from part to part
+  i64 out_step, lse_step;  // stride from part to part
   u32 heads, rows, count, parts, columns;
 };
 
 template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds__(128, 6) attention_merge(Parts<In, Out> p) {
-  constexpr int SUMS = 4 / TEAM, AHEAD = 8;  // parts whose loads wait together
+  constexpr int SUMS = 4 / TEAM, AHEAD = 8;  // parts in flight
   __shared__ float shared[TEAM > 1 ? 4 * 32 * V : 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, member = warp % TEAM;
   const u32 flat = blockIdx.x * (4 / TEAM) + warp / TEAM;
@@ -35,7 +36,8 @@ template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds_
   overlap::wait();
   overlap::release();
 
-  // Parts that wait together; those of lse -inf have seen nothing and are not read. The first come while weights are made
+  // 1. loader: AHEAD parts in flight
+  // A part with lse = -inf saw no key and is not read. The first parts arrive during step 2.
   const float none = rows::minus_infinity<float>();
   float seen[AHEAD];
   Vec<In, V> part[AHEAD];
@@ -50,7 +52,7 @@ template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds_
   };
   if (lane * V < p.columns) bring(member, lane * V);
 
-  // The highest lse, and the sum of weights
+  // 2. maximum lse, sum of weights
   float most = none, whole = 0.0f;
   for (u32 i = lane; i < p.parts; i += 32) {
     const float lse = lses[i * p.lse_step];
@@ -64,7 +66,7 @@ template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds_
   if (live && p.lse && member == 0 && lane == 0)
     p.lse[batch * p.lse_walk.batch + head * p.lse_walk.head + row * p.lse_walk.row] = whole == 0.0f ? none : base + ::logf(whole);
 
-  // The sum of weighted parts
+  // 3. weighted sum of parts
   for (u32 first = 0; first < p.columns; first += 32 * V) {
     const u32 column = first + lane * V;
     float sums[SUMS][V] = {};
@@ -76,7 +78,8 @@ template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds_
           const float weight = math::ex2_ftz((seen[a] - base) * math::LOG2E);
           if (weight == 0.0f) continue;
 #pragma unroll
-          for (int v = 0; v < V; ++v) sums[a % SUMS][v] += weight * convert<float>(part[a].at[v]);  // NaN stays
+          // a NaN part stays NaN
+          for (int v = 0; v < V; ++v) sums[a % SUMS][v] += weight * convert<float>(part[a].at[v]);
         }
       }
     }

@@ -1,10 +1,10 @@
-// out = softmax(changed(scale q k^T)) v by plain multiply-adds, whatever the type, head dims and features; lse on request.
+// out = softmax(change(scale q k^T)) v without tensor cores: any type, head dim and feature; lse on request.
 //
-// Tiling: a CTA has 32 queries of one head and 32 COLUMNS columns of the result, and goes through the keys 32 at a time, those
-// that none of its queries sees left out. Threads: 8 warps of 4 queries each; a lane has one key's scores, then COLUMNS columns.
-// The maximum so far and the sum of a row are the same in all lanes; sums are rescaled as the maximum grows (online softmax).
-// Shared memory: 32 keys x 32 columns of k or v, 32 columns of the queries, and the weights: 12 to 25 KB.
-// Bound: instruction issue, two shared loads for four multiply-adds.
+// Tiling:    one CTA per 32 queries of one head and 32 COLUMNS columns; k_blocks of 32 keys, invisible ones skipped.
+// Threads:   8 warps of 4 queries; one key's scores per lane, then COLUMNS columns of O per lane. Row maximum and sum
+//            (online softmax) are the same in all lanes.
+// Shared:    32 x 32 of K or V, 32 columns of Q, P: 12 to 25 KB.
+// Bound:     instruction issue: two shared loads per four FMAs.
 #include "attention/mask.cuh"
 #include "attention/plain_scores.cuh"
 #include "math/exp.cuh"
@@ -26,10 +26,11 @@ __global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2)) attention_simt(Pro
 
   const Lines<T> q = {head.q, p.q_walk.row, head.rows, int(p.d)};
 
-  for (int tile = flat % tiles * TILE; u32(tile) < u32(head.rows); tile += tiles * TILE) {  // once, but of sequences longer than was said
+  // one iteration, unless a sequence exceeds max_seqlen_q
+  for (int tile = flat % tiles * TILE; u32(tile) < u32(head.rows); tile += tiles * TILE) {
     const int row = tile + warp * ROWS, last = min(tile + TILE, head.rows);
     const int begin = keys_of(p, head, tile).first / KEYS * KEYS, end = keys_of(p, head, last - 1).end;
-    // Keys behind those that the tile sees may not even be written
+    // Keys past the last one that the tile sees may be uninitialized: they are not read.
     const Lines<T> k = {head.k, p.k_walk.row, end, int(p.d)}, v = {head.v, p.v_walk.row, end, int(p.d_v)};
     C top[ROWS], sum[ROWS] = {}, acc[ROWS][COLUMNS] = {};
     for (int r = 0; r < ROWS; ++r) top[r] = rows::minus_infinity<C>();
@@ -37,11 +38,11 @@ __global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2)) attention_simt(Pro
     for (int first = begin; first < end; first += KEYS) {
       if (!any_counts(p, head, tile, last, first, min(first + KEYS, head.keys))) continue;
 
-      // Scores: lane's key with each of the warp's queries
+      // 1. S: the lane's key with the warp's queries
       C score[ROWS] = {};
       scores.multiply(score, q, tile, k, first);
 
-      // Online softmax
+      // 2. online softmax
       const int key = first + lane;
 #pragma unroll
       for (int r = 0; r < ROWS; ++r) {
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2)) attention_simt(Pro
       }
       __syncwarp();
 
-      // Weighted values: lane's columns of each query
+      // 3. O += P V: the lane's columns
 #pragma unroll
       for (int c = 0; c < COLUMNS; ++c) {
         const int column = first_column + c * 32 + lane;
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2)) attention_simt(Pro
       }
     }
 
-    // The sink's term, the division, and what is kept for gradients
+    // 4. epilogue: sink, 1 / l, store O and lse
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
       if (row + r >= head.rows) break;

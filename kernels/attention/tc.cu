@@ -1,12 +1,13 @@
-// out = softmax(changed(scale q k^T)) v by mma.sync for f16 and bf16, of few keys: the scores of a CTA's queries are kept in
-// shared memory all together, and the softmax is made once; lse on request.
+// out = softmax(change(scale q k^T)) v on mma.sync for few keys, with a two-pass softmax: all scores of the CTA's
+// queries stay in shared memory; f16, bf16; lse on request.
 //
-// Tiling: a CTA has 16 BLOCKS queries of one head; keys, then values go by 64 at a time, blocks that none of its queries sees left
-// out. Head dims below D and DV are filled up with zeros.
-// Threads: 4 warps share a block's keys, then the rows of the softmax, then the columns of the result.
-// Shared memory: the queries, two blocks of keys or values by cp.async, one ahead, and `pitch` f32 a query: scores, which become
-// weights where they lie. A pitch of 8 more than a multiple of 32 keeps mma's pairs of them free of bank conflicts.
-// Grid: as flash.cu's. Bound: shared memory, and for few CTAs the latency of one block behind the other.
+// Tiling:    one CTA per 16 BLOCKS queries of one head; k_blocks of 64 keys; those that no query sees are skipped. Head
+//            dims below D and DV are filled with zeros.
+// Threads:   4 warps split the keys of a k_block (S), then the rows (softmax), then the columns (O).
+// Pipeline:  cp.async, two stages, first all K, then all V; one barrier per k_block.
+// Shared:    Q, two stages, and `pitch` f32 per query for S, overwritten by P. pitch = 8 (mod 32) keeps the accumulator
+//            pairs of mma free of bank conflicts.
+// Grid:      as flash.cu.   Bound: shared memory; few CTAs: latency of one k_block after the other.
 #include "attention/forward_products.cuh"
 #include "attention/mask.cuh"
 
@@ -24,13 +25,13 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const u32 queries = shared_address(memory), ring = queries + QueryPanels::BYTES, scores = ring + 2 * STAGE;
 
-  // Which queries of which head, and which blocks of keys they see
+  // 1. tile scheduler: queries, head, visible k_blocks
   const TilePlace<ROWS, Problem<T, Out, float>> at(p, blockIdx.x, tiles, section, heads);
   const Head<T, Out, float> head(p, at.batch, at.head);
   const int tile = at.tile * ROWS, last_row = min(tile + ROWS, head.rows) - 1;
   if (tile < 0 || tile >= head.rows) return;
   const Band band = Band::make(p, head);
-  const int past = band.of(last_row).end, end = (past + BN - 1) / BN;  // what lies behind may not even be written
+  const int past = band.of(last_row).end, end = (past + BN - 1) / BN;  // later keys may be uninitialized
   const auto up_from = [&](int block) {
     if constexpr (CHANGED)
       while (block < end && !any_counts(p, head, tile, last_row + 1, block * BN, min(block * BN + BN, head.keys))) ++block;
@@ -39,6 +40,7 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
   const int first = up_from(band.of(tile).first / BN);
 
   const int q_step = int(p.q_walk.row), k_step = int(p.k_walk.row), v_step = int(p.v_walk.row);
+  // 2. loaders: global -> shared memory (cp.async)
   const auto bring_keys = [&](int turn, int block) {
     const u32 to = ring + turn % 2 * STAGE;
     KeyPanels::template Feed<128>::bring(threadIdx.x, to, head.k + i64(block * BN) * k_step, k_step, past - block * BN, p.d);
@@ -48,15 +50,15 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
     ValuePanels::template Feed<128>::bring(threadIdx.x, to, head.v + i64(block * BN) * v_step, v_step, past - block * BN, p.d_v);
   };
 
-  // Scores
+  // 3. S = Q K^T, masked, to shared memory
   if (first < end) {
     QueryPanels::template Feed<128>::bring(threadIdx.x, queries, head.q + i64(tile) * q_step, q_step, head.rows - tile, p.d);
     bring_keys(0, first);
     commit_copies();
   }
   const float scale = float(p.scale), slope = CHANGED ? slope_of(p, head) : 0.0f;
-  const u32 own_pair = scores + (lane / 4 * pitch + lane % 4 * 2) * 4;  // a lane's place in mma's c and a
-  int count = 0;                                                        // blocks that are taken
+  const u32 own_pair = scores + (lane / 4 * pitch + lane % 4 * 2) * 4;  // the lane's place in mma's C and A fragments
+  int count = 0;                                                        // k_blocks that were not skipped
   for (int block = first, following; block < end; block = following, ++count) {
     following = up_from(block + 1);
     await_copies<0>();
@@ -90,7 +92,8 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
   }
   __syncthreads();
 
-  // Softmax: a warp's rows one by one. Scores become weights, the row's factor and lse are worked out once
+  // 4. softmax: S becomes P in place
+  // A warp handles one row at a time.
   const float sink = sink_of<T, float>(p, head);
   for (int row = warp; row < ROWS; row += WARPS) {
     const u32 line = scores + (row * pitch + lane * 2) * 4;
@@ -118,7 +121,7 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
     if (head.lse && tile + row < head.rows) head.lse[(tile + row) * p.lse_walk.row] = lse;
   }
 
-  // Weighted values: a warp's columns of all rows
+  // 5. O = P V: the warp's columns of all rows
   float acc[BLOCKS][COLUMNS / 8][4] = {};
   const u32 own_columns = ValuePanels::at(enter_values<T, ValuePanels>(lane), 0, warp * (COLUMNS / 16));
   int turn = 0;
@@ -138,8 +141,9 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
     };
     add_values<T, BN, ValuePanels>(acc, weight, ring + (count + turn) % 2 * STAGE + own_columns);
   }
-  if (first >= end) __syncthreads();  // else a block's barrier lies between factors and their use
+  if (first >= end) __syncthreads();  // otherwise a barrier of step 5 orders `factors` before its use
 
+  // 6. epilogue: scale rows, store O
 #pragma unroll
   for (int r = 0; r < 2 * BLOCKS; ++r) {
     const int row = lane / 4 + 8 * r;

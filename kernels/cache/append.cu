@@ -1,32 +1,33 @@
-// New keys and values written into the pages of a paged cache; page table, lengths and offsets are read here, so that a captured
-// CUDA graph follows a batch that grows.
+// pages[table[request][pos / page]][pos % page] = k or v of each new token, with RoPE or quantization on request.
 //
-// append_pages: LANES threads take a row, the V-wide vectors of HEADS heads of one token, of keys or of values. Rows are
-// loaded ahead of everything that says where they go. append_turned: keys are turned by their positions, by angles
-// that a row's heads share, rounded, and then stored. A row that is quantised stays in registers between its largest magnitude and its codes. A
-// request is written as a whole or not at all: every row asks whether all pages of its request are there (and its positions in
-// the tables), or, CHECKED, reads what check_requests or check_turned (a warp a request) has found. No shared memory.
-// Bound: memory latency when small, bandwidth when large.
+// Grid:      LANES threads per row: HEADS heads of one token, V-wide vectors, of K or of V. The page table, lengths and
+//            offsets are read on the device, so that a captured CUDA graph follows a growing batch.
+// Loads:     a row is loaded before its destination is known, to overlap both latencies.
+// Rotation:  append_turned rotates K (RoPE); the row's HEADS heads share cos and sin; the result is rounded.
+// Quantize:  the row stays in registers between its absmax and its codes.
+// Atomicity: a request is written as a whole or not at all. Every row checks all pages (and positions) of its request,
+//            or, CHECKED, reads the status that check_requests or check_turned (one warp per request) has written.
+// Shared:    none.   Bound: latency when small, DRAM when large.
 #include "cache/request.cuh"
-#include "cache/quantise.cuh"
+#include "rows/quantise.cuh"
 #include "cache/turn.cuh"
 #include "rows/words.cuh"
 
-// Where one of keys and values lie: strides in bytes by (request, token, head, column), (page, slot, head, column) and, of scales,
-// (page, slot, head). Vectors of the first 2 * half columns come from either half.
+// Strides in bytes of K or V: (request, token, head, column), (page, slot, head, column), and of scales (page, slot,
+// head). Columns below 2 * half are rotated: a pair of vectors comes from the two halves.
 struct Lines {
   i64 token[4], page[4], scale[3];
   u32 columns, half;
 };
 
-// Of keys or values: their pages, scales and rows.
+// Pointers of K or V.
 struct Part {
   u8 *pages, *scales;
   const u8* source;
 };
 
-// Whether a CTA has keys, and which of `ctas` it is that have. Where keys are turned, CTAs of values lie between theirs: an SM then has
-// work for its units beside loads and stores all the time. Else all keys come first.
+// Whether a CTA handles K, its index and the number of such CTAs. With RoPE, K and V CTAs alternate, so that an SM
+// always has arithmetic beside loads and stores; otherwise all K CTAs come first.
 struct Side {
   bool keys;
   u32 cta, ctas;
@@ -46,7 +47,7 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
   const u32 lane = threadIdx.x % LANES;
   const u32 columns = lines.columns;
 
-  // The row's token, and its request
+  // 1. token and request of the row
   const I row = I(side.cta) * GROUPS + threadIdx.x / LANES;
   bool live = row < count && !broken;
   const I token = heads.divide(live ? row : 0);
@@ -55,7 +56,7 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
   live = live && i64(token) >= span.begin && i64(token) < span.begin + span.count;
   const i64 within = i64(token) - span.begin;
 
-  // Into registers
+  // 2. load the row
   rows::Held<T, V> pack[HEADS][ITEMS];
   const u8* from = part.source + (RAGGED ? i64(token) * lines.token[1] : request * lines.token[0] + within * lines.token[1]) + head * lines.token[2];
 #pragma unroll
@@ -66,7 +67,7 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
       if (live && column < columns) pack[h][i].load(reinterpret_cast<const T*>(from + column * lines.token[3]));
     }
 
-  // Where the row goes, and whether all of its request can be written
+  // 3. destination page and slot; status of the request
   const i64 length = live ? lengths[request] : 0;
   i32 fault;
   if constexpr (CHECKED) fault = live ? status[request] : 0;
@@ -80,15 +81,16 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
     if (first && live && i64(token) == span.begin && head == 0 && lane == 0) status[request] = fault;
   }
 
-  // Turned as it is to be
+  // 4. RoPE (K only)
   if constexpr (Turn::TURNS) {
     if (first && live) turn.template turn<V, LANES>(pack, turn.at(requests, request, within, length), lines.half, lane);
   }
 
+  // 5. store each head
   u8* to = part.pages + id * lines.page[0] + slot * lines.page[1] + head * lines.page[2];
 #pragma unroll
   for (int h = 0; h < HEADS; ++h, to += heads.divisor * lines.page[2]) {
-    // The head's scale
+    // 5a. quantization scale of the head
     const u32 own = head + h * u32(heads.divisor);
     float inverse = 1.0f;
     if constexpr (SCALING == cache::GIVEN) {
@@ -109,7 +111,7 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
         *reinterpret_cast<float*>(part.scales + id * lines.scale[0] + slot * lines.scale[1] + own * lines.scale[2]) = scale;
     }
 
-    // Out, as it is or as codes
+    // 5b. store elements or codes
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
       const u32 column = Turn::template column<V, LANES>(i, lane, lines.half);
@@ -120,7 +122,8 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
     }
   }
 
-  // Requests without rows: those of no tokens, and all where the offsets make no sense
+  // 6. status of requests without rows
+  // These are requests without tokens, or all of them if the offsets are invalid.
   if constexpr (!CHECKED) {
     const u32 step = side.ctas * THREADS;
     for (u32 b = side.cta * THREADS + threadIdx.x; first && b < batch.requests; b += step)
@@ -153,6 +156,7 @@ append_turned(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k,
   append<T, P, SCALING, V, ITEMS, LANES, HEADS, THREADS, CHECKED>(turn, requests, part, side.keys ? keys : values, side, status, heads, count);
 }
 
+// Status of every request, one warp each, before the rows are written.
 template <int THREADS, class Turn, bool RAGGED, class I>
 __device__ __forceinline__ void check(const Turn& turn, const cache::Requests<RAGGED, I>& requests, i32* status) {
   const bool broken = requests.broken();

@@ -1,11 +1,12 @@
-// Pages copied within the arrays of a paged cache: keys, values and their scales, of all layers, in one launch.
+// dest page = source page, for pairs of page ids: K, V and their scales, all layers, in one launch.
 //
-// copy_pages: blockIdx.y is the array, blockIdx.x counts (pair, layer, chunk of a page). A page of a layer is one run of WIDTH-byte
-// words, UNROLL of them a thread. A pair whose ids are out of range is left out, and its status says 1. No shared memory.
-// Bound: memory bandwidth, latency when small.
-#include "index.cuh"
+// Grid:      blockIdx.y: array; blockIdx.x: (pair, layer, chunk of a page). A layer's page is one run of words.
+// Loads:     UNROLL words per thread in flight.
+// Errors:    a pair with an id out of range is skipped, and its status is 1.
+// Shared:    none.   Bound: DRAM, latency when small.
+#include "core/index.cuh"
 
-// One of the arrays: bytes from layer to layer and from page to page, and words of a page.
+// Strides of one array in bytes, and words per page.
 struct Array {
   i64 layer, page;
   u32 words, unused;
@@ -20,6 +21,7 @@ copy_pages(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const i32* sour
   const u32 part = blockIdx.y;
   u8* const base = part == 0 ? k_pages : part == 1 ? v_pages : part == 2 ? k_scales : v_scales;
   const Array& array = arrays.of[part];
+  // 1. pair, layer, chunk
   const u32 run = chunks.divide(blockIdx.x), chunk = blockIdx.x - run * chunks.divisor;
   const u32 pair = layers.divide(run), layer = run - pair * layers.divisor;
   const u32 from = source[pair], to = dest[pair];
@@ -27,7 +29,7 @@ copy_pages(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const i32* sour
   if (part == 0 && layer == 0 && chunk == 0 && threadIdx.x == 0) status[pair] = fits ? 0 : 1;
   if (!fits) return;
 
-  // Words of the chunk, all under way at once
+  // 2. copy: all words of the chunk in flight
   const T* read = reinterpret_cast<const T*>(base + layer * array.layer + from * array.page);
   T* write = reinterpret_cast<T*>(base + layer * array.layer + to * array.page);
   const u32 first = chunk * (THREADS * UNROLL) + threadIdx.x;

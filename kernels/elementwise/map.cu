@@ -1,15 +1,15 @@
-// out[i] = Op(in0[i], in1[i], ...), computed in C and rounded once to Out. The prelude brings Op, a functor with
-// `template <int digits, class C> static C apply(C...)`; digits is the significand of Out. It also includes the headers of what
-// Op calls.
+// out[i] = Op(in0[i], in1[i], ...), computed in C and rounded once to Out.
 //
-// map_contiguous: all operands dense in the same order. A thread takes UNROLL vectors of V elements, a CTA's vectors
-// interleaved by thread, so that each access is one full 16-byte lane and UNROLL loads an operand are in flight.
-// map_strided: any strides (0 to broadcast). V elements lie along the innermost axis, where the output and every input has
-// stride 1, or 0 for the inputs that SPLAT (a bit mask) names; the outer axes are found by dividing by invariant extents.
-// No shared memory. Bound: memory bandwidth; instruction issue for the costliest functions.
-#include "index.cuh"
+// Prelude:        defines the functor Op, `template <int digits, class C> static C apply(C...)`, digits the significand
+//                 of Out, and includes the headers that Op calls.
+// map_contiguous: all operands dense in the same order. UNROLL vectors of V elements per thread, interleaved over the
+//                 CTA: coalesced 16-byte accesses, UNROLL loads per operand in flight; scalar tail.
+// map_strided:    any strides, 0 to broadcast. A vector of V elements is along the innermost axis, where the output and
+//                 every input has stride 1, or 0 for inputs in the bit mask SPLAT; outer indices by invariant division.
+// Shared:         none.   Bound: DRAM bandwidth; instruction issue for the costliest functions.
+#include "core/index.cuh"
 
-// V elements of each input, in registers. Recursive on the inputs; SPLAT's lowest bit belongs to the first.
+// V elements of each input in registers, recursive over the inputs; the lowest bit of SPLAT belongs to the first input.
 template <int V, int SPLAT, class... In> struct Inputs {
   __device__ __forceinline__ void load(const i64*) {}
   template <class F, class C, int DIGITS, class... X> __device__ __forceinline__ C apply(int, X... x) const {
@@ -20,7 +20,7 @@ template <int V, int SPLAT, class A, class... Rest> struct Inputs<V, SPLAT, A, R
   Vec<A, V> head;
   Inputs<V, (SPLAT >> 1), Rest...> tail;
 
-  // From byte offsets, one an input.
+  // Loads from one byte offset per input.
   __device__ __forceinline__ void load(const i64* offset, const A* a, const Rest*... rest) {
     const A* at = reinterpret_cast<const A*>(reinterpret_cast<const u8*>(a) + *offset);
     if constexpr (SPLAT & 1) {
@@ -46,6 +46,7 @@ template <class F, class C, int DIGITS, class Out, int V, class Row> __device__ 
 template <class F, class C, int DIGITS, int V, int UNROLL, int THREADS, class I, class Out, class... In>
 __global__ void __launch_bounds__(THREADS) map_contiguous(I count, Out* out, const In*... in) {
   const I first = (I(blockIdx.x) * (THREADS * UNROLL) + threadIdx.x) * V;
+  // 1. Load all vectors
   Inputs<V, 0, In...> row[UNROLL];
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u) {
@@ -53,6 +54,7 @@ __global__ void __launch_bounds__(THREADS) map_contiguous(I count, Out* out, con
     const i64 offset[] = {i64(i) * i64(sizeof(In))...};
     if (i + V <= count) row[u].load(offset, in...);
   }
+  // 2. Evaluate and store; scalar tail
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u) {
     I i = first + I(u) * (THREADS * V);
@@ -74,6 +76,7 @@ template <class F, class C, int DIGITS, int V, int UNROLL, int THREADS, int R, i
 __global__ void __launch_bounds__(THREADS)
 map_strided(I vectors, Dims<I, R, 1 + sizeof...(In)> dims, Out* out, const In*... in) {
   const I first = I(blockIdx.x) * (THREADS * UNROLL) + threadIdx.x;
+  // 1. Locate and load all vectors
   Inputs<V, SPLAT, In...> row[UNROLL];
   i64 to[UNROLL];
 #pragma unroll
@@ -86,6 +89,7 @@ map_strided(I vectors, Dims<I, R, 1 + sizeof...(In)> dims, Out* out, const In*..
       row[u].load(offset + 1, in...);
     }
   }
+  // 2. Evaluate and store
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u)
     if (first + I(u) * THREADS < vectors)

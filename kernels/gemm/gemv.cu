@@ -1,26 +1,23 @@
-// Products of M or fewer rows ("tokens") with a large B: every element of B is read once, in 16-byte accesses where it lies so
-// that it can be, and M tokens are multiplied with it. Sums are FMAs of Acc in a fixed order. The host turns a problem with few
-// columns round, so that its large operand is B.
+// out = epilogue(a B) by FMAs of Acc, for at most M rows of a ("tokens") and a large B, which is read once.
 //
-// gemv_rows: B lies along k. WARPS_K warps of a CTA lie side by side along k and take COLS columns; each thread asks for UNROLL
-// vectors of every column at once, which for usual K is all it ever reads: many short CTAs, as a plain copy has them, keep
-// DRAM busier than few long ones (on an H200 31 against 33 us for 134 MB) because the SMs finish together.
-// gemv_strips: B lies along n. LANES lanes make up a strip of LANES x V columns, the CTA's other threads go along k, UNROLL
-// neighbouring k's each. A thread's vectors come by cp.async through STAGES slabs of its own in shared memory, so that the bytes
-// in flight hang on neither registers nor the order in which ptxas puts loads: STAGES x UNROLL x 16 bytes a thread (single 16-bit
-// elements, for which there is no such copy, go through a register each). More in flight than 64 KB an SM besides what is being
-// multiplied scatters DRAM's pages (on an H200 128 KB cost 1 to 2 %).
-// Both: threads meet by shuffles and in shared memory. K may be split over CTAs, whose partial products reduce.cu adds up.
-// Bound: bandwidth.
-#include "async_copy.cuh"
-#include "epilogue.cuh"
-#include "overlap.cuh"
+// gemv_rows:   B is contiguous along k. WARPS_K warps split k of COLS columns; a thread issues UNROLL vector loads per
+//              column before the first FMA. Many short CTAs, as SMs then finish together (H200, 134 MB: 31 us, not 33).
+// gemv_strips: B is contiguous along n. LANES lanes cover LANES x V columns, the CTA's other threads split k in runs of
+//              UNROLL. A thread has its own cp.async pipeline of STAGES stages (Ring), without barriers; 16-bit scalars
+//              go through a register. More than 64 KB in flight per SM costs 1 to 2 % (H200: DRAM pages).
+// Order:       shuffles, then shared memory in warp order: fixed by the configuration. Split K: second pass reduce.cu.
+// swap_ab:     the host transposes a problem with few columns, so that its large operand is B.
+// Shared:      gemv_strips' stages (STAGES UNROLL V elements per thread), then M x columns partial sums per warp of k.
+// Bound:       DRAM bandwidth.
+#include "ptx/async_copy.cuh"
+#include "products/epilogue.cuh"
+#include "ptx/overlap.cuh"
 
 constexpr int STAGES = 2;
-extern __shared__ uint4 pool[];  // gemv_strips' slabs, later the partial sums
+extern __shared__ uint4 pool[];  // gemv_strips' stage buffers, later the partial sums
 
-// The CTA's share of the work: column groups along x, along y the splits of a matrix and then the matrices, so that CTAs that read
-// the same tokens are neighbours. What need not be divided is not: nothing is under way before a CTA knows its share.
+// The CTA's split of K and its matrix. Grid: x column groups; y splits, then matrices, so that CTAs that read the same
+// tokens are neighbours. Without a batch the division is skipped: no load can be issued before it.
 struct Share {
   u32 split, k_begin, k_end;
   BatchIndex matrix;
@@ -35,7 +32,8 @@ struct Share {
   }
 };
 
-// A vector of B, which nobody reads again. Not by the read-only path: the kernel ahead may have written it while this CTA waited.
+// Loads a vector of B, which is read once: no L1 allocation. Not the read-only (nc) path: under PDL the previous kernel
+// may still write B after this CTA has started.
 template <class Vector> __device__ __forceinline__ Vector read_once(const void* from) {
   if constexpr (sizeof(Vector) == 16) {
     union { u32 words[4]; Vector vector; } x;
@@ -47,8 +45,8 @@ template <class Vector> __device__ __forceinline__ Vector read_once(const void* 
   }
 }
 
-// A thread's own way for vectors of B: SLAB of them at a time, STAGES slabs deep. No other thread reads them, so that no barrier
-// is needed.
+// A thread-private cp.async pipeline for vectors of B: STAGES stages of SLAB vectors. No other thread reads them, so no
+// barrier is needed.
 template <class T, int V, int SLAB, int THREADS> struct Ring {
   using Vector = Vec<T, V>;
   static constexpr int BYTES = sizeof(Vector);
@@ -56,14 +54,14 @@ template <class T, int V, int SLAB, int THREADS> struct Ring {
   static __device__ __forceinline__ Vector* slot(u32 slab, int i) {
     return reinterpret_cast<Vector*>(pool) + (slab % STAGES * SLAB + i) * THREADS + threadIdx.x;
   }
-  // Starts a copy; zeros where there is nothing.
+  // Predicated copy: zeros unless `there`.
   static __device__ __forceinline__ void fetch(u32 slab, int i, const T* from, bool there) {
     copy_async<BYTES>(shared_address(slot(slab, i)), from, there ? BYTES : 0);
   }
 };
 
-// COUNT neighbours along k of one token, zeros from `end` on; WIDE at a time. What is not there is read from the token's beginning
-// and dropped: a branch round every read would make the reads wait for each other.
+// Loads COUNT k's of one token, WIDE per access, with zeros from `end` on. Out-of-range accesses are redirected to k =
+// 0 and the value is dropped: a branch around each load would serialise the loads.
 template <class Acc, int COUNT, int WIDE, class T>
 __device__ __forceinline__ void read_token(Acc (&x)[COUNT], const T* token, i64 stride, u32 at_k, u32 end) {
 #pragma unroll
@@ -76,8 +74,9 @@ __device__ __forceinline__ void read_token(Acc (&x)[COUNT], const T* token, i64 
   }
 }
 
-// COUNT sums over the lanes of a warp that share lane % FIRST. Lanes hand over halves of their sums as long as they have more
-// than one, so that each ends with KEPT of them, those from `first()` on; where lanes end with the same one, one owns it.
+// Reduces COUNT values over the lanes of a warp that agree in lane % FIRST, as a reduce-scatter: at each step a lane
+// sends one half of its values and keeps the other, so it ends with KEPT sums, from index `first()`. If several lanes
+// end with the same sum, `owner` selects one.
 template <class Acc, int COUNT, int FIRST> struct Fold {
   static constexpr int ROWS = 32 / FIRST;
   static constexpr int KEPT = COUNT > ROWS ? COUNT / ROWS : 1;
@@ -105,12 +104,13 @@ template <class Acc, int COUNT, int FIRST> struct Fold {
   }
 };
 
-// Where the sums of M tokens and a CTA's WIDTH columns meet: PARTS of each, added up in order.
+// Shared-memory reduction of PARTS partial sums of M tokens by WIDTH columns, added in order of the parts.
 template <class Acc, int M, int WIDTH, int PARTS> struct Meeting {
   static __device__ __forceinline__ Acc* place(u32 part, u32 row, u32 col) {
     return reinterpret_cast<Acc*>(pool) + (part * M + row) * WIDTH + col;
   }
-  // One warp's sums of M tokens and PER columns from `col` on, to which lanes that agree in lane % FIRST contribute.
+  // Stores one warp's partial sums of M tokens and PER columns from `col`, reduced over lanes that agree in lane %
+  // FIRST.
   template <int FIRST, int PER> static __device__ __forceinline__ void bring(Acc (&acc)[M * PER], u32 part, u32 col) {
     using Lanes = Fold<Acc, M * PER, FIRST>;
     const u32 lane = threadIdx.x % 32, first = Lanes::first(lane);
@@ -119,6 +119,7 @@ template <class Acc, int M, int WIDTH, int PARTS> struct Meeting {
 #pragma unroll
     for (int i = 0; i < Lanes::KEPT; ++i) *place(part, (first + i) / PER, col + (first + i) % PER) = acc[i];
   }
+  // Adds the parts in order and runs the epilogue.
   template <class Epi> static __device__ __forceinline__ void leave(const Epi& out, u32 first_col, u32 m, u32 n) {
     __syncthreads();
     for (u32 i = threadIdx.x; i < M * WIDTH; i += blockDim.x) {
@@ -132,7 +133,7 @@ template <class Acc, int M, int WIDTH, int PARTS> struct Meeting {
 };
 
 template <class T, class Acc, int M, int V, int WIDE, int COLS, int UNROLL, int WARPS, int WARPS_K, class Epi>
-__global__ void __launch_bounds__(WARPS * 32, M * COLS == 1 ? 40 / WARPS : 1)  // 48 registers do for one sum
+__global__ void __launch_bounds__(WARPS * 32, M * COLS == 1 ? 40 / WARPS : 1)  // one sum needs 48 registers
 gemv_rows(const T* a, const T* b, Epi epilogue, Walk a_walk, Walk b_walk, Batch batch, u32 m, u32 n, u32 k, u32 splits,
           u32 k_split, i64 slab) {
   constexpr int WIDTH = WARPS / WARPS_K * COLS, APART = WARPS_K * 32 * V;
@@ -143,18 +144,19 @@ gemv_rows(const T* a, const T* b, Epi epilogue, Walk a_walk, Walk b_walk, Batch 
   const i64 step_k = V == 1 ? b_walk.row : 1;
   a += a_walk.enter(share.matrix);
   b += b_walk.enter(share.matrix);
-  const T* column[COLS];  // those past the end read the last one and are not stored
+  const T* column[COLS];  // out-of-range columns are clamped to the last one and not stored
 #pragma unroll
   for (int c = 0; c < COLS; ++c) column[c] = b + b_walk.at(0, min(first_col + own_n + c, n - 1));
 
-  const T* token[M];  // the last one stands for those that are not there
+  const T* token[M];  // out-of-range tokens are clamped to the last one
 #pragma unroll
   for (int i = 0; i < M; ++i) token[i] = a + a_walk.at(min(u32(i), m - 1), 0);
 
   overlap::wait();
   Acc acc[M * COLS] = {};
   u32 from_k = share.k_begin + (warp % WARPS_K * 32 + threadIdx.x % 32) * V;
-  // Every load of B of a turn is under way before the first product (with 8 tokens of 16 bits, half of them). `whole`: none lies beyond the end.
+  // One step of UNROLL vectors per column: all loads of B before the first FMA (8 16-bit tokens: half of them).
+  // `whole`: no k is past the end.
   const auto turn = [&](bool whole) {
     Vector w[UNROLL][COLS] = {};
 #pragma unroll
@@ -176,12 +178,14 @@ gemv_rows(const T* a, const T* b, Epi epilogue, Walk a_walk, Walk b_walk, Batch 
       }
     from_k += UNROLL * APART;
   };
+  // 1. Main loop without predicates, then the predicated tail
   u32 left = share.k_end - share.k_begin;
 #pragma unroll 1
   for (; left >= UNROLL * APART; left -= UNROLL * APART) turn(true);
   if (left > 0) turn(false);
   overlap::release();
 
+  // 2. Reduce over lanes and warps, epilogue
   Sums::template bring<1, COLS>(acc, warp % WARPS_K, own_n);
   Epi own = epilogue.enter(share.matrix);
   own.out += share.split * slab;
@@ -207,14 +211,16 @@ gemv_strips(const T* a, const T* b, Epi epilogue, Walk a_walk, Walk b_walk, Batc
     for (int u = 0; u < UNROLL; ++u) Slabs::fetch(slab, u, b + (at_k + u) * b_walk.row, inside && at_k + u < share.k_end);
     commit_copies();
   };
+  // 1. Pipeline prologue
   overlap::wait();
 #pragma unroll
   for (int slab = 0; slab < STAGES - 1; ++slab) fetch(slab);
 
+  // 2. Main loop: issue the next stage, load the tokens, wait for the stage, multiply
   Acc acc[M * V] = {};
   for (u32 slab = 0, at_k = from_k; at_k < share.k_end; ++slab, at_k += STEP) {
     fetch(slab + STAGES - 1);
-    Acc x[M][UNROLL];  // on their way while the slab is
+    Acc x[M][UNROLL];  // loaded while the stage is in flight
 #pragma unroll
     for (int i = 0; i < M; ++i) read_token<Acc, UNROLL, WIDE>(x[i], a + a_walk.at(min(u32(i), m - 1), 0), a_walk.col, at_k, share.k_end);
     await_copies<STAGES - 1>();
@@ -229,8 +235,9 @@ gemv_strips(const T* a, const T* b, Epi epilogue, Walk a_walk, Walk b_walk, Batc
   }
   overlap::release();
 
+  // 3. Reduce over lanes and warps, epilogue
   await_copies<0>();
-  __syncthreads();  // the slabs' memory is the sums' from here on
+  __syncthreads();  // the partial sums reuse the stage buffers
   Sums::template bring<LANES, V>(acc, threadIdx.x / 32, own_n);
   Epi own = epilogue.enter(share.matrix);
   own.out += share.split * slab;

@@ -1,30 +1,27 @@
-// Copies of one or two matrices (or batches of them) into scratch, in lines that TMA can take: to[line][i] = from[line, i] for
-// operands of any strides, lines a fixed pitch apart in `to` and aligned to 16 bytes there. A chunk of 16 bytes that begins in a
-// line is written whole; nobody reads what is behind the end. Sources that are not aligned to 16 bytes are read by the two
-// aligned words that hold a chunk, shifted by its phase; a word that reaches beyond the operand, and elements that lie apart,
-// element by element.
+// to[line][i] = from[line, i]: copies one or two matrices (or batches) of any strides into scratch that TMA can read.
 //
-// Lines: a line is contiguous on both sides, or on neither. A thread owns UNROLL chunks of one line of `to`, its neighbours
-// (2^lane_bits of them) the chunks between, all loaded before the first is stored (a neighbour's second word is one's first: it
-// comes from L1). No shared memory.
-// Turned: the source is contiguous from line to line. A CTA stages LINES lines of ROW bytes (16 KB). A warp reads stretches of
-// 128 bytes, 8 chunks, for each element of a chunk of `to`; a thread turns squares of 4 bytes in registers and stores a word for
-// every line. Chunks are swizzled by the line's block, so that neither side has bank conflicts, and stored by whole rows.
-//
-// CTAs from `boundary` on copy the second matrix. Bound: memory bandwidth.
-#include "flip.cuh"
-#include "index.cuh"
-#include "overlap.cuh"
-#include "shift.cuh"
+// Output:  lines at a fixed pitch, 16-byte aligned; a line's last 16-byte chunk is written whole, its tail is unused.
+// Loads:   an unaligned chunk is two aligned words and a byte shift; words that reach past the operand, and elements
+//          that are not contiguous, are read element by element.
+// Lines:   the source has any stride along a line; vector loads if it is contiguous. A thread has UNROLL chunks of one
+//          line, interleaved over 2^lane_bits lanes; all loads precede the stores (a word shared by two lanes hits L1).
+// Turned:  the source is contiguous across lines (transposed). A CTA stages LINES lines of ROW bytes: warps read runs
+//          of 128 bytes, threads transpose squares 4 bytes wide in registers; the swizzle avoids bank conflicts.
+// Grid:    CTAs from `boundary` on copy the second matrix.
+// Shared:  none, or 16 KB (Turned).   Bound: DRAM bandwidth.
+#include "core/flip.cuh"
+#include "core/index.cuh"
+#include "ptx/overlap.cuh"
+#include "core/shift.cuh"
 
 constexpr int THREADS = 256, UNROLL = 4, CHUNK = 16;
 
 // An operand in global memory.
 struct Source {
-  const u8* from;  // its first element
-  i64 low, high;   // bytes that it spans, from there
+  const u8* from;  // the first element
+  i64 low, high;   // byte range of the operand, relative to `from`
 
-  // Whether the aligned words that hold the 16 bytes at an address lie in it: one, or two where the address is not aligned.
+  // Whether the one or (unaligned) two aligned words that hold the 16 bytes at `at` are inside the operand.
   __device__ __forceinline__ bool holds(const u8* at) const {
     const u32 shift = u32(u64(at)) % CHUNK;
     return at - shift >= from + low && at - shift + (shift ? 2 : 1) * CHUNK <= from + high;
@@ -45,13 +42,13 @@ struct Source {
 template <int WIDTH, class I, int R> struct Lines {
   Source source;
   u8* to;
-  i64 pitch, step;  // bytes from line to line of `to`, and from element to element of `from`
+  i64 pitch, step;  // bytes between lines of `to`, and between elements of a line of `from`
   u32 length, chunks, lane_bits, unused;
-  typename DivisorOf<I>::type parts;  // of UNROLL << lane_bits chunks in a line
+  typename DivisorOf<I>::type parts;  // per line, each of UNROLL << lane_bits chunks
   Dims<I, R, 1> lines;
-  I count;  // parts of all lines
+  I count;  // total parts
 
-  // Elements `step` bytes apart, of which `count` exist.
+  // Gathers one chunk of elements with stride `step` (bytes), of which `count` are valid.
   static __device__ __forceinline__ uint4 gathered(const u8* from, i64 step, i64 count) {
     using T = typename Word<WIDTH>::type;
     T x[CHUNK / WIDTH];
@@ -74,6 +71,7 @@ template <int WIDTH, class I, int R> struct Lines {
     const u8* const from = source.from + offset[0];
     uint4* const into = reinterpret_cast<uint4*>(to + i64(line) * pitch);
 
+    // 1. Vector loads of the chunks whose words are inside the operand
     uint4 low[UNROLL], high[UNROLL];
     u32 loaded = 0;
 #pragma unroll
@@ -88,6 +86,7 @@ template <int WIDTH, class I, int R> struct Lines {
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u)
       if (loaded >> u & 1) into[first + u * lanes] = source.joined(low[u], high[u], from);
+    // 2. Remaining chunks element by element
     if (loaded == (1u << UNROLL) - 1) return;
 #pragma unroll 1
     for (int u = 0; u < UNROLL; ++u) {
@@ -101,16 +100,16 @@ template <int WIDTH, class I, int R> struct Lines {
 
 template <int WIDTH, int R> struct Turned {
   using T = typename Word<WIDTH>::type;
-  static constexpr u32 ELEMENTS = CHUNK / WIDTH, SQUARE = 4 / WIDTH;  // in a chunk, and on a side of a square
+  static constexpr u32 ELEMENTS = CHUNK / WIDTH, SQUARE = 4 / WIDTH;  // per chunk; per side of a square
   static constexpr u32 LINES = WIDTH == 4 ? 64 : 128, ROW = 16384 / LINES, CHUNKS = ROW / CHUNK;
-  static constexpr u32 STRETCHES = LINES * WIDTH / 128, STEP = 8 / STRETCHES;  // across a tile; chunks along K that all warps take
-  static constexpr u32 UNITS = UNROLL / SQUARE;  // stretches of a warp, each for a chunk along K
+  static constexpr u32 STRETCHES = LINES * WIDTH / 128, STEP = 8 / STRETCHES;  // 128-byte runs across; chunks per step
+  static constexpr u32 UNITS = UNROLL / SQUARE;  // runs per warp, each at another chunk along the line
 
   Source source;
   u8* to;
-  i64 pitch, along, across;  // bytes from line to line of `to`, and in `from` along a line and from line to line
+  i64 pitch, along, across;  // bytes between lines of `to`; in `from` between elements of a line, and between lines
   u32 length, lines;
-  Divisor32 tiles, tiles_along;  // of a matrix, and of a line
+  Divisor32 tiles, tiles_along;  // per matrix; per line
   Dims<u32, R, 1> batch;
 
   __device__ __forceinline__ void copy(u32 cta) const {
@@ -120,11 +119,12 @@ template <int WIDTH, int R> struct Turned {
     const u32 block = threadIdx.x % 8, word = threadIdx.x / 8 % 4, warp = threadIdx.x / 32;
     i64 offset[1] = {0};
     batch.locate(matrix, offset);
-    // A thread's part of a warp's unit: ELEMENTS lines from `line`, SQUARE elements of each, a word of chunk `first` + unit STEP.
+    // The thread's part of a unit: SQUARE elements of ELEMENTS lines from `line`, one word of chunk `first` + unit STEP
     const u32 line = (warp % STRETCHES * 8 + block) * ELEMENTS, first = warp / STRETCHES, k = k0 + first * ELEMENTS + word * SQUARE;
     const u8* const from = source.from + offset[0] + i64(line0 + line) * across + i64(k) * along;
     const auto address = [&](u32 unit, u32 i) { return from + i64(unit * (STEP * ELEMENTS) + i) * along; };
 
+    // 1. Vector loads of whole units
     uint4 low[UNITS][SQUARE], high[UNITS][SQUARE];
     u32 loaded = 0;
 #pragma unroll
@@ -138,6 +138,7 @@ template <int WIDTH, int R> struct Turned {
         loaded |= 1u << unit;
       }
     }
+    // 2. Transpose squares in registers, store words to shared memory
 #pragma unroll
     for (u32 unit = 0; unit < UNITS; ++unit)
       if (loaded >> unit & 1) {
@@ -158,6 +159,7 @@ template <int WIDTH, int R> struct Turned {
             memcpy(reinterpret_cast<u32*>(&staged[line + w * SQUARE + i][(first + unit * STEP) ^ block]) + word, &square[i], 4);
         }
       }
+    // 3. Units at the edge element by element
     if (loaded != (1u << UNITS) - 1) {
 #pragma unroll 1
       for (u32 unit = 0; unit < UNITS; ++unit)
@@ -170,6 +172,7 @@ template <int WIDTH, int R> struct Turned {
                   *reinterpret_cast<const T*>(address(unit, i) + at % ELEMENTS * across);
           }
     }
+    // 4. Store whole rows of chunks
     __syncthreads();
     const u32 chunk = threadIdx.x % CHUNKS, row = threadIdx.x / CHUNKS;
     if (k0 + chunk * ELEMENTS >= length) return;

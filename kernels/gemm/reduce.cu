@@ -1,10 +1,11 @@
-// Second pass of a product whose K was split: adds up the partial products in order of the splits, then finishes them once.
+// out = epilogue(sum over splits s of partials[s]): the second pass of split K, in the order of the splits.
 //
-// `partials` holds one slab [batch][m][n] a split, in rows without gaps. A thread sums V neighbours of a row, one access a slab
-// and four slabs in flight. No shared memory. Bound: bandwidth, mostly that of L2, where the slabs still lie.
-#include "epilogue.cuh"
-#include "index.cuh"
-#include "overlap.cuh"
+// Input:   `partials` is [splits][batch][m][n], contiguous.
+// Threads: V neighbouring columns per thread, one vector load per split, four splits in flight.
+// Shared:  none.   Bound: L2 bandwidth mostly, as the partial sums have just been written.
+#include "products/epilogue.cuh"
+#include "core/index.cuh"
+#include "ptx/overlap.cuh"
 
 template <class Acc, int V, int THREADS, class I, class Epi>
 __global__ void __launch_bounds__(THREADS)
@@ -15,6 +16,7 @@ reduce(const Acc* partials, Epi epilogue, Batch batch, I vectors, u32 splits, u3
   const I i = I(blockIdx.x) * THREADS + threadIdx.x;
   if (i >= vectors) return;
   const Vec<Acc, V>* at = reinterpret_cast<const Vec<Acc, V>*>(partials) + i;
+  // 1. Add the splits in order
   Acc sum[V] = {};
 #pragma unroll 4
   for (u32 s = 0; s < splits; ++s, at += vectors) {
@@ -23,6 +25,7 @@ reduce(const Acc* partials, Epi epilogue, Batch batch, I vectors, u32 splits, u3
     for (int v = 0; v < V; ++v) sum[v] += part.at[v];
   }
 
+  // 2. Epilogue of the V columns
   const I row = row_vectors.divide(i), matrix = rows.divide(row);
   const i64 from_m = i64(row - matrix * m), from_n = i64(i - row * row_vectors.divisor) * V;
   const Epi out = epilogue.enter(batch.locate(u32(matrix)));

@@ -1,29 +1,29 @@
-// Matrix products on the FMA pipes, for operands of any element, stride and alignment: each sum runs over K in order, in
-// IEEE FMAs of Acc, whatever the tile.
+// out = epilogue(A B) by FMA (SIMT), for any element type, strides and alignment.
 //
-// Tiling: a CTA has BM x BN of one matrix's result, a thread TM x TN of it in W x W blocks (W elements of Acc are 16 bytes) that
-// lie evenly over the tile, so that a fragment is read in whole words. K goes by slabs of BK through a ring of STAGES in shared
-// memory, k outermost: STAGES BK (BM + BN + 2 PAD) elements of Acc, 38 KB at most, one barrier a slab. They come by cp.async,
-// STAGES - 1 slabs ahead; through registers where elements are converted, or vectors along k are taken apart, on the way.
-// Grid: tiles of the result in bands of GROUP rows, times `splits` ranges of K whose results lie `slab` elements apart, times
-// matrices. Bound: FMA issue, one instruction a clock: 128 of 134 are FMAs where a thread has 8 x 16.
-#include "async_copy.cuh"
-#include "epilogue.cuh"
-#include "shared.cuh"
+// Tiling:   BM x BN per CTA, TM x TN per thread in W x W blocks spread evenly over the tile (W: 16 bytes of Acc).
+// Grid:     tile swizzle with group_m = GROUP, times `splits` of K with outputs `slab` elements apart, times matrices.
+// Pipeline: STAGES stages of BK in shared memory (ring), k outermost, one barrier per k_block; cp.async STAGES - 1
+//           k_blocks ahead, or through registers if elements are converted or vectors along k are transposed.
+// Order:    each output is one chain of IEEE FMAs of Acc in the order of K, for every tile shape.
+// Shared:   STAGES BK (BM + BN + 2 PAD) Acc elements, at most 38 KB.
+// Bound:    FMA issue: 128 of 134 instructions of the inner loop are FMAs at 8 x 16 per thread.
+#include "ptx/async_copy.cuh"
+#include "products/epilogue.cuh"
+#include "core/shared.cuh"
 
-constexpr int PAD = 4;          // elements a row of shared memory: a transposed store then meets every bank once
-constexpr u32 GROUP = 8;        // rows of tiles that run side by side, for the sake of L2
+constexpr int PAD = 4;          // padding elements per shared row: transposed stores have no bank conflicts
+constexpr u32 GROUP = 8;        // group_m: tile rows that run concurrently, for L2 reuse
 constexpr int LANES_M = 4, LANES_N = 8;
 
-// One operand's way from global to shared memory: MN x BK elements a slab, V at a time along k or along mn. What lies beyond MN
-// is a copy of the last row there is: it reaches only results that are not stored.
+// Global loader of one operand: MN x BK elements per k_block, in vectors of V along k or along mn. Out-of-range rows
+// are clamped to the last row; they only reach outputs that are not stored.
 template <class T, class Acc, int MN, int BK, int THREADS, bool ALONG_K, int V> struct Loader {
-  static constexpr bool ASYNC = Same<T, Acc>::value && (!ALONG_K || V == 1);  // cp.async transposes single elements only
+  static constexpr bool ASYNC = Same<T, Acc>::value && (!ALONG_K || V == 1);  // cp.async transposes scalars only
   static constexpr int PITCH = MN + PAD, SIZE = sizeof(Acc);
   static constexpr int COUNT = MN * BK / (V * THREADS);
-  // Along k, eight k's or a 32-byte sector of a row at a time, and the warp takes neighbouring rows.
+  // ALONG_K: LANES lanes read eight k's (8-byte types: a 32-byte sector) of a row, and a warp reads neighbouring rows.
   static constexpr int LANES = (sizeof(T) == 8 ? 4 : 8) / V;
-  static constexpr int ROWS = ALONG_K ? THREADS / LANES : THREADS * V;  // of mn, a pass
+  static constexpr int ROWS = ALONG_K ? THREADS / LANES : THREADS * V;  // rows of mn per pass
   static constexpr int PASSES = ROWS < MN ? MN / ROWS : 1;
   static constexpr int STEP_K = (ROWS < MN ? 1 : ROWS / MN) * (ALONG_K ? LANES * V : 1);
   static_assert(COUNT * V * THREADS == MN * BK && COUNT > 0, "a slab is a whole number of vectors a thread");
@@ -33,7 +33,7 @@ template <class T, class Acc, int MN, int BK, int THREADS, bool ALONG_K, int V> 
   u32 to;
   Vec<T, V> held[ASYNC ? 1 : COUNT];
 
-  // `operand` begins at the first k; the tile at `first` of `extent` along mn.
+  // `operand` points to the first k; the tile starts at `first` of `extent` along mn.
   __device__ __forceinline__ Loader(const T* operand, i64 stride_mn, i64 stride_k, u32 first, u32 extent, u32 ring)
       : stride_k(!ALONG_K || V == 1 ? stride_k : 1), to(ring + (own_k() * PITCH + own_mn()) * SIZE) {
 #pragma unroll
@@ -50,8 +50,8 @@ template <class T, class Acc, int MN, int BK, int THREADS, bool ALONG_K, int V> 
   static __device__ __forceinline__ constexpr int k_of(int i) { return i / PASSES * STEP_K; }
   static __device__ __forceinline__ constexpr int place_of(int i) { return (k_of(i) * PITCH + i % PASSES * ROWS) * SIZE; }
 
-  // Starts the next slab on its way to `slab` elements into the ring: its first `ks` k's, zeros for the others. Vectors never
-  // straddle an end.
+  // Issues the loads of the next k_block for the stage at byte offset `slab`: `ks` valid k's, zeros after. A vector is
+  // never partly valid.
   __device__ __forceinline__ void fetch(u32 slab, u32 ks = BK) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
@@ -67,7 +67,7 @@ template <class T, class Acc, int MN, int BK, int THREADS, bool ALONG_K, int V> 
     for (int p = 0; p < PASSES; ++p) from[p] += ks * stride_k;
   }
 
-  // Puts down what came through registers.
+  // Converts and stores what was loaded through registers.
   __device__ __forceinline__ void stage(u32 slab) const {
     if constexpr (!ASYNC) {
 #pragma unroll
@@ -86,7 +86,7 @@ template <class T, class Acc, int MN, int BK, int THREADS, bool ALONG_K, int V> 
   }
 };
 
-// Where a thread's elements lie along a tile side of SIZE, COUNT of them in blocks of W.
+// A thread's COUNT elements along a tile side of SIZE, in blocks of W spread evenly.
 template <class Acc, int SIZE, int COUNT> struct Fragment {
   static constexpr int WIDE = 16 / int(sizeof(Acc));
   static constexpr int W = COUNT < WIDE ? COUNT : WIDE;
@@ -104,8 +104,8 @@ template <class Acc, int SIZE, int COUNT> struct Fragment {
   }
 };
 
-// To and fro along the shorter side: each FMA shares an operand with the one before, which saves a read of the register file.
-// Only so do two banks feed an FMA a clock.
+// Outer product in serpentine order along the shorter side: each FMA shares an operand with the previous one (register
+// reuse cache), without which two register banks cannot feed one FMA per clock.
 template <class Acc, int TM, int TN>
 __device__ __forceinline__ void multiply(Acc (&acc)[TM][TN], const Acc (&x)[TM], const Acc (&y)[TN]) {
   constexpr int SHORT = TM < TN ? TM : TN;
@@ -117,8 +117,8 @@ __device__ __forceinline__ void multiply(Acc (&acc)[TM][TN], const Acc (&x)[TM],
   }
 }
 
-// What a CTA and a thread of it have to do. The special registers are read again at each use, so that nothing of this takes a
-// register through the main loop.
+// The CTA's tile and the thread's position in it. Special registers are reread at each construction (volatile), so that
+// none of this occupies a register in the main loop.
 template <int BM, int BN> struct Tile {
   u32 matrix, split, m, n;
   __device__ __forceinline__ Tile(u32 tiles_m, u32 tiles_n, u32 splits) {
@@ -139,7 +139,8 @@ template <class A, class B, int WARPS_N> struct Own {
   __device__ __forceinline__ Own() {
     u32 t;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
-    // Lanes 2i and 2i+1 read one word of B, lanes i and i+2 one word of A: only then do a warp's 16-byte reads merge.
+    // Lanes 2i and 2i+1 read the same word of B, lanes i and i+2 the same word of A: then a warp's 16-byte reads
+    // broadcast.
     const u32 lane = t % 32, warp = t / 32;
     m = (warp / WARPS_N * LANES_M + (lane & 1 | lane >> 3 & 2)) * A::W;
     n = (warp % WARPS_N * LANES_N + (lane >> 1 & 7)) * B::W;
@@ -170,11 +171,12 @@ simt(const T* __restrict__ a, const T* __restrict__ b, Epi epilogue, Walk a_walk
   const Own<FragmentA, FragmentB, WARPS_N> own;
   const auto next = [](u32 slab) { return slab + STAGE == RING ? 0 : slab + STAGE; };
 
+  // 1. Pipeline prologue
   const u32 slabs = (ks + BK - 1) / BK;
 #pragma unroll
   for (int s = 0; s < STAGES - 1; ++s) {
     if (s < slabs) {
-      // The slab that may be a part of one comes first: the others need no test.
+      // A partial k_block is loaded first, so that the others need no predicate
       const u32 part = s ? BK : (ks - 1) % BK + 1;
       from_a.fetch(s * STAGE, part);
       from_b.fetch(s * STAGE, part);
@@ -186,8 +188,8 @@ simt(const T* __restrict__ a, const T* __restrict__ b, Epi epilogue, Walk a_walk
     commit_copies();
   }
 
-  // A slab's last products are formed after the barrier that opens the next one (the first time they are zeros), so that there is
-  // work while the first fragments come.
+  // 2. Main loop. A k_block's last FMAs run after the next k_block's barrier (the first time on zeros), so that there
+  // is work during the first fragment loads
   Acc acc[TM][TN] = {}, x[2][TM] = {}, y[2][TN] = {};
   u32 read = 0, write = (STAGES - 1) * STAGE;
 #pragma unroll 1
@@ -218,7 +220,7 @@ simt(const T* __restrict__ a, const T* __restrict__ b, Epi epilogue, Walk a_walk
   }
   multiply(acc, x[1], y[1]);
 
-  // One row a turn, the others moved up, so that the epilogue's code is there once and not TM times.
+  // 3. Epilogue, one row per iteration: the other rows move up in registers, so that the code exists once, not TM times
   const Tile<BM, BN> done(tiles_m, tiles_n, splits);
   const Own<FragmentA, FragmentB, WARPS_N> mine;
   Epi out = epilogue.enter(batch.locate(done.matrix));

@@ -1,17 +1,16 @@
-// out = epilogue(A B) by mma.sync, synchronously: global memory to registers to shared memory to the tensor cores.
+// out = epilogue(A B) by mma.sync, single-buffered: global memory -> registers -> shared memory -> tensor cores.
 //
-// Tiling: a CTA has BM x BN of one matrix's result, a warp WM x WN of it; K goes by in tiles of BK, two barriers each.
-// Threads: a thread holds its pieces of the next tile (feed.cuh) in registers while this one multiplies. Pieces of one element
-// serve any strides and alignment. What lies beyond M, N or K is zero.
-// Shared memory: (BM + BN) BK sizeof(T) bytes, swizzled as tile.cuh says.
-// Grid: tiles of the result in bands (Place), times matrices. Bound: the latency between the barriers.
-#include "async_copy.cuh"
-#include "epilogue.cuh"
-#include "feed.cuh"
-#include "overlap.cuh"
-#include "tile.cuh"
+// Tiling:  BM x BN per CTA, WM x WN per warp, k_blocks of BK; tile swizzle with group_m = `band` (Place) per matrix.
+// Loads:   a thread holds its vectors of the next k_block (Feed) in registers during the mma loop. One-element vectors
+//          take any strides and alignment. Out-of-range elements are zero. Two barriers per k_block.
+// Shared:  (BM + BN) BK sizeof(T) bytes, swizzled (tile.cuh).   Bound: latency between the barriers.
+#include "ptx/async_copy.cuh"
+#include "products/epilogue.cuh"
+#include "products/feed.cuh"
+#include "ptx/overlap.cuh"
+#include "products/tile.cuh"
 
-// The `valid` bytes at `from` and zeros.
+// Loads a vector of BYTES of which `valid` are in range; the rest is zero.
 template <class T, int BYTES> __device__ __forceinline__ Vec<T, BYTES / sizeof(T)> fetch(const u8* from, int valid) {
   constexpr int COUNT = BYTES / sizeof(T);
   if (valid == BYTES) return *reinterpret_cast<const Vec<T, COUNT>*>(from);
@@ -36,6 +35,7 @@ tc(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Batch ba
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_m = warp % (BM / WM) * WM, warp_n = warp / (BM / WM) * WN;
 
+  // 1. Tile, loaders, fragment readers
   const Place<BM, BN> place(M, N, band);
   const BatchIndex index = batch.locate(place.matrix);
   FeedA feed_a(a + a_walk.enter(index), a_walk.row, a_walk.col, place.m, M, 0, K);
@@ -52,12 +52,13 @@ tc(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Batch ba
     feed_a.advance();
     feed_b.advance();
   };
-  const auto keep = [&] {  // copies of the feeds say where: their own pointers have moved on to the next tile
+  const auto keep = [&] {  // on copies of the loaders, only for the shared offsets: the loaders are at the next k_block
     FeedA(feed_a).each(0, 1, true, [&](int i, u32 to, const u8*, int) { *reinterpret_cast<PieceA*>(memory + to) = held_a[i]; });
     u8* const image_b = memory + TileA::BYTES;
     FeedB(feed_b).each(0, 1, true, [&](int i, u32 to, const u8*, int) { *reinterpret_cast<PieceB*>(image_b + to) = held_b[i]; });
   };
 
+  // 2. Main loop over k_blocks: store to shared memory, load the next k_block, multiply
   const int count = (feed_a.k + BK - 1) / BK;
   const u32 begin = shared_address(memory);
   overlap::wait();
@@ -66,7 +67,7 @@ tc(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Batch ba
   for (int i = 0; i < count; ++i) {
     keep();
     __syncthreads();
-    fetch_next();  // of the tile beyond the last nothing exists
+    fetch_next();  // past the last k_block it loads nothing (all predicates false)
 #pragma unroll
     for (int step = 0; step < BK / Mma<T>::K; ++step) {
       typename WarpTile<T, WM, WN>::Fragments fragments;
@@ -76,5 +77,6 @@ tc(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Batch ba
     __syncthreads();
   }
   overlap::release();
+  // 3. Epilogue
   tile.store(epilogue.enter(index), place.m + warp_m, place.n + warp_n, M, N, lane);
 }

@@ -1,18 +1,18 @@
-// out = epilogue(A B) by mma.sync, its operands brought in by a cp.async pipeline: f16, bf16, f32 as tf32, f64.
+// out = epilogue(A B) by mma.sync with a cp.async pipeline: f16, bf16, f32 as tf32, f64.
 //
-// Tiling: a CTA has BM x BN of one matrix's result, a warp WM x WN of it; K goes by in tiles of BK and each in steps of one mma.
-// Threads: a thread copies pieces of A_BYTES (B_BYTES) as feed.cuh says; where pieces are single elements any strides do. What
-// lies beyond M, N or K is zero. Fragments of the next step are loaded while those of this one multiply. 128 of a thread's
-// registers are accumulators, which leaves few: checks, addresses and offsets are made to need hardly any.
-// Shared memory: STAGES (BM + BN) BK sizeof(T) bytes, swizzled as tile.cuh says; one barrier a K tile.
-// Grid: tiles of the result in bands (Place), times matrices, times `splits` ranges of K whose results lie `slab` elements
-// apart. Every element sums its products in the order of K, one mma step after the other, whatever the tile.
-// Bound: the tensor cores' mma.sync rate (on Hopper about 0.62 of wgmma's).
-#include "async_copy.cuh"
-#include "epilogue.cuh"
-#include "feed.cuh"
-#include "overlap.cuh"
-#include "tile.cuh"
+// Tiling:   BM x BN per CTA, WM x WN per warp, k_blocks of BK in steps of one mma.
+// Grid:     tile swizzle with group_m = `band` (Place) per matrix and split of K; splits are `slab` elements apart.
+// Loads:    vectors of A_BYTES and B_BYTES by cp.async (Feed), zero-filled; one-element vectors take any strides.
+// Pipeline: STAGES stages, one barrier per k_block; double-buffered fragments, loaded one mma step ahead.
+// Order:    each output accumulates in the order of K, one mma after the other, for every tile shape.
+// Registers: 128 accumulators per thread, so predicates, addresses and offsets must need few.
+// Shared:   STAGES (BM + BN) BK sizeof(T) bytes, swizzled (tile.cuh).
+// Bound:    mma.sync rate (on Hopper about 0.62 of wgmma's).
+#include "ptx/async_copy.cuh"
+#include "products/epilogue.cuh"
+#include "products/feed.cuh"
+#include "ptx/overlap.cuh"
+#include "products/tile.cuh"
 
 template <class T, class Epilogue, int BM, int BN, int BK, int WM, int WN, int STAGES, bool A_K_MAJOR, int A_BYTES, bool B_K_MAJOR, int B_BYTES>
 __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, 1)
@@ -23,13 +23,14 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
   using FeedA = Feed<TileA, A_BYTES, BM / WM * (BN / WN) * 32>;
   using FeedB = Feed<TileB, B_BYTES, BM / WM * (BN / WN) * 32>;
   constexpr int STEPS = BK / Mma<T>::K, STAGE = TileA::BYTES + TileB::BYTES;
-  constexpr int SETS = STEPS == 1 ? 1 : 2;  // of fragments, taking turns
+  constexpr int SETS = STEPS == 1 ? 1 : 2;  // fragment buffers
   static_assert(STEPS % SETS == 0, "each step has its own set");
   extern __shared__ __align__(1024) u8 memory[];
   const u32 begin = shared_address(memory), end = begin + STAGES * STAGE;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_m = warp % (BM / WM) * WM, warp_n = warp / (BM / WM) * WN;
 
+  // 1. Tile, split of K, loaders, fragment readers
   const Place<BM, BN> place(M, N, band);
   const u32 split = place.matrix % splits;
   const BatchIndex index = batch.locate(place.matrix / splits);
@@ -41,6 +42,7 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
   WarpTile<T, WM, WN> tile;
   typename WarpTile<T, WM, WN>::Fragments fragments[SETS] = {};
 
+  // Copies part `share` of `shares` of a k_block into stage `write`; the last part commits and advances the stage
   u32 write = begin, read = begin;
   const auto bring = [&](int share, int shares, bool whole) {
     if (whole || feed_a.k > 0) {
@@ -54,16 +56,18 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
     feed_b.advance();
     write = write + STAGE == end ? begin : write + STAGE;
   };
-  const auto multiply = [&](int step) { tile.multiply(fragments[(step + STEPS - 1) % SETS]); };  // what was loaded a step before
+  // Multiplies the fragments loaded one step before
+  const auto multiply = [&](int step) { tile.multiply(fragments[(step + STEPS - 1) % SETS]); };
 
-  int left = (feed_a.k + BK - 1) / BK;  // K tiles
+  int left = (feed_a.k + BK - 1) / BK;  // k_blocks
   const bool inside = place.m + BM <= M && place.n + BN <= N;
   overlap::wait();
+  // 2. Pipeline prologue
 #pragma unroll
   for (int stage = 0; stage < STAGES - 1; ++stage) bring(0, 1, false);
-  // A tile's last step multiplies after the barrier that opens the next tile (the first time it is zeros), so that the tensor
-  // cores have work while the first fragments arrive; and loads go before copies, which ptxas will not move them past.
-  // While what is brought lies within the operands, a loop of its own saves all checks, where there are registers for both.
+  // 3. Main loop. A k_block's last mma step runs after the next k_block's barrier (the first time on zeros), so that
+  // the tensor cores have work during the first fragment loads. ldmatrix precedes cp.async, as ptxas does not reorder
+  // them. Full k_blocks have a loop without predicates of their own if registers suffice for two loops (FREE).
   constexpr bool FREE = FeedA::COUNT + FeedB::COUNT < 16 && !Same<T, float>::value;
 #pragma unroll
   for (int ragged = FREE ? 0 : 1; ragged < 2; ++ragged) {
@@ -75,7 +79,7 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
       for (int step = 0; step < STEPS; ++step) {
         if constexpr (SETS == 1) multiply(step);
         tile.load(fragments[step % SETS], read_a, read, read_b, read + TileA::BYTES, step);
-        bring(step, STEPS, !ragged);  // into the stage that was read before this one
+        bring(step, STEPS, !ragged);  // refills the stage of the previous k_block
         if constexpr (SETS == 2) multiply(step);
       }
       read = read + STAGE == end ? begin : read + STAGE;
@@ -84,6 +88,7 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
   overlap::release();
   multiply(0);
 
+  // 4. Epilogue
   Epilogue finish = epilogue.enter(index);
   finish.out += split * slab;
   tile.store(finish, place.m + warp_m, place.n + warp_n, M, N, lane);

@@ -1,45 +1,45 @@
-// out = epilogue(A B) on Hopper's warpgroup tensor cores: f16, bf16, f32 as tf32, fp8.
+// out = epilogue(A B) by wgmma (Hopper) with f32 accumulators: f16, bf16, f32 as tf32, fp8.
 //
-// A CTA is one producer warpgroup and one or two consumer warpgroups; it is persistent and takes tiles BM x BN of the result
-// by a fixed raster. The producer's one thread copies boxes of A and B by TMA, 128 bytes of K at a time (a slab), into a ring of
-// STAGES; a consumer multiplies 64 ROWS rows by all BN columns, f32 accumulators in registers, one stage behind its release.
-// Two consumers share a tile, or (BM = 64 ROWS) take tiles in turn: one multiplies while the other finishes.
-// A cluster of CLUSTER CTAs, one above the other, shares B: each copies its part of it into all. A cluster of SPLIT CTAs
-// shares one tile: each sums its part of K, sends every other its share of the columns, and adds up its own in rank order.
-// RESIDENT CTAs an SM: short ones, with little to multiply, fill SMs that a single one each would leave idle or wait for.
-// fp8 is summed to 14 bits by the tensor cores (DeepSeek-V3, arXiv:2412.19437, section 3.3.2): where PROMOTED, each slab has
-// sums of its own, which are added up in f32, times the scales of the slab where the operands have them by blocks; A's come with
-// the stage.
-// Layouts: K-major or (16-bit types) MN-major boxes in 128-byte swizzled rows. Edges: only rows of the operand are brought, by
-// boxes that end with it, since a row that TMA fills with zeros takes longer than one that it reads; what else the stage holds
-// reaches only results that are not stored. Beyond K TMA reads zeros; it clips writes.
-// Epilogue: accumulators are finished in registers and put into buffers of 8 KB at most, two a warpgroup (for a CTA's last tile one
-// a part, where the stages were, so that nothing waits), whence TMA stores them as rows or (16-bit types) columns while the next
-// tile begins, or, where these are ragged, warps do; or they go straight to global memory.
-// Shared memory: STAGES (BM + BN) 128 B and scales, and a consumer's buffers where not straight. Where K is split, what others send
-// and the results lie where the stages were. Bound: tensor cores; power beyond 2048^3; with few rows DRAM.
-#include "cluster.cuh"
-#include "epilogue.cuh"
-#include "overlap.cuh"
-#include "raster.cuh"
-#include "staging.cuh"
-#include "sums.cuh"
-#include "tma.cuh"
+// Tiling:   persistent CTAs, BM x BN output tiles by the tile swizzle of raster.cuh, k_blocks (SLAB) of 128 bytes of K.
+// Threads:  one producer warpgroup, of which one thread issues TMA, and one or two consumer warpgroups of 64 ROWS rows
+//           by BN columns. Two consumers share a tile, or (BM = 64 ROWS) alternate between tiles: ping-pong (BY_TURNS).
+// Pipeline: STAGES stages (Ring) with full and empty mbarriers; a stage is released one wgmma group after its own.
+// Cluster:  CLUSTER CTAs stacked along M load 1 / CLUSTER of the B tile each and multicast it. SPLIT CTAs split K of
+//           one tile and reduce through DSMEM in rank order. RESIDENT: CTAs per SM, more than 1 for small problems.
+// fp8:      the tensor cores accumulate 14 bits (DeepSeek-V3, arXiv:2412.19437, section 3.3.2). PROMOTED: per-k_block
+//           accumulators are promoted to f32 and multiplied by the block scales, if any.
+// Edges:    K-major or (16-bit) MN-major boxes, 128-byte swizzle. TMA zero-fills K. Rows past M or N are not loaded, as
+//           zero fill is slower than a read; the stale rows in the stage only reach results that are not stored.
+// Epilogue: registers -> shared memory -> TMA store, overlapped with the next tile; ragged rows by warps; or direct.
+// Shared:   STAGES (BM + BN) 128 B + block scales + at most two 8 KB buffers per consumer; split K reuses the stages.
+// Bound:    tensor cores; power above 2048^3; DRAM for few rows.
+#include "ptx/cluster.cuh"
+#include "products/epilogue.cuh"
+#include "ptx/overlap.cuh"
+#include "products/raster.cuh"
+#include "products/staging.cuh"
+#include "products/sums.cuh"
+#include "ptx/tma.cuh"
 
-constexpr int SLAB = 128;  // bytes of K a stage, a swizzled row
-constexpr u32 TURN = 4, DRAINED = 6;  // TURN + 1 too: named barriers; 1 and 2 are the consumers' own
+constexpr int SLAB = 128;  // k_block: bytes of K per stage, one row of the 128-byte swizzle
+// Named barriers: ping-pong (TURN and TURN + 1, one per consumer) and drained stages; 1 and 2 are the epilogues'.
+constexpr u32 TURN = 4, DRAINED = 6;
 
+// How the epilogue stores a tile: directly from registers, or through shared memory by TMA or by warps, as rows or
+// columns.
 enum Leave { STRAIGHT, ROWS_BY_TMA, COLUMNS_BY_TMA, ROWS_BY_WARPS, COLUMNS_BY_WARPS };
 
 struct Extents {
-  u32 m, n, slabs;                   // of K
-  u32 a_batched[3], b_batched[3];    // 0 where an operand is broadcast
+  u32 m, n, slabs;                   // slabs: number of k_blocks
+  u32 a_batched[3], b_batched[3];    // 1 per batch axis of the operand, 0 where it is broadcast
 };
 
 struct Boxes {
-  TensorMap whole, edge;  // the same but for the last rows of K-major operands
+  TensorMap whole, edge;  // edge: a box of only the rows that are left in the last tile of a K-major operand
 };
 
+// The pipeline's stage buffers (A, then B, per stage), and its barriers: 16 bytes per stage, then the stages' block
+// scales.
 template <int BM, int BN, int STAGES, bool B_MN, int SCALES> struct Ring {
   static constexpr u32 A_BYTES = BM * SLAB, B_BYTES = (B_MN ? (BN + 63) / 64 * 64 : BN) * SLAB, STAGE = A_BYTES + B_BYTES;
   u32 base, barriers;
@@ -50,8 +50,8 @@ template <int BM, int BN, int STAGES, bool B_MN, int SCALES> struct Ring {
   __device__ __forceinline__ u32 scales(u32 stage) const { return barriers + 512 + stage * SCALES; }
 };
 
-// Boxes of one operand's stage: EXTENT of mn from `mn`, of which the operand has `left`, a slab of k from `k`. PARTS CTAs each
-// copy their part into all.
+// Loads one operand's k_block into a stage: EXTENT rows from `mn`, of which `left` exist, from element `k` of K. With
+// PARTS > 1, each CTA of the cluster loads its part and multicasts it to all.
 template <int EXTENT, bool MN_MAJOR, bool BATCHED, int PARTS>
 __device__ __forceinline__ void fill(u32 to, const Boxes& boxes, i32 mn, i32 left, i32 k, const BatchIndex& b, u32 full, u32 part) {
   constexpr u16 EVERY = (1 << PARTS) - 1;
@@ -70,26 +70,27 @@ __device__ __forceinline__ void fill(u32 to, const Boxes& boxes, i32 mn, i32 lef
   }
 }
 
-// Bytes of a stage that `fill` brings, all its parts together.
+// Bytes that `fill` adds to the full barrier's transaction count, all parts of the cluster together.
 template <int EXTENT, bool MN_MAJOR> __device__ __forceinline__ u32 arriving(i32 left) {
   if constexpr (MN_MAJOR) return min((max(left, 0) + 63) / 64, (EXTENT + 63) / 64) * (64 * SLAB);
   return min(max(left, 0), EXTENT) * SLAB;
 }
 
-// A consumer's 64 x BN accumulators, finished and sent on their way, through two buffers in turn or, where there is room for all
-// parts (`roomy`), one each.
+// Epilogue of one consumer's 64 x BN accumulators, in parts of WIDTH columns: double-buffered, or with one buffer per
+// part if the stages are free (`roomy`). `whole`: the per-tensor scale. `name`: the consumer's named barrier.
 template <int BN, Leave LEAVE, bool BATCHED, class E>
 __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, const TensorMap& out, const Extents& extents, i64 row, i64 col,
                                        const BatchIndex& batch, float whole, u32 buffers, bool roomy, u32 name) {
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, m = warp * 16 + lane / 4, n = lane % 4 * 2;
-  asm volatile("" : "+l"(col));  // or ptxas keeps every column's offsets from the first 64 rows to the next, in local memory
-  // The scaled sums of a pair; beyond the edges they have any scale, so that no load depends on a condition.
+  asm volatile("" : "+l"(col));  // opaque: otherwise ptxas keeps all column offsets across calls and spills them
+  // Two neighbouring accumulators times their scales. Indices are clamped at the edges, so the loads are unconditional.
   const auto pair_of = [&](float (&pair)[2], int r, i64 at_row, i64 at_col) {
     pair[0] = acc[r] * whole;
     pair[1] = acc[r + 1] * whole;
     epilogue.scale(pair, min(at_row, i64(extents.m) - 1), min(at_col, i64(extents.n) - 1), min(at_col + 1, i64(extents.n) - 1));
   };
   if constexpr (LEAVE == STRAIGHT) {
+    // Direct stores from the wgmma accumulator layout
 #pragma unroll
     for (int i = 0; i < BN / 4; ++i) {
       const i64 at_row = row + m + i % 2 * 8, at_col = col + n + i / 2 * 8;
@@ -101,13 +102,14 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
     using Out = typename E::Out;
     constexpr bool TRANSPOSED = LEAVE == COLUMNS_BY_TMA || LEAVE == COLUMNS_BY_WARPS;
     constexpr bool BY_TMA = LEAVE == ROWS_BY_TMA || LEAVE == COLUMNS_BY_TMA;
-    constexpr int WIDTH = staging::WIDEST<Out, BN>, PARTS = BN / WIDTH;  // WIDTH columns are one store's box
+    constexpr int WIDTH = staging::WIDEST<Out, BN>, PARTS = BN / WIDTH;  // WIDTH: columns per store box
     using Part = staging::Part<Out, WIDTH, TRANSPOSED>;
 #pragma unroll
     for (int i = 0; i < PARTS; ++i) {
       const i64 x = col + i * WIDTH;
       const u32 buffer = buffers + (roomy ? i : i % 2) * staging::BUFFER<Out, BN>;
-      Part part;  // before anything waits, so that the epilogue's loads are under way together
+      // Finish in registers, before any wait, so that the loads of c, bias and residual overlap
+      Part part;
 #pragma unroll
       for (int group = 0; group < WIDTH / 8; ++group)
 #pragma unroll
@@ -118,11 +120,13 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
           if (!E::READS || (at_row < extents.m && at_col < extents.n)) epilogue.values(pair, at_row, at_col, at_col + 1 < extents.n);
           part.set(group, half, pair);
         }
+      // Wait until the buffer's previous TMA store has read it
       if (BY_TMA && !roomy && threadIdx.x % 128 == 0) {
-        if (i == 0 && PARTS % 2) tma::wait_stores_read<0>();  // an odd number's last and the next tile's first share a buffer
+        if (i == 0 && PARTS % 2) tma::wait_stores_read<0>();  // PARTS odd: the previous tile's last part used it too
         else tma::wait_stores_read<1>();
       }
       meet(name, 128);
+      // Registers to shared memory, then to global memory by warp stores or by one TMA store
       part.write(buffer, warp, lane);
       if constexpr (BY_TMA) tma::fence_shared();
       meet(name, 128);
@@ -150,16 +154,19 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
     gemm(const __grid_constant__ Boxes a, const __grid_constant__ Boxes b, const __grid_constant__ TensorMap out_map, const E epilogue,
          const Raster raster, const Extents extents, const __grid_constant__ Sums sums) {
   constexpr int BK = SLAB / sizeof(In);
-  constexpr int SHARERS = BM / (64 * ROWS);  // consumers of one tile
+  constexpr int SHARERS = BM / (64 * ROWS);  // consumers per tile
   constexpr bool BY_TURNS = SHARERS < CONSUMERS;
   constexpr int SCALES = Sums::template STAGED<BM>;
-  constexpr int REGISTERS = 65536 / (128 * (1 + CONSUMERS) * RESIDENT) / 8 * 8;  // a thread's, at launch
-  constexpr int KEPT = BATCHED ? 56 : 40;  // by the producer
+  constexpr int REGISTERS = 65536 / (128 * (1 + CONSUMERS) * RESIDENT) / 8 * 8;  // per thread, at launch
+  constexpr int KEPT = BATCHED ? 56 : 40;  // registers per producer thread after setmaxnreg
   static_assert(RESIDENT == 1 || CONSUMERS == 1, "only two consumers and a producer share out registers, all of an SM's");
+  // 1. Shared memory: stages, epilogue buffers, barriers. Split K: received partial sums and buffers overlay the stages
   extern __shared__ __align__(1024) u8 raw[];
   Ring<BM, BN, STAGES, B_MN, SCALES> ring;
-  static_assert(SHARERS > 1 || SPLIT > 1 || STAGES * decltype(ring)::STAGE >= BM * BN * sizeof(typename E::Out));  // the last tile's results lie there
+  // The last tile's epilogue buffers (`roomy`) fit the stages
+  static_assert(SHARERS > 1 || SPLIT > 1 || STAGES * decltype(ring)::STAGE >= BM * BN * sizeof(typename E::Out));
   ring.base = shared_address(raw);
+  // PARCEL: bytes of partial sums from one peer; MAIL: from all peers (inbox)
   constexpr u32 PARCEL = BM * BN / SPLIT * 4, MAIL = PARCEL * (SPLIT - 1);
   constexpr u32 BUFFERS = LEAVE == STRAIGHT ? 0 : staging::BUFFERS<typename E::Out, BN / SPLIT>, STAGED = CONSUMERS * BUFFERS;
   constexpr u32 IN_FLIGHT = STAGES * decltype(ring)::STAGE, AFTERWARDS = MAIL + STAGED;
@@ -167,14 +174,17 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
   ring.barriers = ring.base + (SPLIT == 1 ? IN_FLIGHT + STAGED : IN_FLIGHT > AFTERWARDS ? IN_FLIGHT : AFTERWARDS);
   const u32 arrived = ring.full(STAGES);
 
+  // 2. Roles. above: the CTA's tile row in a multicast cluster; part: its split of K, k_blocks [first, last). sharer:
+  // the consumer's part of a shared tile; turn: its index in a ping-pong pair. step: tiles per pass of the grid
   const u32 group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), rank = CLUSTER * SPLIT > 1 ? cluster::rank() : 0;
   const u32 above = CLUSTER > 1 ? rank : 0, part = SPLIT > 1 ? rank : 0;
   const u32 consumer = group - 1, sharer = BY_TURNS ? 0 : consumer, turn = BY_TURNS && group > 0 ? consumer : 0;
   const u32 step = gridDim.x / (CLUSTER * SPLIT);
   const u32 first = part * extents.slabs / SPLIT, last = (part + 1) * extents.slabs / SPLIT;
   u32 at = raster.begin + blockIdx.x / (CLUSTER * SPLIT) + turn * step;
-  Work work = raster.locate(min(at, raster.end - 1));  // half a dozen divisions, while the kernel ahead still runs
+  Work work = raster.locate(min(at, raster.end - 1));  // divisions overlap the previous kernel (PDL)
   asm volatile("" : "+r"(work.m), "+r"(work.n));
+  // 3. Prefetch tensor maps, initialise barriers
   if (threadIdx.x == 0) {
     tma::prefetch(a.whole);
     tma::prefetch(b.whole);
@@ -201,6 +211,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
 
   Cursor<STAGES> cursor;
 
+  // 4. Producer warpgroup: one elected thread issues the TMA loads of every tile
   if (group == 0) {
     if constexpr (CONSUMERS == 2) warpgroup::give_registers<KEPT>();
     const u32 warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
@@ -208,11 +219,12 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       for (; at < raster.end; next_work(step)) {
         const i32 row = (work.m * CLUSTER + above) * BM, col = work.n * BN;
         const BatchIndex a_batch = only(work.batch, extents.a_batched), b_batch = only(work.batch, extents.b_batched);
-        const i32 rows = extents.m - row, cols = extents.n - col;  // rows may be fewer than none, in a cluster's last tiles
+        const i32 rows = extents.m - row, cols = extents.n - col;  // may be negative in a cluster's last tiles
         const u32 bytes = arriving<BM, A_MN>(rows) + arriving<BN, B_MN>(cols) + SCALES;
         typename Sums::Bringer scales(sums, work.batch, row);
         for (u32 block = first; block < last; ++block, cursor.next()) {
           const u32 full = ring.full(cursor.stage);
+          // Acquire an empty stage, load A (and B, multicast) and the block scales into it
           barrier::wait(ring.empty(cursor.stage), cursor.parity ^ 1);
           barrier::expect(full, bytes);
           fill<BM, A_MN, BATCHED, 1>(ring.a(cursor.stage), a, row, rows, block * BK, a_batch, full, 0);
@@ -224,6 +236,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
     __syncwarp();
     if constexpr (CLUSTER * SPLIT > 1) cluster::arrive();
   } else {
+    // 5. Consumer warpgroups: one arrival per warp (and CTA of the cluster) releases a stage
     if constexpr (CONSUMERS == 2) warpgroup::take_registers<(3 * REGISTERS - KEPT) / 16 * 8>();
     const u32 lane = threadIdx.x % 32;
     const auto release = [&](u32 stage) {
@@ -233,10 +246,12 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
         if (lane == 0) barrier::arrive(ring.empty(stage));
       }
     };
+    // Ping-pong: the second consumer starts one tile later in the pipeline and lets the first one go ahead
     if (BY_TURNS && turn == 1) {
       cursor.skip(last - first);
       announce(TURN, 256);
     }
+    // Multicast: a CTA arrives at the cluster's exit barrier when the stages of its last tile have been released
     const u32 apart = (BY_TURNS ? 2 : 1) * step;
     if constexpr (CLUSTER > 1)
       if (at >= raster.end) cluster::arrive();
@@ -244,7 +259,9 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       const float whole = epilogue.whole(work.batch);
       float acc[ROWS][BN / 2];
       u32 before = 0;
+      // 5.1 Ping-pong: wait until the other consumer has issued its tile's wgmmas
       if constexpr (BY_TURNS) meet(TURN + turn, 256);
+      // One k_block: wait for its stage, issue and commit its wgmmas
       const auto multiply = [&](float (&into)[ROWS][BN / 2], bool accumulate) {
         barrier::wait(ring.full(cursor.stage), cursor.parity);
         const u64 of_a = warpgroup::descriptor<A_MN>(ring.a(cursor.stage)) + sharer * ROWS * warpgroup::NEXT_64;
@@ -260,6 +277,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
         warpgroup::commit();
       };
       const i64 row = i64(work.m * CLUSTER + above) * BM + sharer * ROWS * 64, col = i64(work.n) * BN;
+      // 5.2 Main loop over k_blocks
       if constexpr (Sums::PROMOTED) {
         static_assert(ROWS == 1 && BN <= 128, "the sums of two slabs take as many registers again, each");
 #pragma unroll
@@ -268,7 +286,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
         struct Slab {
           float sums[1][BN / 2];
           typename Sums::Scale scale;
-        } even, odd;  // this slab and the one before, which is promoted meanwhile
+        } even, odd;  // accumulators of this k_block and of the previous one, which is promoted meanwhile
         const auto promote = [&](Slab& slab) {
           release(before);
           warpgroup::pin(slab.sums[0]);
@@ -288,7 +306,8 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
           promote(earlier);
           step_on();
         };
-        start(even);  // ptxas keeps products asynchronous only where their registers cross no condition
+        // Unrolled by two, as ptxas keeps wgmma asynchronous only where no accumulator register crosses a condition
+        start(even);
         step_on();
         u32 block = first + 1;
         for (; block + 1 < last; block += 2) {
@@ -304,6 +323,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
           promote(even);
         }
       } else {
+        // Accumulate in place; release the previous stage while this k_block's wgmmas run
         for (u32 block = first; block < last; ++block) {
           multiply(acc, block != first);
           warpgroup::wait<1>();
@@ -312,10 +332,12 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
           cursor.next();
         }
       }
+      // 5.3 Ping-pong: hand the tensor cores to the other consumer; skip its tile's stages
       if constexpr (BY_TURNS) {
         announce(TURN + (turn ^ 1), 256);
         cursor.skip(last - first);
       }
+      // Complete the last wgmmas, release their stage; before the CTA's last tile tell the other consumer (DRAINED)
       if constexpr (!Sums::PROMOTED) {
         warpgroup::wait<0>();
 #pragma unroll
@@ -327,15 +349,18 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       if constexpr (CLUSTER > 1)
         if (at + apart >= raster.end) cluster::arrive();
 
+      // 5.4 Epilogue. roomy: the CTA's last tile, when no more loads arrive and the stages are free as buffers
       const E finishing = epilogue.enter(work.batch);
-      const bool roomy = SHARERS == 1 && SPLIT == 1 && at + step >= raster.end;  // the CTA's last tile: nothing is staged any more
+      const bool roomy = SHARERS == 1 && SPLIT == 1 && at + step >= raster.end;
       const u32 buffers = roomy ? ring.base : staging + consumer * BUFFERS;
-      if (BY_TURNS && !Sums::PROMOTED && roomy && at >= raster.begin + step) meet(DRAINED, 256);  // the other's products read stages too
+      // The stages are free only when the other consumer's wgmmas, which read them too, are complete
+      if (BY_TURNS && !Sums::PROMOTED && roomy && at >= raster.begin + step) meet(DRAINED, 256);
       if constexpr (SPLIT > 1) {
-        // Each thread's accumulators travel in fours, thread beside thread; parcels lie in the order of their senders.
+        // Split K: send each peer this CTA's partial sums of the peer's BN / SPLIT columns (st.async, 16 bytes per
+        // thread), receive the peers' partial sums of its own columns, and add all in rank order
         constexpr int SHARE = BN / 2 / SPLIT;
         cluster::arrive();
-        cluster::await();  // nobody's stages are read any more
+        cluster::await();  // all CTAs have finished reading their stages
         const u32 place = (sharer * ROWS * SHARE * 128 + threadIdx.x % 128 * 4) * 4;
 #pragma unroll
         for (u32 peer = 0; peer < SPLIT; ++peer)
@@ -369,6 +394,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       }
     }
   }
-  if constexpr (CLUSTER > 1) cluster::await();  // the others arrive once they have no more to write or to announce here
-  if constexpr (LEAVE == ROWS_BY_TMA || LEAVE == COLUMNS_BY_TMA) tma::wait_stores_read<0>();  // shared memory goes with the CTA
+  if constexpr (CLUSTER > 1) cluster::await();  // peers may still write or signal here
+  // TMA stores must have read shared memory before the CTA exits
+  if constexpr (LEAVE == ROWS_BY_TMA || LEAVE == COLUMNS_BY_TMA) tma::wait_stores_read<0>();
 }

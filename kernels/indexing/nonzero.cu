@@ -1,27 +1,30 @@
-// The indices of elements other than zero, in C order. Three launches, over tiles of 4,096 elements:
-// count_tiles: how many a tile has; scan_tiles: one CTA, where each tile's rows begin, and how many rows there are;
-// write_tiles: the tile is read again, its elements other than zero are listed in shared memory (8 KB), then written as rows of
-// indices, neighbours by neighbours. A thread takes 16 elements that follow one another. Bound: bandwidth, two reads of x.
-#include "cta_scan.cuh"
-#include "index.cuh"
+// out = indices of nonzero elements, in C order. Three launches over tiles of 4,096 elements, 16 per thread.
+//
+// count_tiles: nonzero elements per tile.
+// scan_tiles:  one CTA: first output row of each tile, and the total.
+// write_tiles: reads the tile again, compacts its nonzero elements into a list in shared memory (8 KB), writes rows of
+//              indices, coalesced.
+// Bound:       DRAM, two reads of x.
+#include "rows/cta_scan.cuh"
+#include "core/index.cuh"
 
 constexpr int TILE_THREADS = 256, PER_THREAD = 16, TILE = TILE_THREADS * PER_THREAD;
 
-// Whether any bit of an element under `mask` is set; the mask leaves out the signs of floats.
+// Whether an element has a bit of `mask` set; the mask excludes the sign of floats.
 template <class T> __device__ __forceinline__ bool is_set(T x, u64 mask) { return (u64(x) & mask) != 0; }
 __device__ __forceinline__ bool is_set(uint4 x, u64 mask) {
   return (((u64(x.y) << 32 | x.x) | (u64(x.w) << 32 | x.z)) & mask) != 0;
 }
 
-// A bit for each of four bytes that are not zero under `mask`: their top bits are set by an addition that carries into no
-// neighbour, then moved together by a product whose terms do not meet.
+// One bit per nonzero byte of four (under `mask`): an addition without carry between bytes sets the top bits, and a
+// multiplication gathers these.
 __device__ __forceinline__ u32 set_of_four(u32 bytes, u32 mask) {
   bytes &= mask;
   const u32 tops = (((bytes & 0x7f7f7f7f) + 0x7f7f7f7f) | bytes) & 0x80808080;
   return ((tops >> 7) * 0x10204080) >> 28;
 }
 
-// A bit for each of the thread's elements of the tile that begins at `first`. VECTOR: x is contiguous, on a multiple of 16 bytes.
+// One bit per element of the thread in the tile at `first`. VECTOR: x is contiguous and 16-byte aligned.
 template <bool VECTOR, int WIDTH, class I, int R>
 __device__ __forceinline__ u32 set_of(const u8* x, u64 mask, I first, I count, const Dims<I, R, 1>& dims) {
   using T = typename Word<WIDTH>::type;
@@ -51,6 +54,7 @@ __device__ __forceinline__ u32 set_of(const u8* x, u64 mask, I first, I count, c
   return set;
 }
 
+// Launch 1: nonzero elements per tile.
 template <bool VECTOR, int WIDTH, class I, int R>
 __global__ void __launch_bounds__(TILE_THREADS) count_tiles(u32* counts, const u8* x, u64 mask, I count, Dims<I, R, 1> dims) {
   const u32 set = set_of<VECTOR, WIDTH>(x, mask, I(blockIdx.x) * TILE, count, dims);
@@ -59,6 +63,7 @@ __global__ void __launch_bounds__(TILE_THREADS) count_tiles(u32* counts, const u
   if (threadIdx.x == 0) counts[blockIdx.x] = total;
 }
 
+// Launch 2: exclusive scan of the counts, by one CTA.
 template <int THREADS>
 __global__ void __launch_bounds__(THREADS) scan_tiles(i64* begins, i64* found, const u32* counts, u32 tiles) {
   i64 running = 0;
@@ -72,9 +77,10 @@ __global__ void __launch_bounds__(THREADS) scan_tiles(i64* begins, i64* found, c
   if (threadIdx.x == 0) *found = running;
 }
 
-// x's own extents, innermost last.
+// Extents of x, innermost last.
 template <class I, int RANK> struct Extents { typename DivisorOf<I>::type extent[RANK]; };
 
+// Launch 3: indices of the nonzero elements of each tile.
 template <bool VECTOR, int WIDTH, class I, int R, int RANK>
 __global__ void __launch_bounds__(TILE_THREADS)
 write_tiles(i64* out, const i64* begins, const u8* x, u64 mask, I count, Dims<I, R, 1> dims, Extents<I, RANK> shape) {
@@ -82,10 +88,10 @@ write_tiles(i64* out, const i64* begins, const u8* x, u64 mask, I count, Dims<I,
   const I first = I(blockIdx.x) * TILE;
   u32 set = set_of<VECTOR, WIDTH>(x, mask, first, count, dims), total;
   u32 slot = exclusive_sum<TILE_THREADS>(u32(__popc(set)), total);
-  // The tile's elements, listed in order
+  // 1. compact the tile in order
   for (; set; set &= set - 1) listed[slot++] = u16(threadIdx.x * PER_THREAD + __ffs(int(set)) - 1);
   __syncthreads();
-  // Each as a row of indices
+  // 2. unravel each index, store a row
   i64* rows = out + begins[blockIdx.x] * RANK;
   for (u32 i = threadIdx.x; i < total; i += TILE_THREADS) {
     I rest = first + listed[i];

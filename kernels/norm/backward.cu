@@ -1,10 +1,13 @@
-// Gradients of norms along rows (norm/gradient.cuh). Persistent CTAs, each a stripe of rows: blockIdx.x, blockIdx.x + gridDim.x, ...
-// A thread has the same columns of every row. Resident rows come by cp.async, STAGES ahead; the thread's weights and its parts of
-// grad_weight and grad_bias stay in registers. These sums leave as one row of `partial`; sum_stripes adds those up, in order.
-// Streamed rows leave these to norm_weight_backward, which goes down columns: 2 reads more.
-// Shared memory: STAGES rows of x and of grad a group. Bound: memory bandwidth.
+// grad_x = rstd (g - mean(g) - n mean(g n)) along rows, g = grad weight, n = (x - mean) rstd; see norm/gradient.cuh.
+//
+// Grid:      persistent CTAs; a CTA takes rows blockIdx.x, blockIdx.x + gridDim.x, ... (a stripe).
+// Pipeline:  resident rows: cp.async, STAGES rows prefetched (rows/ahead.cuh). A thread has the same columns of every
+//            row, so weight and its parts of grad_weight and grad_bias stay in registers.
+// Weights:   each CTA writes its sums as one row of `partial`; sum_stripes adds these in order. Streamed rows:
+//            grad_weight and grad_bias are left to norm_weight_backward, with 2 more reads.
+// Shared:    STAGES rows of x and grad per group.   Bound: DRAM.
 #include "norm/gradient.cuh"
-#include "overlap.cuh"
+#include "ptx/overlap.cuh"
 #include "rows/ahead.cuh"
 #include "rows/group.cuh"
 #include "rows/row.cuh"
@@ -23,7 +26,7 @@ norm_backward(I count, I length, Places<I, R, RC> places, T* grad_x, C* partial,
   const u32 lane = threadIdx.x % LANES;
   const rows::Stripe<I, THREADS / LANES> stripe(LANES);
   i64 at[OPERANDS];
-  const auto enter = [&](I row) {  // rows beyond the last are empty
+  const auto enter = [&](I row) {  // rows past the last one are empty
     places.enter(row < count ? row : 0, at);
     return Line(row < count ? length : 0, lane);
   };
@@ -43,7 +46,7 @@ norm_backward(I count, I length, Places<I, R, RC> places, T* grad_x, C* partial,
       ahead.bring(2 * i + 1, places.template at<GRAD>(grad, at, column));
     });
   };
-  // n and g of a vector, and grad as it is
+  // Normalized x (n), grad, and g = grad * weight of one vector.
   const auto terms = [&](const Loaded& loaded, I column, int i, const Statistics<CENTERED, C>& of, C (&normal)[V], C (&raw)[V], C (&g)[V]) {
     C w[V];
     (RESIDENT ? ahead[2 * i] : loaded.x).widen(normal);
@@ -56,6 +59,7 @@ norm_backward(I count, I length, Places<I, R, RC> places, T* grad_x, C* partial,
     }
   };
 
+  // 1. prologue: weights, first rows
   enter(0);
   weights.load(scales);
   ahead.start(bring, stripe.row, stripe.step);
@@ -63,13 +67,14 @@ norm_backward(I count, I length, Places<I, R, RC> places, T* grad_x, C* partial,
   Statistics<CENTERED, C> next = statistics(stripe.row);
   u32 parity = 0;
 #pragma unroll 1
+  // 2. persistent loop over rows
   for (I first = stripe.first; first < count; first += stripe.step, parity ^= 1) {
     const I row = first + stripe.group;
     const Statistics<CENTERED, C> of = next;
     next = statistics(row + stripe.step);
     ahead.enter(bring, row, stripe.step);
 
-    // Means along the row; the row's part of the sums over rows
+    // 2a. row means; this row's part of grad_weight and grad_bias
     Line line = enter(row);
     rows::Two<C> sum = {0, 0};
     line.pass(load, [&](Loaded& loaded, I column, int i) {
@@ -86,7 +91,7 @@ norm_backward(I count, I length, Places<I, R, RC> places, T* grad_x, C* partial,
     else sum.second = rows::sum<LANES>(sum.second, parity);
     const C plain = CENTERED ? sum.first / C(length) : C(0), along = sum.second / C(length);
 
-    // The gradient of x
+    // 2b. grad_x
     line.pass(load, [&](Loaded& loaded, I column, int i) {
       C normal[V], raw[V], g[V];
       terms(loaded, column, i, of, normal, raw, g);
@@ -97,7 +102,7 @@ norm_backward(I count, I length, Places<I, R, RC> places, T* grad_x, C* partial,
     ahead.leave(bring, row, stripe.step);
   }
 
-  // The stripe's sums, through shared memory where the rows were
+  // 3. epilogue: reduce grad_weight and grad_bias
   if constexpr (RESIDENT && WITH != 0) {
     overlap::release();
     const Partial<WITH, C, I> to(partial, blockIdx.x, length);

@@ -1,6 +1,8 @@
-// Gradients of norms (norm/gradient.cuh) with respect to weight and bias, down columns: for rows that are streamed (backward.cu).
-// The rows of a stripe, blockIdx.y: a thread goes down V columns, WARPS rows side by side, whose sums are then added in order.
-// Shared memory: two sums a thread and column. Bound: memory bandwidth.
+// partial[stripe] = (sum(grad n), sum(grad)) down columns, for streamed rows (backward.cu); see norm/gradient.cuh.
+//
+// Grid:      blockIdx.x: 32 V columns; blockIdx.y: stripe of rows. V columns per thread; WARPS rows at a time.
+// Order:     the warps' sums are added in warp order.
+// Shared:    two sums per thread and column.   Bound: DRAM.
 #include "norm/gradient.cuh"
 #include "rows/pack.cuh"
 
@@ -14,6 +16,7 @@ norm_weight_backward(I count, I length, I stripe, Places<I, R, RC> places, C* pa
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const I column = (I(blockIdx.x) * 32 + lane) * V, first = I(blockIdx.y) * stripe, end = min(count, first + stripe);
   C scale[V] = {}, shift[V] = {};
+  // 1. sums over this warp's rows
   if (column < length) {
 #pragma unroll 4
     for (I row = first + warp; row < end; row += WARPS) {
@@ -30,12 +33,14 @@ norm_weight_backward(I count, I length, I stripe, Places<I, R, RC> places, C* pa
       }
     }
   }
+  // 2. all warps' sums to shared memory
 #pragma unroll
   for (int v = 0; v < V; ++v) {
     sums[0][warp][v * 32 + lane] = scale[v];
     sums[1][warp][v * 32 + lane] = shift[v];
   }
   __syncthreads();
+  // 3. add in warp order, store
   const Partial<WITH, C, I> to(partial, blockIdx.y, length);
   for (u32 i = threadIdx.x; i < 32 * V; i += WARPS * 32) {
     const I out = I(blockIdx.x) * (32 * V) + i;

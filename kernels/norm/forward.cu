@@ -1,11 +1,13 @@
-// out = (h - mean) rstd weight + bias along rows, h = x + residual rounded to T; rstd = 1 / sqrt(mean((h - mean)^2) + eps), and the
-// mean is 0 where the norm is not CENTERED. Computed in C and rounded once; h too, since f32 has more than twice the digits of a
-// 16-bit T, so that the sum's own rounding does no harm (S. A. Figueroa, "When is double rounding innocuous?", SIGNUM 30(3), 1995).
+// out = (h - mean) rstd weight + bias, h = x + residual; rstd = 1 / sqrt(mean((h - mean)^2) + eps). Or mean = 0.
 //
-// LANES threads share a row: a part of a warp, a warp, or a CTA (rows/row.cuh: resident in registers, or streamed). The mean and
-// the mean square of deviations are two passes over the row, so that a large mean costs no accuracy. WITH names the operands that
-// there are. norm_anywhere: a CTA a long row that starts at any address, streamed (rows/anywhere.cuh), h = x. norm_cluster,
-// norm_anywhere_cluster: the CTAs of a cluster share a row (rows/across.cuh). Shared memory: one value per warp. Bound: bandwidth.
+// Rounding:  computed in C, rounded once. h is rounded to T; f32 has more than twice the digits of a 16-bit T, so the
+//            sum's own rounding is innocuous (S. A. Figueroa, "When is double rounding innocuous?", 1995).
+// norm:          LANES threads per row: part of a warp, a warp, or a CTA (rows/row.cuh), resident or streamed.
+// norm_anywhere: one CTA per long row at any alignment, streamed, no residual (rows/anywhere.cuh; variant "unaligned").
+// *_cluster:     the CTAs of a cluster share a row (rows/across.cuh).
+// Accuracy:  mean and mean square deviation are two passes, so that a large mean costs no accuracy.
+// WITH:      which optional operands exist.
+// Shared:    one value per warp.   Bound: DRAM.
 #include "math/sqrt.cuh"
 #include "rows/across.cuh"
 #include "rows/anywhere.cuh"
@@ -26,7 +28,8 @@ __device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::P
   i64 at[OPERANDS];
   places.enter(live ? part.row : 0, at);
 
-  // The row, and the sum of it: a thread of a row too many has no columns.
+  // 1. load, add the residual, sum
+  // Out-of-range rows have no columns.
   rows::Row<RESIDENT, Loaded, V, ITEMS, LANES, I> line(live ? part.length : 0, threadIdx.x % LANES);
   const auto load = [&](I column) {
     Loaded loaded;
@@ -36,7 +39,7 @@ __device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::P
   };
   C sum = 0;
   line.load(load);
-  // Weights for which there are registers come while the statistics are made.
+  // EARLY: weights are prefetched during the statistics if registers suffice.
   constexpr bool EARLY = RESIDENT && LANES <= 256 && (WITH & WEIGHT) && !(WITH & BIAS);
   rows::Row<EARLY, rows::Pack<W, V>, V, ITEMS, LANES, I> scale(live ? part.length : 0, threadIdx.x % LANES);
   const auto weights = [&](I column) { return rows::loaded<W, V>(places.template at<SCALE>(weight, at, part.first + column)); };
@@ -56,7 +59,7 @@ __device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::P
     return Loaded{rows::loaded<T, V>(from), {}};
   };
 
-  // Statistics.
+  // 2. mean, rstd
   const auto plus = [](C a, C b) { return a + b; };
   sum = rows::across<CTAS, 0>(rows::sum<LANES, 0>(sum), plus) / C(length);
   const C mean = CENTERED ? sum : C(0);
@@ -76,7 +79,7 @@ __device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::P
     *places.template of_row<RSTD>(rstd_out, at) = rstd;
   }
 
-  // The result.
+  // 3. result
   line.pass(reload, [&](Loaded& loaded, I column, int item) {
     C y[V], w[V], b[V];
     loaded.x.widen(y);
@@ -112,7 +115,7 @@ norm_cluster(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, 
 template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH, int CTAS>
 __device__ __forceinline__ void norm_part(I length, C eps, const rows::Places<I, R, 0, OPERANDS>& places, T* out, C* mean_out, C* rstd_out,
                                           const T* x, const W* weight, const W* bias) {
-  // Weights of T come by vectors, as x does; others by elements, and fewer of x are held.
+  // HELD: weights of T's size are loaded as vectors like x; others by elements, and fewer vectors of x are in flight.
   constexpr bool HELD = sizeof(W) == sizeof(T);
   constexpr int SCALED = HELD && WITH & WEIGHT, SHIFTED = HELD && WITH & BIAS, INPUTS = 1 + SCALED + SHIFTED;
   const rows::Part<CTAS, I> part(length, V, 1, 0);
@@ -125,7 +128,7 @@ __device__ __forceinline__ void norm_part(I length, C eps, const rows::Places<I,
   if constexpr (SCALED) scaled.from[1] = scale;
   if constexpr (SHIFTED) scaled.from[SCALED + 1] = shift;
 
-  // Statistics.
+  // 1. mean, rstd
   const auto plus = [](C a, C b) { return a + b; };
   C sum = 0;
   line.pass(C(0), [&](C (&h)[1][V]) {
@@ -148,7 +151,7 @@ __device__ __forceinline__ void norm_part(I length, C eps, const rows::Places<I,
     *places.template of_row<RSTD>(rstd_out, at) = rstd;
   }
 
-  // The result.
+  // 2. result
   scaled.write(places.template at<OUT>(out, at, part.first), [&](const C (&a)[INPUTS], I column) {
     C y = (a[0] - mean) * rstd;
     if constexpr (WITH & WEIGHT) y *= HELD ? a[SCALED] : convert<C>(scale[column]);
@@ -159,7 +162,7 @@ __device__ __forceinline__ void norm_part(I length, C eps, const rows::Places<I,
 }
 
 template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH>
-__global__ void __launch_bounds__(LANES, sizeof(T) == 4 ? 1 : 0)  // f32: ptxas would spill on sm_80 (rows::LEAST_CTAS)
+__global__ void __launch_bounds__(LANES, sizeof(T) == 4 ? 1 : 0)  // f32: for sm_80, else ptxas spills
 norm_anywhere(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T*, C* mean_out, C* rstd_out, const T* x, const T*,
               const W* weight, const W* bias) {
   norm_part<T, W, C, V, ITEMS, LANES, R, I, CENTERED, WITH, 1>(length, eps, places, out, mean_out, rstd_out, x, weight, bias);

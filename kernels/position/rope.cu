@@ -1,32 +1,33 @@
-// Rotary position embedding of x and, in the same launch, of k; INVERSE: of their gradients, by the negative angles.
+// out = rotate(x, position * frequency), and k in the same launch (RoPE). INVERSE: negative angles (the gradient).
 //
-// A thread takes one chunk of `rounds` times HEADS heads of one token and operand: V pairs, whose cosines and sines it reads or
-// computes once, or 2 V of the columns behind them, which are copied. Chunks of a row are neighbours in a warp; behind them come
-// heads or tokens, whichever lie closer. All loads of a round are under way at once. No shared memory. Bound: bandwidth.
-// A position outside of the TABLES is not read: status says 1, and what is rotated is 0.
-#include "index.cuh"
+// Grid:      one thread per (chunk of V pairs, rounds * HEADS heads, token, operand). Chunks of a row are adjacent in a
+//            warp, then heads or tokens, whichever has the smaller stride. Columns past the rotated ones are copied.
+// Loads:     HEADS heads in flight per round; cos and sin are read or computed once per thread.
+// Errors:    TABLES: a position outside the tables is not read; status is 1 and the rotated columns are 0.
+// Shared:    none.   Bound: DRAM.
+#include "core/index.cuh"
 #include "position/angles.cuh"
 #include "rows/words.cuh"
 
 constexpr int ROPE_THREADS = 128;
 
-// Where rows lie, in elements; `column` is 1 where V is more.
+// Strides in elements; column is 1 where V > 1.
 struct RopeRows {
   i64 batch, token, head, column;
 };
-// How many heads an operand has, and groups that they are shared out to, a thread each.
+// Heads of an operand, and groups of heads (one thread per group).
 template <class I> struct RopeHeads { I count, groups; };
-// `sequence`: tokens of a batch's own status; 0 where all share one.
+// `sequence`: stride of status between batches; 0 if all batches share positions.
 struct RopeAngles {
   position::Places places;
   i64 sequence;
 };
-// How threads are laid out: chunks of a row, then groups of heads or tokens, then the other of them, then batches.
+// Thread index: chunk of a row, then head group or token, then the other of them, then batch.
 template <class I> struct RopeShape {
   typename DivisorOf<I>::type chunks, inner, middle;
   I items, rotated, rounds, tokens_inside;
   RopeHeads<I> x, k;
-  I width, half;  // columns of a row, and half of those that are rotated
+  I width, half;  // columns per row; half of the rotated columns
 };
 
 template <class T, class C, class Position, class Table, bool TABLES, bool INTERLEAVED, bool INVERSE, int V, int HEADS, class I>
@@ -35,7 +36,7 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
      const T* x, const T* k, const Position* positions, const Table* cosines, const Table* sines, i64 offset, C factor) {
   const I item = I(blockIdx.x) * ROPE_THREADS + threadIdx.x;
   if (item >= shape.items) return;
-  // Which chunk of which token and heads
+  // 1. chunk, token, head group
   const I row = shape.chunks.divide(item), chunk = item - row * shape.chunks.divisor;
   const I outer = shape.inner.divide(row), inner = row - outer * shape.inner.divisor;
   const I batch = shape.middle.divide(outer), middle = outer - batch * shape.middle.divisor;
@@ -46,7 +47,8 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
   const I second = first + (rotates && !INTERLEAVED ? shape.half : I(V));
   const bool both = second < shape.width;
 
-  // Its operand, and where its first head lies; what is in its place already is not copied
+  // 2. operand and addresses
+  // In place, columns that are not rotated are skipped.
   const bool of_x = group < shape.x.groups;
   if (!rotates && (of_x ? out == x : k_out == k)) return;
   const RopeHeads<I> heads = of_x ? shape.x : shape.k;
@@ -58,7 +60,7 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
   const i64 next = i64(heads.groups) * read.head, to_next = i64(heads.groups) * written.head;
   const i64 apart = i64(second - first) * column, to_apart = i64(second - first) * to_column;
 
-  // Heads, all of a round under way at once
+  // 3. loader: all heads of a round in flight
   rows::Held<T, V> low[HEADS], high[HEADS];
   const auto live = [&](int h) { return head + h * heads.groups < heads.count; };
   const auto load = [&] {
@@ -70,7 +72,7 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
   };
   load();
 
-  // The position, and its cosines and sines
+  // 4. position, cos, sin
   const position::Angles<Table, Position, TABLES> source{angles.places, positions, cosines, sines};
   const i64 at = i64(u64(source.at(batch, token, token)) + u64(offset));
   const bool known = source.known(at);
@@ -81,6 +83,7 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
   if (rotates) rotation = source.template of<C, V>(at, i64(chunk) * V);
   rotation.template scale<INVERSE>(factor);
 
+  // 5. rotate and store, round by round
   for (I round = shape.rounds;;) {
 #pragma unroll
     for (int h = 0; h < HEADS; ++h) {

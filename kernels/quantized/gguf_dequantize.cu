@@ -1,16 +1,18 @@
-// Blocks of GGUF formats as f32, f16 or bf16, with the roundings of the `gguf` package: products and differences are rounded each.
+// out = scale * code - least: GGUF blocks to f32, f16 or bf16, with the `gguf` package's separate roundings.
 //
-// A thread takes 32 weights, as eights: of a block of 256 those 32 apart, which share words of codes and the block's scales; of a block
-// of 32 with half bytes the two 16 apart, of two blocks; else one of each of four blocks. They are written in accesses of 16 bytes, side
-// by side in 64, 32 or 512 bytes; neighbouring threads share a block's bytes through L1. A code becomes a float as the last byte of
-// 2^23, which is taken off: no conversion. Where something is taken off at last, the product before is exact, so that an FMA rounds
-// as the two do. ALIGN: what every block is aligned to. No shared memory.
-// Bound: bandwidth, bytes of blocks read and results written once over 4.6 TB/s: 2.6 bytes a weight of Q4_K as bf16, 8192 x 8192 in
-// 37 us, in which 16 issue slots go by for a weight; machine code of sm_90 has 7.7 instructions of Q4_K, 6.1 of Q4_0, 8.1 of Q6_K, 7.9 of Q8_0.
-#include "overlap.cuh"
+// Threads: 32 weights per thread in four runs of eight: 32 apart in a block of 256 (shared code words and scales), 16
+//          apart in two blocks of 32 with 4-bit codes, otherwise one run in each of four blocks.
+// Convert: a code is OR'ed into the mantissa of 2^23, which is then subtracted. Formats with a minimum use one FMA,
+//          which rounds like product and difference, as their product is exact.
+// Memory:  16-byte stores, contiguous over 64, 32 or 512 bytes; neighbouring threads share a block through L1. ALIGN:
+//          alignment of every block.
+// Shared:  none.
+// Bound:   DRAM: Q4_K to bf16 2.6 bytes per weight, 8192 x 8192 in 37 us at 4.6 TB/s, or 16 issue slots per weight;
+//          sm_90 instructions per weight: Q4_K 7.7, Q4_0 6.1, Q6_K 8.1, Q8_0 7.9.
+#include "ptx/overlap.cuh"
 #include "quantized/gguf/format.cuh"
 
-// Eight numbers, STORE an access; halves are rounded and stored as pairs.
+// Rounds and stores eight values by accesses of STORE elements; 16-bit types are rounded in pairs.
 template <int STORE, class Out> __device__ __forceinline__ void put(Out* to, const float (&x)[8]) {
 #pragma unroll
   for (int i = 0; i < 8; i += STORE) {
@@ -31,13 +33,13 @@ template <int STORE, class Out> __device__ __forceinline__ void put(Out* to, con
 template <class F, class Out, int ALIGN, int STORE, int THREADS, class I>
 __global__ void __launch_bounds__(THREADS) gguf_dequantize(Out* __restrict__ out, const u8* __restrict__ blocks, I thirty_twos) {
   constexpr int EACH = F::WEIGHTS == 256 ? 4 : F::Codes::IN_HALVES ? 2 : 1, APART = EACH == 4 ? 32 : 16, TIMES = 4 / EACH;
-  constexpr u32 UNITS = F::WEIGHTS / (8 * EACH);  // of a block, a thread's at a time
+  constexpr u32 UNITS = F::WEIGHTS / (8 * EACH);  // units of 8 EACH weights per block
   overlap::wait();
   const I units = thirty_twos * TIMES, begin = I(blockIdx.x) * (THREADS * TIMES) + threadIdx.x;
   if (begin >= units) return;
   const auto within = [](I unit) -> u32 { return EACH == 4 ? u32(unit) % UNITS / 4 * 128 | u32(unit) % 4 * 8 : u32(unit) % UNITS * 8; };
 
-  // All that is read, ahead of what is written
+  // 1. All loads, before any store
   u32 codes[4][2];
   float scale[4], least[4];
 #pragma unroll
@@ -56,7 +58,7 @@ __global__ void __launch_bounds__(THREADS) gguf_dequantize(Out* __restrict__ out
     }
   }
 
-  // The bits of 2^23, in a register: a block has one layer, which the compiler does not know
+  // 2. Convert and store. The bits of 2^23 are kept in a register: blockDim.y is 1, which the compiler does not know
   const u32 shifted = 0x4b000000u + (blockDim.y - 1);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {

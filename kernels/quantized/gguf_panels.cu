@@ -1,24 +1,24 @@
-// out = epilogue(x w) of tiles of rows x and GGUF blocks [N, K], transposed: weights are widened to the type of x on their way, once
-// for the BM rows of a tile, and multiplied by mma.sync.
+// out = epilogue(x w^T) for many rows x and GGUF weights w [N, K]: dequantized in shared memory, then mma.sync.
 //
-// Tiling: a CTA has BM x BN of the result, a warp WM x WN of it; K goes by in chunks of 256 weights, each in four slabs of 64. Blocks
-// of a chunk come as they lie, by cp.async of 16 bytes, through RAWS slots; rows whose chunks do not begin on 16 bytes (SHIFTED) from
-// the 16 bytes before them on. While a slab is multiplied, a thread widens 32 neighbouring weights of the next into the other of two
-// panels, BN rows of 128 bytes, swizzled as tile.cuh says. x comes through four slabs. One barrier a slab.
-// Shared memory: RAWS chunks of BN rows (Q4_K: 144 bytes each), two panels of BN 128 bytes, 4 BM 128 bytes of x.
-// Grid: tiles in bands (Place), times `splits` ranges of K whose results lie `slab` elements apart and are added up by reduce.cu.
-// Every element sums its products in the order of K, one mma after the other.
-// Bound: issue. About 5 instructions a weight of Q4_K take it apart and widen it (a permutation, a subtraction, an FMA, half a
-// conversion; loads and shifts of words), once for each tile of BM rows: N = 8192, K = 28672 in 45 us, where the blocks alone take 29. Then mma.sync's rate.
-#include "epilogue.cuh"
-#include "feed.cuh"
-#include "overlap.cuh"
+// Tiling:   BM x BN per CTA, WM x WN per warp; chunks of 256 weights of K in four k_blocks (SLAB) of 64.
+// Pipeline: raw blocks by 16-byte cp.async, RAWS chunk stages (SHIFTED: unaligned chunks from the aligned address
+//           below); x by cp.async, four k_block stages; during the mmas of a k_block each thread dequantizes 32 weights
+//           of the next one into the other of two swizzled panels of BN rows of 128 bytes. One barrier per k_block.
+// Grid:     tile swizzle with group_m = `band` (Place), times splits of K, `slab` elements apart, added by reduce.cu.
+// Order:    each output accumulates in the order of K, one mma after the other.
+// Shared:   RAWS chunks of BN rows (Q4_K: 144 bytes each), two panels of BN 128 bytes, 4 BM 128 bytes of x.
+// Bound:    issue: about 5 instructions per Q4_K weight and BM-row tile to dequantize; N = 8192, K = 28672 in 45 us,
+//           where the blocks' DRAM time is 29 us. For large M the mma.sync rate.
+#include "products/epilogue.cuh"
+#include "products/feed.cuh"
+#include "ptx/overlap.cuh"
 #include "quantized/gguf/staging.cuh"
-#include "tile.cuh"
+#include "products/tile.cuh"
 
 constexpr u32 CHUNK = 256, SLAB = 64, SLABS = CHUNK / SLAB;
 
-// Four codes, each a byte, as weights: those of dequantize_gguf bit for bit, since where a minimum comes off, the product is exact.
+// Dequantizes four code bytes, bit for bit as dequantize_gguf: in formats with a minimum the product is exact, so an
+// FMA will do.
 template <class F, class T> struct Widening {
   static constexpr float OFF = 8388608.0f + F::LESS + (F::SIGNED ? 128 : 0);
   float scale, least;
@@ -55,7 +55,7 @@ gguf_panels(const T* x, const u8* weights, Epi epilogue, i64 x_step, i64 pitch, 
   const u32 begin = shared_address(pool), row = threadIdx.x / 2, half = threadIdx.x % 2;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
-  // Rows of weights past the last one stand for it, and are not stored
+  // 1. Loaders. Out-of-range weight rows are clamped to the last and not stored
   const Place<BM, BN> place(m, n, band);
   const u32 chunks = (k + CHUNK - 1) / CHUNK, first = place.matrix * chunks_per_split, end = min(chunks, first + chunks_per_split);
   const gguf::RowCopies<S> blocks{weights + i64(min(place.n + row, n - 1)) * pitch, pitch};
@@ -63,13 +63,14 @@ gguf_panels(const T* x, const u8* weights, Epi epilogue, i64 x_step, i64 pitch, 
   const Reader<TileX, WM, true> read_x(warp % (BM / WM) * WM, lane);
   const Reader<Panel, WN, false> read_w(warp / (BM / WM) * WN, lane);
 
-  const auto fetch_x = [&](u32 stage) {  // zeros behind the last
+  const auto fetch_x = [&](u32 stage) {  // zero-filled past the split's end
     feed.each(0, 1, false, [&](int, u32 at, const u8* from, int valid) {
       copy_async<X_BYTES>(begin + X_AT + stage * TileX::BYTES + at, from, valid);
     });
     feed.advance();
   };
-  // 32 weights of slab `sub` of the chunk in `slot`, eight at a time; `i` and `sub` are known when compiling
+  // Dequantizes eight (number `i`) of the thread's 32 weights of k_block `sub` of the chunk in `slot`; `i`, `sub`
+  // compile-time
   Widening<F, T> widening;
   const auto widen = [&](u32 slot, u32 chunk, u32 sub, u32 i) {
     const u32 first_weight = sub * SLAB + half * EACH, block = first_weight / F::WEIGHTS, weight = first_weight % F::WEIGHTS + i * 8;
@@ -82,6 +83,7 @@ gguf_panels(const T* x, const u8* weights, Epi epilogue, i64 x_step, i64 pitch, 
         make_uint4(packed[0][0], packed[0][1], packed[1][0], packed[1][1]);
   };
 
+  // 2. Pipeline prologue, first panel
   overlap::wait();
 #pragma unroll
   for (u32 chunk = 0; chunk < RAWS - 1; ++chunk)
@@ -98,7 +100,7 @@ gguf_panels(const T* x, const u8* weights, Epi epilogue, i64 x_step, i64 pitch, 
     for (u32 i = 0; i < EACH / 8; ++i) widen(0, first, 0, i);
   }
 
-  // Slabs, each while the next is widened and further ones are under way
+  // 3. Main loop over k_blocks: refill stages, multiply, dequantize the next k_block between the mma steps
   WarpTile<T, WM, WN> tile;
   typename WarpTile<T, WM, WN>::Fragments fragments;
   u32 slot = 0;
@@ -125,6 +127,7 @@ gguf_panels(const T* x, const u8* weights, Epi epilogue, i64 x_step, i64 pitch, 
   }
   overlap::release();
 
+  // 4. Epilogue
   epilogue.out += place.matrix * slab;
   tile.store(epilogue, place.m + warp % (BM / WM) * WM, place.n + warp / (BM / WM) * WN, m, n, lane);
 }

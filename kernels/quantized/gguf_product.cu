@@ -1,35 +1,25 @@
-// x [M, K] times rows of GGUF blocks [N, K], transposed: every byte of the weights is read once for up to 8 TILES columns. CTAs of
-// more rows of x that share weights are neighbours, so that these come from L2.
+// out[m, n] = sum over k of x[m, k] * weight[n, k], weights in GGUF blocks [N, K], few rows of x ("tokens").
 //
-// Weights are the A operand of mma.sync (16 rows, 16 k), activations the B operand (8 columns). Rows of few columns ("tokens") leave
-// columns idle, so that these are given to neighbouring sub-blocks, SPREAD of them a token. A sub-block's product is by itself; of its
-// columns only those count that have its own activations, and a lane keeps what it has of these: at one token it scales 2 sub-blocks of 2
-// rows in 256 weights of 16 rows, not 8. What is taken off codes, and minima, are multiplied by the sums of activations: one product by
-// ones for all sub-blocks of a group. A lane works out the scales of sub-blocks t and t + 4 of 8, of two rows: its own at one token,
-// else for all four lanes of the row, by way of shared memory.
-//
-// A warp takes 16 rows and, of K, every WARPS_K-th chunk; a CTA is WARPS_N x WARPS_K warps. A chunk is 256 weights, or several such
-// PARTS where rows are whole chunks of them. A chunk of 16 rows comes by 16-byte cp.async through STAGES slots of the warp's own
-// (staging.cuh); one barrier for 16 WARPS_N rows. Activations come from L1, AHEAD groups of sub-blocks before they are used: of eight
-// rows of x most come from L2 first. A CTA goes on to further rows, whose first chunks are under way while the sums of warps of the
-// same rows meet in shared memory, in order: the result depends on nothing but the configuration.
-// BOOK: a byte of two codes that are looked up finds both numbers in shared memory, as a pair: 256 pairs for each of 32 banks, 32 KB.
-//
-// Bound: bandwidth, where instructions leave it. Bytes over 4.6 TB/s: Q4_K 0.56 bytes a weight, 512 MiB in 117 us; Q8_0 1.06. In that
-// time 465 cycles of a scheduler go by for 256 weights of 16 rows of Q4_K, 908 of Q8_0, 693 of Q6_K, 277 of Q2_K, 363 of Q3_K. Shifts,
-// logic and permutations take two cycles each, a line of shared memory four (one for the SM's four schedulers); multiplications have a
-// pipe that is idle otherwise, so that half words are put together by it. Machine code of sm_90 has, at one token of bf16 and without
-// copies, so many instructions (of which so many take two cycles): Q4_K 248 (148), Q4_0 242 (135), Q5_0 385 (211), Q8_0 397 (192), Q6_K
-// 387 (202), Q2_K 267 (144), Q3_K 373 (227), MXFP4 430 (172), IQ4_NL with a BOOK 310 (105) and 100 lines; without one 468 (357). At 2, 4
-// and 8 tokens of Q4_K 267, 296 and 395.
-#include "overlap.cuh"
+// Operands:  mma.sync, A: 16 weight rows, B: 8 activation columns. One pass over the weights per TOKENS tokens.
+// Tiling:    a warp has 16 weight rows and every WARPS_K-th chunk (PARTS x 256 weights) of K; a CTA of WARPS_N x
+//            WARPS_K warps loops over row blocks (grid y). Token blocks (grid x) are neighbours and share weights in
+//            L2.
+// Columns:   a token fills SPREAD columns of B (f32: x 4), one per sub-block of a group. One mma chain per sub-block; a
+//            lane keeps only the columns that hold that sub-block's activations.
+// Scales:    a lane decodes sub-blocks t and t + 4 of rows g and g + 8, for itself (SPREAD == 8) or, through shared
+//            memory, for the row's four lanes. Code offsets and minima multiply activation sums: one mma with ones.
+// Pipeline:  weights by cp.async through STAGES warp-private stages; activations from L1, AHEAD groups prefetched.
+// Order:     warps of the same rows are summed in warp order: the result depends on the configuration only.
+// Shared:    stages, two buffers of row sums, scale tables; BOOK: 32 KB of value pairs by code byte, a copy per bank.
+// Bound:     DRAM (Q4_K: 0.56 B per weight, 512 MiB in 117 us at 4.6 TB/s), if the issue slots suffice: see the kernel.
+#include "ptx/overlap.cuh"
 #include "quantized/gguf/fragments.cuh"
 #include "quantized/gguf/staging.cuh"
 
 using gguf::kept, gguf::PART, gguf::ROWS;
-extern __shared__ uint4 pool[];  // the warps' slots, later their sums
+extern __shared__ uint4 pool[];  // stages of all warps, row sums, scale tables, value pairs (BOOK)
 
-// Scales and what is folded of 256 weights' sub-blocks, by rows, for lanes that scale what others have worked out: floats a row.
+// Layout of a warp's scale table: (scale, fold) of each sub-block of 256 weights; PITCH is floats per row.
 template <class F> struct Table { static constexpr u32 PITCH = PART / F::SUB * 2 + 4; };
 
 __device__ __forceinline__ u32 shared_word(u32 at) {
@@ -38,12 +28,12 @@ __device__ __forceinline__ u32 shared_word(u32 at) {
   return x;
 }
 
-// Lane (g, t)'s part of the activations of a group of SPREAD sub-blocks: those of the column g of every tile.
+// The B fragments of lane (g, t) for one group of SPREAD sub-blocks: column g of each of the TILES tiles.
 template <class X, int UNITS, int TILES, bool WHOLE, bool APART> struct Group {
   u32 b[TILES][UNITS][X::B];
-  float scale[TILES];  // of Q8_1 blocks
+  float scale[TILES];  // scales of Q8_1 activation blocks
 
-  // From `from` + `at` on; `left` numbers are left of the row, which do for all where rows are WHOLE chunks.
+  // Loads from `from` + `at` + `within`; `left` elements are left in the row (unused if rows are WHOLE chunks).
   __device__ __forceinline__ void load(const u8* const (&from)[TILES], u32 within, u32 at, u32 part, i32 left) {
 #pragma unroll
     for (int tile = 0; tile < TILES; ++tile) {
@@ -61,7 +51,7 @@ template <class X, int UNITS, int TILES, bool WHOLE, bool APART> struct Group {
         if (WHOLE || left > 0) scale[tile] = X::scale(from[tile] + at);
     }
   }
-  // Numbers 16 apart become neighbours, as codes in the halves of a byte.
+  // Pairs elements 16 apart, which is the order of the two codes in a byte (BOOK).
   __device__ __forceinline__ void pair_units() {
     static_assert(UNITS == 2 && X::B == 2);
 #pragma unroll
@@ -73,6 +63,11 @@ template <class X, int UNITS, int TILES, bool WHOLE, bool APART> struct Group {
   }
 };
 
+// Issue budget: at 4.6 TB/s a scheduler has 465 cycles for 256 weights of 16 rows of Q4_K, 908 of Q8_0, 693 of Q6_K,
+// 277 of Q2_K, 363 of Q3_K. Shifts, logic and PRMT take two cycles, a shared-memory line four; IMAD has an idle pipe,
+// which joins half words. sm_90 instructions at one bf16 token without copies (two-cycle ones): Q4_K 248 (148), Q4_0
+// 242 (135), Q5_0 385 (211), Q8_0 397 (192), Q6_K 387 (202), Q2_K 267 (144), Q3_K 373 (227), MXFP4 430 (172), IQ4_NL
+// 310 (105) and 100 lines with BOOK, 468 (357) without. Q4_K at 2, 4 and 8 tokens: 267, 296 and 395.
 template <class F, class X, class Out, int ALIGN, bool SHIFTED, bool WHOLE, int SPREAD, int TILES, int CHUNK, int WARPS_N, int WARPS_K,
           int STAGES, int CTAS, bool BOOK, int AHEAD>
 __global__ void __launch_bounds__(WARPS_N * WARPS_K * 32, CTAS)
@@ -80,14 +75,14 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   using S = gguf::Slot<F, ALIGN, SHIFTED, CHUNK>;
   constexpr int UNITS = F::SUB / 16, SUBS = PART / F::SUB, GROUPS = SUBS / SPREAD, PARTS = CHUNK / PART;
   constexpr int OF_TOKEN = X::COLUMNS * SPREAD, TOKENS = 8 * TILES / OF_TOKEN;
-  constexpr bool ROLLED = TILES > 2;  // groups in a loop: registers hold the sums of all tiles, and one group's activations
+  constexpr bool ROLLED = TILES > 2;  // loop over groups not unrolled, no prefetch: the accumulators need the registers
   static_assert(GROUPS % AHEAD == 0);
   constexpr int LESS = F::LESS + X::template MORE<F::SIGNED>;
   constexpr bool FOLDS = LESS != 0 || F::LEAST;
-  // Codes that stay where they are in bytes
+  // IN_PLACE: codes stay at their bit position in the byte; the scale makes up for the power of two
   constexpr int BITS = F::Codes::Only::BITS;
   constexpr bool IN_PLACE = SPREAD > 1 && X::template IN_PLACE<BITS>;
-  constexpr bool LOOKED = F::Codes::LOOKED && !X::ROUNDED;  // codes that become floats as they are looked up
+  constexpr bool LOOKED = F::Codes::LOOKED && !X::ROUNDED;  // a codebook maps codes to floats
   static_assert(!BOOK || (LOOKED && UNITS == 2 && F::Codes::IN_HALVES), "a byte holds codes of both units");
   using Place = typename X::template Place<BITS ? BITS : 4>;
   constexpr bool APART = IN_PLACE || (LOOKED ? !BOOK && F::Codes::APART : X::template APART<F::SIGNED>);
@@ -96,14 +91,14 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   const u32 warp = threadIdx.x / 32, lane = kept(threadIdx.x % 32), g = lane / 4, t = lane % 4;
   const u32 own_k = warp % WARPS_K, own_rows = warp / WARPS_K * ROWS, first_token = blockIdx.x * TOKENS;
   const u32 chunks = (k + CHUNK - 1) / CHUNK, slots = shared_address(pool) + warp * (STAGES * S::SIZE);
-  // As no constant: an instruction has room for one
+  // Opaque to the compiler (kept): an instruction holds only one immediate
   constexpr u32 EXPONENTS = IN_PLACE ? Place::EXPONENTS : X::template EXPONENTS<F::SIGNED>;
   const u32 exponents = EXPONENTS && ((F::SIGNED && !LOOKED) || IN_PLACE) ? kept(EXPONENTS + (k >> 30)) : EXPONENTS;
   const u32 own_row = kept(warp * (STAGES * S::SIZE) + g * S::PITCH);
   float* const sums_of_rows = reinterpret_cast<float*>(pool) + WARPS_N * WARPS_K * STAGES * S::SIZE / 4;
   float* const table = sums_of_rows + WARPS_N * WARPS_K * (2 * TOKENS * ROWS) + warp * (ROWS * Table<F>::PITCH);
 
-  // What bytes of codes mean, for each lane apart: every lane has a bank of its own
+  // 1. BOOK: write the table from code bytes to value pairs, one copy per lane and bank
   const u32 book = shared_address(sums_of_rows + WARPS_N * WARPS_K * (2 * TOKENS * ROWS + (SPREAD == 8 ? 0 : ROWS * Table<F>::PITCH)));
   const u32 own_page = book + lane * 4, page = BOOK ? kept(128 + (k >> 30)) : 0;
   if constexpr (BOOK) {
@@ -111,8 +106,8 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
     __syncthreads();
   }
 
-  // The column g of every tile: its sub-block of a group, where its token begins, and its place among the token's columns. Tokens past
-  // the last one stand for it, and are not stored
+  // 2. Column g of each tile: its sub-block in the group, its token's address, and its part of an f32 token (three bf16
+  // terms). Out-of-range tokens are clamped to the last one and not stored
   const u32 of_group = SPREAD == 8 ? g / 2 + g % 2 * 4 : g % SPREAD, part = g / SPREAD % X::COLUMNS;
   const u32 within = X::at(of_group * F::SUB % 32) - X::at(0) + t * X::LANE;
   const u8* token[TILES];
@@ -120,7 +115,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   for (int tile = 0; tile < TILES; ++tile)
     token[tile] = x + i64(min(first_token + (tile * 8 + g) / OF_TOKEN, tokens - 1)) * x_step + X::at(of_group * F::SUB / 32 * 32);
 
-  // What is copied next: chunks of the CTA's rows, and then of the rows that are its next
+  // 3. Weight loader: cp.async of the next chunk of the CTA's rows, continuing into its next row block
   constexpr u32 WIDE = WARPS_N * ROWS;
   gguf::WarpCopies<S, WHOLE, WARPS_K, SPREAD == 8 && PARTS == 1> copies(slots, lane);
   u32 next_rows = own_k < chunks ? blockIdx.y * WIDE : rows, next = own_k;
@@ -138,17 +133,18 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
     commit_copies();
   };
 
-  // One over what codes are multiplied with where they are, in sub-blocks t and t + 4
+  // Inverse of the power of two that IN_PLACE leaves on the codes of sub-blocks t and t + 4
   float place[2] = {1, 1};
   if constexpr (IN_PLACE) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) place[e] = __uint_as_float((127 - Place::place(F::Codes::Only::P::above((t + 4 * e) * F::SUB))) << 23);
   }
 
+  // 4. Pipeline prologue: STAGES - 1 chunks of weights, AHEAD groups of activations
   overlap::wait();
 #pragma unroll
   for (int slot = 0; slot < STAGES - 1; ++slot) fetch(slot);
-  // Group `group` of the 256 weights from `first` on
+  // Loads the activations of group `group` of the 256 weights at `first`
   const auto ask = [&](Activations& some, u32 first, u32 group) {
     const u32 begin = (WHOLE ? min(first, k - PART) : first) + group * (SPREAD * F::SUB);
     some.load(token, within + (SPREAD * F::SUB % 32 ? group % 2 * (4 * X::LANE) : 0), X::at(begin / 32 * 32) - X::at(0), part,
@@ -166,11 +162,12 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
     float acc[TILES][4] = {};
 #pragma unroll 1
     for (u32 chunk = own_k; chunk < chunks; chunk += WARPS_K) {
+      // 5. Refill a stage, wait for the chunk
       fetch((stage + STAGES - 1) % STAGES);
       await_copies<STAGES - 1>();
       __syncwarp();
 
-      // Rows g and g + 8, where their chunks begin
+      // Start of the chunk of rows g and g + 8 in shared memory
       const u8* chunk_of[2];
 #pragma unroll
       for (u32 h = 0; h < 2; ++h) {
@@ -183,7 +180,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
       for (u32 of_chunk = 0; of_chunk < PARTS; ++of_chunk) {
         const u32 first = chunk * CHUNK + of_chunk * PART, after = (chunk + WARPS_K < chunks ? chunk + WARPS_K : own_k) * CHUNK;
 
-        // The scales of sub-blocks 8 i + t + 4 e: the lane's own, or for all lanes of a row
+        // 6. Decode scales and minima of sub-blocks 8 i + t + 4 e; share them in the row's table unless SPREAD == 8
         float own_scale[SUBS / 8][2][2], own_fold[SUBS / 8][2][2];
 #pragma unroll
         for (u32 h = 0; h < 2; ++h)
@@ -206,7 +203,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
 
 #pragma unroll(ROLLED ? 1 : GROUPS)
         for (int group = 0; group < GROUPS; ++group) {
-          // Loads of further groups stay behind, or registers would not hold them; two groups may share words of codes
+          // Compiler fence: later groups' loads hoisted above it would spill; two groups may share words of codes
           if (SPREAD < 8 && !ROLLED && group * SPREAD % 2 == 0) asm volatile("" ::: "memory");
           Activations own;
           if constexpr (ROLLED) ask(own, first, group);
@@ -216,7 +213,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
             ask(ahead[group % AHEAD], group + AHEAD < GROUPS ? first : of_chunk + 1 < PARTS ? first + PART : after,
                 (group + AHEAD) % GROUPS);
 
-          // Sums of activations, the same in every row; then a sub-block's products, of which its own columns count
+          // 7. Sums of activations by an mma with ones (the same in every row)
           Acc dots[TILES][4], sums[TILES][4];
 #pragma unroll
           for (int tile = 0; tile < TILES; ++tile) {
@@ -230,7 +227,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
               X::multiply(sums[tile], ones, own.b[tile][unit]);
             }
           }
-          // Bytes of codes, ahead of what is looked up
+          // 8. Dot products per sub-block; BOOK: load the code bytes before the table lookups
           [[maybe_unused]] u32 bytes[SPREAD][2];
           if constexpr (BOOK) {
 #pragma unroll
@@ -274,6 +271,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
 #pragma unroll
               for (int tile = 0; tile < TILES; ++tile) X::multiply(all[tile], a, own.b[tile][unit]);
             }
+            // Keep the columns that hold this sub-block's activations
             constexpr int PAIRS = SPREAD > 2 ? SPREAD / 2 : 1;
             const int pair = SPREAD == 8 ? s % 4 : s / 2;
 #pragma unroll
@@ -284,7 +282,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
                   dots[tile][c] = pair == 0 || t % PAIRS == pair ? all[tile][c] : dots[tile][c];
           }
 
-          // Scaled: this lane's columns are 2 t and 2 t + 1, of one sub-block or of two
+          // 9. Scale into the f32 accumulator: this lane has columns 2 t and 2 t + 1, of one or two sub-blocks
           float scale[2][2], fold[2][2];
 #pragma unroll
           for (int e = 0; e < 2; ++e)
@@ -323,7 +321,8 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
       stage = (stage + 1) % STAGES;
     }
 
-    // A token's columns, and then sums of warps that share rows; the next rows' sums have a place of their own
+    // 10. Epilogue: add a token's columns by shuffles, then the WARPS_K warps of a row through shared memory, in warp
+    // order. The buffer alternates between row blocks, so that one barrier is enough
     constexpr u32 LANES = OF_TOKEN > 1 ? OF_TOKEN / 2 : 1, EACH = 8 / OF_TOKEN;
     float* meeting = sums_of_rows + parity * (WARPS_N * WARPS_K * TOKENS * ROWS);
     parity ^= 1;

@@ -1,10 +1,10 @@
-// Rows of f32, f16 or bf16 as blocks of GGUF formats.
+// Rows of f32, f16 or bf16 to GGUF blocks.
 //
-// A thread takes 8 neighbouring values of a row, by accesses of V elements; 4 threads make a block of 32, a warp one of 256. What
-// lies behind the row's end, and what is not finite, counts as 0. No shared memory.
-// Bound: bandwidth, values read once; for 16 bits the about 20 instructions a value come near.
-#include "index.cuh"
-#include "overlap.cuh"
+// Threads: 8 consecutive values of a row per thread, by accesses of V elements; 4 threads per block of 32, a warp per
+//          block of 256. Values past the row's end and non-finite values count as 0.
+// Shared:  none.   Bound: DRAM, values read once; for 16-bit types issue is close, at about 20 instructions per value.
+#include "core/index.cuh"
+#include "ptx/overlap.cuh"
 #include "quantized/gguf/quantise.cuh"
 
 template <class Make, class T, int V, int ALIGN, int THREADS, class I>
@@ -17,6 +17,7 @@ gguf_quantize(u8* out, const T* from, typename DivisorOf<I>::type blocks_of_row,
   const u32 first = u32((stores ? index : 0) - row * blocks_of_row.divisor) * (Make::LANES * 8) + threadIdx.x % Make::LANES * 8;
   from += i64(row) * columns + first;
 
+  // 1. Load eight values, non-finite ones as 0
   float x[8];
 #pragma unroll
   for (int i = 0; i < 8; i += V) {
@@ -28,5 +29,6 @@ gguf_quantize(u8* out, const T* from, typename DivisorOf<I>::type blocks_of_row,
       x[i + k] = fabsf(each) < __uint_as_float(0x7f800000) ? each : 0.0f;
     }
   }
+  // 2. Quantize and store the block
   Make::template make<ALIGN>(out + i64(index) * Make::BYTES, x, stores);
 }

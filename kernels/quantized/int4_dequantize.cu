@@ -1,10 +1,11 @@
-// out[k, n] = (code - zero) scale of int4 weights in any layout, computed in f32 and rounded once.
+// out[k, n] = (code - zero) scale for int4 weights in any layout, in f32, rounded once.
 //
-// A thread makes eight k's of one column, neighbours along k, which are one access where the result lies so (WIDE). ORDER says what
-// `order` is: nothing, the group of each k, or the k of the result that each k of the weights is. A group that is none makes NaN; a k
-// that is none is left out. No shared memory. Bound: bandwidth,
-// that of the result. dequantize_tiles: a thread 16 bytes of a tile, four runs of eight k's, about 5 instructions a weight.
-#include "index.cuh"
+// dequantize:       eight consecutive k's of a column per thread; vector stores if out is contiguous along k (WIDE).
+//                   ORDER, the meaning of `order`: none, the group of each k (act-order; an invalid group gives NaN),
+//                   or the output k of each weight k (an invalid k is not stored).
+// dequantize_tiles: tiled layout; 16 bytes per thread, four runs of eight k's, about 5 instructions per weight.
+// Shared:           none.   Bound: DRAM, writing the result.
+#include "core/index.cuh"
 #include "quantized/int4_layout.cuh"
 
 constexpr int THREADS = 256;
@@ -19,6 +20,7 @@ dequantize(T* out, const typename Layout::Word* codes, const S* scales, const vo
   const u32 n = u32(along.divide(i)), k8 = u32(i - I(n) * along.divisor), own = group_size.divide(k8 * 8);
   const auto factor = [&](u32 group) { return convert<float>(scales[u64(group) * pitch + n]); };
   const auto zero = [&](u32 group) { return float(nibbles::zero_at<Layout>(zeros, group, n, N)); };
+  // 1. Decode eight weights
   float x[8];
   const float shared_factor = ORDER == OF_GROUPS ? 0 : factor(own);
   const float shared_zero = ORDER == OF_GROUPS ? 0 : zero(own);
@@ -35,6 +37,7 @@ dequantize(T* out, const typename Layout::Word* codes, const S* scales, const vo
       x[e] = (float(code) - shared_zero) * shared_factor;
     }
   }
+  // 2. Store, as vectors or one by one
   if constexpr (WIDE) {
     T* to = out + n * col + k8 * 8;
     if constexpr (sizeof(T) == 2) {
@@ -51,7 +54,8 @@ dequantize(T* out, const typename Layout::Word* codes, const S* scales, const vo
   }
 }
 
-// The tiled layout into halves that lie along k, K a multiple of 8; groups are of whole runs of 8. `blocks`: tiles along K.
+// Tiled layout to 16-bit floats contiguous along k. K is a multiple of 8, and a group holds whole runs of 8. `blocks`:
+// tiles along K.
 template <class T, class S>
 __global__ void __launch_bounds__(THREADS)
 dequantize_tiles(T* out, const uint4* codes, const S* scales, const u8* zeros, i64 col, u32 K, u32 N, u32 pitch, Divisor32 group_size,
@@ -68,7 +72,7 @@ dequantize_tiles(T* out, const uint4* codes, const S* scales, const u8* zeros, i
 #pragma unroll
     for (u32 row = 0; row < 2; ++row) {
       if (first + row >= N) break;
-      // A code in the mantissa of 2^23 is a float as it stands
+      // 2^23 + code by OR into the mantissa: no conversion
       const float factor = convert<float>(scales[at + row]), base = 8388608.0f + (zeros ? zeros[at + row] : 8);
       float x[8];
 #pragma unroll

@@ -1,14 +1,14 @@
-// out = epilogue(x w) of at most 32 tokens x and int4 weights in the tiled layout, every byte of which is read once; of one weight, or
-// of several that share the tokens.
+// out = epilogue(x w) for at most 32 tokens x and one or several int4 weights w in the tiled layout, read once.
 //
-// Weights are mma.sync's a operand and tokens its b, so that tokens cost the instructions of eight, sixteen, 24 or 32. A CTA has
-// STRIPS strips of 16 columns of the result; its warps take slabs of 128 of K in turn, each through a ring of STAGES in shared memory
-// that it fills by cp.async: no barrier but the warp's own, and bytes in flight hang on shared memory, not registers.
-// Shared memory: WARPS STAGES (STRIPS 1.1 KB + TOKENS 256 bytes), later the warps' sums, which are added in their order.
-// Grid: groups of strips along x, those of all weights, splits of K along y, whose results lie `slab` elements apart and are added up by reduce.cu.
-// Bound: bandwidth, codes and scales over 4.6 TB/s on an H200; instructions about 1.3 a weight and lane.
-#include "epilogue.cuh"
-#include "overlap.cuh"
+// Operands: mma.sync with swap_ab: A is 16 weight columns (a strip), B is 8 tokens; 8, 16, 24 or 32 tokens.
+// Tiling:   a CTA has STRIPS strips; its warps take k_blocks (Slab) of 128 of K round-robin.
+// Pipeline: each warp has its own cp.async pipeline of STAGES stages, with __syncwarp only and without load registers.
+// Order:    the warps' partial sums are added through shared memory in warp order.
+// Grid:     x: groups of strips over all weights; y: splits of K, `slab` elements apart, added by reduce.cu.
+// Shared:   WARPS STAGES (STRIPS 1.1 KB + TOKENS 256 bytes), reused for the partial sums.
+// Bound:    DRAM: codes and scales at 4.6 TB/s (H200); about 1.3 instructions per weight and lane.
+#include "products/epilogue.cuh"
+#include "ptx/overlap.cuh"
 #include "quantized/int4_feed.cuh"
 
 template <class T, class S, int TOKENS, int STRIPS, int WARPS, int STAGES, int GROUP, bool ZEROS, class Epi, int COUNT>
@@ -24,6 +24,7 @@ int4_gemv(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m,
   const nibbles::Feed<Slab, 32, 1> feed(share, x, pitch, m, k, blocks, groups, first, 0, lane);
   overlap::wait();
 
+  // 1. Pipeline prologue
   u32 coming = share.begin + warp;
   const auto fetch = [&](u32 stage) {
     const u32 to = ring + stage * STAGE;
@@ -34,7 +35,7 @@ int4_gemv(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m,
 #pragma unroll
   for (int stage = 0; stage < STAGES - 1; ++stage) fetch(stage);
 
-  // Slabs, each while the next are under way
+  // 2. Main loop over the warp's k_blocks
   float acc[STRIPS][Slab::TILES][4] = {};
   u32 stage = 0;
 #pragma unroll 1
@@ -48,7 +49,7 @@ int4_gemv(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m,
   }
   overlap::release();
 
-  // The warps' sums meet, [warp][token][row]
+  // 3. Partial sums to shared memory, [warp][token][row]
   await_copies<0>();
   __syncthreads();
   const auto sums = reinterpret_cast<float*>(pool);
@@ -63,6 +64,7 @@ int4_gemv(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m,
         if (token < TOKENS) *reinterpret_cast<Vec<float, 2>*>(sums + (warp * WIDTH + token) * ROWS + s * 16 + lane / 4 * 2) = pair;
       }
   __syncthreads();
+  // 4. Add in warp order, epilogue of column pairs
   share.own.epilogue.out += blockIdx.y * slab;
   for (u32 i = threadIdx.x; i < m * (ROWS / 2); i += WARPS * 32) {
     const u32 token = i / (ROWS / 2), row = i % (ROWS / 2) * 2, column = first * 16 + row;

@@ -1,18 +1,18 @@
-// out = epilogue(x w) of any number of tokens x and int4 weights in the tiled layout; of one weight, or of several that share the
-// tokens.
+// out = epilogue(x w) for any number of tokens x and int4 weights w in the tiled layout; one or several weights.
 //
-// Weights are mma.sync's a operand, unpacked in registers, and tokens its b. A CTA has TOKENS tokens and WARPS 16 STRIPS columns of
-// the result; a warp has STRIPS strips of them and one of PARTS equal parts of the tokens. SHARE groups of WARPS PARTS warps take
-// slabs of 128 of K in turn. Slabs come by cp.async through STAGES stages, one of each group in a stage, for all warps of the group;
-// one barrier a stage, before the products of the slab ahead are over, so that they hide what the next begins with.
-// Shared memory: STAGES SHARE (WARPS STRIPS 1.1 KB + TOKENS 256 bytes), later the sums of all groups but the first, which adds them
-// to its own in their order. Registers: two sets of sums of 4 STRIPS TOKENS / PARTS / 8 each, one of a scale's group, one of all.
-// A product reads 1024 PARTS / TOKENS + 256 / STRIPS bytes of shared memory, which has 128 a cycle, while mma.sync takes 0.61.
-// Grid: tiles of tokens first, so that those that share weights are in flight together, then columns; splits of K along y, whose
-// results lie `slab` elements apart and are added up by reduce.cu.
-// Bound: bandwidth for few tokens, then mma.sync's rate (on Hopper about 0.62 of wgmma's).
-#include "epilogue.cuh"
-#include "overlap.cuh"
+// Operands: mma.sync with swap_ab: A is a strip of 16 weight columns, unpacked in registers; B is 8 tokens.
+// Tiling:   TOKENS tokens by WARPS 16 STRIPS columns per CTA; a warp has STRIPS strips and 1 / PARTS of the tokens.
+//           SHARE groups of WARPS PARTS warps take k_blocks (Slab) of 128 of K round-robin.
+// Pipeline: STAGES cp.async stages, each with one k_block per group; one barrier per stage, ahead of the last mmas of
+//           the previous k_block, which hide the first loads of the next.
+// Order:    the first group adds the other groups' partial sums in order, through shared memory.
+// Grid:     x: token tiles first (concurrent CTAs share weights), then columns; y: splits of K, added by reduce.cu.
+// Shared:   STAGES SHARE (WARPS STRIPS 1.1 KB + TOKENS 256 bytes), reused for the partial sums. An mma
+//           reads 1024 PARTS / TOKENS + 256 / STRIPS bytes, at 128 per cycle.
+// Registers: two sets of 4 STRIPS TOKENS / PARTS / 8 accumulators (group and total).
+// Bound:    DRAM for few tokens, then the mma.sync rate (on Hopper about 0.62 of wgmma's).
+#include "products/epilogue.cuh"
+#include "ptx/overlap.cuh"
 #include "quantized/int4_feed.cuh"
 #include "quantized/int4_pipeline.cuh"
 
@@ -22,12 +22,12 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
          u64 slab) {
   using Slab = nibbles::Slab<T, S, STRIPS, TOKENS, GROUP, ZEROS>;
   constexpr u32 TOKENS_AT = WARPS * Slab::WEIGHTS, TURN = TOKENS_AT + Slab::ACTIVATIONS, STAGE = SHARE * TURN;
-  constexpr u32 THREADS = WARPS * PARTS * 32, OWN = TOKENS / PARTS, TILES = OWN / 8;  // of a group of warps; a warp's tokens
+  constexpr u32 THREADS = WARPS * PARTS * 32, OWN = TOKENS / PARTS, TILES = OWN / 8;  // per group; tokens per warp
   static_assert(OWN % 8 == 0);
   extern __shared__ __align__(128) u8 pool[];
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, part = threadIdx.x / 32 / WARPS % PARTS, turn = SHARE == 1 ? 0 : threadIdx.x / THREADS;
   const u32 tiles = (m + TOKENS - 1) / TOKENS;
-  u32 column, token;  // of groups of columns, of x
+  u32 column, token;  // column group; first token of the tile
   const auto find = [&](u32 tile) {
     column = tile / tiles;
     token = (tile - column * tiles) * TOKENS;
@@ -40,6 +40,7 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
                                                  part, threadIdx.x % THREADS);
   overlap::wait();
 
+  // 1. Pipeline prologue
   u32 coming = begin, free = shared_address(pool) + turn * TURN;
   const u32 ring = free, past = free + STAGES * STAGE;
   const auto fetch = [&](int part, int parts) {
@@ -55,7 +56,7 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
   await_copies<STAGES - 2>();
   __syncthreads();
 
-  // Slabs, each while the next are under way
+  // 2. Main loop over the group's k_blocks. The last round has no barrier, as some groups may have no k_block in it
   nibbles::Pipeline<Slab, TILES> products;
   u32 codes = ring + warp * Slab::WEIGHTS, tokens = ring + TOKENS_AT + part * OWN * 64, place = ring;
   if (begin < end) products.enter(codes, tokens, lane);
@@ -74,7 +75,7 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
   products.leave();
   auto& acc = products.acc;
 
-  // The groups' sums meet, those of a lane 32 apart
+  // 3. Reduce over groups through shared memory, one bank per lane
   if constexpr (SHARE > 1) {
     constexpr u32 SUMS = STRIPS * TILES * 4, ALL = WARPS * PARTS * SUMS;
     float* const held = reinterpret_cast<float*>(pool) + threadIdx.x % THREADS / 32 * SUMS * 32 + lane;
@@ -90,7 +91,7 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
       for (u32 i = 0; i < SUMS; ++i) acc[i / (TILES * 4)][i / 4 % TILES][i % 4] += held[(other * ALL + i) * 32];
   }
 
-  // Pairs of columns leave. Where they go is found again: kept over the products it would take registers
+  // 4. Epilogue of column pairs. The tile is recomputed from ctaid, which saves registers in the main loop
   u32 tile;
   asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(tile));
   find(tile);

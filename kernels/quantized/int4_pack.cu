@@ -1,8 +1,10 @@
-// int4 codes from one layout to another, or of a float matrix: once for a weight, ahead of all products.
+// Repacks int4 weights from one layout to another, or quantizes a float matrix; once per weight.
 //
-// repack, quantise: a thread makes one word of the new layout, from eight codes wherever they lie. `gather` says which k of the old
-// layout (or of the matrix) each k of the new one is. repack_groups: a thread takes scales and zero points of eight columns of a
-// group. scales_of: a thread reduces a group's elements of one column. No shared memory. Bound: L2, bandwidth.
+// repack, quantise: one word of the new layout per thread, gathered from eight codes (elements); `gather` maps a k of
+//                   the new layout to a k of the old one.
+// repack_groups:    scales and zero points of eight columns of a group per thread.
+// scales_of:        one column of a group per thread, reduced serially.
+// Shared:           none.   Bound: L2 and DRAM bandwidth.
 #include "math/extrema.cuh"
 #include "quantized/int4_layout.cuh"
 
@@ -43,10 +45,11 @@ repack_groups(const S* scales, const void* zeros, S* to_scales, typename nibbles
     if (to_zeros) to_zeros[u64(group) * Z::pitch(N) + first / 8] = word;
 }
 
-// The largest finite number of a 16-bit type.
+// Largest finite value of a 16-bit type.
 template <class S> constexpr float LARGEST = Same<S, f16>::value ? 65504.0f : 3.3895313892515355e38f;
 
-// A group's scale, not 0 and finite, and zero point: largest / 7, or (highest - lowest) / 15 and the code of 0, `least` or more.
+// A group's scale, finite and not 0, and zero point. Symmetric: max |w| / 7. ZEROS: (max - min) / 15, and the code of
+// 0, at least `least`.
 template <class T, class S, bool ZEROS>
 __global__ void __launch_bounds__(THREADS)
 scales_of(const T* w, S* scales, u8* zeros, i64 row, i64 col, u32 K, u32 N, u32 pitch, u32 group_size, u32 least) {
@@ -68,7 +71,7 @@ scales_of(const T* w, S* scales, u8* zeros, i64 row, i64 col, u32 K, u32 N, u32 
     zeros[at] = n < N ? u8(fminf(fmaxf(rintf(__fdiv_rn(-low, convert<float>(scale))), float(least)), 15.0f)) : 8;
 }
 
-// Codes of a matrix in the tiled layout.
+// Quantizes a matrix to the tiled layout.
 template <class T, class S, bool ZEROS>
 __global__ void __launch_bounds__(THREADS)
 quantise(const T* w, const S* scales, const u8* zeros, u32* to, i64 row, i64 col, u32 K, u32 N, u32 pitch, u32 group_size, u64 words) {

@@ -1,25 +1,25 @@
-// Products of a few tokens with i8 matrices: bytes as they are, or f16 and bf16 beside i8 weights (W8A16). One matrix, or several
-// that share the tokens (the projections of attention): a CTA has columns of one of them.
+// out = epilogue(a b) for a few tokens a (i8, u8, or f16, bf16: W8A16) and i8 weights b; one or several weights (QKV).
 //
-// A CTA's WARPS lie along K and have the same Way::COLUMNS columns. A lane has UNROLL steps of weights under way, 16 bytes an access,
-// straight into the registers from which tensor cores multiply them with 8 tokens at a time (quantized/words.cuh): no shared memory
-// in between, and for bytes an eighth of an instruction a weight at one token. Tokens come by L1. K may be split over CTAs,
-// whose sums reduce.cu adds up. GROUPED: `group` k's of a column share a scale, by which their sum is multiplied in f32. ZEROED:
-// sums along K, which zero points need, are products with ones, taken on the way. S: what tokens are in memory; where that is not
-// A, i8, a CTA quantises them itself first, each by a scale of its own.
-// Shared memory: WARPS x TOKENS x COLUMNS sums, added up in the order of the warps; then quantised tokens, m x `pitch`, and scales.
-// Bound: bandwidth; N = K = 8192 is 67 MB, 14.6 us at 4.6 TB/s.
-#include "overlap.cuh"
+// Tiling:   a CTA has Way::COLUMNS columns of one weight; its WARPS split K round-robin. Split K (grid y): reduce.cu.
+// Loads:    weights by 16-byte global loads straight into A fragments (quantized/words.cuh), UNROLL steps in flight;
+//           tokens through L1. No shared memory on the way; for i8 1/8 instruction per weight at one token.
+// GROUPED:  groups of `group` k's of a column share a scale; a group's sums are scaled in f32.
+// ZEROED:   sums along K for the zero points, by mma with ones.
+// Dynamic:  if S (tokens in memory) differs from A = i8, each CTA first quantizes the tokens, one scale per token.
+// Order:    partial sums are added in warp order.
+// Shared:   WARPS x TOKENS x COLUMNS partial sums; then quantized tokens (m x `pitch`) and their scales.
+// Bound:    DRAM: N = K = 8192 is 67 MB, 14.6 us at 4.6 TB/s.
+#include "ptx/overlap.cuh"
 #include "quantized/dynamic.cuh"
 #include "quantized/product.cuh"
 #include "quantized/tokens.cuh"
 
 namespace quantized {
 
-// A matrix, and the first of its CTAs.
+// One weight with its epilogue, and the first CTA (grid x) of its columns.
 template <class Finish> struct Segment {
   const i8* b;
-  const float* scales;  // of groups: [K / group, N], steps in elements
+  const float* scales;  // group scales [K / group, N], strides in elements
   Finish finish;
   i64 step, scales_row, scales_col;
   u32 n, first;
@@ -39,7 +39,7 @@ int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT>
   constexpr bool DYNAMIC = !Same<A, S>::value;
   constexpr int OCTETS = TOKENS / 8, ROUND = UNROLL * Way::STEP, READ = DYNAMIC ? Way::RUN : ACCESS;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  // The CTA's segment stays where it is, in constant memory: a copy would hold its registers all along
+  // The CTA's segment is used from constant memory: a copy would occupy registers throughout
   int place = 0;
 #pragma unroll
   for (int i = 1; i < COUNT; ++i)
@@ -48,18 +48,19 @@ int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT>
   const u32 first = (blockIdx.x - own.first) * Way::COLUMNS, begin = blockIdx.y * k_split, end = min(k, begin + k_split);
   Acc* sums = reinterpret_cast<Acc*>(memory);
   u32 from = begin + warp * ROUND;
-  // The first weights set out for L2 while tokens are waited for: nothing is read yet
+  // 1. Prefetch the first weights into L2 before the PDL wait: a prefetch reads no value, so it is safe there
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u) Way::prefetch(own.b, own.step, first, own.n, from + u * Way::STEP, end);
   if (threadIdx.x < Way::COLUMNS) own.finish.prefetch(min(first + threadIdx.x, own.n - 1));
   overlap::wait();
-  overlap::release();  // the next kernel may do likewise once all CTAs are here
+  overlap::release();  // the next kernel may prefetch likewise
+  // 2. Tokens: quantize if dynamic
   if constexpr (DYNAMIC) {
     i8* codes = reinterpret_cast<i8*>(sums + WARPS * TOKENS * Way::COLUMNS);
     float* scales = reinterpret_cast<float*>(codes + m * pitch);
     quantise_tokens<S, ACCESS, WARPS * 32>(codes, scales, a, a_row, m, k, pitch);
   }
-  const A* token[OCTETS];  // the last one stands for those that are not there
+  const A* token[OCTETS];  // out-of-range tokens are clamped to the last one
 #pragma unroll
   for (int j = 0; j < OCTETS; ++j) {
     const u32 row = min(u32(8 * j + lane / 4), m - 1);
@@ -74,7 +75,7 @@ int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT>
   const auto load = [&](int u, u32 at, bool whole) { Way::load(raw[u], own.b, own.step, first, own.n, at + u * Way::STEP, end, whole); };
   Tokens<A, Way> early[OCTETS];
   const auto ask_tokens = [&](int j, u32 at, bool whole) { early[j].template load<READ>(token[j], at, DYNAMIC ? pitch : end, whole); };
-  // `next`: where the step after this one is, if its tokens are asked for now
+  // mmas of one step. held: its tokens are already loaded; ahead: load the tokens of the step at `next` meanwhile
   const auto multiply = [&](int u, u32 at, bool whole, bool held = false, bool ahead = false, u32 next = 0) {
     typename Way::Words words;
     Way::words(words, raw[u]);
@@ -106,8 +107,9 @@ int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT>
     }
   };
 
-  // While all that is read exists, a loop of its own saves all checks, which would make loads wait for each other; where there are
-  // registers, a step of the next round is asked for as soon as this round's is multiplied. EARLY: tokens a step ahead of that.
+  // 3. Main loop: full rounds without predicates, which would serialise the loads, then the predicated tail. AHEAD
+  // (registers permitting): reload each step's weights for the next round right after its mmas. EARLY: tokens one step
+  // ahead
   constexpr bool AHEAD = TOKENS < 64 && UNROLL < 8;
   bool more = Way::inside(first, own.n) && from + ROUND <= end;
   if (AHEAD && more) {
@@ -140,7 +142,7 @@ int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT>
     for (int u = 0; u < UNROLL; ++u) multiply(u, from + u * Way::STEP, false);
   }
 
-  // A warp's sums, those of a lane's columns for its two tokens of every eight
+  // 4. Partial sums to shared memory, after the zero-point corrections
 #pragma unroll
   for (int i = 0; i < Way::BLOCKS * 2; ++i) {
     const int column = Way::column(i / 2, i % 2);
@@ -158,7 +160,7 @@ int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT>
     }
   }
 
-  // All warps'
+  // 5. Add in warp order, epilogue
   __syncthreads();
   Finish finish = own.finish;
   finish.out += blockIdx.y * slab;

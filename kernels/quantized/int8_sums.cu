@@ -1,7 +1,9 @@
-// sums[line] = the sum of a line of K bytes, as zero points need it. A warp a line, BYTES an access, four products with 1 at a time.
-// No shared memory. Bound: bandwidth.
-#include "dtype.cuh"
-#include "overlap.cuh"
+// sums[line] = sum of x[line, k] over k, for zero points.
+//
+// Threads: one warp per line, accesses of BYTES, dp4a with ones.
+// Shared:  none.   Bound: DRAM bandwidth.
+#include "core/dtype.cuh"
+#include "ptx/overlap.cuh"
 
 __device__ __forceinline__ int sum_of_four(u32 word, int sum, i8) { return __dp4a(int(word), 0x01010101, sum); }
 __device__ __forceinline__ int sum_of_four(u32 word, int sum, u8) { return int(__dp4a(word, 0x01010101u, u32(sum))); }
@@ -11,6 +13,7 @@ template <class T, int BYTES, int THREADS> __global__ void __launch_bounds__(THR
   overlap::wait();
   if (line >= lines) return;
   const T* from = x + line * step;
+  // 1. Sum vectors, then the tail
   int sum = 0;
 #pragma unroll 4
   for (u32 at = lane * BYTES; at + BYTES <= k; at += 32 * BYTES) {
@@ -23,6 +26,7 @@ template <class T, int BYTES, int THREADS> __global__ void __launch_bounds__(THR
     }
   }
   for (u32 at = k - k % BYTES + lane; at < k; at += 32) sum += int(from[at]);
+  // 2. Reduce over the warp
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
   if (lane == 0) sums[line] = sum;

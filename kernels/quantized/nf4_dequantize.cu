@@ -1,10 +1,12 @@
 // out = value[code] absmax, in f32, rounded to f32, f16 or bf16.
 //
-// A thread makes eight neighbours four times over, a CTA 8192 in a row: a word of codes, accesses of STORE elements of the result.
-// Each lane keeps one of the sixteen values, and looks others up by shuffles. Shared memory: with DOUBLE, the map of magnitudes.
-// ALIGN: bytes that words of codes are aligned to. Bound: bandwidth, 0.56 bytes a value read and the result written over 4.6 TB/s:
-// 8192 x 8192 to bf16 in 37 us; about 5 instructions a value, where 11 would fit.
-#include "overlap.cuh"
+// Threads: a word of eight codes per thread and turn, TURNS turns; 8192 consecutive values per CTA; stores of STORE
+//          elements. ALIGN: alignment of the words of codes.
+// Lookup:  each lane keeps one of the sixteen values; others come by shuffle.
+// Shared:  with DOUBLE, the absmax map (1 KB).
+// Bound:   DRAM: 0.56 bytes per value read plus the result: 8192 x 8192 to bf16 in 37 us at 4.6 TB/s; about 5
+//          instructions per value, of 11 that fit.
+#include "ptx/overlap.cuh"
 #include "quantized/nf4.cuh"
 
 constexpr int THREADS = 256, TURNS = 4;
@@ -20,7 +22,7 @@ nf4_dequantize(Out* out, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, u3
   const float own = nf4::VALUES[threadIdx.x % 16];
   overlap::wait();
 
-  // All reads ahead of the first use
+  // 1. All loads before the first use
   const float offset = magnitudes.added();
   const I first = I(blockIdx.x) * (THREADS * TURNS) + threadIdx.x;
   typename nf4::Magnitudes<DOUBLE>::Raw raw[TURNS] = {};
@@ -35,7 +37,7 @@ nf4_dequantize(Out* out, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, u3
       words[turn] |= u32(*reinterpret_cast<const typename Word<ALIGN>::type*>(codes + eight * 4 + i * ALIGN)) << i * 8 * ALIGN % 32;
   }
 
-  // Eights, looked up by whole warps
+  // 2. Look up (whole warps, for the shuffles), scale, store
 #pragma unroll
   for (int turn = 0; turn < TURNS; ++turn) {
     const I eight = first + turn * THREADS;

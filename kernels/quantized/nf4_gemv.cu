@@ -1,21 +1,21 @@
-// out = epilogue(x w^T) of tokens x and NF4 weights w [N, K], every byte of which is read once for TOKENS tokens.
+// out = epilogue(x w^T) for tokens x and NF4 weights w [N, K], read once per TOKENS tokens.
 //
-// Weights are mma.sync's a operand and tokens its b. A warp has STRIPS strips of 16 rows of w; ACROSS warps side by side share tokens,
-// and ALONG such groups take slabs of DEPTH of K in turn, each through a ring of STAGES in shared memory that it fills by cp.async.
-// A byte of codes is a pair of values, rounded to T, that is looked up in shared memory (nf4_table.cuh); the sum of 64 of K is
-// multiplied with its block's magnitude in f32, which a lane reads a slab ahead. Fewer than 8 tokens leave columns of b free, in which
-// other 64s of the same slab are multiplied at the same time.
-// Shared memory: 64 KB of tables, then ALONG STAGES (ACROSS STRIPS DEPTH 8 + TOKENS DEPTH 2) bytes, later the sums of all groups, which
-// are added in their order.
-// Grid: `tiles` of tokens and groups of rows along x, CTAs of the same weights next to each other; splits of K along y, whose results
-// lie `slab` elements apart and are added up by reduce.cu. CTAs begin with slabs of their own, or all would wait for the same lines of
-// tokens in L2, for up to a quarter of the time of 16.
-// Bound: bandwidth, 0.56 bytes a weight over 4.6 TB/s, of N = K = 8192 in 8.2 us; about 2 instructions a weight and lane. Of shared
-// memory 1024 weights take 16 cycles for pairs, 8 for codes and, by 8 tokens, 8 / STRIPS, where 32 would take as long as memory.
-#include "barrier.cuh"
-#include "epilogue.cuh"
-#include "mma.cuh"
-#include "overlap.cuh"
+// Operands: mma.sync with swap_ab: A is 16 weight rows (a strip), B is 8 tokens. A byte of codes gives a pair of values
+//           from a shared-memory table (nf4_table.cuh). Fewer than 8 tokens: SPREAD blocks of 64 of K in separate
+//           columns.
+// Tiling:   a warp has STRIPS strips; ACROSS warps share tokens; ALONG such groups take k_blocks (DEPTH of K)
+//           round-robin.
+// Scales:   the sum over 64 of K times the block's absmax, in f32; absmax is loaded one k_block ahead.
+// Pipeline: STAGES cp.async stages per group. Each CTA starts at another k_block, as otherwise all wait for
+//           the same token lines in L2 (up to a quarter of the time at 16 tokens).
+// Grid:     x: token `tiles` fastest, then row groups (neighbours share weights); y: splits of K, added by reduce.cu.
+// Shared:   64 KB of tables, ALONG STAGES (ACROSS STRIPS DEPTH 8 + TOKENS DEPTH 2) bytes, reused for the partial sums.
+//           1024 weights take 16 cycles for pairs, 8 for codes, 8 / STRIPS per 8 tokens; 32 would equal the DRAM time.
+// Bound:    DRAM: 0.56 bytes per weight, N = K = 8192 in 8.2 us at 4.6 TB/s; about 2 instructions per weight and lane.
+#include "ptx/barrier.cuh"
+#include "products/epilogue.cuh"
+#include "ptx/mma.cuh"
+#include "ptx/overlap.cuh"
 #include "quantized/nf4_slab.cuh"
 #include "quantized/nf4_table.cuh"
 
@@ -26,20 +26,22 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
   using Slab = nf4::Rows<T, STRIPS, TOKENS, ACROSS, DEPTH>;
   using Raw = typename nf4::Magnitudes<DOUBLE>::Raw;
   constexpr u32 ROWS = ACROSS * STRIPS * 16, TILES = Slab::TILES, SPREAD = Slab::SPREAD, CHUNKS = Slab::CHUNKS, WORDS = Slab::WORDS;
-  constexpr u32 THREADS = ACROSS * ALONG * 32, CHAINS = STRIPS * TILES < 4 ? 2 : 1;  // sums of a round: products of one wait for each other
+  constexpr u32 THREADS = ACROSS * ALONG * 32, CHAINS = STRIPS * TILES < 4 ? 2 : 1;  // independent mma chains
   extern __shared__ __align__(256) u8 pool[];
   const u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, side = threadIdx.x / 32 % ACROSS, turn = threadIdx.x / (32 * ACROSS);
   const u32 ring = shared_address(pool) + nf4::LINES + turn * STAGES * Slab::BYTES;
-  const u32 group = blockIdx.x / tiles, before = (blockIdx.x - group * tiles) * TOKENS;  // tokens of other tiles
+  const u32 group = blockIdx.x / tiles, before = (blockIdx.x - group * tiles) * TOKENS;  // first token
   const u32 first = group * ROWS + side * (STRIPS * 16), chunks = k / nf4::CHUNK;
   const u32 begin = blockIdx.y * slabs_per_split, end = min((k + DEPTH - 1) / DEPTH, begin + slabs_per_split);
   x += u64(before) * pitch;
   m = min(m - before, TOKENS);
-  nf4::make_table<T, DOUBLE, THREADS>(pool);  // takes nothing of what others write
+  // 1. Lookup tables, before the PDL wait: they need no operand
+  nf4::make_table<T, DOUBLE, THREADS>(pool);
   overlap::wait();
 
+  // 2. Pipeline prologue
   const nf4::Copies<Slab, ACROSS> copies(codes, x, pitch, m, n, k, first, threadIdx.x % (32 * ACROSS));
-  // Every CTA begins with another slab, or all would wait for the same lines of L2
+  // Rotate the order of k_blocks by CTA, against contention for the same L2 lines
   const u32 turned = blockIdx.x * 7 % max(end - min(begin, end), 1u);
   const auto slab_of = [&](u32 at) { return at + turned < end ? at + turned : at + turned - (end - begin); };
   u32 coming = begin + turn;
@@ -52,11 +54,11 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
 #pragma unroll
   for (int stage = 0; stage < STAGES - 1; ++stage) fetch(stage);
 
-  // Magnitudes of a slab: lane (g, t) has those of rows g and g + 8, of the slab's 64 number t
+  // 3. absmax of a k_block: lane (g, t) holds those of rows g and g + 8 for block t of 64 of K
   const float offset = magnitudes.added();
   const float* const map = reinterpret_cast<const float*>(pool + nf4::OF_LINE) + lane;
   Raw next[STRIPS][2] = {};
-  u32 blocks[STRIPS][2];  // before the row's first, in 64s
+  u32 blocks[STRIPS][2];  // index of the row's first block of 64
 #pragma unroll
   for (u32 i = 0; i < STRIPS * 2; ++i) blocks[i / 2][i % 2] = min(first + i * 8 + g, n - 1) * chunks;
   const auto ask = [&](u32 at) {
@@ -67,9 +69,9 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
   if (begin + turn < end) ask(begin + turn);
   __syncthreads();
 
-  // Slabs, each while the next are under way
+  // 4. Main loop over the group's k_blocks: decode absmax, prefetch the next, wait for the stage, refill, multiply
   float acc[STRIPS][TILES][4] = {};
-  uint4 kept[SPREAD == 1 ? 1 : 2][2][TILES] = {};  // of a column that is not a lane's own, zeros for good
+  uint4 kept[SPREAD == 1 ? 1 : 2][2][TILES] = {};  // stay zero for other columns
   u32 stage = 0;
 #pragma unroll 1
   for (u32 at = begin + turn; at < end; at += ALONG) {
@@ -89,7 +91,7 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
 #pragma unroll
       for (u32 stretch = 0; stretch < Slab::PER_ROUND; ++stretch) {
         const u32 part = round * Slab::PER_ROUND + stretch;
-        const bool mine = SPREAD == 1 || g / TOKENS == (stretch * 2 + t / 2) % SPREAD;  // whether the lane's 64 is its column's
+        const bool mine = SPREAD == 1 || g / TOKENS == (stretch * 2 + t / 2) % SPREAD;  // the column's block of 64
         u32 words[STRIPS][2][WORDS];
 #pragma unroll
         for (u32 i = 0; i < STRIPS * 2; ++i) Slab::load(words[i / 2][i % 2], own, i * 8 + g, part, t);
@@ -118,7 +120,7 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
             }
         }
       }
-      // Column 2 t + e has the round's 64 number (2 t + e) / TOKENS
+      // Scale by absmax: column 2 t + e holds block (2 t + e) / TOKENS of the round
 #pragma unroll
       for (u32 i = 0; i < STRIPS * 2; ++i) {
         float factor[2];
@@ -139,7 +141,7 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
   }
   overlap::release();
 
-  // The groups' sums meet, [group][column][row]; columns begin where four of them are in banks of their own
+  // 5. Partial sums to shared memory, [group][column][row]; the padding puts four columns in different banks
   constexpr u32 COLUMNS = Slab::COLUMNS, APART = ROWS + 4;
   await_copies<0>();
   __syncthreads();
@@ -150,6 +152,7 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
     if (column < COLUMNS) sums[(turn * COLUMNS + column) * APART + (side * STRIPS + s) * 16 + e / 2 * 8 + g] = acc[s][tile][e];
   }
   __syncthreads();
+  // 6. Add in order, epilogue of row pairs
   epilogue.out += blockIdx.y * slab;
   for (u32 i = threadIdx.x; i < m * (ROWS / 2); i += THREADS) {
     const u32 token = i / (ROWS / 2), row = i % (ROWS / 2) * 2, to = group * ROWS + row;

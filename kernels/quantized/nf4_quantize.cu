@@ -1,20 +1,25 @@
-// Values as NF4 codes with the largest magnitude of each block; and those magnitudes as codes of 8 bits.
+// code = index of the NF4 value nearest to x / absmax, absmax = max |x| of the block; and (double quantization) absmax
+// minus its mean as 8-bit codes.
 //
-// nf4_quantize: a thread takes 8 neighbours, LANES threads a block, by accesses of V elements. A value over the block's magnitude is
-// compared with one boundary: 31 even intervals of -1 to 1 have one of the 15 at most, and lane i keeps what is in the i-th.
-// nf4_sum: sums of 4096 magnitudes each, in f64. nf4_magnitudes: a CTA 256 of them, which share a scale, less the mean of all.
-// What is not finite counts as 0. Shared memory: 256 bytes of intervals; the map of magnitudes.
-// Bound: bandwidth, values read once; about 10 instructions a value, where bf16 leaves room for 16.
-#include "overlap.cuh"
+// nf4_quantize:   8 consecutive values per thread by accesses of V elements, LANES threads per block. Of 31 equal
+//                 intervals of [-1, 1] each holds at most one of the 15 decision boundaries, so one comparison decides;
+//                 lane i keeps the boundary of interval i, the others read it by shuffle.
+// nf4_sum:        sums of 4096 absmax values in f64.
+// nf4_magnitudes: one CTA per 256 absmax values, which share a scale; binary search in the map.
+// Non-finite values count as 0.
+// Shared:         256 bytes of intervals; the absmax map.
+// Bound:          DRAM, values read once; about 10 instructions per value, of 16 that fit for bf16.
+#include "ptx/overlap.cuh"
 #include "quantized/nf4.cuh"
 #include "rows/group.cuh"
 
 constexpr int OF_SUM = 4096;
 
-// The middle of two neighbours: what is above it has the code of the second.
+// The decision boundary of two neighbouring values: x above it gets the second code.
 __device__ __forceinline__ float middle(const float* values, u32 code) { return 0.5f * __fadd_rn(values[code], values[code + 1]); }
 
-// The interval of x, 0 to 30; it does not fall as x grows, so that what is in another one than a boundary is on its side.
+// The interval of x, 0 to 30, by rounding in the mantissa of 2^23. It is monotonic in x, so x and a boundary in
+// different intervals compare like the intervals.
 __device__ __forceinline__ u32 interval(float x) { return __float_as_uint(__fmaf_rn(x, 15.0f, 8388608.0f + 15.0f)) & 31; }
 
 template <class T, int V, int LANES, bool WORDS, int CTA, class I>
@@ -24,6 +29,7 @@ __global__ void __launch_bounds__(CTA) nf4_quantize(u8* codes, float* absmax, co
   const I eight = I(blockIdx.x) * CTA + threadIdx.x;
   const bool live = eight < eights;
   overlap::wait();
+  // Eight values, non-finite ones as 0
   float a[8];
 #pragma unroll
   for (int i = 0; i < 8; i += V) {
@@ -36,7 +42,7 @@ __global__ void __launch_bounds__(CTA) nf4_quantize(u8* codes, float* absmax, co
     }
   }
 
-  // The intervals, while values come
+  // 1. Interval table, while the loads are in flight: boundary inside, and number of boundaries below
   if (threadIdx.x < 32) {
     float boundary = __uint_as_float(0x7f800000);
     u32 passed = 0;
@@ -53,14 +59,14 @@ __global__ void __launch_bounds__(CTA) nf4_quantize(u8* codes, float* absmax, co
   const float own_boundary = boundaries[threadIdx.x % 32];
   const u32 own_below = below[threadIdx.x % 32];
 
-  // The block's magnitude
+  // 2. absmax of the block
   float most = 0;
 #pragma unroll
   for (int i = 0; i < 8; ++i) most = fmaxf(most, fabsf(a[i]));
   most = rows::combine<LANES>(most, [](float one, float other) { return fmaxf(one, other); });
   const nf4::Inverse normal(most);
 
-  // The codes
+  // 3. Codes: boundaries below the interval, plus one comparison
   u32 word = 0;
 #pragma unroll
   for (u32 i = 0; i < 8; ++i) {
@@ -100,14 +106,14 @@ nf4_magnitudes(u8* codes, float* scales, float* offset, const float* absmax, con
   overlap::wait();
   double sum = 0;
   for (u32 i = threadIdx.x; i < (blocks + OF_SUM - 1) / OF_SUM; i += THREADS) sum += sums[i];
-  const float mean = float(rows::sum<THREADS>(sum) / blocks);  // and a barrier for the map
+  const float mean = float(rows::sum<THREADS>(sum) / blocks);  // its barrier also covers the map
 
   const u32 block = blockIdx.x * THREADS + threadIdx.x;
   const float x = block < blocks ? __fsub_rn(absmax[block], mean) : 0.0f;
   const float most = rows::combine<THREADS>(fabsf(x), [](float one, float other) { return fmaxf(one, other); });
   const float each = nf4::Inverse(most)(x);
 
-  // How many boundaries are below
+  // Binary search: number of boundaries below
   u32 code = 0;
 #pragma unroll
   for (u32 step = 128; step; step /= 2) code += each > middle(map, code + step - 1) ? step : 0;

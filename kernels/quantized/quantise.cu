@@ -1,14 +1,16 @@
-// Codes of a byte for floats, with scales of their own (quantized/codes.cuh), and back.
+// code = clamp(round(x / scale) + zero) to one byte (quantized/codes.cuh), and the inverse.
 //
-// quantise_rows: a scale a row; LANES threads share it (rows/row.cuh), resident in registers, so that x is read once.
-// find_ranges, quantise_ranged: a scale a column (COLUMN) or one in all. The first leaves each range in `ranges` as two u32, the
-// bits of numbers that are not negative, whose order is that of integers: atomic maxima give the same bits in any order. The second
-// begins with the rows that the first read last, which are in L2 still.
-// dequantise: the inverse, whatever has a scale.
-// The last three: LANES threads lie along a row, V columns each; a CTA's others lie down the rows, of which it has a stripe, and a
-// thread has DEPTH under way. An atomic a column and stripe.
-// Shared memory: a range a warp; of columns two floats a thread and column, 16 KB. Bound: memory bandwidth, x being read twice.
-#include "overlap.cuh"
+// quantise_rows:   one scale per row; LANES threads per row (rows/row.cuh); RESIDENT rows stay in registers: x is read
+//                  once.
+// find_ranges:     ranges per column (COLUMN) or per tensor, as atomicMax on the bits of non-negative floats, whose
+//                  order is that of integers: deterministic. One atomic pair per column and stripe.
+// quantise_ranged: codes from those ranges, in reverse block order: the rows find_ranges read last are still in L2.
+// dequantise:      the inverse, for any scale granularity.
+// Threads:         in the last three a CTA has a stripe of rows: LANES threads along a row with V columns each, the
+//                  others down the rows; DEPTH rows per thread in flight.
+// Shared:          one range per warp; per column two floats per thread and column, 16 KB.
+// Bound:           DRAM bandwidth; x is read twice unless the scale is per row.
+#include "ptx/overlap.cuh"
 #include "quantized/codes.cuh"
 #include "rows/group.cuh"
 #include "rows/place.cuh"
@@ -34,7 +36,7 @@ quantise_rows(I count, I length, rows::Places<I, R, RC, OPERANDS> places, P* cod
   const auto load = [&](I column) { return rows::loaded<T, V>(places.template at<X>(x, at, column)); };
   line.load(load);
 
-  // The range
+  // 1. Range of the row
   Range range{};
   line.pass(load, [&](Pack& pack, I, int) {
     float a[V];
@@ -45,7 +47,7 @@ quantise_rows(I count, I length, rows::Places<I, R, RC, OPERANDS> places, P* cod
   range = rows::combine<LANES>(range, [](const Range& a, const Range& b) { return a.join(b); });
   const Scale scale = Codes<P, ZERO>::of(range);
 
-  // The codes
+  // 2. Codes
   line.pass(load, [&](Pack& pack, I column, int) {
     float a[V];
     pack.widen(a);
@@ -60,7 +62,8 @@ quantise_rows(I count, I length, rows::Places<I, R, RC, OPERANDS> places, P* cod
   if constexpr (ZERO) *places.template of_row<ZEROS>(zeros, at) = P(scale.zero);
 }
 
-// The `block`th part of a matrix: a stripe of rows. `load(row)` is asked for DEPTH rows of a thread before `each(row, loaded)`.
+// A CTA's part of the matrix: LANES V columns of a stripe of rows. `rows` calls load(row) for DEPTH rows of a thread,
+// then each(row, loaded) for these.
 template <int V, int LANES, int DEPTH, int THREADS, class I> struct Part {
   static constexpr I DOWN = THREADS / LANES;
   I first, column, end;
@@ -95,6 +98,7 @@ template <class T, int V, int LANES, int DEPTH, int THREADS, int R, int RC, clas
 __global__ void __launch_bounds__(THREADS)
 find_ranges(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> places, u32* ranges, const T* x) {
   const Part<V, LANES, DEPTH, THREADS, I> part(blockIdx.x, count, length, stripe);
+  // 1. Ranges of the thread's columns
   Range range[COLUMN ? V : 1] = {};
   const auto load = [&](I row) {
     i64 at[OPERANDS];
@@ -107,13 +111,14 @@ find_ranges(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> places
 #pragma unroll
     for (int v = 0; v < V; ++v) range[COLUMN ? v : 0].add(a[v]);
   });
+  // 2. Reduce over the CTA, then by atomic maxima
   const auto widest = [](const Range& a, const Range& b) { return a.join(b); };
   if constexpr (COLUMN) {
     __shared__ Range found[THREADS / LANES][V][LANES];
 #pragma unroll
     for (int v = 0; v < V; ++v) found[threadIdx.x / LANES][v][threadIdx.x % LANES] = range[v];
     __syncthreads();
-    // A thread a column of the CTA's
+    // One thread per column of the CTA
     const I begin = part.column - threadIdx.x % LANES * V;
     for (u32 i = threadIdx.x; i < LANES * V; i += THREADS) {
       const I column = begin + i;
@@ -140,6 +145,7 @@ quantise_ranged(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> pl
   const Part<V, LANES, DEPTH, THREADS, I> part(gridDim.x - 1 - blockIdx.x, count, length, stripe);
   overlap::wait();
   overlap::release();
+  // 1. Scales from the ranges
   Scale scale[OWN];
 #pragma unroll
   for (int v = 0; v < OWN; ++v) {
@@ -149,6 +155,7 @@ quantise_ranged(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> pl
     scales[part.column + v] = scale[v].scale;
     if constexpr (ZERO) zeros[part.column + v] = P(scale[v].zero);
   }
+  // 2. Codes of the stripe
   const auto load = [&](I row) {
     i64 at[OPERANDS];
     places.enter(row, at);

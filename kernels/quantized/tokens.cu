@@ -1,9 +1,11 @@
-// Rows of activations as the kernels of quantised weights take them: neighbours along K side by side, on multiples of 16 bytes, filled
-// up with zeros, and in the order in which the weights are kept; a number that is no k makes NaN, so that it does not go unseen. A
-// thread makes eight elements of a row. No shared memory.
-// Bound: bandwidth; in practice the launch.
-#include "dtype.cuh"
-#include "overlap.cuh"
+// to[m, i] = x[m, order[i]]: activation rows for the quantized products.
+//
+// Output:  contiguous along K, 16-byte aligned rows, zero-padded to `pitch`. An invalid index gives NaN, so it cannot
+//          stay unnoticed.
+// Threads: eight elements of a row per thread.
+// Shared:  none.   Bound: DRAM bandwidth; in practice launch latency.
+#include "core/dtype.cuh"
+#include "ptx/overlap.cuh"
 
 constexpr int THREADS = 128;
 

@@ -1,13 +1,13 @@
-// Reductions over any axes, by the reducers of rows/reducers.cuh. Every order of terms is fixed by the reduced extent alone.
+// out = reduce(x) over any axes, with the reducers of rows/reducers.cuh. The reduced extent fixes the order.
 //
-// reduce_rows: terms lie along the innermost axis, or anyhow. LANES threads share a row (rows/row.cuh); a row longer than a chunk
-// is CHUNKED: a CTA each, whose states go to `partial`, [chunks][results]. What a row has beyond whole vectors comes one by one.
-// ANYWHERE: rows start at any address (rows/pack.cuh).
-// reduce_columns: results are contiguous along the innermost axis. A CTA is DOWN x ACROSS warps: a thread takes V columns and every
-// DOWN-th batch of DEPTH terms, whose loads are in flight together; CHUNKED as above. ANYWHERE: a row of x starts at any address.
-// join_chunks: the states of a result's chunks together: OUTS results a CTA, its other threads along the chunks.
-// Shared memory: a state a warp, or a state a column and warp. Bound: memory bandwidth.
-#include "overlap.cuh"
+// reduce_rows:    the reduced axes are innermost, or arbitrary. LANES threads per row (rows/row.cuh). CHUNKED: long
+//                 rows are split, one CTA per chunk, states to partial[chunks][results]. The tail goes by elements.
+// reduce_columns: results are contiguous along the innermost axis. A CTA has DOWN x ACROSS warps; V columns per thread,
+//                 every DOWN-th batch of DEPTH terms, DEPTH loads in flight; CHUNKED as above.
+// join_chunks:    joins the states of a result's chunks; OUTS results per CTA, the other threads along the chunks.
+// ANYWHERE:       rows of x at any alignment (rows/pack.cuh; variant "unaligned").
+// Shared:         one state per warp, or one per column and warp.   Bound: DRAM.
+#include "ptx/overlap.cuh"
 #include "rows/group.cuh"
 #include "rows/place.cuh"
 #include "rows/reducers.cuh"
@@ -28,7 +28,7 @@ reduce_rows(I count, I length, I chunk, I chunks, int correction, rows::Places<I
   places.enter(live ? row : 0, at);
   const I first = part * chunk, n = live ? (CHUNKED ? min(chunk, length - first) : length) : 0, whole = n - n % V;
 
-  // The thread's own terms.
+  // 1. per-thread state
   auto state = Op::none();
   rows::Row<RESIDENT, Piece, V, ITEMS, LANES, I> line(whole, lane);
   const auto from = [&](I column) { return places.template at<X>(x, at, first + column); };
@@ -50,14 +50,14 @@ reduce_rows(I count, I length, I chunk, I chunks, int correction, rows::Places<I
       Op::add(state, a, first + column);
     }
 
-  // Those of the row.
+  // 2. reduce over the row's threads, store
   state = Op::template gather<LANES>(state);
   if (!live || lane != 0) return;
   if constexpr (CHUNKED) partial[i64(part) * count + row] = state;
   else *places.template of_row<OUT>(out, at) = Op::finish(state, length, correction);
 }
 
-// `places` has the innermost kept axis as its columns and the others as rows; `along` goes along the terms, `extent` of them.
+// `places` has the innermost kept axis as columns and the others as rows; `along`: the reduced axes, `extent` terms.
 template <class Op, class T, class C, int V, int DOWN, int ACROSS, int R, int RT, class I, bool CHUNKED, bool ANYWHERE>
 __global__ void __launch_bounds__(DOWN * ACROSS * 32, (rows::LEAST_CTAS<true, C, DOWN * ACROSS * 32>))
 reduce_columns(I count, I length, I extent, I chunk, I chunks, int correction, rows::Places<I, R, 0, OPERANDS> places,
@@ -77,7 +77,7 @@ reduce_columns(I count, I length, I extent, I chunk, I chunks, int correction, r
   const u8* const from = reinterpret_cast<const u8*>(places.template at<X>(x, at, 0));
   const I end = live ? (CHUNKED ? min(extent, first + chunk) : extent) : 0;
 
-  // The thread's terms of each column.
+  // 1. per-thread states of V columns
   State state[V];
 #pragma unroll
   for (int v = 0; v < V; ++v) state[v] = Op::none();
@@ -114,7 +114,7 @@ reduce_columns(I count, I length, I extent, I chunk, I chunks, int correction, r
       Op::add(state[v], terms, i);
     }
   }
-  // Terms beyond whole batches
+  // Tail: terms past whole batches.
   Piece piece[DEPTH - 1];
 #pragma unroll
   for (int k = 0; k < DEPTH - 1; ++k)
@@ -132,7 +132,7 @@ reduce_columns(I count, I length, I extent, I chunk, I chunks, int correction, r
   for (int v = 0; v < V; ++v) states[down][v][across].state = state[v];
   __syncthreads();
 
-  // The states of a column in order; thread i takes column i of the CTA.
+  // 2. join warps in order, store columns
   for (u32 i = threadIdx.x; i < COLUMNS; i += DOWN * ACROSS * 32) {
     State total = states[0][i % V][i / V].state;
 #pragma unroll 1
@@ -144,6 +144,7 @@ reduce_columns(I count, I length, I extent, I chunk, I chunks, int correction, r
   }
 }
 
+// out = finish(join of the states of all chunks), OUTS results per CTA, in a fixed order.
 template <class Op, int THREADS, int OUTS, int R, class I>
 __global__ void __launch_bounds__(THREADS, 1)
 join_chunks(I results, u32 chunks, i64 extent, int correction, Dims<I, R, 1> dims, typename Op::Result* out, const typename Op::State* partial) {

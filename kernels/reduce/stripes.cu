@@ -1,7 +1,9 @@
-// Sums that CTAs left, [stripes][parts][length], added up in order of the stripes: WARPS of them side by side, 32 columns a CTA;
-// blockIdx.y is the part, of two at most. Shared memory: a value a thread. Bound: latency, for stripes are as many as CTAs.
-#include "dtype.cuh"
-#include "overlap.cuh"
+// out[column] = sum over stripes of partial[stripe][part][column], in stripe order (second pass of a split reduction).
+//
+// Grid:      32 columns per CTA; blockIdx.y: part (at most two). A warp takes every WARPS-th stripe.
+// Shared:    one value per thread.   Bound: latency (there are as many stripes as CTAs).
+#include "core/dtype.cuh"
+#include "ptx/overlap.cuh"
 
 template <class C, class W, int WARPS, class I>
 __global__ void __launch_bounds__(WARPS * 32) sum_stripes(u32 stripes, I length, const C* partial, W* first, W* second) {

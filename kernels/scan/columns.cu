@@ -1,9 +1,10 @@
-// Running sums along an axis, where another one is the innermost: `places` has that one as its columns and the rest as rows.
+// out = inclusive prefix sum of x along an axis that is not innermost; `places` has the innermost axis as columns.
 //
-// A CTA goes down 32 * V columns by tiles of WARPS * ITEMS elements; a thread takes ITEMS of V neighbouring columns, whose sums
-// come together in shared memory, warp after warp. Many elements go in chunks, a CTA each: TOTALS writes what each holds,
-// [chunks][results], WHOLE adds those up, and CHUNKS reads x again and begins with the totals before. The order of additions
-// follows from the extent alone. Shared memory: two sums a thread and column, 16 KB at most. Bound: bandwidth.
+// Tiling:    one CTA per 32 V columns, tiles of WARPS * ITEMS elements; a thread has ITEMS rows of V adjacent columns.
+// Scan:      thread-serial, then over warps in order through shared memory, then tile by tile (carry).
+// Chunks:    long axes take three launches: TOTALS (one CTA per chunk) writes totals[chunks][results], WHOLE scans
+//            these, CHUNKS reads x again and starts from the totals before. The extent fixes the order.
+// Shared:    two sums per thread and column, at most 16 KB.   Bound: DRAM.
 #include "rows/pack.cuh"
 #include "rows/place.cuh"
 
@@ -35,9 +36,11 @@ scan_columns(I count, I length, I extent, I chunk, I chunks, rows::Places<I, R, 
   for (int v = 0; v < V; ++v)
     carry[v] = MODE == CHUNKS && part > 0 && live ? totals[(i64(part - 1) * count + row) * length + column + v] : C(0);
 
+  // 1. loop over tiles, double-buffered slots
   u32 turn = 0;
   for (I tile = first; tile < stop; tile += WARPS * ITEMS, turn ^= 1) {
     const I begin = tile + warp * ITEMS;
+    // 1a. load
     C held[ITEMS][V];
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
@@ -48,7 +51,7 @@ scan_columns(I count, I length, I extent, I chunk, I chunks, rows::Places<I, R, 
         for (int v = 0; v < V; ++v) held[i][v] = C(0);
       }
     }
-    // Sums of the thread's own, and of the warps before
+    // 1b. thread-serial scan; totals to shared memory
 #pragma unroll
     for (int v = 0; v < V; ++v) {
 #pragma unroll
@@ -56,6 +59,7 @@ scan_columns(I count, I length, I extent, I chunk, I chunks, rows::Places<I, R, 
       slots[turn][warp][v][lane] = held[ITEMS - 1][v];
     }
     __syncthreads();
+    // 1c. add the carry and the warps before
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       C before = 0, total = 0;
@@ -69,6 +73,7 @@ scan_columns(I count, I length, I extent, I chunk, I chunks, rows::Places<I, R, 
       for (int i = 0; i < ITEMS; ++i) held[i][v] += base;
       carry[v] += total;
     }
+    // 1d. store
     if constexpr (MODE != TOTALS) {
 #pragma unroll
       for (int i = 0; i < ITEMS; ++i)

@@ -1,17 +1,19 @@
-// Running sums along rows. The order of additions follows from the row's length and the element alone.
+// out = inclusive prefix sum of x along rows. Row length and element type alone fix the order of additions.
 //
-// A row goes by tiles: WARPS warps (or LANES lanes of one, where rows are short and a CTA has several) take a segment each, of
-// ITEMS vectors a lane, neighbours by neighbours. A lane adds up its V elements, lanes are joined by a tree of shuffles, then
-// vectors, warps and tiles one after another. A prefix is added and never subtracted, so that an infinity stays where it is.
-// What is long goes in chunks, a CTA each: TOTALS writes what each holds, WHOLE adds those up, [rows][chunks], and CHUNKS reads
-// the row again and begins with the totals before. Shared memory: two slots a warp. Bound: bandwidth.
+// Tiling:    WARPS warps per row (or LANES lanes of one, with several rows per CTA); a tile is WARPS segments of ITEMS
+//            vectors per lane, adjacent lanes adjacent vectors.
+// Scan:      V elements serially, lanes by a shuffle tree, then vectors, warps and tiles in order. A prefix is only
+//            added, never subtracted, so that infinities do not turn into NaN.
+// Chunks:    long rows take three launches: TOTALS (one CTA per chunk) writes totals[rows][chunks], WHOLE scans these,
+//            CHUNKS reads the row again and starts from the totals before.
+// Shared:    two slots per warp.   Bound: DRAM.
 #include "rows/pack.cuh"
 #include "rows/place.cuh"
 
 enum Operand { OUT, X, OPERANDS };
 enum Mode { WHOLE, TOTALS, CHUNKS };
 
-// The sum over the group's lanes up to this one.
+// Inclusive scan over the lanes of a group.
 template <int LANES, class C> __device__ __forceinline__ C sum_up_to(C x, u32 lane) {
 #pragma unroll
   for (u32 step = 1; step < LANES; step *= 2) {
@@ -36,11 +38,12 @@ scan_rows(I count, I length, I chunk, I chunks, rows::Places<I, R, RC, OPERANDS>
   const I stop = MODE == WHOLE || length - first < chunk ? length : first + chunk, end = live ? stop : 0;
   C carry = MODE == CHUNKS && part > 0 && live ? totals[i64(row) * chunks + part - 1] : C(0);
 
+  // 1. loop over tiles, double-buffered slots
   u32 turn = 0;
   for (I tile = first; tile < stop; tile += SEGMENT * WARPS, turn ^= 1) {
     const I begin = tile + warp * SEGMENT + lane * V;
     C held[ITEMS][V], before[ITEMS], run = 0;
-    // All vectors under way at once
+    // 1a. load: all vectors in flight
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
       const I column = begin + i * (LANES * V);
@@ -52,7 +55,7 @@ scan_rows(I count, I length, I chunk, I chunks, rows::Places<I, R, RC, OPERANDS>
       for (int v = 0; v < V; ++v)
         held[i][v] = column + v < end ? convert<C>(*places.template at<X>(x, at, column + v)) : C(0);
     }
-    // Sums within the segment
+    // 1b. scan within the segment
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
 #pragma unroll
@@ -62,7 +65,7 @@ scan_rows(I count, I length, I chunk, I chunks, rows::Places<I, R, RC, OPERANDS>
       before[i] = lane ? run + ahead : run;
       run += __shfl_sync(~0u, sum, LANES - 1, LANES);
     }
-    // Those of the segments before
+    // 1c. totals of the segments before
     C segments = 0, total = run;
     if constexpr (WARPS > 1) {
       if (lane == 0) slots[turn][warp] = run;
@@ -74,6 +77,7 @@ scan_rows(I count, I length, I chunk, I chunks, rows::Places<I, R, RC, OPERANDS>
         total += slots[turn][w];
       }
     }
+    // 1d. add the prefix, store
     if constexpr (MODE != TOTALS) {
 #pragma unroll
       for (int i = 0; i < ITEMS; ++i) {

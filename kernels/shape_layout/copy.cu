@@ -1,26 +1,29 @@
-// Strided copies: dest[i0, ..., ir] = source[i0, ..., ir] as bytes, whatever the element.
+// dest[i0, ..., ir] = source[i0, ..., ir], strided copies of bytes, for any element type.
 //
-// copy_runs: both sides have contiguous runs of L bytes. A thread owns 16-byte chunks of the *destination*, aligned there,
-// so that stores are full and coalesced whatever the offsets; a source that is out of phase is read as aligned 4-byte
-// words and shifted. UNROLL chunks a thread, a CTA's chunks contiguous. No shared memory. Bound: memory bandwidth.
-// copy_slots: short runs. A thread moves UNROLL slots of WIDTH bytes, the grain, and neighbours have neighbouring slots, so that
-// the ends of runs cost no more than their bytes; all loads are under way before the first store. Bound: sectors touched.
-// copy_elements: no contiguous run; a thread moves UNROLL elements of WIDTH bytes. Bound: sectors touched.
-#include "index.cuh"
-#include "shift.cuh"
+// copy_runs:     both sides have contiguous runs. A thread has UNROLL 16-byte chunks aligned in the destination, so
+//                stores are full and coalesced for any offset; a misaligned source is read as two aligned words and
+//                shifted. Bound: DRAM.
+// copy_slots:    short runs. A thread has UNROLL slots of WIDTH bytes (the grain), neighbouring threads have
+//                neighbouring slots, so partial ends cost only their bytes; all loads precede the stores. Bound:
+//                sectors touched.
+// copy_elements: no contiguous run; UNROLL elements of WIDTH bytes per thread. Bound: sectors touched.
+// Shared:        none.
+#include "core/index.cuh"
+#include "core/shift.cuh"
 
 constexpr int THREADS = 256;
 constexpr int CHUNK = 16;
-constexpr u32 SECTOR = 32;  // what memory and L2 exchange
+constexpr u32 SECTOR = 32;  // bytes, the unit of transfers between DRAM and L2
 
-// Whether chunk [dest, dest + 16) lies in the run [run_dest, run_dest + length), and the two aligned 16-byte words that hold
-// its source do in the source run, `lag` bytes behind: no byte outside the view is ever read.
+// Whether chunk [dest, dest + 16) is inside the run [run_dest, run_dest + length), and the two aligned 16-byte words
+// that hold its source are inside the source run, `lag` bytes below: no byte outside the view is read.
 __device__ __forceinline__ bool inside(u64 dest, u64 run_dest, i64 length, i64 lag) {
   u64 from = (dest - lag) & ~u64(CHUNK - 1), run_source = run_dest - lag;
   return dest >= run_dest && dest + CHUNK <= run_dest + length && from >= run_source && from + 2 * CHUNK <= run_source + length;
 }
 
-// ENDS: grains loaded at a run's end before the first is stored. I: index type of chunks. R: outer axes. GRAIN: the power of two (up to 16) that divides every address, stride and L.
+// ENDS: grains loaded at a run's end before the first store. I: index type of chunks. R: outer axes. GRAIN: the largest
+// power of two, at most 16, that divides every address, stride and run length.
 template <class I, int R, int GRAIN, int ENDS, int UNROLL>
 __global__ void __launch_bounds__(THREADS)
 copy_runs(u8* dest, const u8* source, i64 length, I chunks, typename DivisorOf<I>::type chunks_per_run, Dims<I, R, 2> dims) {
@@ -30,6 +33,7 @@ copy_runs(u8* dest, const u8* source, i64 length, I chunks, typename DivisorOf<I
   u64 run_dest[UNROLL];
   i64 lag[UNROLL];
   bool whole[UNROLL];
+  // 1. Load whole chunks
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u) {
     I chunk = base + u * THREADS;
@@ -55,6 +59,7 @@ copy_runs(u8* dest, const u8* source, i64 length, I chunks, typename DivisorOf<I
       }
     }
   }
+  // 2. Store whole chunks, copy the ends of runs by grains
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u) {
     if (whole[u]) {
@@ -81,8 +86,8 @@ copy_runs(u8* dest, const u8* source, i64 length, I chunks, typename DivisorOf<I
   }
 }
 
-// What R outer axes, innermost last, add to the offsets of runs that lie one behind the other, in bytes. With a 32-bit index they
-// are 32-bit numbers, so that an address is one multiply-add an axis.
+// Byte gaps that R outer axes, innermost last, add to the offsets of back-to-back runs. With a 32-bit index the gaps
+// are 32-bit, so that an address is one multiply-add per axis.
 template <class I> struct GapOf { using type = i64; };
 template <> struct GapOf<u32> { using type = i32; };
 template <class I, int R> struct Gaps {
@@ -102,13 +107,14 @@ template <class I, int R> struct Gaps {
   }
 };
 
-// Brings the sector of an address to L2: no register, no fault, and nothing waits.
+// Prefetches a sector into L2.
 __device__ __forceinline__ void fetch(const u8* sector) { asm volatile("prefetch.global.L2 [%0];" ::"l"(sector)); }
 
-// SECTORS: slots begin at the sector of the destination where the run does, so that one store writes all of a sector that is
-// to be written; slots before and behind the run's `length` bytes stay idle. A run's slots fill whole sectors then.
-// FETCH: sectors that are written in part next to whole ones are fetched ahead. L2 has to read what a store leaves out of a
-// sector; asked for with the loads, that is hidden behind them. SECTORS fetches those sectors only, otherwise every slot's.
+// SECTORS: a run's slots start at the destination sector in which the run starts, so that one store writes all of a
+//          sector's bytes; slots outside the run's `length` bytes are idle, and slots_per_run fills whole sectors.
+// FETCH:   prefetches partly written destination sectors. L2 must read the bytes that a partial store leaves out;
+//          issued with the loads, this latency is hidden. With SECTORS only the partial sectors of runs that also have
+//          whole ones, otherwise every slot's sector.
 template <class I, int R, int WIDTH, int UNROLL, bool SECTORS, bool FETCH>
 __global__ void __launch_bounds__(THREADS)
 copy_slots(u8* dest, const u8* source, u32 length, I slots, typename DivisorOf<I>::type slots_per_run, Gaps<I, R> gaps) {
@@ -121,7 +127,7 @@ copy_slots(u8* dest, const u8* source, u32 length, I slots, typename DivisorOf<I
   source += i64(first) * WIDTH;
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u) {
-    // the slot's run, and its place on both sides
+    // 1. The slot's run and its addresses
     const I slot = first + u * THREADS, run = slots_per_run.divide(slot);
     const u8* from = source + u * THREADS * WIDTH;
     to[u] = dest + u * THREADS * WIDTH;
@@ -132,7 +138,7 @@ copy_slots(u8* dest, const u8* source, u32 length, I slots, typename DivisorOf<I
       yes[u] = yes[u] && within - phase < length;
       to[u] -= phase;
       from -= phase;
-      if constexpr (FETCH) {  // one lane a sector that is not whole, in runs that have a whole one
+      if constexpr (FETCH) {  // one lane per partial sector, in runs with a whole one
         const u32 begin = within & ~(SECTOR - 1), end = phase + length;
         const bool mixed = ((phase + SECTOR - 1) & ~(SECTOR - 1)) + SECTOR <= end;
         const bool part = begin < phase || begin + SECTOR > end;
@@ -143,6 +149,7 @@ copy_slots(u8* dest, const u8* source, u32 length, I slots, typename DivisorOf<I
     }
     if (yes[u]) value[u] = *reinterpret_cast<const T*>(from);
   }
+  // 2. Store the slots
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u)
     if (yes[u]) *reinterpret_cast<T*>(to[u]) = value[u];

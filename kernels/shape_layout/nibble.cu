@@ -1,8 +1,10 @@
-// Copies of 4-bit elements. A thread owns one destination byte: a whole byte is stored, an end of a row is read, one nibble
-// replaced, and written back, so that a neighbour outside the window keeps its bits. Rows start on bytes, so no two threads
-// share one. Strides and phases count nibbles; the source may step by any stride, zero and negative included.
-// No shared memory. Bound: instruction issue.
-#include "index.cuh"
+// dest[row, i] = source[row, i] for 4-bit elements.
+//
+// Threads: one destination byte per thread. At a row's ends the byte is read, one nibble is replaced, and it is written
+//          back, so a neighbour outside the window keeps its bits. Rows start on bytes: no two threads share a byte.
+// Strides: strides and phases count nibbles; the source may have any stride, including zero and negative.
+// Shared:  none.   Bound: instruction issue.
+#include "core/index.cuh"
 
 constexpr int THREADS = 256;
 

@@ -1,19 +1,20 @@
-// Copies whose fastest axis differs between the two sides: dest[..., a, b] = source[..., a, b] with unit stride along b in
-// the destination and along a in the source.
+// dest[..., a, b] = source[..., a, b], with unit stride along b in the destination and along a in the source.
 //
-// transpose_blocks: a thread transposes an N x N block in registers (N = VECTOR / WIDTH), from N vectors along a to N along b.
-// A CTA of CA x CB threads stages its tile of CA N by CB N elements in shared memory (CA CB N VECTOR bytes, 32 KB at 16 x 16 of 16 bytes),
-// vectors swizzled by the block row so that rows of 64 or 128 bytes meet no bank conflicts, and stores whole rows of CB vectors.
-// transpose_tile: any alignment; 64 x 64 elements through padded shared memory, 64 * 65 * WIDTH bytes.
-// Neighbouring CTAs lie along b where whole vectors are stored, so that destination rows fill up in order, and along a for
-// single elements (each the faster on an H200). Bound of both: memory bandwidth.
-#include "flip.cuh"
-#include "index.cuh"
+// transpose_blocks: a thread transposes an N x N block in registers (N = VECTOR / WIDTH), from N vectors along a to N
+//                   along b. A CTA of CA x CB threads stages CA N by CB N elements in shared memory, swizzled by the
+//                   block row (no bank conflicts in rows of 64 or 128 bytes), and stores whole rows of CB vectors.
+// transpose_tile:   any alignment; 64 x 64 elements through padded shared memory.
+// Grid:             neighbouring CTAs along b in transpose_blocks, so that destination rows fill in order, and along a
+//                   in transpose_tile (each faster on an H200).
+// Shared:           CA CB N VECTOR bytes (32 KB at 16 x 16 threads, 16-byte vectors, N = 8); 64 * 65 * WIDTH bytes.
+// Bound:            DRAM bandwidth.
+#include "core/flip.cuh"
+#include "core/index.cuh"
 
 constexpr int TILE = 64;
 constexpr int TILE_THREADS = 256;
 
-// Which tile a CTA has, and where its batch lies; neighbours lie along b, or along a.
+// The CTA's tile and its batch offsets; neighbouring CTAs are along b (ALONG_B) or along a.
 template <int R, bool ALONG_B> struct Place {
   i64 a, b, offset[2];
   __device__ __forceinline__ Place(u32 tiles_a, u32 tiles_b, const Dims<u64, R, 2>& dims) : offset{0, 0} {
@@ -40,6 +41,7 @@ transpose_blocks(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 des
     const int ca = threadIdx.x % CA, cb = threadIdx.x / CA;
     const i64 a = a0 + ca * N, b = b0 + cb * N;
     const u8* from = source + place.offset[1] + b * source_b + a * WIDTH;
+    // 1. Load and transpose a block in registers
     V rows[N];
     if (a + N <= extent_a && b + N <= extent_b) {
 #pragma unroll
@@ -52,7 +54,8 @@ transpose_blocks(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 des
           rows[i].at[j] = b + i < extent_b && a + j < extent_a ? *reinterpret_cast<const T*>(from + i * source_b + j * WIDTH) : T{};
     }
     flip(rows);
-    // Rows of 64 bytes fill half the banks: there every other thread begins with its second row, in the other half.
+    // 2. Store to shared memory. 64-byte rows cover half the banks: every other thread stores its second row first, in
+    // the other half
     const int turn = N > 1 && CB * VECTOR == 64 ? cb % 2 : 0;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -61,6 +64,7 @@ transpose_blocks(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 des
     }
   }
   __syncthreads();
+  // 3. Store whole destination rows
 #pragma unroll
   for (int k = 0; k < N; ++k) {
     const int at = threadIdx.x + k * (CA * CB), row = at / CB, chunk = at % CB;

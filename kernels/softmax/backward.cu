@@ -1,7 +1,9 @@
-// Gradients from the result y: grad_x = y (grad - sum(grad y)), or LOG: grad - exp(y) sum(grad), along rows. Computed in C, rounded
-// once. LANES threads share a row (rows/row.cuh). softmax_backward_anywhere: a CTA a long row that starts at any address, streamed
-// (rows/anywhere.cuh). softmax_backward_cluster, softmax_backward_anywhere_cluster: the CTAs of a cluster (rows/across.cuh).
-// Shared memory: one value per warp. Bound: memory bandwidth.
+// grad_x = y (grad - sum(grad y)), or LOG: grad - exp(y) sum(grad), along rows. Computed in C, rounded once.
+//
+// softmax_backward:          LANES threads per row (rows/row.cuh), resident in registers or streamed.
+// softmax_backward_anywhere: one CTA per long row at any alignment, streamed (rows/anywhere.cuh; variant "unaligned").
+// *_cluster:                 the CTAs of a cluster share a row, sums combined through DSMEM (rows/across.cuh).
+// Shared:    one value per warp.   Bound: DRAM.
 #include "math/exp.cuh"
 #include "rows/across.cuh"
 #include "rows/anywhere.cuh"
@@ -11,7 +13,7 @@
 enum Operand { GRAD_X, GRAD, Y, OPERANDS };
 
 template <class C, int DIGITS, bool LOG> __device__ __forceinline__ C gradient(C grad, C y, C sum) {
-  // exp(y) in halves, since exp(y) * sum may be a normal number where exp(y) is none.
+  // exp(y) is applied as two factors exp(y / 2): exp(y) may underflow where exp(y) * sum does not.
   const C root = LOG ? math::exp<DIGITS>(y * C(0.5)) : C(0);
   return LOG ? grad - root * sum * root : y * (grad - sum);
 }
@@ -30,7 +32,7 @@ __device__ __forceinline__ void gradient_row(I count, I length, const rows::Plac
   };
   line.load(load);
 
-  // The sum along the row.
+  // 1. sum along the row
   C sum = 0;
   line.pass(load, [&](Loaded& loaded, I, int) {
     C g[V], p[V];
@@ -41,7 +43,7 @@ __device__ __forceinline__ void gradient_row(I count, I length, const rows::Plac
   });
   sum = rows::across<CTAS, 0>(rows::sum<LANES>(sum), [](C a, C b) { return a + b; });
 
-  // The gradient.
+  // 2. gradient
   line.pass(load, [&](Loaded& loaded, I column, int) {
     C g[V], p[V];
     loaded.grad.widen(g);
@@ -74,12 +76,14 @@ __device__ __forceinline__ void gradient_part(I length, const rows::Places<I, R,
   places.enter(part.row, at);
   const rows::Anywhere<T, C, V, ITEMS, LANES, I, 2> line{
       {places.template at<GRAD>(grad, at, part.first), places.template at<Y>(y, at, part.first)}, part.length};
+  // 1. sum along the row
   C sum = 0;
   line.pass(C(0), [&](C (&a)[2][V]) {
 #pragma unroll
     for (int v = 0; v < V; ++v) sum += LOG ? a[0][v] : a[0][v] * a[1][v];
   });
   sum = rows::across<CTAS, 0>(rows::sum<LANES>(sum), [](C a, C b) { return a + b; });
+  // 2. gradient
   line.write(places.template at<GRAD_X>(grad_x, at, part.first),
              [&](const C (&a)[2], I) { return gradient<C, DIGITS, LOG>(a[0], a[1], sum); });
   rows::part_ways<CTAS>();

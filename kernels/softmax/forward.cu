@@ -1,12 +1,13 @@
-// out = exp(x - m) / s along rows, or LOG: (x - m) - log(s), with m = max(x) and s = sum(exp(x - m)). Computed in C, rounded once.
+// out = exp(x - m) / s, or LOG: (x - m) - log(s); m = max(x), s = sum(exp(x - m)) along an axis. Computed in C.
 //
-// softmax_rows: LANES threads share a row (rows/row.cuh). Resident: the maximum, then the sum; exponentials stay in registers.
-// Streamed: both in one pass, and a second one for the result.
-// softmax_anywhere: long rows that start at any address (rows/anywhere.cuh), streamed. A CTA takes a row.
-// softmax_rows_cluster, softmax_anywhere_cluster: streamed, by the CTAs of a cluster (rows/across.cuh).
-// softmax_columns: the axis is not the innermost. A thread takes V neighbours of the inner axis and goes down the axis twice, WARPS
-// of a CTA side by side, DEPTH vectors at a time; sums are scaled once for every GROUP of them, so that V changes no bit.
-// A row with +inf or NaN, or of -inf alone, is NaN. Shared memory: a value a warp; a state a column and warp. Bound: bandwidth.
+// softmax_rows:     LANES threads per row (rows/row.cuh). Resident: max, then sum; exponentials stay in registers.
+//                   Streamed: online softmax (max and sum in one pass), then a second pass for the result.
+// softmax_anywhere: one CTA per long row at any alignment, streamed (rows/anywhere.cuh; variant "unaligned").
+// *_cluster:        streamed; the CTAs of a cluster share a row (rows/across.cuh).
+// softmax_columns:  the axis is not innermost. V adjacent columns per thread; WARPS warps split the axis, DEPTH loads
+//                   in flight; two passes. Sums are rescaled once per GROUP terms, so that V does not change bits.
+// Special:          a row with +inf or NaN, or with -inf only, is NaN.
+// Shared:           one value per warp; columns: one state per column and warp.   Bound: DRAM.
 #include "math/log.cuh"
 #include "rows/across.cuh"
 #include "rows/anywhere.cuh"
@@ -36,7 +37,7 @@ __device__ __forceinline__ void softmax_row(I count, I length, const rows::Place
   };
   line.load(load);
 
-  // m and s.
+  // 1. m and s
   Sum sum = Sum::none();
   if constexpr (RESIDENT) {
     line.pass(load, [&](Loaded& loaded, I, int) {
@@ -62,7 +63,7 @@ __device__ __forceinline__ void softmax_row(I count, I length, const rows::Place
     sum = rows::across<CTAS, 0>(Sum::template gather<LANES>(sum), Sum::join);
   }
 
-  // The result.
+  // 2. result
   const Finish<C, LOG> finish(sum.sum);
   line.pass(load, [&](Loaded& loaded, I column, int) {
     C y[V];
@@ -99,12 +100,12 @@ __device__ __forceinline__ void softmax_part(I length, const rows::Places<I, R, 
   places.enter(part.row, at);
   const rows::Anywhere<T, C, V, ITEMS, LANES, I, 1> line{{places.template at<X>(x, at, part.first)}, part.length};
 
-  // m and s.
+  // 1. m and s
   Sum sum = Sum::none();
   line.pass(rows::minus_infinity<C>(), [&](C (&a)[1][V]) { sum.add(a[0]); });
   sum = rows::across<CTAS, 0>(Sum::template gather<LANES>(sum), Sum::join);
 
-  // The result.
+  // 2. result
   const Finish<C, LOG> finish(sum.sum);
   line.write(places.template at<OUT>(out, at, part.first), [&](const C (&a)[1], I) {
     const C shifted = a[0] - sum.most;
@@ -127,7 +128,7 @@ softmax_anywhere_cluster(I length, rows::Places<I, R, 0, OPERANDS> places, T* ou
 }
 #endif
 
-// `places` has the inner axis as its columns; `step` are the bytes from one element of the axis to the next, of each operand.
+// `places` has the inner axis as columns; `*_step`: byte stride of the softmax axis.
 template <class T, class C, int DIGITS, bool LOG, int V, int WARPS, int R, class I>
 __global__ void __launch_bounds__(WARPS * 32)
 softmax_columns(I count, I length, I extent, rows::Places<I, R, 0, OPERANDS> places, i64 out_step, i64 x_step, T* out, const T* x) {
@@ -144,13 +145,14 @@ softmax_columns(I count, I length, I extent, rows::Places<I, R, 0, OPERANDS> pla
   places.enter(live ? row : 0, at);
   const T* from = places.template at<X>(x, at, live ? column : 0);
   const I end = live ? extent : 0;
-  const auto load = [&](I base, Pack (&pack)[DEPTH]) {  // all under way before the first is used
+  const auto load = [&](I base, Pack (&pack)[DEPTH]) {  // DEPTH loads in flight
 #pragma unroll
     for (int k = 0; k < DEPTH; ++k)
       if (base + k * WARPS < end) pack[k].load(reinterpret_cast<const T*>(reinterpret_cast<const u8*>(from) + i64(base + k * WARPS) * x_step));
   };
 
-  // m and s of every column, a part a warp.
+  // 1. m and s of every column
+  // Each warp has a part; the parts are combined in warp order.
   Sum sum[V];
 #pragma unroll
   for (int v = 0; v < V; ++v) sum[v] = Sum::none();
@@ -181,7 +183,7 @@ softmax_columns(I count, I length, I extent, rows::Places<I, R, 0, OPERANDS> pla
     for (int w = 1; w < WARPS; ++w) sum[v] = Sum::join(sum[v], sums[w][v][lane]);
   }
 
-  // The result.
+  // 2. result
   T* to = places.template at<OUT>(out, at, live ? column : 0);
 #pragma unroll
   for (int v = 0; v < V; ++v) sum[v].sum = Finish<C, LOG>(sum[v].sum).scale;

@@ -1,24 +1,24 @@
 // values, indices = the k greatest (or smallest) elements of each row and their places; ties go to the lower place.
 //
-// held_rows:     rows of at most 8,192 elements of 32 bits or less and k of at most about 150; each element is read once.
-// Grid:          a warp per row, four rows per CTA; or one row per CTA of LANES threads.
-// 1. hold:       a thread holds ITEMS vectors of V elements in registers; an entry is a key with its place.
-// 2. bound:      a thread's elements form 2 * KEEP groups; the KEEP greatest of their maxima go to one warp, which sorts them. At
-//                least k elements reach the k-th of these, and few others do.
-// 3. list:       what reaches the bound goes to shared memory. If more than CAPACITY elements do (such as in rising rows), a bound
-//                that fewer reach is searched for bit by bit.
-// 4. sort:       one warp sorts the list in its registers.
-// Shared:        CAPACITY entries of 4 bytes (8 for 32-bit kinds) per row.   Bound: instructions.
+// held_rows:     rows of at most 8,192 elements of at most 32 bits and k of at most about 150, read once.
+// Grid:          one warp per row, four rows per CTA; or one row per CTA of LANES threads.
+// 1. load:       a thread has ITEMS vectors of V elements in registers; an entry is a key with its index (place).
+// 2. bound:      a thread's elements form 2 * KEEP groups; the KEEP greatest of their maxima are sorted by one warp.
+//                At least k elements reach the k-th of these, and few others do.
+// 3. filter:     elements that reach the bound go to shared memory. If they exceed CAPACITY (rising rows), a bound that
+//                fewer reach is searched bit by bit.
+// 4. sort:       one warp sorts the list in registers (bitonic).
+// Shared:        CAPACITY entries of 4 bytes (8 for 32-bit kinds) per row.   Bound: instruction issue.
 //
-// greatest_rows: k = 1 for rows of any length, one CTA per row: the argmax reducer over keys.   Bound: bandwidth.
-#include "cta_scan.cuh"
-#include "index.cuh"
+// greatest_rows: k = 1, rows of any length, one CTA per row: the argmax reducer over keys.   Bound: DRAM.
+#include "rows/cta_scan.cuh"
+#include "core/index.cuh"
 #include "rows/reducers.cuh"
 #include "sort/compact.cuh"
 
 using namespace sort;
 
-// The rows' axes, and the bytes from one element to the next, of x, values and indices.
+// Axes of the rows, and byte strides along the row, of x, values and indices.
 template <class I, int R> struct Rows {
   Dims<I, R, 3> dims;
   i64 step[3];
@@ -36,13 +36,13 @@ __device__ __forceinline__ void put(const Rows<I, R>& rows, const i64 (&offset)[
   *reinterpret_cast<i64*>(indices + offset[INDICES] + slot * rows.step[INDICES]) = place;
 }
 
-// The V elements from `place`; V > 1: elements are contiguous and aligned to V.
+// V elements from index `place`; V > 1: contiguous and aligned to V elements.
 template <class T, int V> __device__ __forceinline__ Vec<WordOf<T>, V> load(const u8* row, i64 step, u32 place) {
   if constexpr (V > 1) return *reinterpret_cast<const Vec<WordOf<T>, V>*>(row + i64(place) * sizeof(T));
   else return {*reinterpret_cast<const WordOf<T>*>(row + place * step)};
 }
 
-// Sorts `count` listed entries by one warp, 32 * N at most, and calls give(slot, place) for the first k: by place if `in_order`.
+// One warp sorts `count` (at most 32 N) entries and calls give(slot, place) for the first k: by place if `in_order`.
 template <int BYTES, int N, class E, class Give>
 __device__ __forceinline__ void give_sorted(const E* list, u32 count, u32 k, bool in_order, u32 lane, const Give& give) {
   E x[N];
@@ -60,7 +60,7 @@ __device__ __forceinline__ void give_sorted(const E* list, u32 count, u32 k, boo
     if (lane * N + r < k) give(lane * N + r, Compact<BYTES>::place(x[r]));
 }
 
-// Writes the k-th of the entries that a warp has sorted; at least one, which is below every element.
+// The warp's lane that holds the k-th sorted entry writes it, with at least 1, which is below every element.
 template <class C, int N, class E> __device__ __forceinline__ void share_kth(const E (&sorted)[N], u32 k, u32 lane, E* kth) {
 #pragma unroll
   for (int r = 0; r < N; ++r)
@@ -85,7 +85,7 @@ held_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 in_or
   i64 offset[3] = {0, 0, 0};
   rows.dims.locate(row, offset);
 
-  // 1. The thread's elements.
+  // 1. load and make entries
   Vec<WordOf<T>, V> held[ITEMS];
   const auto place = [&](int item) { return (item * LANES + lane) * V; };
 #pragma unroll
@@ -98,7 +98,7 @@ held_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 in_or
     for (int v = 0; v < V; ++v)
       own[i * V + v] = place(i) < n ? C::of(Order<T>::key(held[i].at[v]) ^ flip, place(i) + v) : E{};
 
-  // 2. The bound.
+  // 2. bound
   E most[GROUPS] = {};
 #pragma unroll
   for (int i = 0; i < ITEMS * V; ++i) most[i % GROUPS] = greater(most[i % GROUPS], own[i]);
@@ -129,7 +129,7 @@ held_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 in_or
     bound = shared_bound;
   }
 
-  // 3. What reaches it.
+  // 3. filter
   u32 parity = 0;
   const auto reaching = [&](const E& least, u32& mine) {
     mine = 0;
@@ -164,7 +164,7 @@ held_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 in_or
   if constexpr (LANES == 32) __syncwarp();
   else __syncthreads();
 
-  // 4. The list in order.
+  // 4. sort and store
   if (LANES > 32 && threadIdx.x >= 32) return;
   const auto give = [&](u32 to, u32 from) { put<T>(rows, offset, values, indices, x, to, from); };
   if (found <= 32) give_sorted<int(sizeof(T)), 1>(list, found, k, in_order, in_warp, give);
@@ -177,6 +177,7 @@ template <class T, class I, int R, int V, int ITEMS, int THREADS>
 __global__ void __launch_bounds__(THREADS)
 greatest_rows(u8* values, u8* indices, const u8* x, u32 n, typename Order<T>::Key flip, Rows<I, R> rows) {
   using Key = typename Order<T>::Key;
+  // k = 1. One CTA per row: whole vectors, then the tail by elements.
   using Most = rows::ArgMax<Key, i64>;
   i64 offset[3] = {0, 0, 0};
   rows.dims.locate(I(blockIdx.x), offset);

@@ -1,28 +1,28 @@
-// The k greatest (or smallest) elements of each row, the greatest first or as they lie, and their places; ties go to the lower
-// place.
+// values, indices = the k greatest (or smallest) of each row, sorted or in row order; ties go to the lower index.
 //
-// sort_rows: short rows, TILE / length a CTA, sorted whole in shared memory (8 or 16 KB; 64-bit keys twice that).
-// select_rows: a CTA a row of any length, or a part of one. A sample of the row gives a bound that k keys and few more should
-// reach; one pass over the row lists those that do, in shared memory (32 KB), where they are sorted. Bound: bandwidth.
-// Where too few or too many reach the bound (or k is large), the row is searched: digits of 11 bits from the top are counted in
-// the same memory (four counters a digit so that the lanes of a warp meet less) until the k-th key's leading digits are known; a
-// pass in order then keeps what is above and the first of what ties. What is kept is sorted there, or, where it does not fit, in
-// runs that are merged in scratch. Every pass reads the row again, mostly from L2. Bound: instructions and atomics.
-#include "cta_scan.cuh"
-#include "index.cuh"
+// sort_rows:   short rows, TILE / length per CTA, bitonic sort of whole rows in shared memory (8 to 32 KB).
+// select_rows: one CTA per row or per part of one.
+//   fast path  a sample gives a bound that k keys and few more should reach; one pass lists these in shared memory (32
+//              KB), where they are sorted.   Bound: DRAM.
+//   radix      if too few or too many reach the bound, or k is large: histograms of 11-bit digits from the top (four
+//              copies per bin to spread atomics) until the k-th key's leading digits are known; an ordered pass keeps
+//              keys above and the first ties. Kept keys are sorted in shared memory, or as runs merged in scratch.
+//              Every pass reads the row again, mostly from L2.   Bound: instructions and atomics.
+#include "rows/cta_scan.cuh"
+#include "core/index.cuh"
 #include "sort/list.cuh"
 
 using namespace sort;
 
 constexpr int SORT_THREADS = 256;
 
-// Rows by their axes, and bytes from one element to the next, of x, values and indices.
+// Axes of the rows, and byte strides along the row, of x, values and indices.
 template <class I, int R> struct Rows {
   Dims<I, R, 3> dims;
   i64 step[3];
 };
 
-// Writes the element at `place` of the row as the `slot`-th.
+// Copies the element at index `place` of the row to `slot` of the results.
 template <class T, class I, int R>
 __device__ __forceinline__ void put(const Rows<I, R>& rows, const i64 (&offset)[3], u8* values, u8* indices, const u8* x, u32 slot, u32 place) {
   *reinterpret_cast<typename Order<T>::Word*>(values + offset[1] + slot * rows.step[1]) = at<T>(x + offset[0], rows.step[0], place);
@@ -37,7 +37,7 @@ sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 lengt
   __shared__ E tile[TILE];
   const Entries<E> entries = {tile};
   const I first = I(blockIdx.x) * (TILE / length);
-  // Keys with their places; behind the row's end there is nothing
+  // 1. entries; past the row's end they are empty
   for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS) {
     const I row = first + i / length;
     const u32 place = i % length;
@@ -50,11 +50,12 @@ sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 lengt
     entries[i] = mine;
   }
   sort_blocks<SORT_THREADS>(entries, TILE, length);
-  // The first k of each, by place alone where they stay as they lie
+  // 2. in_order: sort the first k by index
   if (in_order) {
     for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS) entries[i] = i % length < k ? entry(Key(0), place_of(entries[i])) : E{};
     sort_blocks<SORT_THREADS>(entries, TILE, length);
   }
+  // 3. store
   for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS) {
     const I row = first + i / length;
     const u32 slot = i % length;
@@ -65,13 +66,14 @@ sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 lengt
   }
 }
 
-// The leading digits of the k-th greatest key: all but `shift` bits; `ties` keys with the same are among the k.
+// Radix-select state: the k-th greatest key without its low `shift` bits; `ties` keys with this prefix are among the k.
 template <class Key> struct Threshold {
   Key prefix;
   int shift;
   u32 ties;
 };
 
+// Radix select: 11 bits per pass, from the top.
 template <class T, class S> __device__ __forceinline__ Threshold<typename Order<T>::Key> threshold(u32* pool, const S& source, u32 k) {
   using Key = typename Order<T>::Key;
   constexpr int V = S::V, PER = (1 << DIGIT) / SELECT_THREADS;
@@ -83,7 +85,7 @@ template <class T, class S> __device__ __forceinline__ Threshold<typename Order<
     const u32 digits = 1u << (top.shift - low);
     for (u32 i = threadIdx.x; i < digits; i += SELECT_THREADS) reinterpret_cast<uint4*>(pool)[i] = uint4{0, 0, 0, 0};
     __syncthreads();
-    // Digits of the keys that have the prefix, counted
+    // 1. histogram of the next digit of keys with the prefix
     for (u32 i = threadIdx.x * V; i < source.length; i += SELECT_THREADS * V * 2) {
       const Keys<T, V> both[2] = {source.keys(i), source.keys(i + SELECT_THREADS * V)};
 #pragma unroll
@@ -94,7 +96,7 @@ template <class T, class S> __device__ __forceinline__ Threshold<typename Order<
       }
     }
     __syncthreads();
-    // The digit at which k is reached, from the greatest on
+    // 2. the digit at which k is reached
     u32 count[PER], mine = 0, total;
 #pragma unroll
     for (int j = 0; j < PER; ++j) {
@@ -112,12 +114,12 @@ template <class T, class S> __device__ __forceinline__ Threshold<typename Order<
     }
     __syncthreads();
     top = {Key(top.prefix << (top.shift - low)) | found[0], low, top.ties - found[1]};
-    if (found[2] == top.ties) break;  // barriers come before `found` is written again
+    if (found[2] == top.ties) break;  // CTA barriers precede the next write of `found`
   }
   return top;
 }
 
-// keep(slot, index, key) for the k of the source that are above the threshold, or the first of those at it, in order.
+// keep(slot, index, key), in row order, for the k keys of the source above the threshold or first among its ties.
 template <class T, class S, class Keep>
 __device__ __forceinline__ void keep_in_order(const S& source, const Threshold<typename Order<T>::Key>& top, u32 k, const Keep& keep) {
   using Key = typename Order<T>::Key;
@@ -149,7 +151,7 @@ __device__ __forceinline__ void keep_in_order(const S& source, const Threshold<t
   }
 }
 
-// Puts the entries into order, the greatest first; length: from `count` to the next power of two there is room.
+// Sorts entries in the pool, descending; there is room up to the next power of two above `count`.
 template <class E> __device__ __forceinline__ void sort_listed(const Entries<E>& entries, u32 count) {
   u32 length = 4;
   while (length < count) length *= 2;
@@ -157,8 +159,8 @@ template <class E> __device__ __forceinline__ void sort_listed(const Entries<E>&
   sort_blocks<SELECT_THREADS>(entries, length, length);
 }
 
-// Sorts `count` entries in scratch: runs that fit the pool, then pairs of runs, each entry to its place among both.
-// Gives where they are, `a` or `b`.
+// Merge sort of `count` entries in scratch: pool-sized runs, then pairs of runs, each entry ranked by binary search in
+// the other run. Returns the buffer with the result, `a` or `b`.
 template <class E> __device__ __forceinline__ E* sort_in_scratch(E* a, E* b, const Entries<E>& pool, u32 count) {
   constexpr u32 RUN = POOL * 4 / sizeof(E);
   for (u64 begin = 0; begin < count; begin += RUN) {
@@ -177,7 +179,7 @@ template <class E> __device__ __forceinline__ E* sort_in_scratch(E* a, E* b, con
       if (low > count) low = count;
       if (high > count) high = count;
       const u64 begin = low;
-      while (low < high) {  // how many of the other run come before it
+      while (low < high) {  // entries of the other run that come before this one
         const u64 half = (low + high) / 2;
         if (mine < a[half]) low = half + 1;
         else high = half;
@@ -191,8 +193,8 @@ template <class E> __device__ __forceinline__ E* sort_in_scratch(E* a, E* b, con
   return a;
 }
 
-// `n`: elements of a row, or places listed of one. A row is parted into `parts` of `part` elements, each of which lists at most
-// `k` places, `listed` a row. `samples`: vectors a thread, 0 where the row is searched. `in_order`: what is kept stays as it lies.
+// `n`: elements per row, or listed indices of one. A row has `parts` parts of `part` elements, each of which lists at
+// most k indices, `listed` per row. `samples`: sample vectors per thread, 0: radix select. `in_order`: row order.
 template <class T, class I, int R, int ROLE, bool VECTOR>
 __global__ void __launch_bounds__(SELECT_THREADS, 2)
 select_rows(u8* values, u8* indices, const u8* x, u32* list, void* scratch, u32 n, u32 k, u32 parts, u32 part, u32 listed,
@@ -216,14 +218,16 @@ select_rows(u8* values, u8* indices, const u8* x, u32* list, void* scratch, u32 
     else put<T>(rows, offset, values, indices, x, slot, place);
   };
 
+  // 1. fast path: list above a sampled bound, sort
   const u32 found = samples ? list_greatest<T>(pool, entries, source, samples, rank) : 0;
   if (found >= kept && found <= MOST) {
     sort_listed(entries, found);
-    if (ordered) {  // by place alone
+    if (ordered) {  // sort again by index alone
       for (u32 i = threadIdx.x; i < kept; i += SELECT_THREADS) entries[i] = entry(Key(0), place_of(entries[i]));
       sort_listed(entries, kept);
     }
   } else {
+    // 2. radix select, then keep in order
     const Threshold<Key> top = threshold<T>(pool, source, kept);
     if (ordered) return keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key) { give(slot, source.place(i)); });
     if (k > MOST) {
@@ -236,5 +240,6 @@ select_rows(u8* values, u8* indices, const u8* x, u32* list, void* scratch, u32 
     keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key key) { entries[slot] = entry(key, source.place(i)); });
     sort_listed(entries, kept);
   }
+  // 3. store
   for (u32 slot = threadIdx.x; slot < kept; slot += SELECT_THREADS) give(slot, place_of(entries[slot]));
 }

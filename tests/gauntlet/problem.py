@@ -191,8 +191,12 @@ class Problem:
         guarantee.check(array, wide, self.inputs, output=layout.element, measures=measures)
 
     def call_function(self, **extra: Any) -> Any:
-        """The public function on this sample, its arguments by position where they have no name to give."""
+        """The public function on this sample, its arguments by position where they have no name to give; with a `status` where
+        a host device raises without one."""
+        told = extra.get("device", self.device) is not None and "status" in self.written
+        reports = told and bool(np.any(self.wide["status"]))
         given = {
+            **({"status": poisoned(self.desc.canonical().layout("status"), self.backend).operand} if reports else {}),
             **{n: s.operand for n, s in self.given.items()},
             **self.sample.options,
             "device": self.device,

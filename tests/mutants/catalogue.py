@@ -129,7 +129,7 @@ def survivors() -> dict[str, str]:
 # Edits that change no result. What notices them notices that something was edited, and so says nothing of the others.
 CONTROLS = (
     Mutant(
-        "control-kernel", "control", "kernels/include/dtype.cuh", "using i8 = signed char;",
+        "control-kernel", "control", "kernels/include/core/dtype.cuh", "using i8 = signed char;",
         "using i8 = signed char;\nusing not_used_anywhere = i8;", ops=("add",),
     ),
     Mutant(

@@ -238,7 +238,7 @@ _MORE = ("mask", "block_mask", "alibi_slopes", "sinks", "cu_seqlens_q", "cu_seql
 _GRADIENT = Gradient(
     "attention_backward",
     saves=("q", "k", "v", "out", "lse", *_MORE),
-    gives={"q": "grad_q", "k": "grad_k", "v": "grad_v", "sinks": "grad_sinks"},
+    gives={name: f"grad_{name}" for name in ("q", "k", "v", "sinks", "mask", "alibi_slopes")},
 )
 register(Op("attention", AttentionPlan, attention, samples.attention, gradient=_GRADIENT, peers=_PEERS))
 _DOC = """{what} attention{of}, as `attention`: q [S, D] or [B, Hq, S, D], k and v alike; the result is {result}.

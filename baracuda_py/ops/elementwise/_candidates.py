@@ -53,7 +53,7 @@ class _Map(Candidate[MapDescriptor]):
         stored += [f"Value<{types.type}>" for _ in row.params]
         letters = ("x",) if len(desc.inputs) == 1 else ("a", "b", "c")
         arguments = ", ".join(f"C {name}" for name in (*letters[: len(desc.inputs)], *row.params))
-        headers = [row.header, "value.cuh" if "Value<" in "".join(stored) else ""]
+        headers = [row.header, "elementwise/value.cuh" if "Value<" in "".join(stored) else ""]
         included = "".join(f'#include "{header}"\n' for header in headers if header)
         functor = (
             f"{included}struct Op {{  // {row.name}\n  template <int digits, class C> static __device__ __forceinline__ C "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -13,7 +13,7 @@ import numpy as np
 
 from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides
 from ...plan.registry import get_op
-from ...tensor import intake
+from ...tensor import how_to_wrap, intake
 from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
 from ...types.errors import shown
@@ -217,8 +217,8 @@ class MapDescriptor(Descriptor):
         shapes = [self._shape(name) or () for name in self.arrays]
         if not shapes:
             raise InvalidProblemError(
-                f"{self.op}: {' and '.join(self.inputs)} are numbers, and one must be an array",
-                "pass cupy.asarray(...)",
+                f"{self.op}: {_are_numbers(self.inputs)}",
+                f"give {' or '.join(f'{name}_shape' for name in self.inputs)}",
             )
         if any(n < 0 for shape in shapes for n in shape):
             said = " or ".join(map(str, shapes))
@@ -327,7 +327,7 @@ class MapDescriptor(Descriptor):
             fields |= {f"{name}_shape": None, f"{name}_element": counts_as}
         if not held:
             raise InvalidProblemError(
-                f"{kind}: {' and '.join(row.arguments)} are numbers, and one must be an array", "pass cupy.asarray(...)"
+                f"{kind}: {_are_numbers(row.arguments)}", how_to_wrap(next(iter(weak.values()), 0))
             )
         numbers = [weak[name] for name in cls.inputs if name in weak]
         numbers += [row.params[name] if params.get(name) is None else params[name] for name in row.params]
@@ -347,6 +347,13 @@ def names_params(family: type[MapDescriptor]) -> None:
     known = [p for p in told.parameters.values() if p.kind is not p.VAR_KEYWORD]
     known += [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY) for n in family.values if n not in family.inputs]
     made.__signature__ = told.replace(parameters=known)
+
+
+def _are_numbers(names: Sequence[str]) -> str:
+    """What is wrong with a call whose operands are numbers alone."""
+    if len(names) == 1:
+        return f"{names[0]} is a number, and must be an array"
+    return f"{', '.join(names[:-1])} and {names[-1]} are numbers, and one must be an array"
 
 
 def _row_of(name: str) -> Row:

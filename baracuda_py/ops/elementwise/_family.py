@@ -116,6 +116,7 @@ def documentation(row: Row) -> str:
         f"out: an array of {shape} and {'NumPy' + chr(39) + 's result type' if row.result != 'given' else 'dtype'}, "
         f"{inputs} itself included; allocated in the axis order of the first full input if not given."
     )
+    lines += [f"The gradient of {name}, where grad is that of out: {of}." for name, of in row.gradient.items()]
     raises = "InvalidProblemError where the shapes do not broadcast or a number is out of range, " if several else ""
     lines.append(
         f"Returns out. Raises {raises}OperandTypeError for a dtype that is not\ntaken, OverlapError where out partly overlaps "

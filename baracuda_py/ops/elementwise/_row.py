@@ -68,6 +68,7 @@ class Row:
     limits: tuple[float, ...] = ()
     instructions: tuple[float, float] = (1, 1)
     peers: Mapping[str, str] = field(default_factory=dict)
+    gradient: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rounded(self) -> bool:

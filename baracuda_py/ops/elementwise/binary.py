@@ -25,22 +25,25 @@ __all__ = ["BinaryDescriptor", "BinaryPlan"]
 Binary = partial(Row, arguments=("x1", "x2"))
 
 TABLE = (
-    Binary("add", "a + b", np.add, "x1 + x2", "x1 + x2, elementwise.", ROUNDED),
-    Binary("subtract", "a - b", np.subtract, "x1 - x2", "x1 - x2, elementwise.", ROUNDED),
-    Binary("multiply", "a * b", np.multiply, "x1 * x2", "x1 * x2, elementwise.", ROUNDED),
+    Binary("add", "a + b", np.add, "x1 + x2", "x1 + x2, elementwise.", ROUNDED, gradient={"x1": "grad", "x2": "grad"}),
+    Binary("subtract", "a - b", np.subtract, "x1 - x2", "x1 - x2, elementwise.", ROUNDED,
+           gradient={"x1": "grad", "x2": "-grad"}),
+    Binary("multiply", "a * b", np.multiply, "x1 * x2", "x1 * x2, elementwise.", ROUNDED,
+           gradient={"x1": "grad * x2", "x2": "grad * x1"}),
     Binary("divide", "math::divide<digits>(a, b)", np.true_divide, "x1 / x2",
            "x1 / x2, elementwise; integers divide into floats.", Ulps(0.5, 0.5, 0.01), "float", instructions=(40, 12),
-           header="math/divide.cuh"),
+           header="math/divide.cuh", gradient={"x1": "grad / x2", "x2": "-grad * out / x2"}),
     Binary("maximum", "math::maximum(a, b)", np.maximum, "max(x1, x2)", "The larger; a NaN on either side is the result.",
-           header="math/extrema.cuh"),
+           header="math/extrema.cuh", gradient={"x1": "where(x1 > x2, grad, 0)", "x2": "where(x1 > x2, 0, grad)"}),
     Binary("minimum", "math::minimum(a, b)", np.minimum, "min(x1, x2)", "The smaller; a NaN on either side is the result.",
-           header="math/extrema.cuh"),
+           header="math/extrema.cuh", gradient={"x1": "where(x1 < x2, grad, 0)", "x2": "where(x1 < x2, 0, grad)"}),
     Binary("pow", "math::pow<digits>(a, b)", oracle.pow,
            "mpmath.power(x1, x2) if not bits else pow(x1, x2, 1 << bits) if x2 >= 0 else {1: 1, -1: 1 - 2 * (x2 % 2)}.get(x1, 0)",
            "x1 to the power x2; an integer to a negative power is truncated.", Ulps(5, 2, 0.1), instructions=(40, 30),
-           header="math/pow.cuh", peers={"cupy": "power"}),
+           header="math/pow.cuh", peers={"cupy": "power"},
+           gradient={"x1": "grad * x2 * x1 ** (x2 - 1)", "x2": "grad * out * log(x1)"}),
     Binary("copysign", "math::copysign(a, b)", np.copysign, "math.copysign(x1, x2)", "|x1| with the sign of x2.",
-           result="float", header="math/copysign.cuh"),
+           result="float", header="math/copysign.cuh", gradient={"x1": "grad * sign(x1) * sign(x2)"}),
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ CAST = Row(
     "x in another dtype: floats to nearest even, beyond float8_e4m3fn's range NaN; floats to integers toward zero, to the end of "
     "the range beyond it and NaN to 0; integers to integers wrap; to bool, whether it is not 0.",
     result="given", header="math/cast.cuh", domain=tuple(kind for kind in BYTES if not kind.is_complex), instructions=(4, 6),
-    peers={"cupy": "", "torch": ""},
+    peers={"cupy": "", "torch": ""}, gradient={"x": "grad"},
 )  # fmt: skip
 
 

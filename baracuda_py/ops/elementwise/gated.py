@@ -17,7 +17,8 @@ Gated = partial(Row, arguments=("x", "y"), domain=FLOATS)
 TABLE = (
     Gated("silu_mul", "math::silu_mul<digits>(a, b)", oracle.silu_mul, "x / (1 + mpmath.exp(-x)) * y",
           "x / (1 + exp(-x)) * y, rounded once: the gate of SwiGLU.", Ulps(20, 12, 0.06), instructions=(50, 8),
-          header="math/silu_mul.cuh"),
+          header="math/silu_mul.cuh",
+          gradient={"x": "grad * y * sigmoid(x) * (1 + x * (1 - sigmoid(x)))", "y": "grad * x * sigmoid(x)"}),
 )  # fmt: skip
 
 for _row in TABLE:

@@ -22,11 +22,14 @@ __all__ = ["TernaryDescriptor", "TernaryPlan"]
 TABLE = (
     Row("where", "a != C(0) ? b : c", oracle.where, "x if condition else y",
         "x where the condition holds, y elsewhere, bit by bit.", arguments=("condition", "x", "y"), mask=("condition",),
-        domain=BYTES, moves=True),
+        domain=BYTES, moves=True, gradient={"x": "where(condition, grad, 0)", "y": "where(condition, 0, grad)"}),
     Row("clamp", "math::minimum(math::maximum(a, b), c)", oracle.clamp, "sorted((x, min, max))[1] if min <= max else max",
         "x, no lower than min and no higher than max, which wins where min is above it; a NaN among them is the result.",
         header="math/extrema.cuh", arguments=("x", "min", "max"), absent={"min": "lowest", "max": "highest"},
-        peers={"cupy": "clip"}),
+        peers={"cupy": "clip"},
+        gradient={"x": "where((min < x) & (x < max), grad, 0)",
+                  "min": "where((x < min) & (min < max), grad, 0)",
+                  "max": "where(maximum(x, min) > max, grad, 0)"}),
 )  # fmt: skip
 
 

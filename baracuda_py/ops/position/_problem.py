@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from ...tensor import Tensor
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
-from .angles import Angled, check_factor
+from .angles import Angled, check_factor, refuse_positions
 
 __all__ = ["LAYOUTS", "Roped"]
 
@@ -162,6 +163,9 @@ class Roped(Angled):
         if not (offset == math.floor(offset) and abs(offset) < WHOLE if math.isfinite(offset) else False):
             raise InvalidProblemError(f"{op}: offset={offset}", "give a whole number below 2**53")
         check_factor(op, values)
+
+    def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
+        refuse_positions(self, tensors, int(self.offset))
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
         values = super().scalars(given)

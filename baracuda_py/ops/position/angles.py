@@ -5,14 +5,27 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ...plan.descriptor import Descriptor, Layout, Slot
 from ...runtime.steps import Packed
+from ...tensor import Tensor
 from ...types import ElementKind, InvalidProblemError, OperandTypeError, Term
 from .._rows import FLOATS, computed_in
 
-__all__ = ["ANGLES", "OF_ANGLE", "OF_ENTRY", "STYLES", "Angled", "check_factor", "dense", "terms_of"]
+__all__ = [
+    "ANGLES",
+    "OF_ANGLE",
+    "OF_ENTRY",
+    "STYLES",
+    "Angled",
+    "check_factor",
+    "dense",
+    "refuse_positions",
+    "terms_of",
+]
 
 STYLES = ("half", "interleaved")
 LARGEST = (2 - 2.0**-23) * 2.0**127  # number of f32
@@ -123,6 +136,28 @@ def dense(layout: Layout, vector: int) -> bool:
     *outer, column = layout.strides
     steps = [s for n, s in zip(layout.shape, outer) if n > 1]
     return column == 1 and layout.align >= vector * layout.natural and all(s % vector == 0 for s in steps)
+
+
+def refuse_positions(desc: Any, tensors: Mapping[str, Tensor], offset: int = 0) -> None:
+    """Raises where a position plus the offset (both in host memory) is no row of the tables and no `status` was passed. `desc`
+    is a problem with positions of shape `desc.tokens`."""
+    if desc.cos_shape is None or "status" in tensors:
+        return
+    own = tensors["positions"].array() if "positions" in tensors else np.arange(desc.tokens[-1])
+    rows, at = desc.cos_shape[0], own.astype(np.int64) + np.int64(offset)  # wraps, as on a GPU
+    wrong = np.argwhere((at < 0) | (at >= rows))
+    if not len(wrong):
+        return
+    place = tuple(map(int, wrong[0]))
+    found = f"token {place[-1]} is at position {int(at[place])}, which is"
+    if "positions" in tensors:
+        plus = f" plus offset {offset} is" if offset else " is"
+        found = f"positions[{', '.join(map(str, place))}] = {int(own[place])}{plus}"
+    raise InvalidProblemError(
+        f"{desc.op}: {found} out of range: the tables cos and sin have {rows} rows",
+        (f"give positions of 0 to {rows - 1}, or " if rows else "give ")
+        + f"tables with more rows, or pass status=, an int32 array of shape {own.shape} that is then 1 for such a token",
+    )
 
 
 def check_factor(op: str, values: Mapping[str, float]) -> None:

@@ -218,7 +218,9 @@ def rope(
     Angles come from one of: base**(-2 i / rotary_dim), base 10000 and rotary_dim D by default; scaling, a `RopeScaling`;
     inv_freq, f32 [rotary_dim / 2] (position * inv_freq is exact, its reduction good to 2**-67, for angles below 2**40 and
     positions to 2**53); cos and sin, tables of f32 or x's dtype, [positions, rotary_dim / 2]. A position outside of the tables
-    is never read there: its columns that would turn are 0, and status (int32, of the positions' shape, 0 otherwise) says 1.
+    is never read there: its columns that would turn are 0, and status (int32, of the positions' shape, 0 otherwise) says 1. A
+    call on a GPU does not wait for it, so it raises nothing: look at the status. On ``device="cpu"`` and ``"ptx"`` such a
+    position raises InvalidProblemError, unless `status` is given.
     attention_factor multiplies what turns; by default scaling's, else 1. A run-time value.
     Returns out, or the named tuple (out, k_out, status) of those that there are. Each is allocated if not given; out may be x,
     and k_out k. Computed in f32 (f64 for f64) and rounded once.
@@ -239,6 +241,7 @@ def rope_backward(
     """
 
 
-_gradient = Gradient("rope_backward", ("positions", "inv_freq", "cos", "sin"), {"x": "grad_x", "k": "grad_k"})
+_SAVES, _GIVES = ("positions", "inv_freq", "cos", "sin"), {"x": "grad_x", "k": "grad_k"}
+_gradient = Gradient("rope_backward", _SAVES, _GIVES, more={"k_out": "k_grad"})
 register(Op("rope", RopePlan, rope, samples.rope, gradient=_gradient))
 register(Op("rope_backward", RopeBackwardPlan, rope_backward, samples.rope_backward))

@@ -12,9 +12,10 @@ from ...plan.descriptor import Descriptor, Slot, described, scalar
 from ...plan.fields import choice
 from ...plan.lowering import Place
 from ...runtime.steps import Ptr
+from ...tensor import Tensor
 from ...tensor.axes import c_strides
 from ...types import ElementKind, InvalidProblemError
-from ..position.angles import ANGLES, STYLES
+from ..position.angles import ANGLES, STYLES, refuse_positions
 from ..position.rope import POSITIONS, STATUS, RopeDescriptor
 from ._flag import flag
 from ._int4_weight import HALVES, WORDS
@@ -231,6 +232,9 @@ class QkvProjectDescriptor(Descriptor):
     def tokens(self) -> tuple[int, ...]:
         """The shape of what there is one of a position."""
         return self.positions_shape or self.x_shape[-2:-1] or (1,)
+
+    def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
+        refuse_positions(self, tensors)
 
     # ---- validity ---------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from ...plan.registry import Op, register
 from ...reference import shape_layout as oracle
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...samples import shape_layout as samples
+from ...tensor import Tensor
 from ...types import (
     DeviceSpec,
     ElementKind,
@@ -89,6 +91,20 @@ class KvAppendDescriptor(Descriptor):
             raise InvalidProblemError(
                 f"kv_append: {self.tokens} tokens do not fit a cache of {self.cache_shape[self.token_axis]}",
                 "append fewer, or allocate a longer cache",
+            )
+
+    def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
+        if "status" in tensors:
+            return
+        length, positions = self.cache_shape[self.token_axis], tensors["positions"].array()
+        wrong = np.flatnonzero((positions < 0) | (positions > length - self.tokens))
+        if wrong.size:
+            b = int(wrong[0])
+            raise InvalidProblemError(
+                f"kv_append: positions[{b}] = {int(positions[b])} is out of range: {self.tokens} tokens from there do not fit "
+                f"k_cache and v_cache, which have {length} places per sequence",
+                f"give 0 to {length - self.tokens}, allocate longer caches, or pass status=, an int32 array of shape "
+                f"{self.sequences} that is then 1 for such a sequence",
             )
 
 
@@ -180,8 +196,9 @@ def kv_append(
 
     k_cache, v_cache: [B, H, S, D] or [B, S, H, D] (`layout`), written in place, any byte-wide kind. k, v: the same layout with
     T new tokens for S. positions: device int32 or int64 [B], the first token's place in each sequence, read at launch.
-    status: device int32 [B], 0 where the tokens were written, 1 (and nothing written) where they would not fit; allocated if
-    not given.
+    status: device int32 [B], 0 where the tokens were written, 1 where they do not fit: nothing of that sequence is written. It
+    is allocated if not given. A call on a GPU does not wait for it, so it raises nothing: look at the status. On
+    ``device="cpu"`` and ``"ptx"`` a position out of range raises InvalidProblemError, unless `status` is given.
     """
 
 

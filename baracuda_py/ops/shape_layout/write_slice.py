@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
 
+import numpy as np
+
 from ...call.key import byte_strides
 from ...plan.candidate import exact_movement
 from ...plan.descriptor import Descriptor, Layout, Operand, Slot, described, integers, resolved_strides
@@ -17,6 +19,7 @@ from ...samples import shape_layout as samples
 from ...tensor import Tensor
 from ...tensor.axes import alignment_of
 from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
+from ...types.errors import shown
 from .._function import Asked, function_of
 from ._candidates import COPY_CANDIDATES
 from ._copy import WholeDest
@@ -25,6 +28,8 @@ from ._ranges import Ranges, check_ranges, pairs_of, shape_of, window_of
 from ._walks import BYTES_OR_NIBBLES, CopyProblem
 
 __all__ = ["WriteSliceDescriptor", "WriteSlicePlan", "write_slice"]
+
+PACKAGES = ("cupy", "numpy", "torch")  # with full_like and broadcast_to
 
 
 @described(
@@ -59,6 +64,8 @@ class WriteSliceDescriptor(Descriptor):
     ) -> Self:  # fmt: skip
         """The descriptor of arrays as they lie; `start` and `status` have no layout to read."""
         _refuse_idle(dynamic_axis, start, status)
+        if isinstance(source, (bool, int, float, complex, np.generic)):
+            raise OperandTypeError(f"write_slice: source is the number {shown(source)}", _filled(dest, source, ranges))
         tensors = cls.taken(cls.name, {"dest": dest, "source": source})
         d, s = tensors["dest"], tensors["source"]
         if s.element is not d.element:
@@ -72,7 +79,7 @@ class WriteSliceDescriptor(Descriptor):
         if s.shape != draft.extents:
             raise InvalidProblemError(
                 f"write_slice: source must have the window's shape {draft.extents}, got {s.shape}",
-                "pass a source of that shape, or other ranges",
+                _repeated(source, s.shape, draft.extents) or "pass a source of that shape, or other ranges",
             )
         draft.validate()
         return replace(draft, dest_align=alignment_of(d.pointer + draft.displacement()))  # type: ignore[call-arg]
@@ -201,6 +208,20 @@ class WriteSliceDescriptor(Descriptor):
         strides, size = self.layout("dest").strides, self.element.bits // 8
         return tuple((n - m, s * size) for n, m, s in zip(self.dest_shape, self.extents, strides))
 
+    def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
+        if self.dynamic_axis is None or "status" in tensors:
+            return
+        start, most = (
+            int(tensors["start"].array()),
+            self.dest_shape[self.dynamic_axis] - self.extents[self.dynamic_axis],
+        )
+        if not 0 <= start <= most:
+            raise InvalidProblemError(
+                f"write_slice: start={start} is out of range: a window of {self.extents[self.dynamic_axis]} along axis "
+                f"{self.dynamic_axis} does not fit dest there, which has {self.dest_shape[self.dynamic_axis]}",
+                f"give 0 to {most}, or pass status=, an int32 scalar that is then 1",
+            )
+
     def footprint(self, name: str, tensor: Tensor) -> Tensor:
         if name != "dest":
             return tensor
@@ -274,7 +295,8 @@ def write_slice(
     dest: any array of rank 1 or more and any strides; every kind but BIN. source: the window's shape, the same kind.
     ranges: one (start, end) pair or slice an axis, half-open, 0 <= start <= end <= extent.
     dynamic_axis, start, status: that axis' start is read from `start`, a device int64 scalar, at launch; a start out of
-    range writes nothing and sets `status`, an optional device int32 scalar, to 1.
+    range writes nothing and sets `status`, an optional device int32 scalar, to 1. A call on a GPU does not wait for the
+    start, so it raises nothing; on ``device="cpu"`` and ``"ptx"`` this raises InvalidProblemError, unless `status` is given.
 
     Bytes outside the window are untouched. Raises InvalidProblemError for a bad window, OperandTypeError for another dtype
     or a read-only dest, OverlapError where source shares memory with the window.
@@ -292,6 +314,23 @@ def write_slice(
         operands, lambda: WriteSliceDescriptor.of(dest, source, ranges, dynamic_axis=dynamic_axis), (dynamic_axis, pairs), None,
         (shift, 0, 0, 0),
     )  # fmt: skip
+
+
+def _filled(dest: Any, source: Any, ranges: Sequence[Any]) -> str:
+    """The fix for a number in the place of an array."""
+    window = ", ".join(f"{a}:{b}" for a, b in pairs_of(ranges, shape_of(dest)))
+    package = type(dest).__module__.partition(".")[0]
+    known = package if package in PACKAGES else "numpy"
+    return f"pass an array of the window's shape: {known}.full_like(dest[{window}], {shown(source)})"
+
+
+def _repeated(source: Any, shape: tuple[int, ...], window: tuple[int, ...]) -> str:
+    """The fix for a source that broadcasts to the window, the beginning of it; empty where it does not."""
+    package = type(source).__module__.partition(".")[0]
+    alike = len(shape) <= len(window) and all(n in (1, m) for n, m in zip(shape[::-1], window[::-1]))
+    return (
+        f"pass {package}.broadcast_to(source, {window}), which copies nothing" if alike and package in PACKAGES else ""
+    )
 
 
 def _refuse_idle(dynamic_axis: int | None, start: Any, status: Any) -> None:

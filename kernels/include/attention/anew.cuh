@@ -1,9 +1,10 @@
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace attention {
 
-// What is made of the result is made here, not kept in registers across a loop.
+// opaque(x) (here `anew`): the compiler cannot keep values derived from x in registers across a loop; it recomputes
+// them here.
 __device__ __forceinline__ u32 anew(u32 x) {
   asm volatile("" : "+r"(x));
   return x;

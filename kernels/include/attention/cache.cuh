@@ -1,34 +1,34 @@
-// Keys and values of sequences that grow: one behind the other, or in pages that a table names; and how their keys are shared out.
-// Mirrors baracuda_py/ops/attention/_decode.py.
+// The KV cache, contiguous or paged, and how its keys are split over CTAs (split-KV). Mirrors
+// baracuda_py/ops/attention/_decode.py.
 #pragma once
 #include "attention/mask.cuh"
 
 namespace attention {
 
 struct Cache {
-  const i32* lengths;  // keys in use of each sequence; null: all that there is room for
-  const i32* table;    // pages: [sequence, page of it]
+  const i32* lengths;  // keys in use per sequence; null: capacity
+  const i32* table;    // page table: [sequence, page index]
   i32* status;
   i64 table_step;
-  u32 capacity, page_keys, pages, sequences;  // keys that there is room for in a sequence; a page's; of all of them
+  u32 capacity, page_keys, pages, sequences;  // keys per sequence at most; keys per page; pages in the pool; sequences
 
   __device__ __forceinline__ int length(u32 sequence) const {
     return lengths ? min(max(lengths[sequence], 0), int(capacity)) : int(capacity);
   }
-  // Whether the page of a key is there.
+  // Whether the page of a key exists.
   __device__ __forceinline__ bool has(u32 sequence, int key) const {
     return key < int(capacity) && u32(table[sequence * table_step + key / int(page_keys)]) < pages;
   }
 };
 
-// One head of one sequence as mask.cuh wants it: `offset` is the key that token 0 stands at.
+// One head of one sequence, with the fields that mask.cuh reads; `offset` is the key index at which token 0 stands.
 struct Standing {
   int keys;
   i64 offset;
   u32 batch, head;
 };
 
-// What 8-bit keys and values are multiplied with: a number, and f32 a head or (`each`) a key and head, which lie as keys do.
+// Scales of 8-bit keys and values: a constant times an f32 per head or (`*_each`) per key and head.
 struct Scales {
   const float *k, *v;
   Walk k_walk, v_walk;
@@ -39,17 +39,17 @@ struct Scales {
   __device__ __forceinline__ float of_values(u32 kv_head) const { return float(v_number) * (v && !v_each ? v[kv_head * v_walk.head] : 1.0f); }
 };
 
-// A split's part of a sequence's blocks of 16 keys, some of which are taken at a time: those from `first` on, then `step` further,
-// and so on before `end`.
+// The k_blocks of 16 keys of one split: first, first + step, ... below end.
 struct Turns { int first, end, step; };
 
-// Every sequence's keys are shared out among `count` CTAs: `fixed` keys each from key 0 on, or, where that is 0, evenly. Their
-// results, (out, lse) in f32, lie in [batch, head, token, split] order; null: there is only one.
+// Every sequence's keys are split over `count` CTAs: `fixed` keys each from key 0 on, or evenly where `fixed` is 0.
+// Partial results (out, lse) are f32, in [batch, head, token, split] order; null: a single split.
 struct Splits {
   float *out, *lse;
-  u32 count, fixed, least, ahead;  // keys that an even run has at least; blocks a warp that are asked for before lengths are known
+  // least: keys per even split at least; ahead: k_blocks per warp prefetched before lengths are known
+  u32 count, fixed, least, ahead;
 
-  // Split `at` of keys [begin, end) as one run: where it begins and ends, in blocks of 16 keys, `step` of which are taken at a time.
+  // Split `at` of keys [begin, end) as one contiguous range of k_blocks of 16 keys, in multiples of `step` k_blocks.
   __device__ __forceinline__ int2 range(u32 at, int begin, int end, int step) const {
     const int first = fixed ? 0 : begin / 16, last = (end + 15) / 16;
     int each = fixed ? int(fixed) / 16 : max(int(least) / 16, (last - first + int(count) - 1) / int(count));
@@ -57,7 +57,7 @@ struct Splits {
     const i64 from = first + i64(at) * each;
     return {int(min(from, i64(last))), int(min(from + each, i64(last)))};
   }
-  // The same where even splits take turns: where one begins does not depend on how many keys there are.
+  // The same, but even splits are interleaved: the first k_block of a split does not depend on the number of keys.
   __device__ __forceinline__ Turns turns(u32 at, int begin, int end, int step) const {
     if (!fixed) return {begin / 16 + int(at) * step, (end + 15) / 16, int(count) * step};
     const int2 run = range(at, begin, end, step);

@@ -1,5 +1,5 @@
-// How a kernel on tensor cores changes scores beside their scale: which of the four ways it is compiled for, and what each costs.
-// Mirrors `changes` of baracuda_py/ops/attention/_flash.py. (mask.cuh changes one score of any type, looking for all of them.)
+// Score modifications of the tensor-core kernels: softcap, ALiBi, mask, block mask, each compiled in only if present.
+// Mirrors `changes` of baracuda_py/ops/attention/_flash.py. (mask.cuh modifies one score, testing all at run time.)
 #pragma once
 #include "attention/mask.cuh"
 
@@ -8,8 +8,8 @@ namespace attention {
 enum Change : int { CAP = 1, SLOPE = 2, MASK = 4, BLOCK_MASK = 8 };
 template <int CHANGES> constexpr bool ADDS = (CHANGES & (SLOPE | MASK)) != 0;
 
-// Products of queries and keys times `by` are what tanh takes (in units of half log2 e) or scores; `cap` is 1 where there is none.
-// A kernel that adds nothing leaves scores in units of `unit`, so that the softmax's factor does the multiplication.
+// q k^T * by is 2 log2(e) times tanh's argument (softcap), or the score; `cap` is 1 without softcap. A kernel without
+// ALiBi and mask leaves scores in multiples of `unit`, which the softmax's factor includes.
 struct Units { float by, cap, unit; };
 template <int CHANGES, class P> __device__ __forceinline__ Units units_of(const P& p, float scale) {
   const float cap = fminf(float(p.softcap), 0x1p126f);
@@ -17,7 +17,7 @@ template <int CHANGES, class P> __device__ __forceinline__ Units units_of(const 
   return {fmaxf(fminf(2.0f * math::LOG2E * scale / cap, 0x1p127f), -0x1p127f), cap, ADDS<CHANGES> ? 1.0f : cap};
 }
 
-// Whether the block mask has all blocks that rows [row, row_end) and keys [key, key_end) have a part in.
+// Whether the block mask keeps every block that intersects rows [row, row_end) and keys [key, key_end).
 template <class P, class H>
 __device__ __forceinline__ bool all_count(const P& p, const H& head, int row, int row_end, int key, int key_end) {
   for (int i = row / int(p.block_rows); i <= (row_end - 1) / int(p.block_rows); ++i)
@@ -26,7 +26,7 @@ __device__ __forceinline__ bool all_count(const P& p, const H& head, int row, in
   return true;
 }
 
-// A mask of type M on a tile of scores, which lie as below; what does not count by its place is not read.
+// Applies a mask of type M to a tile of accumulators (layout as in change_scores); invisible keys are skipped.
 template <class M, int BLOCKS, int N, class P, class H>
 __device__ __forceinline__ void mask_scores(float (&s)[BLOCKS][N][4], const P& p, const H& head, const Band& band, int row, int column) {
   i64 at = head.batch * p.mask_walk[0] + head.head * p.mask_walk[1] + row * p.mask_walk[2] + column * p.mask_walk[3];
@@ -45,8 +45,8 @@ __device__ __forceinline__ void mask_scores(float (&s)[BLOCKS][N][4], const P& p
   }
 }
 
-// Products of a tile, as mma's accumulators have them, become scores: the thread's first one is that of `row` and `column`, and row
-// r of them is 8 r further. `edge`: some do not count by their place; `mixed`: some may not by the block mask.
+// Accumulators of q k^T become scores. The thread's first element is (row, column); its row r is row + 8 r. `edge`:
+// some elements are invisible (length, causal, window); `mixed`: the block mask may drop some.
 template <int CHANGES, class T, int BLOCKS, int N, class P, class H>
 __device__ __forceinline__ void change_scores(float (&s)[BLOCKS][N][4], const P& p, const H& head, const Band& band, Units units,
                                               float slope, int row, int column, bool edge, bool mixed) {
@@ -58,16 +58,19 @@ __device__ __forceinline__ void change_scores(float (&s)[BLOCKS][N][4], const P&
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         float& score = s[r / 2][n][r % 2 * 2 + e];
+        // 1. softcap, scale, ALiBi
         if (CHANGES & CAP) score = math::tanh_from_log2(score * units.by);
         if (ADDS<CHANGES>) score *= CHANGES & CAP ? units.cap : units.by;
         if (CHANGES & SLOPE) score = fmaf(slope, distance + float(8 * n + e), score);
       }
   }
+  // 2. elementwise mask
   if constexpr ((CHANGES & MASK) != 0) {
     if (p.mask_kind == BOOL) mask_scores<u8>(s, p, head, band, row, column);
     else if (p.mask_kind == OWN) mask_scores<T>(s, p, head, band, row, column);
     else mask_scores<float>(s, p, head, band, row, column);
   }
+  // 3. block mask
   if ((CHANGES & BLOCK_MASK) && mixed) {
 #pragma unroll
     for (int r = 0; r < 2 * BLOCKS; ++r)
@@ -77,6 +80,7 @@ __device__ __forceinline__ void change_scores(float (&s)[BLOCKS][N][4], const P&
         for (int e = 0; e < 2; ++e)
           if (!in_a_block(p, head, row + 8 * r, column + 8 * n + e)) s[r / 2][n][r % 2 * 2 + e] = rows::minus_infinity<float>();
   }
+  // 4. last key, causal, window
   if (edge) {
 #pragma unroll
     for (int r = 0; r < 2 * BLOCKS; ++r) {

@@ -1,15 +1,16 @@
-// What CTAs that decode have in common: which rows of which head they take, which keys these see, and where their results go.
+// Shared by the decode kernels: the rows of a CTA, the keys that these see, and the epilogue.
 #pragma once
 #include "attention/cache.cuh"
 #include "attention/softmax.cuh"
 
 namespace attention {
 
-// A line asked for before it is read, so that it comes into L2 while the kernel ahead ends. Nothing is read by that: what others
-// write meanwhile is seen.
+// L2 prefetch of the line at an address, issued while the previous kernel still runs (PDL). It reads no value, so later
+// writes of that kernel are seen.
 template <class T> __device__ __forceinline__ void ask(const T* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
-// ROWS rows of up to COLUMNS columns, by LANES threads: `rows` and `columns` are there, and line(i) says where row i begins.
+// L2 prefetch of ROWS rows of up to COLUMNS columns by LANES threads; `rows` and `columns` exist, line(i) is the
+// address of row i.
 template <int COLUMNS, int ROWS, int LANES, class Line> __device__ __forceinline__ void ask(int lane, int rows, int columns, const Line& line) {
   constexpr int EACH = 128 / sizeof(*line(0)), LINES = (COLUMNS + EACH - 1) / EACH;
 #pragma unroll
@@ -17,14 +18,14 @@ template <int COLUMNS, int ROWS, int LANES, class Line> __device__ __forceinline
     if (i / LINES < rows && i % LINES * EACH < columns) ask(line(i / LINES) + i % LINES * EACH);
 }
 
-// Where row `row` of those that share a key head begins, if the sequence's tokens are not behind others'.
+// Address of row `row` of those that share a KV head, for sequences that are not packed (no cu_seqlens).
 template <class T, class Out> __device__ __forceinline__ const T* query_of(const Problem<T, Out, float>& p, u32 sequence, u32 kv_head, int row) {
   const int token = row / int(p.group);
   return p.q + sequence * p.q_walk.batch + (kv_head * p.group + row - token * int(p.group)) * p.q_walk.head + token * p.q_walk.row;
 }
 
-// The rows that share one key head of one sequence, token by token, a row for each query head of the group; `first` to `last` are a
-// CTA's.
+// The rows that share one KV head of one sequence: (token, query head of the group), token by token; a CTA's
+// rows are `first` to `last`.
 template <class T, class Out> struct SharedRows {
   const Problem<T, Out, float>& p;
   u32 sequence, kv_head;
@@ -42,8 +43,8 @@ template <class T, class Out> struct SharedRows {
   }
   __device__ __forceinline__ Keys seen_by(int row) const { return keys_of(p, standing(row), token(row)); }
 
-  // Queries as Panels, which are `flipped` where the scale is negative: a thread has a chunk of each panel, and loads all that it has of
-  // a row before it stores any. NARROW: columns in the order in which 8-bit keys are read.
+  // Loads Q into Panels, with the sign flipped where the scale is negative. Each thread loads its chunks of a row, one
+  // per panel, before it stores any. NARROW: columns permuted to the order in which ldmatrix delivers 8-bit keys.
   template <class Panels, int ROWS, int THREADS, bool NARROW> __device__ __forceinline__ void bring_queries(u32 to, u32 flipped) const {
     constexpr int LANES = Panels::WIDTH / 8, PANELS = Panels::CHUNKS / LANES;
     const int chunk = threadIdx.x % LANES;
@@ -63,29 +64,29 @@ template <class T, class Out> struct SharedRows {
     }
   }
 
-  // A split that has no keys says so.
+  // A split without keys stores lse = -inf.
   template <int THREADS> __device__ __forceinline__ void leave_nothing(const Splits& splits, u32 split) const {
     for (int row = first + int(threadIdx.x); row <= last; row += THREADS) splits.lse[place(splits, row, split)] = rows::minus_infinity<float>();
   }
 
-  // What a row's weighted values are multiplied with; `whole` is the sum of its weights.
+  // The factor of a row's accumulators; `whole` is the row's sum of weights.
   static __device__ __forceinline__ float division(float of_values, float whole) { return whole == 0.0f ? 0.0f : of_values / whole; }
 
-  // A row's lse, or (PARTS, where there are several) its split's; `most` is its highest score in base 2. It is fused by hand, for the
-  // compiler does so in one tile and not in the other, and bits would depend on how many rows there are.
+  // A row's lse, or (PARTS, with several splits) its split's; `most` is its highest score in base 2. The fma is
+  // explicit: the compiler contracts it in some instantiations only, and bits would depend on the number of rows.
   template <bool PARTS> __device__ __forceinline__ void leave_lse(const Splits& splits, u32 split, int row, float whole, float most) const {
     const float lse = whole == 0.0f ? rows::minus_infinity<float>() : fmaf(OnlineSoftmax<1>::shift(most), math::LN2, ::logf(whole));
     if (PARTS && splits.out) splits.lse[place(splits, row, split)] = lse;
     else if (p.lse) p.lse[sequence * p.lse_walk.batch + head(row) * p.lse_walk.head + (tokens.first + token(row)) * p.lse_walk.row] = lse;
   }
 
-  // Where a row's first column lies in the result, or (PARTS, where there are several) in what splits leave.
+  // Offset of a row's first column in the result, or (PARTS, with several splits) in the partial results.
   template <bool PARTS> __device__ __forceinline__ i64 destination(const Splits& splits, u32 split, int row) const {
     if (PARTS && splits.out) return place(splits, row, split) * p.d_v;
     return sequence * p.out_walk.batch + head(row) * p.out_walk.head + (tokens.first + token(row)) * p.out_walk.row;
   }
 
-  // The columns from `column` on of a row's weighted values go there; lse is the first column's.
+  // Stores N columns of a row, normalized; the thread with column 0 also stores lse.
   template <bool PARTS, int N> __device__ __forceinline__ void leave(const Splits& splits, u32 split, float of_values, int row, int column, Vec<float, N>& x, float whole, float most) const {
     const float by = division(of_values, whole);
 #pragma unroll

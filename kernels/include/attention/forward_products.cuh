@@ -1,20 +1,20 @@
-// The two products of attention by mma.sync, of operands that lie in panels (panels.cuh): scores = queries keys^T, and weights
-// times values. T: f16, bf16, or f32 as tf32, which counts as two columns of 16 bits.
+// The two GEMMs of attention forward on mma.sync, operands in panels (panels.cuh): S = Q K^T and O += P V. T: f16,
+// bf16, or f32 as TF32, an element of which counts as two 16-bit columns.
 //
-// tf32: ldmatrix moves words as it does pairs of 16 bits, so that scores are made alike. It cannot transpose them: values are read
-// as they lie, four columns of a key a lane, conflict-free by the panels' swizzle. Which keys of eight and which columns of 32 are
-// the product's k and n is free: key 2 t is k = t and key 2 t + 1 is k = t + 4, as scores lie; column 4 n + j is column n of
-// group j. A thread's columns of 32 then lie side by side.
+// TF32:      ldmatrix moves 32-bit words as pairs of 16 bits, so S is computed as for 16-bit types. ldmatrix cannot
+//            transpose words, so V is read by 16-byte loads, four columns of one key per lane, free of bank conflicts.
+// Order:     k and n may be permuted freely: key 2 t is k = t and key 2 t + 1 is k = t + 4, as in the accumulators of
+//            S; column 4 n + j is column n of fragment j, so that a thread's columns of 32 are contiguous.
 #pragma once
 #include "attention/panel_products.cuh"
 #include "attention/softmax.cuh"
 
 namespace attention {
 
-template <class T> constexpr int HALVES = sizeof(T) / 2;  // columns of 16 bits an element
-template <class T> constexpr int PART = 16 / HALVES<T>;   // of d that one product takes, and of keys
+template <class T> constexpr int HALVES = sizeof(T) / 2;  // 16-bit columns per element
+template <class T> constexpr int PART = 16 / HALVES<T>;   // elements of d, and keys, per mma k-step
 
-// The first HELD steps of queries, in registers.
+// The A fragments of the first HELD k-steps of Q, kept in registers.
 template <int HELD, int BLOCKS> struct HeldQueries {
   u32 a[HELD ? HELD : 1][BLOCKS][4];
   template <class QueryPanels> __device__ __forceinline__ void load(u32 at_queries) {
@@ -25,7 +25,7 @@ template <int HELD, int BLOCKS> struct HeldQueries {
   }
 };
 
-// s += queries keys^T: 16 BLOCKS queries, which are rounded already, and 8 N keys, both entered; over D columns.
+// s += Q K^T over D columns: 16 BLOCKS queries, rounded already, by 8 N keys; both addresses come from `enter`.
 template <class T, int D, class QueryPanels, class KeyPanels, int HELD, int BLOCKS, int N>
 __device__ __forceinline__ void add_scores(float (&s)[BLOCKS][N][4], const HeldQueries<HELD, BLOCKS>& held, u32 at_queries, u32 at_keys) {
   const auto load = [&](u32 (&a)[4], int b, int step) {
@@ -35,14 +35,14 @@ __device__ __forceinline__ void add_scores(float (&s)[BLOCKS][N][4], const HeldQ
   multiply<T, D / PART<T>, false>(s, load, [&](int n, int step) { return KeyPanels::at(at_keys, n, step); });
 }
 
-// Where a lane's part of values is in the first 16 columns (tf32: 32) of the first keys.
+// The lane's V address in the first 16 columns (TF32: 32) of the first keys.
 template <class T, class ValuePanels> __device__ __forceinline__ u32 enter_values(u32 lane) {
   if constexpr (IS_TF32<T>) return ValuePanels::offset(lane % 4 * 2, lane / 4);
   else return ValuePanels::template enter<true>(lane);
 }
 
-// acc += weights values, of KEYS keys and 8 N columns. weights(a, b, k): mma's a of block b and the k-th PART of keys. `carry` is
-// added for the second half of what is flipped together, where columns begin in the middle of it.
+// acc += P V over KEYS keys and 8 N columns. weights(a, b, k) gives the A fragment of block b and k-step k. `carry` is
+// added in the second half of a panel, where a part's columns begin in the middle of one.
 template <class T, int KEYS, class ValuePanels, int BLOCKS, int N, class Weights>
 __device__ __forceinline__ void add_values(float (&acc)[BLOCKS][N][4], const Weights& weights, u32 at_values, u32 carry = 0) {
   if constexpr (IS_TF32<T>) {

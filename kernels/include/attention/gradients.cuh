@@ -1,24 +1,23 @@
-// What gradients of attention are computed from and written to, beside the problem; which queries see a key; and what the gradient
-// of a score is. Mirrors baracuda_py/ops/attention/_gradients.py.
+// Operands of the backward kernels beside Problem, the queries that see a key, and the derivative of a score. Mirrors
+// baracuda_py/ops/attention/_gradients.py.
 #pragma once
 #include "attention/mask.cuh"
 #include "math/exp.cuh"
 
 namespace attention {
 
-// Of a query: what is subtracted from its scores (lse; inf where that is -inf, so that weights are 0 in a row that sees nothing),
-// and what the forward's result contributes, rowsum(grad * out).
+// Per query: SHIFT is what is subtracted from scores (lse; +inf where lse is -inf, so that P of such a row is 0),
+// DELTA is rowsum(dO * O).
 template <class C> using Stats = Vec<C, 2>;
 enum Stat { SHIFT, DELTA };
 
-// A score's weight. It is held to 1: f32 holds lse to half a unit in its last place alone, whose exponential may be any number where
-// scores are large.
+// P of one score, at most 1: f32 holds lse to half an ulp only, and for large scores exp of that error has no bound.
 template <class C> __device__ __forceinline__ C weight_of(C score, const Stats<C>& stats) {
   const C weight = math::exp<24>(score - stats.at[SHIFT]);
   return weight > C(1) ? C(1) : weight;
 }
 
-// `stats` lie as [sequences, heads, queries] in C order (ragged: [heads, all queries]).
+// `stats` is [sequences, heads, queries] in C order (ragged: [heads, all queries]).
 template <class T, class C> struct Gradients {
   const T* grad;
   T *grad_q, *grad_k, *grad_v;
@@ -26,7 +25,7 @@ template <class T, class C> struct Gradients {
   Walk grad_walk, grad_q_walk, grad_k_walk, grad_v_walk, stats_walk;
 };
 
-// Those of one query head.
+// Pointers of one query head of one sequence.
 template <class T, class C> struct QueryGradients {
   const T* grad;
   T* grad_q;
@@ -39,7 +38,7 @@ template <class T, class C> struct QueryGradients {
   }
 };
 
-// Those of one head of keys and values.
+// Pointers of one KV head of one sequence.
 template <class T, class C> struct KeyGradients {
   T *grad_k, *grad_v;
   __device__ __forceinline__ KeyGradients(const Problem<T, T, C>& p, const Gradients<T, C>& g, u32 batch, u32 kv_head) {
@@ -49,14 +48,14 @@ template <class T, class C> struct KeyGradients {
   }
 };
 
-// Queries [first, end) that see key j by its place alone; empty where end <= first.
+// Queries [first, end) that see key j (causal, window); empty where end <= first.
 struct Rows { int first, end; };
 template <class P, class H> __device__ __forceinline__ Rows rows_of(const P& p, const H& head, int j) {
   const i64 stands = j - head.offset;
   return {int(max(min(stands - p.right, i64(head.rows)), i64(0))), int(max(min(stands + p.left + 1, i64(head.rows)), i64(0)))};
 }
 
-// The derivative of a score, as it enters the softmax, by scale q k.
+// The derivative of a score, as it enters the softmax, with respect to scale q k (softcap: 1 - tanh^2).
 template <class P, class C> __device__ __forceinline__ C derivative(const P& p, C score) {
   if (!p.capped) return C(1);
   const C part = math::tanh<24>(score / C(p.softcap));

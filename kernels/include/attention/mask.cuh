@@ -1,4 +1,4 @@
-// Which scores count, and how those that do are changed.
+// Which scores count (causal, window, length, masks), and softcap and ALiBi for one score.
 #pragma once
 #include "attention/problem.cuh"
 #include "math/tanh.cuh"
@@ -6,14 +6,15 @@
 
 namespace attention {
 
-// Keys [first, end) that row i sees by its place alone; empty where end <= first.
+// Keys [first, end) visible to row i (causal, window, length); empty where end <= first.
 struct Keys { int first, end; };
 template <class P, class H> __device__ __forceinline__ Keys keys_of(const P& p, const H& head, int i) {
   const i64 stands = i + head.offset;
   return {int(max(min(stands - p.left, i64(head.keys)), i64(0))), int(max(min(stands + p.right + 1, i64(head.keys)), i64(0)))};
 }
 
-// The same in 32 bits, for fewer than 2^30 rows and keys: key j is seen by row i from i + first on and before i + end.
+// The same as offsets from i in 32 bits, for fewer than 2^30 rows and keys: row i sees keys j with i + first <= j < i +
+// end, j < keys.
 struct Band {
   int first, end, keys;
   template <class P, class H> static __device__ __forceinline__ Band make(const P& p, const H& head) {
@@ -23,11 +24,11 @@ struct Band {
   __device__ __forceinline__ Keys of(int i) const { return {max(min(i + first, keys), 0), max(min(i + end, keys), 0)}; }
 };
 
-// Whether the block mask has block (row, key) of blocks; true where there is none.
+// Entry (row, key) of the block mask, in blocks; a block mask must exist.
 template <class P, class H> __device__ __forceinline__ bool block_counts(const P& p, const H& head, int row, int key) {
   return p.block_mask[head.batch * p.block_walk[0] + head.head * p.block_walk[1] + row * p.block_walk[2] + key * p.block_walk[3]];
 }
-// Whether any block counts that rows [row, row_end) and keys [key, key_end) have a part in.
+// Whether the block mask keeps any block that intersects rows [row, row_end) and keys [key, key_end).
 template <class P, class H>
 __device__ __forceinline__ bool any_counts(const P& p, const H& head, int row, int row_end, int key, int key_end) {
   if (!p.block_mask) return true;
@@ -37,12 +38,12 @@ __device__ __forceinline__ bool any_counts(const P& p, const H& head, int row, i
   return false;
 }
 
-// The same of the block that row i and key j are in; beyond the last row or key, of the last one.
+// The entry of row i and key j; indices past the end are clamped to the last row or key.
 template <class P, class H> __device__ __forceinline__ bool in_a_block(const P& p, const H& head, int i, int j) {
   return block_counts(p, head, min(i, head.rows - 1) / int(p.block_rows), min(j, head.keys - 1) / int(p.block_keys));
 }
 
-// A score with an entry of a mask of type M on it, which is read: added, or (bool) it says whether the score counts.
+// Applies one mask entry of type M: added, or (bool) -inf where it is false.
 template <class M, class C> __device__ __forceinline__ C masked_by(C score, const void* mask, i64 at) {
   const M entry = static_cast<const M*>(mask)[at];
   if constexpr (Same<M, u8>::value) return entry ? score : rows::minus_infinity<C>();
@@ -55,8 +56,8 @@ template <class T, class C, class P, class H> __device__ __forceinline__ C maske
   return masked_by<float>(score, p.mask, at);
 }
 
-// A score of row i and key j, already scaled, as it enters the softmax, -inf where it does not count: softcap, ALiBi, mask. Both
-// masks are read only where row and key exist.
+// A scaled score of row i and key j after softcap, ALiBi, mask and block mask; -inf where it does not count. Row and
+// key must exist, because both masks are read.
 template <class T, class C, class P, class H>
 __device__ __forceinline__ C changed(const P& p, const H& head, C score, int i, int j, C slope) {
   if (p.capped) score = C(p.softcap) * math::tanh<24>(score / C(p.softcap));
@@ -66,11 +67,12 @@ __device__ __forceinline__ C changed(const P& p, const H& head, C score, int i, 
   return score;
 }
 
+// The ALiBi slope of a head, 0 without ALiBi.
 template <class P, class H> __device__ __forceinline__ float slope_of(const P& p, const H& head) {
   return p.slopes ? p.slopes[head.batch * p.slope_walk[0] + head.head * p.slope_walk[1]] : 0.0f;
 }
 
-// The learned logit of a head that is in every row's denominator, -inf where there is none.
+// The attention sink (learned logit in every row's denominator) of a head, -inf without sinks.
 template <class T, class C, class P, class H> __device__ __forceinline__ C sink_of(const P& p, const H& head) {
   const i64 at = head.head * p.sink_walk[0];
   if (p.sinks_kind == OWN) return convert<C>(static_cast<const T*>(p.sinks)[at]);

@@ -1,20 +1,20 @@
-// Where the keys of a block lie in pages, looked up in shared memory a block ahead of the copies that need it.
+// Page table lookups for one k_block, in shared memory, one k_block ahead of the copies that use them.
 #pragma once
 #include "attention/anew.cuh"
 #include "attention/cache.cuh"
-#include "async_copy.cuh"
+#include "ptx/async_copy.cuh"
 
 namespace attention {
 
-// Of two blocks of BN keys in turn: a key's page, by cp.async, and its slot there, -1 where no query of the CTA sees it. What was
-// looked up may be read once the copies are awaited and all threads have met.
+// Double-buffered by k_block parity: each key's page id (by cp.async) and slot in the page, slot -1 where no query of
+// the CTA sees the key. Readable after the copies are awaited and a CTA barrier.
 template <int BN> struct PageLines {
   static constexpr int BYTES = 2 * BN * 8;
-  u32 lines;  // in shared memory
+  u32 lines;  // shared-memory address
 
   __device__ __forceinline__ u32 line(int block, int key) const { return lines + ((block & 1) * BN + key) * 8; }
 
-  // `table` is the sequence's row; a thread a key.
+  // `table` is the sequence's page table row; one thread per key.
   __device__ __forceinline__ void look_up(const Cache& cache, const i32* table, int block, Keys seen) const {
     const int thread = threadIdx.x, size = int(anew(cache.page_keys)), key = block * BN + thread, page = key / size;
     if (thread >= BN) return;
@@ -23,7 +23,7 @@ template <int BN> struct PageLines {
     store_shared(line(block, thread) + 4, counts ? key - page * size : -1);
   }
 
-  // Where a key's row of one head begins, null where nothing is to be read.
+  // Address of a key's row of one head; null if it must not be read.
   template <class T> __device__ __forceinline__ const T* row(const Cache& cache, const T* head, const Walk& walk, int block, int key) const {
     Vec<i32, 2> at;
     load_shared(at, line(block, key));
@@ -32,7 +32,7 @@ template <int BN> struct PageLines {
   }
 };
 
-// Whether a page of keys [seen.first, seen.end) is missing: each of THREADS threads looks at some.
+// Whether some page of keys [seen.first, seen.end) is missing; per thread, of THREADS that share the pages.
 template <int THREADS> __device__ __forceinline__ bool misses(const Cache& cache, const i32* table, Keys seen) {
   bool missing = false;
   const int size = int(cache.page_keys), end = (seen.end + size - 1) / size;
@@ -40,7 +40,7 @@ template <int THREADS> __device__ __forceinline__ bool misses(const Cache& cache
   return missing;
 }
 
-// Which of a thread's keys are there: bit 2 n + e is key `first` + 8 n + e, of N pairs.
+// Which of a thread's keys exist: bit 2 n + e is key first + 8 n + e, for N pairs.
 template <int N> __device__ __forceinline__ u32 present(const Cache& cache, u32 sequence, int first) {
   u32 there = 0;
 #pragma unroll 1

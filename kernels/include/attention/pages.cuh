@@ -1,11 +1,11 @@
-// Whether the pages that a table names are there, told in `status`.
+// Checks the page table of one sequence and reports in `status`.
 #pragma once
 #include "attention/cache.cuh"
 
 namespace attention {
 
-// 0: all pages of a sequence that some token sees are there; 1: some are not; 2: its length is not one that the table has room
-// for; 3, for all: where sequences start decreases or reaches outside of the queries.
+// status 0: every page that some token sees exists; 1: some page is missing; 2: the length is out of range;
+// 3 (for all sequences): the sequence starts decrease or are out of range.
 template <int THREADS, class P> __device__ __forceinline__ void check(const Cache& cache, const P& p, u32 sequence) {
   const i64 length = cache.lengths ? cache.lengths[sequence] : i64(cache.capacity);
   const i32* starts = p.starts_q;

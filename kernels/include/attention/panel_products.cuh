@@ -1,4 +1,4 @@
-// Products of panels by mma.sync. T: f16, bf16, or f32 as tf32, which counts as two columns of 16 bits.
+// GEMM of panels on mma.sync. T: f16, bf16, or f32 as TF32, an element of which counts as two 16-bit columns.
 #pragma once
 #include "attention/panels.cuh"
 
@@ -12,8 +12,8 @@ template <class T, int N> __device__ __forceinline__ void round_operand(u32 (&x)
     for (int i = 0; i < N; ++i) x[i] = round_tf32(x[i]);
 }
 
-// sum += a b along STEPS of 16 (tf32: 8). `load` brings the a of block `b` and a step into registers, rounded already; `at` is the
-// address of the 16 columns `n` of a step, which are TRANSPOSED on the way where rows run along the sum.
+// sum += a b over STEPS k-steps of 16 (TF32: 8). load(a, b, step) gives the rounded A fragment of block b; at(n, step)
+// is the lane's ldmatrix address of B columns 16 n, TRANSPOSED (ldmatrix.trans) where B's rows run along k.
 template <class T, int STEPS, bool TRANSPOSED, int BLOCKS, int N, class Load, class At>
 __device__ __forceinline__ void multiply(float (&sum)[BLOCKS][N][4], Load load, At at) {
   static_assert(N % 2 == 0);

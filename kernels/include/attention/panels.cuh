@@ -1,9 +1,9 @@
-// Rows of 16-bit elements (f32 count as two) in shared memory for mma.sync: cut into panels of 64 columns (32 where COLUMNS is no multiple of 64), so
-// that a panel's rows are 128 (64) bytes. 16-byte chunk c of row r lies at c ^ swizzle(r) in its row: neither copies, eight chunks
-// of a row at a time, nor ldmatrix, a chunk of eight rows, meet bank conflicts.
+// Shared-memory layout for mma.sync operands of 16-bit elements (f32 counts as two): panels of 64 columns (32 where
+// COLUMNS % 64 != 0), so that a panel row is 128 (64) bytes. XOR swizzle: 16-byte chunk c of row r is stored at chunk
+// c ^ swizzle(r); cp.async (eight chunks of a row) and ldmatrix (one chunk of eight rows) are free of bank conflicts.
 #pragma once
-#include "async_copy.cuh"
-#include "mma.cuh"
+#include "ptx/async_copy.cuh"
+#include "ptx/mma.cuh"
 
 namespace attention {
 
@@ -16,9 +16,10 @@ template <int ROWS, int COLUMNS> struct Panels {
     return chunk / (WIDTH / 8) * PANEL + row * PITCH + (chunk % (WIDTH / 8) ^ swizzle(row)) * 16;
   }
 
-  // Copies rows that lie `step` elements apart, of which `rows` and `columns` exist; the rest is zero. By THREADS threads: each has
-  // a chunk of a panel's row and goes down the rows, GROUP at a time. In a loop nothing is kept in registers for it: a thread's
-  // number and the step pass through asm, so that what is made of them is made here.
+  // GlobalLoader (`Feed`), global -> shared memory by cp.async, by THREADS threads: rows `step` elements apart, of
+  // which `rows` and `columns` exist; the rest is filled with zeros. Each thread has one chunk per panel row and
+  // iterates over rows, GROUP at a time. The asm makes `thread` and `step` opaque, so that addresses are recomputed and
+  // occupy no registers across the k_block loop.
   template <int THREADS> struct Feed {
     static constexpr int LANES = WIDTH / 8, GROUP = THREADS / LANES;
     static_assert(ROWS % GROUP == 0, "every thread copies as much");
@@ -32,7 +33,7 @@ template <int ROWS, int COLUMNS> struct Panels {
       columns -= thread % LANES * CHUNK;
 #pragma unroll
       for (int i = 0; i < ROWS / GROUP; ++i) {
-        const u32 line = to ^ swizzle(i * GROUP) * 16;  // a row's bits above those of GROUP flip the chunk's
+        const u32 line = to ^ swizzle(i * GROUP) * 16;  // row bits at or above GROUP flip chunk bits (swizzle)
 #pragma unroll
         for (int panel = 0; panel < COLUMNS / WIDTH; ++panel)
           copy_async<16>(line + panel * PANEL + i * GROUP * PITCH, from + panel * LANES * CHUNK,
@@ -40,7 +41,7 @@ template <int ROWS, int COLUMNS> struct Panels {
         from += GROUP * i64(step);
       }
     }
-    // The same of rows that lie anywhere: line(row) is where one begins, null if there is none.
+    // The same for a gather: line(row) is the address of a row, null if there is none.
     template <class Line> static __device__ __forceinline__ void bring_each(int thread, u32 to, int columns, const Line& line) {
       constexpr int CHUNK = 16 / sizeof(*line(0));
       asm volatile("" : "+r"(thread));
@@ -58,13 +59,13 @@ template <int ROWS, int COLUMNS> struct Panels {
     }
   };
 
-  // Where a lane's address for ldmatrix is in the first 16 rows and columns. BY_ROW: matrices in the order of mma's a (rows first);
-  // else that of b's of two groups of 8 rows (columns first). Rows that are transposed on the way are b's BY_ROW.
+  // The lane's ldmatrix address in the first 16 rows and columns. BY_ROW: matrices in the order of mma's A fragment
+  // (rows first); otherwise that of two B fragments of 8 rows (columns first). With ldmatrix.trans, B uses BY_ROW.
   template <bool BY_ROW> static __device__ __forceinline__ u32 enter(u32 lane) {
     const u32 inner = lane / 8 % 2, outer = lane / 16;
     return BY_ROW ? offset(lane % 8 + 8 * inner, outer) : offset(lane % 8 + 8 * outer, inner);
   }
-  // The same for rows from 16 block on and columns from 16 step on: the chunk's bits are flipped, the rest is constant.
+  // The same for rows 16 block and columns 16 step: XOR of chunk bits plus compile-time offsets.
   static __device__ __forceinline__ u32 at(u32 entered, int block, int step) {
     return (entered ^ step % FLIPS * 32) + step / FLIPS * PANEL + block * 16 * PITCH;
   }

@@ -1,10 +1,10 @@
-// Scores by plain multiply-adds, of any type: 32 rows of one side by 32 of the other, by 8 warps of four own rows.
+// Scores by FMA, of any type: 32 own rows by 32 rows of the other side, 8 warps of four own rows each.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace attention {
 
-// Rows of an operand, zeros beyond its ends.
+// Rows of an operand; out-of-range elements read as zero.
 template <class T> struct Lines {
   const T* from;
   i64 step;
@@ -14,13 +14,13 @@ template <class T> struct Lines {
   }
 };
 
-// In shared memory: 32 columns of the other side's rows and of the own.
+// Shared memory: 32 columns of the other side's rows (staged) and of the own rows (owned).
 template <class C> struct PlainScores {
   static constexpr int ROWS = 4, WARPS = 8, TILE = ROWS * WARPS, STEP = 32;
   C staged[TILE][STEP + 1];
   Vec<C, ROWS> owned[STEP][WARPS];
 
-  // score[r] += own row r times the lane's other row, along what is `own.columns` wide
+  // score[r] += dot(own row r, the lane's other row) over own.columns
   template <class T>
   __device__ __forceinline__ void multiply(C (&score)[ROWS], const Lines<T>& own, int own_first, const Lines<T>& other,
                                            int other_first) {

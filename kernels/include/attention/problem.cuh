@@ -1,14 +1,15 @@
-// A problem of attention, passed by value, and one head of one sequence of it. Mirrors baracuda_py/ops/attention/_problem.py.
+// The attention problem, passed by value, and the view of one head of one sequence. Mirrors
+// baracuda_py/ops/attention/_problem.py.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace attention {
 
-struct Walk { i64 batch, head, row; };  // in elements; columns lie side by side
+struct Walk { i64 batch, head, row; };  // strides in elements; columns are contiguous
 
-enum Kind : u32 { ABSENT, BOOL, OWN, F32 };  // what a mask or sinks hold: nothing, u8, the type of q, f32
+enum Kind : u32 { ABSENT, BOOL, OWN, F32 };  // type of mask or sinks: none, u8, type of q, f32
 
-// C: what is computed in.
+// C: compute type.
 template <class T, class Out, class C> struct Problem {
   Out* out;
   C* lse;
@@ -17,7 +18,7 @@ template <class T, class Out, class C> struct Problem {
   const u8* block_mask;
   const float* slopes;
   const void* sinks;
-  const i32 *starts_q, *starts_k;  // where sequences begin, and the last one ends
+  const i32 *starts_q, *starts_k;  // cu_seqlens: starts of the sequences, and the end of the last one
   Walk out_walk, q_walk, k_walk, v_walk, lse_walk;
   i64 mask_walk[4], block_walk[4], slope_walk[2], sink_walk[1];
   i64 left, right, offset;
@@ -27,7 +28,7 @@ template <class T, class Out, class C> struct Problem {
   u32 mask_kind, sinks_kind, capped, offset_given;
 };
 
-// Where a sequence lies among `total` rows; never outside, whatever `starts` holds.
+// A sequence's rows among `total` rows; clamped to them, whatever `starts` holds.
 struct Extent {
   int first, count;
   __device__ __forceinline__ Extent(const i32* starts, u32 sequence, u32 total) {
@@ -40,12 +41,13 @@ struct Extent {
   }
 };
 
+// Pointers and extents of one query head of one sequence.
 template <class T, class Out, class C> struct Head {
   const T *q, *k, *v;
   Out* out;
   C* lse;
   int rows, keys;
-  i64 offset;  // the key that query 0 stands at
+  i64 offset;  // the key index at which query 0 stands
   u32 batch, head;
 
   __device__ __forceinline__ Head(const Problem<T, Out, C>& p, u32 batch, u32 head) : batch(batch), head(head) {
@@ -62,14 +64,14 @@ template <class T, class Out, class C> struct Head {
   }
 };
 
-// Which head of which sequence a flat index names, heads innermost.
+// (sequence, head) of a flat index, heads innermost.
 template <class P> struct Place {
   u32 batch, head;
   __device__ __forceinline__ Place(const P& p, u32 flat) : batch(flat / p.heads), head(flat % p.heads) {}
 };
 
-// The ragged sequence that a tile of BM queries belongs to. Tiles of sequence b begin at first / BM + b, so that no two sequences
-// share one, and each has one too many at most. All lanes of a warp take part: 32 sequences are looked at together.
+// The ragged sequence of a tile of BM queries. Tiles of sequence b begin at first / BM + b, so that no two sequences
+// share a tile, and each has at most one tile too many. Warp-wide 32-ary search: all lanes take part.
 template <int BM, class P> __device__ __forceinline__ u32 first_tile(const P& p, u32 sequence) {
   return u32(min(max(p.starts_q[sequence], 0), int(p.rows))) / BM + sequence;
 }
@@ -86,8 +88,8 @@ template <int BM, class P> __device__ __forceinline__ u32 sequence_of(const P& p
   return low;
 }
 
-// Which BM queries of which head a CTA has: from the last tile to the first, `section` of the heads side by side. `heads` are those of
-// all sequences, and `tiles` those of one sequence; of ragged sequences, those of all of them.
+// Tile scheduler: which BM queries of which head, tiles from the last to the first, `section` heads interleaved.
+// `heads`: those of all sequences. `tiles`: those of one sequence, or, of ragged sequences, of all of them.
 template <int BM, class P> struct TilePlace {
   u32 batch, head;
   int tile;

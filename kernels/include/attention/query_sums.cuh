@@ -1,11 +1,11 @@
-// Sums of grad_q that blocks of keys add to: where they lie, which blocks meet a tile of queries, and in which order they come.
+// f32 accumulators of dQ in global memory (`Sums`): layout, visitors of a query tile, order of CTAs.
 #pragma once
 #include "attention/mask.cuh"
 
 namespace attention {
 
-// Blocks of BN keys that visit the tile of BM queries: those of which some key is seen from there, by place alone, and with one
-// that has rows beyond the last, all further ones. The same ones as of which rows_of, rounded to tiles, holds it.
+// Blocks of BN keys that visit a tile of BM queries: those with a key that some query sees (causal, window), and for
+// the tile that extends past the last row, all later ones. Consistent with rows_of rounded to tiles.
 struct Visitors {
   int first, end;
   template <int BM, int BN> static __device__ __forceinline__ Visitors of(const Band& band, int rows, int tile) {
@@ -15,19 +15,19 @@ struct Visitors {
   }
 };
 
-// Sums in tiles of BM queries, `tiles` a head, those of a sequence behind the other's, as the threads hold them that add. Slices lie
-// `apart` floats apart; CTA i of a head adds to slice i % slices, behind CTA i - slices where there is one, and a tile's first visitor
-// writes it, so that nothing need be cleared. With no slices whoever comes first adds to zeros. `turns`: how far each CTA is that
-// another one waits for, 0 at first.
+// Tiles of BM queries, `tiles` per head, packed by sequence, in the register layout of the threads that add. Slices are
+// `apart` floats apart. CTA i of a head adds to slice i % slices, after CTA i - slices if there is one; a tile's first
+// visitor stores, so that nothing is cleared. With no slices, CTAs add atomically in arrival order to zeros. `turns`:
+// the progress counter of each CTA, 0 at first (a semaphore per CTA).
 struct Sums {
   float* at;
   u32* turns;
   u64 apart;
-  u32 tiles, ctas, slices;  // of a head
+  u32 tiles, ctas, slices;  // per head
   u32 section;              // heads whose CTAs are interleaved; 1 where CTAs wait for others of their head
 
-  // Which head, and which CTA of it, CTA `flat` of the grid is: the first CTAs of `section` heads, then their second ones. Under
-  // causal these take longest, so that the grid ends with short CTAs.
+  // Head, and CTA of that head, of CTA `flat` of the grid: the first CTAs of `section` heads, then their second ones.
+  // Under causal the first ones take longest, so that the grid ends with short CTAs.
   __device__ __forceinline__ u32 first_of_section(u32 flat) const { return flat / (section * ctas) * section; }
   __device__ __forceinline__ u32 heads_of_section(u32 flat) const { return min(section, gridDim.x / ctas - first_of_section(flat)); }
   __device__ __forceinline__ u32 head(u32 flat) const {
@@ -37,26 +37,26 @@ struct Sums {
     return (flat - first_of_section(flat) * ctas) / heads_of_section(flat);
   }
 
-  // Blocks of BN keys that a CTA takes, one after the other; where CTAs add in turn 1, but of sequences longer than was said.
+  // Blocks of BN keys per CTA; 1 for CTAs that add in order, unless a sequence exceeds max_seqlen_k.
   template <int BN> __device__ __forceinline__ u32 rounds(int keys) const { return ((keys + BN - 1) / BN + ctas - 1) / ctas; }
 
   __device__ __forceinline__ bool in_turn() const { return slices && slices < ctas; }
-  // They come to it in ascending order: neighbours, so that no CTA waits for a later one; else there and back, so that all have as
-  // much to do where later blocks have fewer queries.
+  // The block of a CTA's round. CTAs that add in order have adjacent blocks, so that none waits for a later CTA;
+  // otherwise the order alternates direction (boustrophedon), to balance causal work.
   __device__ __forceinline__ u32 block(u32 cta, u32 round, u32 rounds) const {
     if (in_turn()) return cta * rounds + round;
     return round * ctas + (round % 2 ? ctas - 1 - cta : cta);
   }
 
   static __device__ __forceinline__ void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
-  // What the CTA before this one will add next. It was launched earlier, or is beside this one: GPUs launch CTAs in the order of
-  // blockIdx.x, which CUDA does not promise, and without which a CTA could wait for one that finds no room.
+  // Progress of the CTA whose additions precede this one's. Assumes that CTAs are launched in order of blockIdx.x, as
+  // GPUs do but CUDA does not guarantee: otherwise a CTA could wait for one that is not resident.
   __device__ __forceinline__ u32 before() const {
     return blockIdx.x % ctas < slices ? ~0u : atomicAdd(turns + blockIdx.x - slices, 0u);
   }
-  // Before this CTA adds at `place`: all before is added, by all threads that have met since, and whoever comes after may know. Then
-  // it waits until the CTA before it has added at `behind`, if it had not when it was asked; a tile more, so that it need not wait
-  // for the next one. One thread takes part.
+  // Called before this CTA adds tile `place`: publishes that its earlier tiles are added (by all threads, after a
+  // barrier), then waits until the preceding CTA has passed tile `behind`, unless `known` shows it; one tile further,
+  // so that the next call need not wait. One thread calls it.
   __device__ __forceinline__ void take_turn(u32 place, u32 behind, u32 known) const {
     fence();
     atomicMax(turns + blockIdx.x, place);
@@ -65,12 +65,12 @@ struct Sums {
     fence();
   }
 
-  // The tile of a head's queries from BM block on.
+  // Index of the query tile `block` of a head.
   template <int BM, class P> __device__ __forceinline__ u64 tile(const P& p, u32 batch, u32 head, int block) const {
     if (!p.starts_q) return u64(batch * p.heads + head) * tiles + block;
     return u64(head) * tiles + Extent(p.starts_q, batch, p.rows).first / BM + batch + block;
   }
-  // Whether a slice has anything of a tile: whether some block of its CTAs visits it.
+  // Whether some block of the slice's CTAs visits the tile, so that the slice holds a value.
   __device__ __forceinline__ bool holds(u32 slice, const Visitors& visitors, u32 rounds) const {
     if (!slices) return true;
     if (in_turn()) {
@@ -85,6 +85,7 @@ struct Sums {
   }
 };
 
+// f32 add in L2 without return value, and plain store.
 __device__ __forceinline__ void add_to(float* to, float x) {
   asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
 }

@@ -1,14 +1,16 @@
-// Online softmax of scores that lie as mma's accumulators do: a thread has two columns of eight each of rows g and g + 8 of
-// every block of 16 (mma.cuh). Weights are exp2(factor s - factor base), factor being above 0 and base a row's highest score at
-// some time: it follows only when a score is 8 above it in log2, so that sums are seldom rescaled; weights are 2**8 at most.
-// A row whose factor base is FAR from 0 has its base subtracted first, which is exact for scores near it: the rounding of factor base
-// alone would make weights overflow there (f16 from scores of 2^29 on). All other rows take one multiply-add a score. A row's choice
-// depends on its own base alone, so that its bits do not depend on the rows beside it.
+// Online softmax of scores in mma accumulator layout: a thread has two adjacent columns of every eight, of rows g and g
+// + 8 of every m16 block (mma.cuh). P = exp2(factor s - factor base) with factor > 0.
+//
+// Rescale:   base is an earlier row maximum; it is updated only when a score exceeds it by 8 in log2 (lazy rescale), so
+//            that accumulators are rarely rescaled and P <= 2^8.
+// Range:     where |factor base| >= FAR, base is subtracted first, which is exact for scores near it: the rounding of
+//            factor base alone would overflow P (f16 from scores of 2^29 on). Other rows take one FMA per score. The
+//            choice depends on the row's own base, so that a row's bits do not depend on other rows (batch invariance).
 #pragma once
-#include "barrier.cuh"
-#include "dtype.cuh"
+#include "ptx/barrier.cuh"
+#include "core/dtype.cuh"
 #include "math/approx.cuh"
-#include "mma.cuh"
+#include "ptx/mma.cuh"
 #include "rows/shifted_sum.cuh"
 
 namespace attention {
@@ -16,7 +18,7 @@ namespace attention {
 template <int BLOCKS> struct OnlineSoftmax {
   static constexpr int ROWS = 2 * BLOCKS;
   static constexpr float SLACK = 8.0f, FAR = 0x1p22f;
-  float base[ROWS], sum[ROWS];  // a row's sum is this thread's part of it
+  float base[ROWS], sum[ROWS];  // this thread's part of the row sum
 
   __device__ __forceinline__ OnlineSoftmax() {
 #pragma unroll
@@ -25,11 +27,11 @@ template <int BLOCKS> struct OnlineSoftmax {
 
   static __device__ __forceinline__ float shift(float base) { return rows::ShiftedSum<float, 24>::shift(base); }
 
-  // Half of x - y: finite for any two finite scores.
+  // (x - y) / 2, finite for any two finite scores.
   static __device__ __forceinline__ float half_difference(float x, float y) { return fmaf(0.5f, x, -0.5f * y); }
 
-  // Moves the bases of rows that have scores far above, and rescales what was weighted with them.
-  // `joined` is given the highest score of each row, which all lanes of a quad have, and puts in those of warps that share it.
+  // Updates the bases of rows with much higher scores and rescales sum and acc. `joined` receives each row's maximum,
+  // equal in all lanes of a quad, and may combine it with that of other warps.
   template <int N, int M, class Joined>
   __device__ __forceinline__ void follow(const float (&s)[BLOCKS][N][4], float factor, float (&acc)[BLOCKS][M][4], const Joined& joined) {
     float highest[ROWS], shrink[ROWS];
@@ -64,7 +66,7 @@ template <int BLOCKS> struct OnlineSoftmax {
     }
   }
 
-  // Scores become weights.
+  // Scores become P, row sums are updated.
   template <int N> __device__ __forceinline__ void weigh(float (&s)[BLOCKS][N][4], float factor) {
     bool far = false;
 #pragma unroll
@@ -73,7 +75,7 @@ template <int BLOCKS> struct OnlineSoftmax {
     else weigh_rows<false>(s, factor);
   }
 
-  // At the end: a quad's sums.
+  // Row sums of a quad, after the last k_block.
   __device__ __forceinline__ void add_up() {
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
@@ -82,8 +84,7 @@ template <int BLOCKS> struct OnlineSoftmax {
     }
   }
 
-  // Then row r's factor for the weighted values, and the natural logarithm of the denominator, the sink's term in it. Log2 e times ln 2
-  // is 1 in f32.
+  // Row r's factor for O, and its lse with the sink's term. log2(e) * ln(2) is 1 in f32.
   __device__ __forceinline__ void finish(int r, float factor, float sink, float& scale, float& lse) const {
     float whole = sum[r];
     const float reached = base[r] * (factor * math::LN2), most = shift(fmaxf(reached, sink));
@@ -96,7 +97,7 @@ template <int BLOCKS> struct OnlineSoftmax {
  private:
   static __device__ __forceinline__ bool is_far(float product) { return fabsf(product) >= FAR; }
 
-  // SOME_FAR: some row of the warp is.
+  // SOME_FAR: some row of the warp needs the subtraction.
   template <bool SOME_FAR, int N> __device__ __forceinline__ void weigh_rows(float (&s)[BLOCKS][N][4], float factor) {
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
@@ -114,8 +115,8 @@ template <int BLOCKS> struct OnlineSoftmax {
   }
 };
 
-// Combines, by maximum or sum, what SPLIT neighbouring warps have of the same rows: by way of 64 BLOCKS bytes a warp from `exchange`
-// on. All lanes of a quad have the same values. Nothing may still be read there.
+// All-reduce (max or sum) of row values over SPLIT adjacent warps, through 64 BLOCKS bytes per warp at `exchange`,
+// which no thread may still be reading. All lanes of a quad hold the same values.
 template <int BLOCKS, int SPLIT, bool MAXIMUM>
 __device__ __forceinline__ void join_rows(u32 exchange, u32 thread, float (&x)[2 * BLOCKS]) {
   if constexpr (SPLIT > 1) {
@@ -135,8 +136,7 @@ __device__ __forceinline__ void join_rows(u32 exchange, u32 thread, float (&x)[2
   }
 }
 
-// Weights as mma's a for 16 keys, rounded to T: of block b and keys from 16 k on. tf32: for 8 keys, k = t being key 2 t and
-// k = t + 4 key 2 t + 1 of them.
+// The A fragment of P, rounded to T: 16 keys from 16 k on. TF32: 8 keys; k = t is key 2 t, k = t + 4 key 2 t + 1.
 template <class T, int N> __device__ __forceinline__ void pack_weights(u32 (&a)[4], const float (&s)[N][4], int k) {
   if constexpr (Same<T, float>::value) {
 #pragma unroll

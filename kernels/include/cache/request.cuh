@@ -1,16 +1,16 @@
-// The requests of a batch that writes to a paged cache: which tokens are whose, and whether their pages are there.
+// Requests of a batch that appends to a paged cache: token ranges, and whether their pages exist.
 #pragma once
-#include "index.cuh"
+#include "core/index.cuh"
 
 namespace cache {
 
 constexpr i32 TOO_SHORT = 1, NO_PAGE = 2, OFFSETS = 3, OUTSIDE = 4;  // status
 
 template <class I> struct Batch {
-  i64 table_row, table_column;  // elements
-  i64 capacity;                 // tokens that a row of the table has pages for
-  I tokens;                     // of all requests
-  typename DivisorOf<I>::type each;  // of one request, where all have as many
+  i64 table_row, table_column;  // strides of the page table in elements
+  i64 capacity;                 // tokens that one row of the table holds
+  I tokens;                     // all requests together
+  typename DivisorOf<I>::type each;  // tokens per request, if equal for all
   Divisor32 page;
   u32 requests, pages;
 };
@@ -22,7 +22,7 @@ template <bool RAGGED, class I> struct Requests {
   const Batch<I>& batch;
   const i32 *table, *lengths, *offsets;
 
-  // Whether offsets decrease or reach beyond the tokens. All threads of the warp take part.
+  // Whether offsets decrease or exceed the tokens. Warp-wide: all threads of the warp take part.
   __device__ __forceinline__ bool broken() const {
     if constexpr (!RAGGED) return false;
     bool bad = offsets[0] < 0 || i64(offsets[batch.requests]) > i64(batch.tokens);
@@ -36,7 +36,7 @@ template <bool RAGGED, class I> struct Requests {
     return Span{begin, i64(offsets[b + 1]) - begin};
   }
 
-  // The last request that begins at or before a token: its own, where it is anyone's.
+  // The last request that begins at or before a token (binary search): the token's own request, if it has one.
   __device__ __forceinline__ u32 of(I token) const {
     if constexpr (!RAGGED) return u32(batch.each.divide(token));
     u32 low = 0, high = batch.requests;
@@ -50,8 +50,8 @@ template <bool RAGGED, class I> struct Requests {
 
   __device__ __forceinline__ i64 page_of(u32 b, u32 place) const { return table[b * batch.table_row + place * batch.table_column]; }
 
-  // Why `count` tokens cannot be written behind `length`, turned or not; 0 where they can. LANES neighbours share the work; all
-  // threads of the warp take part.
+  // The status of appending `count` tokens at `length`: 0 if possible. LANES adjacent lanes share the work; all threads
+  // of the warp take part.
   template <int LANES, class Turn> __device__ __forceinline__ i32 fault(const Turn& turn, u32 b, i64 count, i64 length, u32 lane) const {
     const bool room = length >= 0 && length + count <= batch.capacity;
     bool bad = false;

@@ -1,17 +1,17 @@
-// Keys on their way into a cache: as they are, or turned by their positions (rotary embedding). Values are never turned.
+// RoPE of K on its way into the cache: Still (no rotation, also for V) and Turned (rotated by position).
 #pragma once
 #include "cache/request.cuh"
 #include "position/angles.cuh"
 
 namespace cache {
 
-// How a thread takes part in a row: its i-th vector of V columns, where LANES threads share the row.
+// Column of a thread's i-th vector of V columns, where LANES threads share the row.
 struct Still {
   static constexpr bool TURNS = false;
   template <int V, int LANES> static __device__ __forceinline__ u32 column(u32 i, u32 lane, u32) { return (i * LANES + lane) * V; }
 };
 
-// Vectors in twos, pairs of columns: one from either half of the first 2 * half columns, else neighbours. half is a multiple of V.
+// Vectors come in pairs: one from each half of the first 2 * half columns, or adjacent if INTERLEAVED; half % V == 0.
 template <class Position_, class Table_, bool TABLES, bool INTERLEAVED> struct Turned {
   using Position = Position_;
   using Table = Table_;
@@ -24,12 +24,12 @@ template <class Position_, class Table_, bool TABLES, bool INTERLEAVED> struct T
     return !INTERLEAVED && chunk < half ? chunk + part * half : 2 * chunk + part * V;
   }
 
-  // The position of a request's i-th token: by default where it goes.
+  // The position of a request's i-th token: by default its index in the cache.
   template <bool RAGGED, class I> __device__ __forceinline__ i64 at(const Requests<RAGGED, I>& requests, u32 b, i64 i, i64 length) const {
     return angles.at(RAGGED ? 0 : b, RAGGED ? requests.span(b).begin + i : i, length + i);
   }
 
-  // Whether tokens of a request have positions outside of the tables: those that this lane looks at.
+  // Whether some token of the request, among those this lane checks, has a position outside the cos/sin tables.
   template <bool RAGGED, int LANES, class I>
   __device__ __forceinline__ bool outside(const Requests<RAGGED, I>& requests, u32 b, i64 count, i64 length, u32 lane) const {
     if (!TABLES || count == 0) return false;
@@ -39,7 +39,7 @@ template <class Position_, class Table_, bool TABLES, bool INTERLEAVED> struct T
     return bad;
   }
 
-  // Heads of a token at this position.
+  // Rotates the heads of a token at position `at`.
   template <int V, int LANES, int HEADS, int ITEMS, class Vector>
   __device__ __forceinline__ void turn(Vector (&row)[HEADS][ITEMS], i64 at, u32 half, u32 lane) const {
 #pragma unroll

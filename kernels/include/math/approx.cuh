@@ -1,6 +1,7 @@
-// What the functions of this folder are made of. Each comes as f<digits>(x): `digits` is the significand of the type the result is
-// rounded to (8 bf16, 11 f16, 24 f32), so that a 16-bit result costs no more than it shows. The ulps are in the op's table. f64
-// is CUDA's own. No function assumes -ftz; those that flush results below 2^-126 say so in their op's bound.
+// Building blocks of this folder's functions. Each function is f<digits>(x): `digits` is the significand of the
+// result's type (8 bf16, 11 f16, 24 f32), so that a 16-bit result costs no more instructions than it needs. The op's
+// table states the ulps. f64 uses CUDA's own functions. No function assumes -ftz; ops whose results below 2^-126 are
+// flushed say so in their bound.
 #pragma once
 
 namespace math {

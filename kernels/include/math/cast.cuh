@@ -1,7 +1,7 @@
-// Casts between all kinds of whole bytes, as bits. Floats round to nearest even, once; floats become integers toward zero, those
-// out of range its end and NaN 0; integers wrap; bool says whether it is not 0.
+// Casts between all element kinds of whole bytes, on bits. Float to float rounds to nearest even, once; float to
+// integer truncates and saturates, NaN gives 0; integer to integer wraps; to bool is x != 0.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 #include "math/odd.cuh"
 
 struct e4m3 { u8 bits; };  // float8_e4m3fn: bias 7, no infinity, NaN all ones, 448 at most
@@ -12,7 +12,7 @@ namespace math {
 template <class T> constexpr bool IS_FLOAT = Same<T, float>::value || Same<T, double>::value || Same<T, f16>::value ||
                                             Same<T, bf16>::value || Same<T, e4m3>::value || Same<T, e5m2>::value;
 
-// The value as a type that C++ computes with, exactly.
+// The exact value in a type that C++ computes with.
 template <class T> __device__ __forceinline__ T plain(T x) { return x; }
 __device__ __forceinline__ float plain(f16 x) { return convert<float>(x); }
 __device__ __forceinline__ float plain(bf16 x) { return convert<float>(x); }
@@ -24,7 +24,8 @@ __device__ __forceinline__ float plain(e4m3 x) {
   return __uint_as_float(__float_as_uint(scaled) | sign);
 }
 
-// The nearest number of MANTISSA bits behind the point and that exponent bias, as its code; OVER and above is `over`.
+// The code of the nearest float with MANTISSA fraction bits and exponent bias BIAS; codes of OVER and above become
+// `over`.
 template <int MANTISSA, int BIAS, u32 OVER> __device__ __forceinline__ u8 code(float x, u32 over, u32 nan) {
   const u32 bits = __float_as_uint(x), size = bits & 0x7fffffff, sign = bits >> 24 & 0x80;
   constexpr int DROPPED = 23 - MANTISSA;
@@ -36,7 +37,7 @@ template <int MANTISSA, int BIAS, u32 OVER> __device__ __forceinline__ u8 code(f
   return u8(sign | (size > 0x7f800000 ? nan : rounded >= OVER ? over : rounded));
 }
 
-// A float or double as an integer: toward zero, the end of the range beyond it, NaN 0.
+// Float or double to integer: truncates, saturates, NaN gives 0.
 template <class T, class W> __device__ __forceinline__ T saturated(W x) {
   constexpr bool SIGNED = T(-1) < T(0);
   if (x != x) return T(0);
@@ -78,7 +79,7 @@ template <class To, class From> __device__ __forceinline__ To cast(From stored) 
   }
 }
 
-// `cast` of the bits of a From, in the low bytes of a word, to those of a To.
+// Casts the bits of a From, in the low bytes of a word, to the bits of a To.
 template <class From, class To, class C> __device__ __forceinline__ C cast_bits(C word) {
   typename Word<sizeof(From)>::type bits = word;
   const To y = cast<To>(reinterpret_cast<const From&>(bits));

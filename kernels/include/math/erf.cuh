@@ -6,8 +6,8 @@
 
 namespace math {
 
-// 1 - 2 Phi(-sqrt(2) |x|), and the Taylor series where that cancels. For bf16 tanh(x P(x^2)), P our own minimax fit of
-// atanh(erf(x)) / x for |x| < 2.6 (5.8e-5 relative), beyond which the result is 1.
+// 1 - 2 Phi(-sqrt(2) |x|), and the Taylor series for small |x|, where that cancels. For bf16 tanh(x P(x^2)) with our
+// own minimax fit P of atanh(erf(x)) / x for |x| < 2.6 (5.8e-5 relative); beyond that the result is 1.
 template <int digits> __device__ __forceinline__ float erf(float x) {
   if constexpr (digits > F16) return ::erff(x);
   if constexpr (digits <= BF16)

@@ -1,11 +1,11 @@
-// Rounding to odd: what is rounded again to a shorter type is then as if it had been rounded once (S. Boldo and G. Melquiond,
-// "Emulation of a FMA and correctly rounded sums", IEEE TC 57(4), 2008).
+// Round to odd: a second rounding, to a shorter type, then gives the same result as a single one (S. Boldo and G.
+// Melquiond, "Emulation of a FMA and correctly rounded sums", IEEE TC 57(4), 2008).
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace math {
 
-// Toward zero, with the last bit set where anything was lost. NaN stays NaN, and infinities are exact.
+// Truncates, and sets the last bit if the result is inexact. NaN stays NaN, infinities are exact.
 __device__ __forceinline__ float odd(double x) {
   const float y = __double2float_rz(x);
   return __uint_as_float(__float_as_uint(y) | u32(double(y) != x));

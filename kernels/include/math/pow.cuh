@@ -4,8 +4,9 @@
 
 namespace math {
 
-// log2(x) of a normal x as a sum high + low. For 16-bit results one f32 to 2^-22 relative, near 1 too (own minimax fit);
-// else to about 2^-30: log(m) = 2 atanh(f / (2 + f)) with the quotient's remainder carried along, m in [sqrt(1/2), sqrt(2)).
+// log2(x) of a normal x as high + low. For 16-bit results one f32, 2^-22 relative, also near 1 (own minimax fit);
+// otherwise about 2^-30: log(m) = 2 atanh(f / (2 + f)), with the quotient's remainder as low part, m in [sqrt(1/2),
+// sqrt(2)).
 template <int digits> __device__ __forceinline__ float log2_parts(float x, float& low) {
   int bits = __float_as_int(x), exponent = (bits - 0x3f3504f3) >> 23;
   float f = __int_as_float(bits - (exponent << 23)) - 1.0f;
@@ -29,7 +30,8 @@ template <int digits> __device__ __forceinline__ float log2_parts(float x, float
   return high;
 }
 
-// exp2(b log2|a|), with the sign of an odd power. Zeros, subnormals, infinities, NaN and huge exponents go the long way.
+// exp2(b log2|a|), with the sign of an odd power. Zeros, subnormals, infinities, NaN and huge exponents take the slow
+// path.
 template <int digits> __device__ __forceinline__ float pow(float a, float b) {
   float x = fabsf(a);
   if (!(x >= 1.17549435e-38f && x < __int_as_float(0x7f800000) && fabsf(b) < 1.0e18f)) return ::powf(a, b);

@@ -5,12 +5,12 @@
 
 namespace math {
 
-// Below this exp(x) is near the end of the normal range, and a large y would show what is lost there.
+// Below this exp(x) is near the subnormal range, and a large y would magnify the precision lost there.
 template <class C> constexpr C LOW = C(-80);
 template <> constexpr double LOW<double> = -700.0;
 
-// No intermediate leaves the normal range where the result does not: s y first where x is small, and exp(x) in four parts
-// where that is.
+// No intermediate leaves the normal range unless the result does: s y first if x is small, exp(x) as four factors below
+// the threshold.
 template <int digits, class C> __device__ __forceinline__ C silu_mul(C x, C y) {
   if (x < LOW<C>) {
     if (x - x != C(0)) return C(-0.0) * y;  // -inf

@@ -4,13 +4,13 @@
 
 namespace math {
 
-// tanh.approx is good to 2^-11 relative (PTX ISA): an eighth of a bf16 ulp.
+// tanh.approx has relative error 2^-11 (PTX ISA), an eighth of a bf16 ulp.
 __device__ __forceinline__ float tanh_approx(float x) { float y; asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 
-// tanh(x) of y = 2 log2(e) x by two approximations and three operations: within 2^-21, absolute, not relative.
+// tanh(x) from y = 2 log2(e) x, by two approximate instructions and three operations: absolute error within 2^-21.
 __device__ __forceinline__ float tanh_from_log2(float y) { return fmaf(-2.0f, rcp_ftz(ex2_ftz(y) + 1.0f), 1.0f); }
 
-// 1 - 2 / (exp(2|x|) + 1), and its Taylor series where that cancels.
+// 1 - 2 / (exp(2|x|) + 1), and the Taylor series for small |x|, where that cancels.
 template <int digits> __device__ __forceinline__ float tanh(float x) {
   if constexpr (digits > F16) return ::tanhf(x);
   if constexpr (digits <= BF16) return tanh_approx(x);

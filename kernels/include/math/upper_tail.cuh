@@ -4,10 +4,9 @@
 
 namespace math {
 
-// Phi(-x) for 0 <= x: t G(t) exp(-x^2/2) with t = 1 / (1 + 0.3 x), the form of M. Abramowitz and I. A. Stegun, "Handbook of
-// Mathematical Functions", 7.1.26, with our own minimax fit of G (relative error 5.8e-5
-// in degree 4 with 0.25, 8.9e-6 in degree 5, 3.5e-9 in degree 9).
-// The argument of exp2 is carried in two parts where f32 accuracy is asked for.
+// Phi(-x) for 0 <= x: t G(t) exp(-x^2/2) with t = 1 / (1 + 0.3 x), the form of M. Abramowitz and I. A. Stegun,
+// "Handbook of Mathematical Functions", 7.1.26, with our own minimax fit of G (relative error 5.8e-5 in degree 4 with
+// 0.25, 8.9e-6 in degree 5, 3.5e-9 in degree 9). For f32 accuracy the argument of exp2 has a low part.
 template <int digits> __device__ __forceinline__ float upper_tail(float x) {
   float t = rcp_ftz(fmaf(0.3f, x, 1.0f));
   constexpr float HALF_LOG2E = -0.5f * LOG2E;

@@ -1,6 +1,6 @@
-// What u64 and signed integers are compared as: 65 bits, a sign and the rest.
+// Mixed comparison of u64 and signed integers, as 65-bit numbers: a sign and 64 bits.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace math {
 

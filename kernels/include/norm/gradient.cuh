@@ -11,7 +11,7 @@ enum Operand { GRAD_X, GRAD, X, MEAN, RSTD, SCALE, OPERANDS };
 
 template <class I, int R, int RC> using Places = rows::Places<I, R, RC, OPERANDS>;
 
-// What the forward op saved of the row entered.
+// mean and rstd that the forward op saved for a row.
 template <bool CENTERED, class C> struct Statistics {
   C mean, rstd;
   template <class P> __device__ __forceinline__ Statistics(const P& places, const typename P::Row& at, const C* means, const C* rstds)
@@ -19,7 +19,7 @@ template <bool CENTERED, class C> struct Statistics {
   __device__ __forceinline__ C normal(C x) const { return (x - mean) * rstd; }
 };
 
-// Where a stripe's sums for grad_weight and grad_bias lie in `partial`, [stripes][those that there are][length].
+// A stripe's rows of `partial`: [stripes][grad_weight and grad_bias, those requested][length].
 template <int WITH, class C, class I> struct Partial {
   C *weight, *bias;
   __device__ __forceinline__ Partial(C* partial, u32 stripe, I length)

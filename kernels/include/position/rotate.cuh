@@ -1,23 +1,22 @@
-// Rotary position embedding: the cosines and sines of V pairs at a position, and their rotation.
-// C is what is computed in: float, or double where double is stored.
+// RoPE arithmetic: cos and sin of V pairs at a position, and the rotation of pairs. C: compute type.
 #pragma once
 #include "rows/pack.cuh"
 
 namespace position {
 
 constexpr double PER_QUARTER = 0x1.45f306dc9c883p-1;                                        // 2 / pi
-constexpr double QUARTER_HIGH = 0x1.921fb54442d18p+0, QUARTER_LOW = 0x1.1a62633145c07p-54;  // pi / 2 in two parts
-constexpr double TO_INTEGER = 0x1.8p52;  // added to |x| < 2^51: rounds to an integer, which the low bits then hold
+constexpr double QUARTER_HIGH = 0x1.921fb54442d18p+0, QUARTER_LOW = 0x1.1a62633145c07p-54;  // pi / 2 = high + low
+constexpr double TO_INTEGER = 0x1.8p52;  // x + 1.5 * 2^52 rounds |x| < 2^51 to an integer in the low bits
 
-// An angle as quarter turns and a rest within pi / 4.
+// An angle as quarter turns plus a remainder within pi / 4.
 struct Angle {
   double rest;
   u32 quarters;
 };
 
-// at * frequency, below 2^40, with |at| <= 2^53 (W. J. Cody and W. Waite, Software Manual for the Elementary Functions, 1980, section
-// 8, with fused multiply-adds). The product is exact, high and low, and so is the first difference, a multiple of 2^-52 below 1:
-// the rest errs by two roundings of itself, and by 2^-67 since pi / 2 has two parts.
+// Range reduction of at * frequency < 2^40, |at| <= 2^53 (W. J. Cody and W. Waite, Software Manual for the Elementary
+// Functions, 1980, section 8, with FMA). The product is exact as high + low, and the first difference is exact, being a
+// multiple of 2^-52 below 1: the remainder has two roundings, and an error of 2^-67 because pi / 2 has two parts.
 __device__ __forceinline__ Angle angle_of(double at, double frequency) {
   const double high = at * frequency, low = ::fma(at, frequency, -high);
   const double shifted = ::fma(high, PER_QUARTER, TO_INTEGER), quarters = shifted - TO_INTEGER;
@@ -28,14 +27,14 @@ __device__ __forceinline__ Angle angle_of(double at, double frequency) {
 template <int N> struct Factorial { static constexpr double value = N * Factorial<N - 1>::value; };
 template <> struct Factorial<0> { static constexpr double value = 1; };
 
-// Taylor's series of sine or cosine from x^N on, divided by x^N, in z = x * x.
+// Taylor series of sine or cosine from x^N on, divided by x^N, in z = x * x (Horner).
 template <int N, int LAST, class C> __device__ __forceinline__ C series(C z) {
   constexpr C own = C((N / 2 % 2 ? -1.0 : 1.0) / Factorial<N>::value);
   if constexpr (N + 2 > LAST) return own;
   else return ::fma(series<N + 2, LAST>(z), z, own);
 }
 
-// Both of an angle. What the series leaves out within pi / 4 is below 2^-29 in float and 2^-58 in double.
+// Truncation error within pi / 4: below 2^-29 in float, 2^-58 in double.
 template <class C> __device__ __forceinline__ void sine_and_cosine(const Angle& angle, C& sine, C& cosine) {
   constexpr int LAST = sizeof(C) == 4 ? 10 : 17;
   const C x = C(angle.rest), z = x * x;
@@ -60,7 +59,7 @@ template <class C, int V> struct Rotation {
     rows::fetch<Table, C, V>(cosine, cosines);
     rows::fetch<Table, C, V>(sine, sines);
   }
-  // INVERSE: by the negative angle, which is the transpose.
+  // Multiplies by `factor`. INVERSE: negates the angle (the transpose).
   template <bool INVERSE> __device__ __forceinline__ void scale(C factor) {
 #pragma unroll
     for (int i = 0; i < V; ++i) {
@@ -68,7 +67,7 @@ template <class C, int V> struct Rotation {
       sine[i] *= INVERSE ? -factor : factor;
     }
   }
-  // V pairs: neighbours where INTERLEAVED, else V apart.
+  // Rotates V pairs: (2 i, 2 i + 1) if INTERLEAVED, else (i, V + i).
   template <bool INTERLEAVED> __device__ __forceinline__ void turn(C (&x)[2 * V]) const {
 #pragma unroll
     for (int i = 0; i < V; ++i) {
@@ -80,7 +79,7 @@ template <class C, int V> struct Rotation {
   }
 };
 
-// Turns V pairs of a head that were loaded by two accesses: of either half, or of neighbours where pairs are INTERLEAVED.
+// Rotates V pairs held as two vectors: one of each half, or, INTERLEAVED, two adjacent ones.
 template <bool INTERLEAVED, class Part, class C, int V>
 __device__ __forceinline__ void turn(Part& low, Part& high, const Rotation<C, V>& rotation) {
   Part* const parts[2] = {&low, &high};

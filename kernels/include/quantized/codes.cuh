@@ -1,10 +1,11 @@
-// Floats as codes of a byte: code = round(x / scale) + zero, to nearest even, held to [LEAST, MOST]; x = (code - zero) scale.
+// 8-bit quantization: code = clamp(round(x / scale) + zero, LEAST, MOST), to nearest even; x = (code - zero) scale.
 //
-// A range is how far x goes down and up from 0, of finite elements. Symmetric: scale = furthest / MOST, zero = 0. With a zero point:
-// scale = (down + up) / (MOST - LEAST), zero = LEAST + round(down / scale). A scale is 2^-126 at least, and 1 where all is 0; what
-// is divided by it is multiplied by the rounded 1 / scale. NaN is `zero` as an integer. All in f32.
+// A range (down, up) is max(-x, 0) and max(x, 0) over the finite elements. Symmetric: scale = max(down, up) / MOST,
+// zero = 0. Zero point: scale = (down + up) / (MOST - LEAST), zero = LEAST + round(down / scale). A scale is at least
+// 2^-126, and 1 if all elements are 0. Division by the scale is multiplication by the rounded 1 / scale. NaN becomes
+// `zero` (integers). All in f32.
 #pragma once
-#include "cache/quantise.cuh"
+#include "rows/quantise.cuh"
 
 namespace quantized {
 
@@ -23,7 +24,7 @@ struct Scale {
   int zero;
 };
 
-// ZERO: with a zero point, of integers.
+// Quantizer of storage type P. ZERO: with an integer zero point.
 template <class P, bool ZERO> struct Codes;
 
 template <class P, int LEAST, int MOST, bool ZERO> struct Integers {

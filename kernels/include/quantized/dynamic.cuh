@@ -1,11 +1,12 @@
-// Rows of floats as i8 in shared memory, each with a scale of its own: the codes and scales of quantise_rows, bit for bit.
+// Dynamic quantization of rows to i8 in shared memory, one scale per row: bit for bit the codes and scales of
+// quantise_rows.
 #pragma once
 #include "quantized/codes.cuh"
 
 namespace quantized {
 
-// All THREADS of a CTA take a row together, ACCESS bytes at a time, twice: for its range and for its codes. Zeros follow up to
-// `pitch`, the bytes from row to row. Ends with a barrier.
+// All THREADS of the CTA process one row at a time by accesses of ACCESS bytes, in two passes: range, then codes. Rows
+// are padded with zeros to `pitch` bytes. Ends with a barrier.
 template <class S, int ACCESS, int THREADS>
 __device__ __forceinline__ void quantise_tokens(i8* codes, float* scales, const S* x, i64 row, u32 m, u32 k, u32 pitch) {
   constexpr int V = ACCESS / int(sizeof(S));

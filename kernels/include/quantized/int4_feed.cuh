@@ -1,17 +1,17 @@
-// How slabs of int4 weights and of tokens come from global to shared memory, and which of them are a CTA's.
+// Global loaders (Feed) of int4 weights and tokens by cp.async, and the CTA's share of columns and k_blocks (slabs).
 //
-// What a thread copies of each slab lies at fixed distances from slab to slab, so that addresses are made once. Places are counted
-// in 32 bits: tiles in 16 bytes, scales, and activations from the first token on.
+// A thread's vectors advance by a fixed stride per k_block, so addresses are computed once. Offsets are 32-bit: weights
+// in units of 16 bytes, scales and activations in elements, activations from the first token.
 #pragma once
 #include "quantized/int4_fragment.cuh"
 #include "quantized/int4_weight.cuh"
 
 namespace nibbles {
 
-// The columns and the slabs of a CTA: `column` counts groups of columns over all weights.
+// The CTA's weight, column groups and k_block range; `column` indexes groups of columns over all weights.
 template <class S, class Epi> struct Share {
   Weight<S, Epi> own;
-  u32 strips, begin, end;  // strips of the weight, slabs of this split of K
+  u32 strips, begin, end;  // strips (16 columns) of the weight; k_block range of this split of K
 
   template <int COUNT>
   __device__ __forceinline__ Share(const Weights<S, Epi, COUNT>& weights, u32 column, u32 blocks, u32 slabs_per_split)
@@ -19,21 +19,21 @@ template <class S, class Epi> struct Share {
         end(min((blocks + 1) / 2, begin + slabs_per_split)) {}
 };
 
-// A copy of 16 bytes, or of as many zeros where it is not `whole`; none where it is not `there`. Neither is a branch.
+// Branch-free 16-byte cp.async, predicated on `there`; it writes zeros if not `whole`.
 __device__ __forceinline__ void copy_where(bool there, u32 to, const void* from, bool whole = true) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n@p cp.async.cg.shared.global.L2::128B [%1], [%2], 16, %3;\n}"
                ::"r"(u32(there)), "r"(to), "l"(from), "r"(whole ? 16 : 0) : "memory");
 }
 
-// A thread's copies of slabs: THREADS of them bring tokens together, PARTS warps weights.
+// A thread's cp.async copies per k_block: THREADS threads share the tokens, PARTS warps share a strip group's weights.
 template <class Slab, int THREADS, int PARTS> struct Feed {
   using T = typename Slab::Element;
   using S = typename Slab::Scale;
   static constexpr int STRIPS = Slab::STRIPS, GROUPS = Slab::GROUPS;
-  static constexpr int CODES = 2 * STRIPS / PARTS;                                          // copies, of 16 bytes each
-  static constexpr int PIECES = 16 * Slab::TOKENS, OF_X = (PIECES + THREADS - 1) / THREADS;  // of all threads, of one
-  static constexpr int ROWS = PIECES / 4 % THREADS ? OF_X : OF_X / 4;  // of those; the others are 32, 64 and 96 of K further on
-  static constexpr int ALL = CODES + OF_X + 1;                         // copies; one of scales, and of zero points
+  static constexpr int CODES = 2 * STRIPS / PARTS;                                          // 16-byte copies
+  static constexpr int PIECES = 16 * Slab::TOKENS, OF_X = (PIECES + THREADS - 1) / THREADS;  // token vectors: in all, per thread
+  static constexpr int ROWS = PIECES / 4 % THREADS ? OF_X : OF_X / 4;  // distinct rows; the rest are 32, 64, 96 k's on
+  static constexpr int ALL = CODES + OF_X + 1;                         // all copies, with one of scales and zeros
   static_assert(PARTS <= 2 && OF_X < 32);
 
   const uint4* codes;
@@ -41,16 +41,19 @@ template <class Slab, int THREADS, int PARTS> struct Feed {
   const S* scales;
   const u8* zeros;
   u32 groups, strips, part, thread, lane, at[STRIPS], row[ROWS];
-  u32 tail, whole, whole_tail;  // the slab that K ends within; which of the copies of x, and of a second block, are within the operands
+  // tail: the k_block in which K ends. Bit masks of the copies that are in range, in full k_blocks and in the tail: bit
+  // 0 is the second 64 of K of the weights, bit j + 1 is vector j of x.
+  u32 tail, whole, whole_tail;
 
-  // `first`: the warp's first strip; `part` of the warps that share it, `thread` of those that share tokens, of which there are m.
+  // `first`: the warp's first strip; `part`: index among the warps that share it; `thread`: index among those that
+  // share the m tokens.
   template <class Epi>
   __device__ __forceinline__ Feed(const Share<S, Epi>& share, const T* x, u32 pitch, u32 m, u32 k, u32 blocks, u32 groups, u32 first, u32 part,
                                   u32 thread)
       : x(x), groups(groups), strips(share.strips), part(part), thread(thread), lane(thread % 32), tail(k / Slab::DEPTH), whole(1),
         whole_tail(tail * 2 + 1 < blocks) {
     first = min(first, strips - 1);
-    const u32 last = strips - 1 - first;  // stands for those past it, too
+    const u32 last = strips - 1 - first;  // out-of-range strips are clamped to the last
     codes = reinterpret_cast<const uint4*>(share.own.codes) + u64(first) * blocks * 32 + (PARTS > 1 ? part * 32 : 0) + lane;
     scales = share.own.scales + (first + min(lane / 2 % STRIPS, last)) * 16 + lane % 2 * 8;
     zeros = share.own.zeros + (first + min(lane % STRIPS, last)) * 16;
@@ -66,8 +69,8 @@ template <class Slab, int THREADS, int PARTS> struct Feed {
     }
   }
 
-  // Copies `from` to `to`, of ALL, of slab `slab`, if it is there, to its places in shared memory. The last group stands for those
-  // past it, too; K is filled up with zeros, and tokens to all of the tile.
+  // Issues copies [from, to) of ALL of k_block `slab`, predicated on `there`. Scale groups are clamped to the last one;
+  // K and missing tokens are padded with zeros.
   __device__ __forceinline__ void bring(u32 weights, u32 tokens, u32 slab, bool there, int from = 0, int to = ALL) const {
     const u32 inside = slab == tail ? whole_tail : whole;
 #pragma unroll

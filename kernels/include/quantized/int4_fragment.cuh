@@ -1,26 +1,29 @@
-// int4 weights as the a operand of mma.sync: codes become halves in registers, and scales multiply sums, not weights.
+// int4 weights as the A operand of mma.sync: codes are unpacked to 16-bit floats in registers; scales multiply
+// accumulators.
 //
-// f16: a code or'ed into the mantissa of 1024 is that plus the code, from which the zero point is taken exactly; a code four bits
-// higher is 1024 + 16 code, brought down by an exact FMA (the way of Kim et al., "Who Says Elephants Can't Run", arXiv:2211.10017).
-// bf16: a pattern below 256 is that many times 2^-133, on both sides of the smallest normal; so a code, or 16 of it, is a number as
-// it stands, and an exact FMA brings it to (code - zero) / 64. Sums are multiplied by UNIT, 64, when they leave.
-// So products are of small integers and activations, as exact as the activations are, and each group's sum is multiplied by its
-// scale in f32: no weight is ever rounded.
-// Instructions of a word of 8 codes: 9, of which 5 on the pipe of logic, which takes one in two cycles; with an mma, about 1.2 a
-// weight and lane.
+// f16:    a code OR'ed into the mantissa of 1024 is 1024 + code, minus the zero point exactly; a code four bits higher
+//         is 1024 + 16 code, scaled back by an exact FMA (Kim et al., "Who Says Elephants Can't Run",
+//         arXiv:2211.10017).
+// bf16:   a bit pattern below 256 is that integer times 2^-133, across the smallest normal; so a code (or 16 code) is a
+//         valid number and an exact FMA maps it to (code - zero) / 64. The epilogue multiplies by UNIT, 64.
+// Scales: products are of small integers and activations; a group's accumulator is scaled in f32, and no weight is
+//         rounded.
+// Cost:   9 instructions per word of 8 codes, 5 of them on the half-rate logic pipe; with the mma about 1.2 per weight
+//         and lane.
 #pragma once
-#include "async_copy.cuh"
-#include "mma.cuh"
+#include "ptx/async_copy.cuh"
+#include "ptx/mma.cuh"
 
 namespace nibbles {
 
-// One word as fragment, less the zero points of rows 2 g and 2 g + 1.
+// Unpacks one word of 8 codes to an A fragment, minus the zero points of rows 2 g and 2 g + 1.
 template <class T> struct Unpack;
 
 template <> struct Unpack<f16> {
   static constexpr float UNIT = 1;
   u32 low, high;  // 1024 + zero of the even row, -(64 + zero) of the odd, twice each
-  // Any byte: -(64 + zero) from 64 on has no 16ths, so that it is no pattern but a difference, 960 - (1024 + zero)
+  // Zero may be any byte. From 64 on, 64 + zero is in the next binade, so it is the difference 960 - (1024 + zero) and
+  // not an OR
   __device__ __forceinline__ Unpack(u32 even, u32 odd) : low(0x64006400 | even * 0x10001) {
     asm("sub.f16x2 %0, %1, %2;" : "=r"(high) : "r"(0x63806380), "r"(0x64006400 | odd * 0x10001));
   }
@@ -59,18 +62,20 @@ __device__ __forceinline__ void load_quad(u32 (&to)[4], u32 from) {
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
 }
 
-// 128 of K of STRIPS strips of 16 rows, in shared memory: codes [strip][2][lane] in 16 bytes, scales [group][strip][16], zero points
-// likewise, in bytes; and of TOKENS rows of activations [4][token][64 bytes]. GROUP of K share a scale, at most all 128.
+// A stage of one k_block (Slab, 128 of K) in shared memory. Weights of STRIPS strips of 16 rows: codes [strip][2][lane]
+// of 16 bytes, scales [group][strip][16], zero points likewise in bytes. Activations: [4][token][64 bytes]. GROUP k's
+// (at most 128) share a scale.
 template <class T, class S, int STRIPS_, int TOKENS_, int GROUP, bool ZEROS> struct Slab {
   using Element = T;
   using Scale = S;
   static constexpr int STRIPS = STRIPS_, TOKENS = TOKENS_, DEPTH = 128, GROUPS = DEPTH / GROUP, TILES = (TOKENS + 7) / 8;
   static constexpr u32 CODES = STRIPS * 1024, SCALES = GROUPS * STRIPS * 32, ZERO_BYTES = ZEROS ? GROUPS * STRIPS * 16 : 0;
-  static constexpr int CHAINS = STRIPS * TILES < 8 ? 2 : 1;  // sums of a group: products of one wait for each other
-  static constexpr float UNIT = Unpack<T>::UNIT;             // of sums
+  static constexpr int CHAINS = STRIPS * TILES < 8 ? 2 : 1;  // independent accumulator chains, for mma latency
+  static constexpr float UNIT = Unpack<T>::UNIT;             // of accumulators
   static constexpr u32 WEIGHTS = CODES + SCALES + ZERO_BYTES, ACTIVATIONS = TOKENS * DEPTH * 2;
 
-  // Of group `group` of the slab at `weights` and strip s: the scales, or the zero points, of rows 2 g and 2 g + 1, side by side.
+  // Scales (zero points) of rows 2 g and 2 g + 1 of strip s, packed as a pair, for group `group` of the stage at
+  // `weights`.
   static __device__ __forceinline__ void load_scale(u32& pair, u32 weights, int group, int s, u32 lane) {
     load_shared(pair, weights + CODES + (group * STRIPS + s) * 32 + lane / 4 * 4);
   }
@@ -81,11 +86,12 @@ template <class T, class S, int STRIPS_, int TOKENS_, int GROUP, bool ZEROS> str
     return pair;
   }
 
-  // acc[strip][tile] += scale (codes - zero) x / UNIT: rows 2 g and 2 g + 1 of the strip, tokens 2 t and 2 t + 1 of the tile.
+  // acc[strip][tile] += scale (codes - zero) x / UNIT over one k_block: rows 2 g and 2 g + 1 of the strip, tokens 2 t
+  // and 2 t + 1 of the tile.
   static __device__ __forceinline__ void multiply(float (&acc)[STRIPS][TILES][4], u32 weights, u32 tokens, u32 lane) {
     const u32 g = lane / 4;
-    u32 words[STRIPS][4];  // of a block
-    // Parts of whole blocks, which short groups go through one after the other: unrolled, they would not leave registers enough
+    u32 words[STRIPS][4];  // codes of 64 of K
+    // Short groups: a rolled loop over the two blocks of 64 of K, as full unrolling needs too many registers
     constexpr int PARTS = GROUPS == 1 ? 1 : 2, CHUNKS = 4 / PARTS;
 #pragma unroll 1
     for (int part = 0; part < PARTS; ++part)
@@ -98,7 +104,7 @@ template <class T, class S, int STRIPS_, int TOKENS_, int GROUP, bool ZEROS> str
         for (int s = 0; s < STRIPS; ++s) zero[s] = zeros_of(weights, group, s, lane);
 #pragma unroll
         for (int c = 0; c < GROUP / 32; ++c) {
-          const int chunk = first + c, pair = (within + c) % 2;  // and which two words of a block
+          const int chunk = first + c, pair = (within + c) % 2;  // pair: which two of a block's four words
           u32 a[STRIPS][2][4];
 #pragma unroll
           for (int s = 0; s < STRIPS; ++s) {
@@ -107,7 +113,7 @@ template <class T, class S, int STRIPS_, int TOKENS_, int GROUP, bool ZEROS> str
             unpack(a[s][0], words[s][pair * 2]);
             unpack(a[s][1], words[s][pair * 2 + 1]);
           }
-          // All activations before the first product, and products of one sum far apart: neither waits long
+          // All activation loads before the first mma; dependent mmas are spaced by the tiles and strips between them
           u32 b[TILES][4] = {};
 #pragma unroll
           for (int tile = 0; tile < TILES; ++tile)

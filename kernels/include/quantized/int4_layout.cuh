@@ -1,15 +1,16 @@
-// The layouts of int4 codes: which word holds the code of (k, n), at which of its places, and the way back.
+// Layouts of int4 weights: (k, n) to (word, place), and the inverse.
 //
-// A code is 0..15; place i of a word is its bits 4 i to 4 i + 3, PER of them. baracuda_py/packed/int4.py names the layouts.
+// A code is 0..15. Place i of a word is its bits 4 i to 4 i + 3; a word has PER places. FLIP: XOR mask to an unsigned
+// code. baracuda_py/packed/int4.py names the layouts.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace nibbles {
 
 struct Place { u32 k, n; };
 struct Spot { u64 word; u32 place; };
 
-// [N][K / 8] words along k, codes as two's complement: KAIO.
+// [N][K / 8] words of eight k's, codes in two's complement: KAIO.
 struct Kaio {
   using Word = u32;
   static constexpr u32 PER = 8, FLIP = 8;
@@ -20,7 +21,7 @@ struct Kaio {
   }
 };
 
-// [K / 8][N] words along k: GPTQ.
+// [K / 8][N] words of eight k's: GPTQ.
 struct Gptq {
   using Word = u32;
   static constexpr u32 PER = 8, FLIP = 0;
@@ -31,7 +32,7 @@ struct Gptq {
   }
 };
 
-// [K][N / 8] words along n, in the order 0 2 4 6 1 3 5 7: AWQ.
+// [K][N / 8] words of eight n's, in the order 0 2 4 6 1 3 5 7: AWQ.
 struct Awq {
   using Word = u32;
   static constexpr u32 PER = 8, FLIP = 0;
@@ -44,9 +45,9 @@ struct Awq {
   }
 };
 
-// [ceil(N / 16)][ceil(K / 64)] tiles of 16 n by 64 k, each [lane][4] words: word j of lane (g, t) is the fragment of mma
-// m16n8k16's a, rows n = 2 g and 2 g + 1, of k = 32 (j / 2) + 8 t + 4 (j % 2) and the next three. Place r + 4 e is element e of
-// register r. So what a lane multiplies with in two steps are 16 neighbouring bytes of an activation's row.
+// [ceil(N / 16)][ceil(K / 64)] tiles of 16 n by 64 k, each [lane][4] words in mma fragment order: word j of lane (g, t)
+// is the A fragment of m16n8k16 for rows n = 2 g and 2 g + 1 and k = 32 (j / 2) + 8 t + 4 (j % 2) to + 3. Place r + 4 e
+// is element e of register r. So a lane's B operand of two mma steps is 16 contiguous bytes of an activation row.
 struct Tiled {
   using Word = u32;
   static constexpr u32 PER = 8, FLIP = 0, ROWS = 16, DEPTH = 64, WORDS = 128;
@@ -63,7 +64,7 @@ struct Tiled {
   }
 };
 
-// [K][N], a byte each.
+// [K][N], one code per byte.
 struct Plain {
   using Word = u8;
   static constexpr u32 PER = 1, FLIP = 0;
@@ -74,7 +75,8 @@ struct Plain {
   }
 };
 
-// Zero points: a byte each, [groups][N], N filled up to 16 for tiles; words of eight [groups][N / 8] in AWQ's order; in n's order, less one: GPTQ.
+// Zero points. Tiled, Plain: bytes [groups][N], N padded to 16 for Tiled. AWQ: words [groups][N / 8] in AWQ's order.
+// GPTQ: words in the order of n, stored minus one (LESS).
 template <class Layout> struct Zeros;
 template <> struct Zeros<Tiled> {
   using Word = u8;
@@ -101,7 +103,7 @@ template <> struct Zeros<Gptq> {
 template <> struct Zeros<Plain> : Zeros<Tiled> {
   static __device__ __forceinline__ u32 pitch(u32 N) { return N; }
 };
-template <> struct Zeros<Kaio> : Zeros<Plain> {};  // it has none
+template <> struct Zeros<Kaio> : Zeros<Plain> {};  // KAIO has no zero points
 
 template <class Layout> __device__ __forceinline__ u32 zero_at(const void* zeros, u32 group, u32 n, u32 N) {
   using Z = Zeros<Layout>;
@@ -110,7 +112,8 @@ template <class Layout> __device__ __forceinline__ u32 zero_at(const void* zeros
   return (u32(word) >> Z::place(n % Z::PER) * 4 & Z::MASK) + Z::LESS;
 }
 
-// The code of (k, n), which must lie in the matrix; or any, where 8, nothing, stands for what does not.
+// The code of (k, n): `code_inside` requires it inside the matrix; `code_at` returns 8, the default zero point,
+// outside.
 template <class Layout> __device__ __forceinline__ u32 code_inside(const typename Layout::Word* codes, u32 k, u32 n, u32 K, u32 N) {
   const Spot at = Layout::spot(k, n, K, N);
   return (u32(codes[at.word]) >> at.place * 4 & 15) ^ Layout::FLIP;

@@ -1,27 +1,28 @@
-// Products of a warp's int4 weights and tokens, slab after slab, without a gap between them: while the products of one step of 16 of
-// K are under way, the weights of the next are unpacked and its tokens on their way, those of the next slab among them.
+// Software-pipelined mma loop of int4 weights: during the mmas of one step (16 of K), the next step's weights are
+// unpacked and its tokens loaded, across k_block (slab) boundaries.
 //
-// A group's sums are multiplied by its scales between the first products of the next group. Registers: two sets of sums of
-// 4 STRIPS TILES each, 8 TILES of tokens, 4 STRIPS of words and 8 of weights: 15 tiles are what 255 hold. A slab of STRIPS TILES has
-// 8 STRIPS TILES products, 72 STRIPS instructions of unpacking, 4 STRIPS TILES of scales a group, and about 100 others, most of them
-// of copies. Two warps of a scheduler hide little of what stops one of them: there is no branch within a slab, and what is read or
-// copied is spread over the products.
+// A group's accumulators are scaled between the first mmas of the next group (flush). Registers: two accumulator sets
+// of 4 STRIPS TILES, 8 TILES of tokens, 4 STRIPS of codes, 8 of fragments; 255 registers hold 15 tiles. A k_block has 8
+// STRIPS TILES mmas, 72 STRIPS unpack instructions, 4 STRIPS TILES FMAs per group, and about 100 others, mostly copies.
+// With two warps per scheduler stalls are hardly hidden: there is no branch inside a k_block, and loads and copies are
+// spread between the mmas.
 #pragma once
 #include "quantized/int4_fragment.cuh"
 
 namespace nibbles {
 
-// TILES of 8 tokens are the warp's.
+// TILES: the warp's tiles of 8 tokens.
 template <class Slab, int TILES> struct Pipeline {
   using T = typename Slab::Element;
   using S = typename Slab::Scale;
   static constexpr int STRIPS = Slab::STRIPS, STEPS = Slab::DEPTH / 16, OF_GROUP = STEPS / Slab::GROUPS;
-  static constexpr int AHEAD = OF_GROUP > 2 ? 2 : 1, READ = STEPS - AHEAD;  // steps that tokens come ahead; that which reads the next slab
+  static constexpr int AHEAD = OF_GROUP > 2 ? 2 : 1, READ = STEPS - AHEAD;  // token prefetch distance; step that opens the next stage
 
   float acc[STRIPS][TILES][4] = {}, sum[STRIPS][TILES][4] = {};
   u32 words[STRIPS][4], a[2][4], b[2][TILES][4], scale[STRIPS] = {}, zero[STRIPS];
 
-  // A strip's words from step `step` on, four steps' (and zero points, where a group begins), and tokens, two steps'.
+  // Loads a strip's codes of four steps (and its zero points, at a group's first step), and a tile's tokens of two
+  // steps.
   __device__ __forceinline__ void load_words(int step, int s, u32 weights, u32 lane) {
     if (step % 4 == 0) load_quad(words[s], weights + (s * 2 + step / 4) * 512 + lane * 16);
     if (step % OF_GROUP == 0) zero[s] = Slab::zeros_of(weights, step / OF_GROUP, s, lane);
@@ -29,11 +30,12 @@ template <class Slab, int TILES> struct Pipeline {
   __device__ __forceinline__ void load_tokens(int step, int tile, u32 tokens, u32 lane) {
     if (step % 2 == 0) load_quad(b[step / 2 % 2][tile], tokens + (step / 2 * Slab::TOKENS + tile * 8) * 64 + lane * 16);
   }
-  // Fragments are of strips in turn.
+  // Unpacks the A fragment of strip s; two buffers alternate from strip to strip.
   __device__ __forceinline__ void unpack(int step, int s) {
     const Unpack<T> unpacked(zero[s] & 255, zero[s] >> 8);
     unpacked(a[(step * STRIPS + s) % 2], words[s][step % 4]);
   }
+  // acc += scale * sum, then sum = 0.
   __device__ __forceinline__ void flush(int s, int tile) {
     const float even = convert<float>(S{u16(scale[s])}), odd = convert<float>(S{u16(scale[s] >> 16)});
 #pragma unroll
@@ -43,7 +45,7 @@ template <class Slab, int TILES> struct Pipeline {
     }
   }
 
-  // The first slab's first products are made ready.
+  // Prologue: loads and unpacks the operands of the first step.
   __device__ __forceinline__ void enter(u32 weights, u32 tokens, u32 lane) {
 #pragma unroll
     for (int s = 0; s < STRIPS; ++s) load_words(0, s, weights, lane);
@@ -52,9 +54,10 @@ template <class Slab, int TILES> struct Pipeline {
     unpack(0, 0);
   }
 
-  // acc += scale (codes - zero) x / UNIT of a slab, but for its last group, whose sums wait for the next. `refill` brings a
-  // quarter of a slab that is to come, when all warps are past the slab before; `next` is called when the slab is read to its end: it
-  // puts the place of the one that follows into `weights` and `tokens`, once it is there, or leaves them where none follows.
+  // acc += scale (codes - zero) x / UNIT over one k_block; its last group is flushed during the next k_block. `refill`
+  // issues a quarter of a later k_block's copies, once all warps have left the stage they overwrite. `next` is called
+  // when the stage has been read: it waits for the next stage and sets `weights` and `tokens` to it, or keeps them if
+  // there is none.
   template <class Refill, class Next>
   __device__ __forceinline__ void multiply(u32& weights, u32& tokens, u32 lane, const Refill& refill, const Next& next) {
 #pragma unroll
@@ -80,7 +83,7 @@ template <class Slab, int TILES> struct Pipeline {
     }
   }
 
-  // The last group's sums.
+  // Epilogue: flushes the last group.
   __device__ __forceinline__ void leave() {
 #pragma unroll
     for (int s = 0; s < STRIPS; ++s)

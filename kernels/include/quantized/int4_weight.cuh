@@ -1,11 +1,11 @@
-// What a kernel of int4 products has for each weight that shares its tokens: one, or the three projections of attention. A CTA has
-// columns of one of them.
+// Kernel arguments per int4 weight: one weight, or several that share the tokens (QKV projections). A CTA has columns
+// of one.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace nibbles {
 
-// A weight in the tiled layout, where its columns go, and the first of the groups of columns that are its own.
+// A weight in the tiled layout, its epilogue, its extent n, and its first column group.
 template <class S, class Epi> struct Weight {
   const u32* codes;
   const S* scales;
@@ -17,7 +17,7 @@ template <class S, class Epi> struct Weight {
 template <class S, class Epi, int COUNT> struct Weights {
   Weight<S, Epi> at[COUNT];
 
-  // The weight of a group of columns, counted over all.
+  // The weight that owns column group `column`.
   __device__ __forceinline__ Weight<S, Epi> of(u32 column) const {
     Weight<S, Epi> own = at[0];
 #pragma unroll

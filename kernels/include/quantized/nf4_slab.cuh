@@ -1,6 +1,6 @@
-// Slabs of K of NF4 codes and of tokens: where they lie in shared memory, how they get there, and what a lane takes of them.
+// One stage (slab, DEPTH of K) of NF4 codes and tokens: shared-memory layout, cp.async loader, and fragment loads.
 #pragma once
-#include "async_copy.cuh"
+#include "ptx/async_copy.cuh"
 #include "quantized/nf4.cuh"
 
 namespace nf4 {
@@ -16,34 +16,36 @@ __device__ __forceinline__ uint2 load_two(u32 from) {
   return x;
 }
 
-// The same where `mine`; elsewhere `x` stays what it was.
+// Predicated load: `x` keeps its value unless `mine`.
 __device__ __forceinline__ void load_four(uint4& x, u32 from, bool mine) {
   asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.shared.v4.u32 {%0, %1, %2, %3}, [%4]; }"
                : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w) : "r"(from), "r"(u32(mine)) : "memory");
 }
 
-// DEPTH of K of ACROSS STRIPS strips: codes in pieces of 16 bytes, which are put where rows that are read together have them in other
-// banks; and of TOKENS rows of activations, [octet][token][lane t][8]. In SPREAD columns of b, 64s of K lie side by side.
-// A lane takes WORDS words of a row at once: of a stretch of 32 WORDS of K, 8 WORDS in a row.
+// Stage layout: DEPTH of K of ACROSS STRIPS strips (16 rows), codes in 16-byte vectors (pieces), swizzled so that rows
+// read together use different banks; then TOKENS rows of activations, [octet][token][lane t][8]. With fewer than 8
+// tokens, SPREAD blocks of 64 of K use separate columns of B. A lane loads WORDS words (8 WORDS k's) of a row at once,
+// of a stretch of 32 WORDS k's.
 template <class T, int STRIPS_, int TOKENS_, int ACROSS, int DEPTH_> struct Rows {
   using Element = T;
   static constexpr u32 STRIPS = STRIPS_, TOKENS = TOKENS_, DEPTH = DEPTH_, CHUNKS = DEPTH / CHUNK;
   static constexpr u32 TILES = (TOKENS + 7) / 8, FREE = TOKENS < 8 ? 8 / TOKENS : 1, SPREAD = FREE < CHUNKS ? FREE : CHUNKS;
-  static constexpr u32 COLUMNS = TOKENS * SPREAD;  // of b
-  static constexpr u32 WORDS = SPREAD == 1 ? 2 : 4, PER_ROUND = SPREAD == 1 ? 1 : SPREAD / 2;  // stretches
+  static constexpr u32 COLUMNS = TOKENS * SPREAD;  // used columns of B
+  static constexpr u32 WORDS = SPREAD == 1 ? 2 : 4, PER_ROUND = SPREAD == 1 ? 1 : SPREAD / 2;  // stretches per round
   static constexpr u32 PIECES = DEPTH / 32, ROW = PIECES * 16;
   static constexpr u32 CODES = STRIPS * 16 * ROW, ACTIVATIONS = TOKENS * DEPTH * 2, BYTES = ACROSS * CODES + ACTIVATIONS;
+  // Byte offset of 16-byte vector i of a row of codes, swizzled.
   static __device__ __forceinline__ u32 piece(u32 row, u32 i) {
     const u32 swapped = DEPTH == 256 ? (WORDS == 4 ? row % 2 * 4 : row % 4 * 2) : WORDS == 4 ? 0 : row / 2 % 2 * 2;
     return row * ROW + (i ^ swapped) * 16;
   }
 
-  // Where eight of a token go, number `i` of a slab.
+  // Byte offset of a token's octet of k's number `i` of the stage.
   static __device__ __forceinline__ u32 place(u32 i, u32 token) {
     const u32 octet = i / (4 * WORDS) * WORDS + i % WORDS, t = i / WORDS % 4;
     return ((octet * TOKENS + token) * 4 + t) * 16;
   }
-  // A lane's words of a row's stretch.
+  // Loads a lane's words of a stretch of a row.
   static __device__ __forceinline__ void load(u32 (&words)[WORDS], u32 from, u32 row, u32 stretch, u32 t) {
     if constexpr (WORDS == 4) {
       const uint4 all = load_four(from + piece(row, stretch * 4 + t));
@@ -55,16 +57,16 @@ template <class T, int STRIPS_, int TOKENS_, int ACROSS, int DEPTH_> struct Rows
   }
 };
 
-// A thread's copies of slabs: rows of w past the last are that one again, tokens past the last zeros. Places are made once, and
-// counted in 32 bits, those of codes from the warp's first row on.
+// Global loader: a thread's cp.async copies per stage. Out-of-range rows of w are clamped to the last, out-of-range
+// tokens are zero. Offsets are computed once, in 32 bits, those of codes from the warp's first row.
 template <class Slab, int ACROSS> struct Copies {
   using T = typename Slab::Element;
-  static constexpr u32 COPIES = Slab::STRIPS * Slab::PIECES / 2, AT_ONCE = 32 / Slab::PIECES;  // of 16 bytes; rows
+  static constexpr u32 COPIES = Slab::STRIPS * Slab::PIECES / 2, AT_ONCE = 32 / Slab::PIECES;  // per lane; rows per warp copy
   static constexpr u32 ALL = Slab::ACTIVATIONS / 16, THREADS = ACROSS * 32, ROUNDS = (ALL + THREADS - 1) / THREADS;
   static constexpr u32 PER_TOKEN = Slab::DEPTH / 8;
   const u8* codes;
   const T* x;
-  u32 half, thread, into;  // bytes of a row of codes; where the first of a thread's pieces of tokens goes
+  u32 half, thread, into;  // bytes per row of codes; shared offset of the thread's first token vector
   u32 row[COPIES], token[ROUNDS], limit[ROUNDS];
 
   __device__ __forceinline__ Copies(const u8* codes, const T* x, u32 pitch, u32 m, u32 n, u32 k, u32 first, u32 thread)

@@ -1,15 +1,17 @@
-// NF4 codes as mma.sync multiplies them: a byte of codes is a pair of values as it stands in a fragment, looked up in shared memory.
+// NF4 lookup table in shared memory: a byte of two codes gives the pair of values, rounded to T, as one fragment
+// register.
 //
-// A line of 256 bytes for each byte of codes: its pair, rounded to T, for 32 lanes, each of which has a bank of its own; and with
-// DOUBLE, behind that, what the map makes of the byte. So a line's address is the byte, moved: one permutation of bytes.
+// Each of the 256 bytes has a line of 256 bytes: its pair, replicated for 32 lanes, one bank per lane, without
+// conflicts; then, with DOUBLE, the byte's value in the absmax map, replicated likewise. The address is the byte
+// shifted plus the lane: one PRMT.
 #pragma once
 #include "quantized/nf4.cuh"
 
 namespace nf4 {
 
-constexpr u32 LINE = 256, LINES = 256 * LINE, OF_LINE = LINE / 2;  // bytes; where the map's values begin
+constexpr u32 LINE = 256, LINES = 256 * LINE, OF_LINE = LINE / 2;  // bytes; offset of the map's values in a line
 
-// A number of 32 bits for each lane of a line: threads next to each other begin with other banks.
+// Replicates a 32-bit number over half a line; neighbouring threads start at different banks.
 __device__ __forceinline__ void fill(u8* line, u32 number, u32 thread) {
 #pragma unroll
   for (u32 i = 0; i < 8; ++i) *reinterpret_cast<uint4*>(line + (i + thread) % 8 * 16) = {number, number, number, number};
@@ -22,7 +24,7 @@ template <class T, bool DOUBLE, u32 THREADS> __device__ __forceinline__ void mak
   }
 }
 
-// Where in the table a lane finds the pair of byte `i` of a word.
+// Table offset of the pair of byte `i` of a word, in the lane's bank.
 __device__ __forceinline__ u32 place_of(u32 word, u32 i, u32 lane) { return __byte_perm(word, lane * 4, 0x5504 | i << 4); }
 
 }  // namespace nf4

@@ -1,29 +1,31 @@
-// Products of bytes with i8, summed exactly in s32, and what happens to a sum on its way out:
-//   exact = sum (a - zero_a) (b - zero_b);  out = f(exact scale_a scale_b + bias), in f32, each operation rounded by itself.
-// A sum of floats with i8 (W8A16) is finished likewise, without zero points. As i32 a sum stays exact: bias and relu are integers'.
-// Mirrored by baracuda_py/ops/quantized/_int8_finish.py, which packs the struct.
+// int8 matrix products with exact s32 accumulation, and their epilogue:
+//   exact = sum (a - zero_a) (b - zero_b);  out = f(exact scale_a scale_b + bias), in f32, separate roundings.
+// Products of floats with i8 (W8A16) have the same epilogue without zero points. An i32 output stays exact, with
+// integer bias and relu. Mirrored by baracuda_py/ops/quantized/_int8_finish.py, which packs the struct.
 #pragma once
-#include "epilogue.cuh"
-#include "tile.cuh"
+#include "products/epilogue.cuh"
+#include "products/tile.cuh"
 
 namespace quantized {
 
-// A byte of A, which is an i8 or u8, or of B; in products the tensor cores are told which. Summed: the same, for a tile's sums.
+// Element tags of mma.sync on bytes; A is i8 or u8. Eight: operands. Summed: the base WarpTile, whose store Eight
+// replaces.
 template <class A> struct Eight { u8 bits; };
 template <class A> struct Summed { u8 bits; };
 
-// Zero points: none; corrected by sums along K, `rows` of A and `columns` of B; or of which only what does not depend on
-// operands is left to add.
+// Zero-point correction: none; by sums along K, of A's `rows` and B's `columns`; or only the constant term k zero_a
+// zero_b, if the kernel has applied the sums.
 enum Zeros { NO_ZEROS, BY_SUMS, CONSTANT };
 
 template <class Out> __device__ __forceinline__ Out finished(float x) { return convert<Out>(x); }
 template <> __device__ __forceinline__ i8 finished<i8>(float x) { return x == x ? i8(__float2int_rn(fminf(fmaxf(x, -128.0f), 127.0f))) : i8(0); }
 
-// What a column's sums are multiplied by, and what is then added.
+// A column's scale and bias.
 template <class Out> struct Column { float scale, bias; };
 template <> struct Column<int> { int bias; };
 
-// PAIRED: two neighbours from an even column are one access of out. Steps are in elements, 0 where there is one for all.
+// The epilogue. PAIRED: columns n and n + 1 (n even) of out are one access. Steps are in elements, 0 for a scalar
+// operand.
 template <class Out_, class Bias, int ACTIVATION, bool PAIRED, bool SCALED_A, bool SCALED_B, Zeros ZEROS, class Zero> struct Finish {
   using Out = Out_;
   static constexpr int DIGITS = sizeof(Out) == 4 ? 24 : Same<Out, f16>::value ? 11 : 8;
@@ -49,7 +51,7 @@ template <class Out_, class Bias, int ACTIVATION, bool PAIRED, bool SCALED_A, bo
     return sum;
   }
 
-  // What a row's sums are multiplied by.
+  // The scale of a row.
   __device__ __forceinline__ float of_row(i64 m) const {
     if constexpr (SCALED_A) return scale_a[m * scale_a_step];
     else return 1.0f;
@@ -62,13 +64,13 @@ template <class Out_, class Bias, int ACTIVATION, bool PAIRED, bool SCALED_A, bo
     return column;
   }
 
-  // Asks L2 for a column's.
+  // Prefetches a column's scale and bias into L2.
   __device__ __forceinline__ void prefetch(i64 n) const {
     if constexpr (SCALED_B) asm volatile("prefetch.global.L2 [%0];" ::"l"(scale_b + n * scale_b_step));
     if constexpr (present<Bias>) asm volatile("prefetch.global.L2 [%0];" ::"l"(bias + n * bias_step));
   }
 
-  // The finished value of the sum at (m, n), which must lie in the matrix.
+  // The epilogue of accumulator (m, n), which must be inside the matrix.
   template <class Acc> __device__ __forceinline__ Out value(Acc sum, i64 m, i64 n, float row_scale, const Column<Out>& column) const {
     const Acc all = exact(sum, m, n);
     if constexpr (Same<Out, int>::value) {
@@ -89,7 +91,7 @@ template <class Out_, class Bias, int ACTIVATION, bool PAIRED, bool SCALED_A, bo
     out[m * row + n * col] = value(sum, m, n, of_row(m), of_column(n));
   }
 
-  // (m, n) and (m, n + 1), n even; the second is of no meaning where `both` is false.
+  // Stores (m, n) and (m, n + 1), n even; the second only if `both`.
   template <class Acc>
   __device__ __forceinline__ void store(const Acc* sum, i64 m, i64 n, bool both, float row_scale, const Column<Out>* columns) const {
     const Out first = value(sum[0], m, n, row_scale, columns[0]);
@@ -108,7 +110,7 @@ template <class Out_, class Bias, int ACTIVATION, bool PAIRED, bool SCALED_A, bo
 
 }  // namespace quantized
 
-// Four k's a register: with g = lane / 4 and t = lane % 4, part p holds those from 16 p + 4 t on.
+// Four k's per register: with g = lane / 4 and t = lane % 4, part p holds k = 16 p + 4 t to + 3.
 template <> struct Mma<quantized::Eight<i8>> {
   using Acc = int;
   using Reg = u32;
@@ -130,7 +132,8 @@ template <> struct Mma<quantized::Eight<u8>> {
 
 template <class A> struct Mma<quantized::Summed<A>> : Mma<quantized::Eight<A>> {};
 
-// A warp's sums. What rows and columns are scaled by is read ahead of the stores, past which it would have to be read again.
+// A warp's tile. The scales and biases of its rows and columns are loaded before the stores: after a store, which might
+// alias them, the compiler would reload them.
 template <class A, int WM, int WN> struct WarpTile<quantized::Eight<A>, WM, WN> : WarpTile<quantized::Summed<A>, WM, WN> {
   template <class Finish> __device__ __forceinline__ void store(const Finish& finish, u32 m, u32 n, u32 M, u32 N, int lane) {
     constexpr int ROWS = WM / 8, COLUMNS = WN / 8;
@@ -155,7 +158,7 @@ template <class A, int WM, int WN> struct WarpTile<quantized::Eight<A>, WM, WN> 
   }
 };
 
-// Rows along K of so many bytes lie as those of 16-bit elements do.
+// K-major tiles of bytes have the shared layout of 16-bit elements with half the BK.
 template <class A, int MN, int BK_> struct Tile<quantized::Eight<A>, MN, BK_, true> : Tile<f16, MN, BK_ / 2, true> {
   using Element = quantized::Eight<A>;
   static constexpr int BK = BK_;

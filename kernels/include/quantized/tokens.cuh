@@ -1,16 +1,16 @@
-// A few tokens beside words of i8 (quantized/words.cuh): how they come, and products of 16 columns with 8 tokens by mma.sync.
+// B fragments of a few tokens, and mma.sync of 16 weight columns (quantized/words.cuh) by 8 tokens.
 //
-// i8 and u8 multiply words as they are, 32 of K at a time, exactly. f16 and bf16 (W8A16) multiply words as pairs of their own type,
-// 16 of K at a time: bytes 0 and 2, then 1 and 3. An i8 b is exactly 1152 + b - 1152 in f16, where 1152 + b is b's byte with its sign
-// bit flipped under 0x64; in bf16 the low 7 bits under 0x4300 are 128 more than their value, and what is taken away, 0x4300 or,
-// with b's sign bit, 0x4380, is 128 or 256: 1.25 and 2 instructions a weight.
+// i8, u8: the words are A fragments as they are (K = 32), and sums are exact. f16, bf16 (W8A16): the words are widened
+// to pairs (K = 16), bytes 0 and 2, then 1 and 3. f16: the byte b with its sign bit flipped, under high byte 0x64, is
+// 1152 + b; minus 1152. bf16: the low 7 bits under 0x4300 are 128 + their value; minus 0x4300 (128) or, if the sign bit
+// is set, 0x4380 (256). 1.25 and 2 instructions per weight.
 #pragma once
-#include "mma.cuh"
+#include "ptx/mma.cuh"
 #include "quantized/words.cuh"
 
 namespace quantized {
 
-template <class A> struct Pairs;  // of a 16-bit type: even and odd bytes of a word
+template <class A> struct Pairs;  // widens bytes 0 and 2 of a word of i8 to a pair of A
 template <> struct Pairs<f16> {
   static __device__ __forceinline__ u32 of(u32 bytes) {
     u32 x;
@@ -29,7 +29,7 @@ template <> struct Pairs<bf16> {
   }
 };
 
-// Of 8 tokens, all k's of a step; RUN k's lie side by side.
+// A lane's activations of 8 tokens for all k's of a step; RUN k's are contiguous.
 template <class A, class Way> struct Tokens {
   static constexpr int SIZE = sizeof(A), RUN_WORDS = Way::RUN * SIZE / 4;
   u32 at[Way::WORDS * 4 / Way::RUN][RUN_WORDS];
@@ -41,7 +41,7 @@ template <class A, class Way> struct Tokens {
       fetch<Way::RUN * SIZE, ACCESS, false>(at[i], token + own, whole ? Way::RUN * SIZE : (int(end) - int(own)) * SIZE);
     }
   }
-  // The register of word w that holds four bytes, or the first (last) two of four halves.
+  // The register of word w: four bytes, or two of four 16-bit elements, selected by `half`.
   __device__ __forceinline__ u32 word(int w, int half = 0) const {
     const int flat = w * SIZE + half;
     return at[flat / RUN_WORDS][flat % RUN_WORDS];
@@ -79,7 +79,7 @@ template <class A> struct Exact {
     for (int w = 0; w < Way::WORDS; w += 2)
       multiply<A>(acc, {words[0][w], words[1][w], words[0][w + 1], words[1][w + 1]}, tokens.word(w), tokens.word(w + 1));
   }
-  // Sums along K: of a lane's columns, in acc[0] and acc[2], and of its tokens, in acc[0] and acc[1].
+  // Sums along K by mma with ones: of the lane's columns in acc[0] and acc[2], of its tokens in acc[0] and acc[1].
   template <class Way> static __device__ __forceinline__ void add_columns(int (&acc)[4], const u32 (&words)[2][Way::WORDS]) {
 #pragma unroll
     for (int w = 0; w < Way::WORDS; w += 2)

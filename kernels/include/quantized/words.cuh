@@ -1,13 +1,15 @@
-// How a warp takes bytes of a large B [K, N] as the left operand of mma.sync, its rows columns of B: words of four neighbours along k.
+// Loads a large i8 B [K, N] from global memory straight into A fragments of mma.sync (swap_ab): words of four k's of a
+// column.
 //
-// With g = lane / 4 and t = lane % 4, a lane has of block i the columns column(i, h), h = 0 and 1, and of each WORDS words; word w
-// holds the four k's from of_word(w) on. Which k's those are does not matter to a sum, as long as tokens come alike.
+// Of block i, a lane has columns column(i, h), h = 0 and 1, and WORDS words of each; word w holds k = of_word(w) to +
+// 3. The order of k differs from the mma's, which changes no sum as long as the tokens use the same order.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace quantized {
 
-// `BYTES` from `from` on, ACCESS at a time; zeros where an access begins at `there` bytes or beyond. ONCE: nobody reads them again.
+// Loads BYTES by accesses of ACCESS bytes, with zeros for accesses that begin at byte `there` or later. ONCE: read-once
+// data, no L1 allocation.
 template <int BYTES, int ACCESS, bool ONCE> __device__ __forceinline__ void fetch(u32 (&to)[BYTES / 4], const void* from, int there) {
   using Access = typename Word<ACCESS>::type;
   union Held { u32 words[BYTES / 4]; Access parts[BYTES / ACCESS]; __device__ Held() {} } held;
@@ -27,10 +29,10 @@ template <int BYTES, int ACCESS, bool ONCE> __device__ __forceinline__ void fetc
   for (int i = 0; i < BYTES / 4; ++i) to[i] = held.words[i];
 }
 
-// Asks L2 for what will be read.
+// Prefetch into L2.
 __device__ __forceinline__ void ask(const i8* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
-// B lies along k: 16 bytes a lane of a column, 64 of K a step.
+// B contiguous along k: a lane loads 16 bytes of a column; 64 of K per step.
 template <int BLOCKS_, int ACCESS> struct AlongK {
   static constexpr int BLOCKS = BLOCKS_, WORDS = 4, STEP = 64, COLUMNS = 16 * BLOCKS, RUN = 16;
   struct Raw { u32 at[BLOCKS][2][4]; };
@@ -39,7 +41,7 @@ template <int BLOCKS_, int ACCESS> struct AlongK {
   static __device__ __forceinline__ int column(int block, int half) { return 16 * block + 8 * half + threadIdx.x % 32 / 4; }
   static __device__ __forceinline__ int of_word(int word) { return 16 * (threadIdx.x % 4) + 4 * word; }
   static __device__ __forceinline__ bool inside(u32, u32) { return true; }
-  // `step`: bytes from column to column. Columns from `n` on read the last one. `whole`: no k lies beyond the end.
+  // `step`: column stride in bytes. Out-of-range columns are clamped to the last. `whole`: no k is past the end.
   static __device__ __forceinline__ void load(Raw& raw, const i8* b, i64 step, u32 first, u32 n, u32 k, u32 end, bool whole) {
     const u32 own = k + of_word(0);
 #pragma unroll
@@ -59,7 +61,8 @@ template <int BLOCKS_, int ACCESS> struct AlongK {
   }
 };
 
-// B lies along n: 16 bytes a lane of a row, of 128 columns, 32 of K a step; four rows are turned into words of columns.
+// B contiguous along n: a lane loads 16 bytes of each of 8 rows; 128 columns and 32 of K per step. Four rows are
+// transposed in registers to words of columns.
 template <int BLOCKS_, int ACCESS> struct AlongN {
   static_assert(BLOCKS_ == 8);
   static constexpr int BLOCKS = 8, WORDS = 2, STEP = 32, COLUMNS = 128, RUN = 4;
@@ -69,7 +72,7 @@ template <int BLOCKS_, int ACCESS> struct AlongN {
   static __device__ __forceinline__ int column(int block, int half) { return 16 * (threadIdx.x % 32 / 4) + 2 * block + half; }
   static __device__ __forceinline__ int of_word(int word) { return 16 * word + 4 * (threadIdx.x % 4); }
   static __device__ __forceinline__ bool inside(u32 first, u32 n) { return first + COLUMNS <= n; }
-  // `step`: bytes from row to row. `whole`: neither a k nor a column lies beyond the end.
+  // `step`: row stride in bytes. `whole`: no k and no column is past the end.
   static __device__ __forceinline__ void load(Raw& raw, const i8* b, i64 step, u32 first, u32 n, u32 k, u32 end, bool whole) {
     const u32 own = first + column(0, 0);
 #pragma unroll

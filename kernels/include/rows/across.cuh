@@ -1,18 +1,18 @@
-// A row that CTAS CTAs of a cluster share (CTAS = 1: one CTA, or a part of one, has all of it). Each takes a contiguous part, of
-// whole vectors but for the last; states are joined through distributed shared memory in the order of the ranks, so that every
-// CTA gets the same bits. Shared memory: a state for each TURN.
+// A row shared by the CTAS CTAs of a cluster (CTAS = 1: by one CTA or a part of it). Each CTA takes a contiguous part
+// of whole vectors (the last one the rest); states are joined through DSMEM in rank order, so that every CTA gets the
+// same bits. Shared memory: one state per TURN.
 #pragma once
-#include "cluster.cuh"
+#include "ptx/cluster.cuh"
 #include "rows/group.cuh"
 
 namespace rows {
 
 template <int CTAS, class I> struct Part {
-  I row;     // of the group of threads
-  I first;   // column of the part
-  I length;  // of the part
+  I row;     // row of the thread group
+  I first;   // first column of the part
+  I length;  // columns of the part
 
-  // GROUPS rows per CTA where CTAS is 1.
+  // CTAS = 1: GROUPS rows per CTA.
   __device__ __forceinline__ Part(I length, int vector, int groups, int group) {
     if constexpr (CTAS == 1) {
       row = I(blockIdx.x) * groups + group, first = 0, this->length = length;
@@ -25,7 +25,7 @@ template <int CTAS, class I> struct Part {
   }
 };
 
-// From the CTA's own state to the row's. All threads of the cluster take part; calls differ in TURN.
+// All-reduce of the CTAs' states over the cluster. All threads take part; consecutive calls differ in TURN (smem slot).
 template <int CTAS, int TURN, class S, class Join> __device__ __forceinline__ S across(const S& own, const Join& join) {
   if constexpr (CTAS == 1) return own;
   static_assert(sizeof(S) % 4 == 0);
@@ -46,7 +46,7 @@ template <int CTAS, int TURN, class S, class Join> __device__ __forceinline__ S 
   return whole;
 }
 
-// No CTA ends while another may read its shared memory.
+// Cluster barrier: no CTA exits while another may read its shared memory.
 template <int CTAS> __device__ __forceinline__ void part_ways() {
   if constexpr (CTAS > 1) {
     cluster::arrive();

@@ -1,8 +1,8 @@
-// A thread's COUNT vectors of the rows to come: by cp.async into shared memory, STAGES rows, where no other thread looks, so that no
-// barrier is needed. Accesses of 2 bytes, which cp.async lacks, wait in registers while the row before is worked on. `fetch(row)`
-// calls `bring` for each vector of a row. Nothing comes where not ON.
+// Prefetcher of a thread's COUNT vectors of the next STAGES rows, by cp.async into shared memory that only this thread
+// reads, so that no barrier is needed. 2-byte accesses, which cp.async lacks, are loaded to registers one row ahead
+// instead. fetch(row) calls `bring` (issue) for each vector of a row. Not ON: does nothing.
 #pragma once
-#include "async_copy.cuh"
+#include "ptx/async_copy.cuh"
 #include "rows/pack.cuh"
 
 namespace rows {
@@ -17,22 +17,23 @@ template <class T, int V, int COUNT, int THREADS, int STAGES, bool ON = true> st
 
   __device__ __forceinline__ explicit Ahead(unsigned char* shared) : own(reinterpret_cast<Pack<T, V>*>(shared) + threadIdx.x) {}
 
-  // The first rows, `step` apart from `row` on, on their way.
+  // Prologue: issues the first STAGES rows: row, row + step, ...
   template <class Fetch, class I> __device__ __forceinline__ void start(const Fetch& fetch, I row, I step) {
     if constexpr (ON)
 #pragma unroll
       for (int ahead = 0; ahead < STAGES; ++ahead, turn()) order(fetch, row + ahead * step);
   }
-  // Waits for `row`; then its vectors may be read.
+  // Wait: afterwards the vectors of `row` may be read.
   template <class Fetch, class I> __device__ __forceinline__ void enter(const Fetch& fetch, I row, I step) {
     if constexpr (ON && NARROW) order(fetch, row + step);
     if constexpr (ON) await_copies<STAGES - 1>();
   }
-  // `row` has been read: its stage takes the one STAGES ahead.
+  // Release: `row` has been read; its stage is refilled with the row STAGES ahead.
   template <class Fetch, class I> __device__ __forceinline__ void leave(const Fetch& fetch, I row, I step) {
     if constexpr (ON && !NARROW) order(fetch, row + STAGES * step);
     turn();
   }
+  // Issues the load of vector k.
   __device__ __forceinline__ void bring(int k, const T* from) {
     if constexpr (NARROW) held[k].load(from);
     else copy_async<BYTES>(shared_address(own + (stage * COUNT + k) * THREADS), from, BYTES);
@@ -40,10 +41,12 @@ template <class T, int V, int COUNT, int THREADS, int STAGES, bool ON = true> st
   __device__ __forceinline__ const Pack<T, V>& operator[](int k) const { return own[(stage * COUNT + k) * THREADS]; }
 
  private:
+  // Issues and commits one row.
   template <class Fetch, class I> __device__ __forceinline__ void order(const Fetch& fetch, I row) {
     fetch(row);
     commit_copies();
   }
+  // Advances to the next stage.
   __device__ __forceinline__ void turn() {
     stage = stage + 1 == STAGES ? 0 : stage + 1;
     if constexpr (ON && NARROW)

@@ -1,8 +1,8 @@
-// Columns [0, length) of a long row, or of a CTA's part of one, that starts at any address in each of N inputs (Piece of
-// rows/pack.cuh). A thread holds ITEMS vectors of all inputs together; LANES threads, the CTA, go along them.
+// A long row (or a CTA's part of one) at any alignment in each of N inputs (UnalignedVec, here Piece of rows/pack.cuh),
+// by a CTA of LANES threads with ITEMS vectors of all inputs in flight per thread.
 //
-// Vectors of `pass` count from the row's start, so that where a row starts changes no sum's order. Those of `write` are the result's
-// aligned words, what lies about them comes by elements: a column's result depends on nothing beside it.
+// pass:  vectors count from the row's start, so that the order of sums does not depend on the alignment.
+// write: vectors are aligned to the result; its unaligned head and tail go by elements. Columns are independent.
 #pragma once
 #include "rows/row.cuh"
 
@@ -14,7 +14,7 @@ template <class T, class C, int V, int ITEMS, int LANES, class I, int N> struct 
   const T* from[N];
   I length;
 
-  // each(Columns&) for V columns at a time; those beyond the row are `none`.
+  // each(Columns&) for V columns at a time; columns past the end are `none`.
   template <class Each> __device__ __forceinline__ void pass(C none, const Each& each) const {
     const I whole = length - length % V;
     vectors(0, whole, [&](Columns& columns, I) { each(columns); });

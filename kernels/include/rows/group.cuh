@@ -1,6 +1,6 @@
-// Threads that share a row: LANES neighbours, up to a warp, or a whole CTA of LANES.
+// Threads that share a row: LANES adjacent lanes of a warp, or a CTA of LANES threads.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace rows {
 
@@ -13,9 +13,9 @@ template <class S> __device__ __forceinline__ S from_lane(const S& x, int mask) 
   return words.whole;
 }
 
-// Combines the states of a group by `join(lower lane's, higher lane's)`, in an order that LANES alone decides; every thread
-// gets the same bits. All threads of the CTA take part. Calls that follow one another without a barrier between differ in TURN
-// or in `parity`.
+// All-reduce (group_reduce) of the states of a group by join(lower lane's, higher lane's): butterfly shuffles, then
+// warps in order, so that LANES alone fixes the order and all threads get the same bits. All threads of the CTA take
+// part. Consecutive calls without a barrier between them use different TURN (shared-memory slot) or `parity`.
 template <int LANES, int TURN = 0, class S, class Join> __device__ __forceinline__ S combine(S x, const Join& join, u32 parity = 0) {
   const u32 lane = threadIdx.x % 32;
 #pragma unroll

@@ -1,10 +1,10 @@
-// V neighbours of a row in registers, as they are stored.
+// V adjacent elements of a row in registers, in their storage type.
 #pragma once
-#include "shift.cuh"
+#include "core/shift.cuh"
 
 namespace rows {
 
-// Moved by accesses of at most 16 bytes, each aligned to its own size.
+// Loaded and stored by accesses of at most 16 bytes, each aligned to its size.
 template <class T, int V> struct Pack {
   static constexpr int WIDTH = V * int(sizeof(T)) > 16 ? 16 / int(sizeof(T)) : V;
   using Part = Vec<T, WIDTH>;
@@ -38,8 +38,8 @@ template <class T, int V> __device__ __forceinline__ Pack<T, V> loaded(const T* 
   pack.load(from);
   return pack;
 }
-// A vector of a row [begin, end) on its way into registers, ANYWHERE: as the two aligned words that hold it. No word reaches beyond
-// the row: its edges come by elements. Columns, and so the order of terms, do not depend on where the row starts.
+// UnalignedVec: a vector of a row [begin, end). ANYWHERE: loaded as the two aligned 16-byte words that contain it and
+// funnel shifted; at the row's ends, where a word would exceed the row, by elements. Columns ignore the alignment.
 template <class T, int V, bool ANYWHERE> struct Piece {
   Pack<T, V> pack;
   __device__ __forceinline__ void load(const T* from, const T*, const T*) { pack.load(from); }
@@ -75,9 +75,9 @@ template <class C, class T, int V> __device__ __forceinline__ void add_rounded(P
   for (int v = 0; v < V; ++v) a[v] += b[v];
   x.round(a);
 }
-// Loads and widens.
+// Load and widen.
 template <class T, class C, int V> __device__ __forceinline__ void fetch(C (&x)[V], const T* from) { loaded<T, V>(from).widen(x); }
-// Rounds and stores.
+// Round and store.
 template <class T, class C, int V> __device__ __forceinline__ void put(T* to, const C (&x)[V]) {
   Pack<T, V> pack;
   pack.round(x);

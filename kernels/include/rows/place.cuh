@@ -1,10 +1,10 @@
-// Which row and columns a thread takes, and where they lie in each of N operands.
+// Addresses of rows and columns in N operands.
 #pragma once
-#include "index.cuh"
+#include "core/index.cuh"
 
 namespace rows {
 
-// R axes of rows and RC of columns, collapsed, with byte strides of N operands. RC = 0: columns lie side by side.
+// R row axes and RC column axes, collapsed, with byte strides for N operands. RC = 0: columns are contiguous.
 template <class I, int R, int RC, int N> struct Places {
   Dims<I, R, N> rows;
   Dims<I, RC, N> columns;
@@ -15,7 +15,7 @@ template <class I, int R, int RC, int N> struct Places {
     for (int k = 0; k < N; ++k) offset[k] = 0;
     if constexpr (R > 0) rows.locate(row, offset);
   }
-  // The address of `column` in operand K of the row entered.
+  // The address of `column` in operand K of the current row.
   template <int K, class T> __device__ __forceinline__ T* at(T* base, const Row& row, I column) const {
     using Byte = typename Bytes<T>::type;
     Byte* from = reinterpret_cast<Byte*>(base) + row[K];
@@ -24,7 +24,7 @@ template <class I, int R, int RC, int N> struct Places {
     columns.locate(column, offset);
     return reinterpret_cast<T*>(from + offset[K]);
   }
-  // For operands with one value a row.
+  // The address in operands with one value per row.
   template <int K, class T> __device__ __forceinline__ T* of_row(T* base, const Row& row) const {
     return reinterpret_cast<T*>(reinterpret_cast<typename Bytes<T>::type*>(base) + row[K]);
   }

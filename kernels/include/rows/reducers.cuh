@@ -1,6 +1,5 @@
-// What a reduction does with its terms: a state, what adds V terms, whose first has place `at`, to it, what joins two, and what
-// makes the result of n terms. States are joined in a fixed order; `none` is that of no terms. `gather` is the state of a group
-// of LANES threads.
+// Reducers: a State; add (V terms, the first of index `at`), join (two states, in a fixed order), gather (the states of
+// a group of LANES threads), finish (the result of n terms). none() is the state of no terms.
 #pragma once
 #include "math/extrema.cuh"
 #include "math/log.cuh"
@@ -10,7 +9,7 @@ namespace rows {
 
 template <class C> constexpr bool FLOATING = Same<C, float>::value || Same<C, double>::value;
 
-// Below every value, or above: infinities, or the ends of an integer type of 64 bits.
+// The least (LARGEST) or greatest value of C: an infinity, or an end of the 64-bit integer type.
 template <class C, bool LARGEST> __device__ __forceinline__ C outermost() {
   if constexpr (FLOATING<C>) return LARGEST ? minus_infinity<C>() : -minus_infinity<C>();
   else if constexpr (C(-1) < C(0)) return LARGEST ? C(1) << 63 : ~(C(1) << 63);
@@ -21,7 +20,7 @@ template <class Op> struct Joined {
   template <int LANES, class S> static __device__ __forceinline__ S gather(const S& own) { return combine<LANES>(own, Op::join); }
 };
 
-// MEAN: of floating types; without terms NaN.
+// MEAN: of floating types; NaN without terms.
 template <class C, class Out, bool MEAN> struct Sum : Joined<Sum<C, Out, MEAN>> {
   using State = C;
   using Result = Out;
@@ -46,12 +45,12 @@ template <class C, class Out, bool LARGEST> struct Extremum : Joined<Extremum<C,
   template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) { return convert<Out>(s); }
 };
 
-// The place of the first largest, a NaN being the largest.
+// Index of the first maximum; NaN counts as the maximum.
 template <class C, class Out> struct ArgMax {
   struct State { C value; i64 at; };
   using Result = Out;
   static __device__ __forceinline__ State none() { return {outermost<C, true>(), ~(i64(1) << 63)}; }
-  // Whether a comes before b.
+  // Whether a wins over b.
   static __device__ __forceinline__ bool before(const State& a, const State& b) {
     const bool nan_a = a.value != a.value, nan_b = b.value != b.value;
     if (nan_a || nan_b) return nan_a && (!nan_b || a.at < b.at);
@@ -70,7 +69,7 @@ template <class C, class Out> struct ArgMax {
 #pragma unroll
       for (int v = V - 1; v >= 0; --v)
         if (x[v] != x[v]) first = v;
-    // Vectors come in order of their places.
+    // Vectors come in index order, so ties keep the earlier index.
     if (most > s.value || (most != most && s.value == s.value) || s.at == none().at) s = {most, i64(at) + first};
   }
   template <int LANES> static __device__ __forceinline__ State gather(const State& own) {
@@ -81,19 +80,19 @@ template <class C, class Out> struct ArgMax {
   template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) { return s.at; }
 };
 
-// Counts, means and sums of squared deviations, joined without cancellation (T. F. Chan, G. H. Golub and R. J. LeVeque,
-// "Algorithms for computing the sample variance: analysis and recommendations", The American Statistician 37(3), 1983). Counts
-// come before what they multiply: nothing is far apart from any mean, whose square may be infinite.
+// Count, mean and sum of squared deviations, joined without cancellation (T. F. Chan, G. H. Golub and R. J. LeVeque,
+// "Algorithms for computing the sample variance: analysis and recommendations", The American Statistician 37(3), 1983).
+// The count multiplies first: the squared distance of an empty state's mean may be infinite, and 0 * inf would be NaN.
 template <class C, class Out> struct Variance {
   struct State { C count, mean, squares; };
   using Result = Out;
   static __device__ __forceinline__ State none() { return {0, 0, 0}; }
-  // To 2 ulp: enough for a share.
+  // To 2 ulp: enough for a weight.
   static __device__ __forceinline__ C quotient(C a, C b) {
     if constexpr (Same<C, float>::value) return a * math::rcp_ftz(b);
     else return a / b;
   }
-  // The mean first, then every thread's squares about it.
+  // The group's mean first, then every thread's squares about it.
   template <int LANES> static __device__ __forceinline__ State gather(const State& own) {
     const C count = rows::sum<LANES, 0>(own.count), share = count > 0 ? own.count / count : C(0);
     const C mean = rows::sum<LANES, 1>(own.mean * share), apart = own.mean - mean;
@@ -125,7 +124,7 @@ template <class C, class Out, int DIGITS> struct LogSumExp {
   static __device__ __forceinline__ State join(const State& a, const State& b) { return State::join(a, b); }
   template <int LANES> static __device__ __forceinline__ State gather(const State& own) { return State::template gather<LANES>(own); }
   template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) {
-    const bool infinite = s.most == -minus_infinity<C>();  // the sum is NaN
+    const bool infinite = s.most == -minus_infinity<C>();  // most = +inf: the sum is NaN
     return convert<Out>(infinite ? s.most : s.most + math::log<24>(s.sum));
   }
 };

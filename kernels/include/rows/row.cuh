@@ -1,15 +1,15 @@
-// A row as the LANES threads that share it see it: thread `lane` takes vectors lane, lane + LANES, ... of V columns.
+// A row shared by LANES threads: thread `lane` has vectors lane, lane + LANES, ... of V columns.
 //
-// Resident: the thread's share, ITEMS vectors, stays in registers as it was loaded; all loads are under way before the first is
-// used. Streamed: rows of any length; every pass reads the row again, ITEMS vectors a thread at a time, mostly from L2.
-// A kernel is written once for both: `load`, then any number of `pass`.
+// Resident: the thread's ITEMS vectors stay in registers in storage type; all loads are in flight together.
+// Streamed: rows of any length; every pass reads the row again (mostly from L2), ITEMS vectors in flight per thread.
+// One kernel text serves both: `load`, then any number of `pass`.
 #pragma once
 #include "rows/pack.cuh"
 
 namespace rows {
 
-// The second launch bound of kernels on rows, 0 for none. Left to itself, ptxas spills in some of these at half of the registers
-// that a CTA may have.
+// Second launch bound (min CTAs per SM) of row kernels, 0 for none. Without it ptxas spills in some of them at half of
+// the registers that a CTA may have.
 template <bool RESIDENT, class C, int THREADS> constexpr int LEAST_CTAS = THREADS <= 512 && (!RESIDENT || sizeof(C) == 8) ? 1 : 0;
 
 template <bool RESIDENT, class Loaded, int V, int ITEMS, int LANES, class I> struct Row {
@@ -20,11 +20,11 @@ template <bool RESIDENT, class Loaded, int V, int ITEMS, int LANES, class I> str
 
   __device__ __forceinline__ Row(I length, u32 lane) : length(length), lane(lane) {}
 
-  // What is resident; `from(column)` gives a vector as it is loaded.
+  // Resident: loads all vectors; from(column) loads one.
   template <class From> __device__ __forceinline__ void load(const From& from) {
     if constexpr (RESIDENT) load_from(0, from);
   }
-  // each(Loaded&, column, item) for every vector of the thread, in order; streamed, they come by `from`.
+  // each(Loaded&, column, item) for every vector of the thread, in order; streamed: loaded by `from`.
   template <class From, class Each> __device__ __forceinline__ void pass(const From& from, const Each& each) {
     if constexpr (RESIDENT) {
       over(0, each);

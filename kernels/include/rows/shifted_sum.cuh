@@ -1,5 +1,5 @@
-// The sum of exponentials as exp(max) * sum, so that it neither overflows nor vanishes; one pass over the terms (M. Milakov and
-// N. Gimelshein, "Online normalizer calculation for softmax", 2018).
+// Online softmax normalizer: a sum of exponentials as exp(max) * sum, without overflow or underflow, in one pass (M.
+// Milakov and N. Gimelshein, "Online normalizer calculation for softmax", 2018).
 #pragma once
 #include "math/exp.cuh"
 #include "math/extrema.cuh"
@@ -9,14 +9,14 @@ namespace rows {
 
 template <class C> __device__ __forceinline__ C minus_infinity() { return C(__uint_as_float(0xff800000)); }
 
-// sum exp(x) = exp(most) sum. Nothing yet, or only -inf: most is -inf and sum 0.
+// sum exp(x) = exp(most) * sum. Without terms, or with -inf only: most = -inf, sum = 0.
 template <class C, int DIGITS> struct ShiftedSum {
   C most, sum;
   static __device__ __forceinline__ ShiftedSum none() { return {minus_infinity<C>(), C(0)}; }
-  // What is subtracted from an argument or an earlier maximum: 0 for -inf, so that the exponential of -inf is 0 and not NaN.
+  // The subtrahend for a maximum: 0 for -inf, so that exp(-inf - shift) is 0 and not NaN.
   static __device__ __forceinline__ C shift(C most) { return most == minus_infinity<C>() ? C(0) : most; }
 
-  // exp(x), where what is below 2^-126 may be 0: a sum holds a term of 1.
+  // exp(x); results below 2^-126 may flush to 0, because a sum contains a term of 1.
   static __device__ __forceinline__ C term(C x) {
     if constexpr (DIGITS <= math::F16) return math::ex2_ftz(x * math::LOG2E);
     else return math::exp<DIGITS>(x);
@@ -36,7 +36,7 @@ template <class C, int DIGITS> struct ShiftedSum {
     const C most = math::maximum(a.most, b.most), by = shift(most);
     return {most, a.sum * term(a.most - by) + b.sum * term(b.most - by)};
   }
-  // That of a group: the maximum first, so that every thread's sum is scaled once.
+  // State of a group: the maximum first, so that every thread's sum is rescaled once.
   template <int LANES> static __device__ __forceinline__ ShiftedSum gather(const ShiftedSum& own) {
     const C most = combine<LANES, 0>(own.most, [](C a, C b) { return math::maximum(a, b); });
     return {most, rows::sum<LANES, 1>(own.sum * term(own.most - shift(most)))};

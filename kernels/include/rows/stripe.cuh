@@ -1,4 +1,4 @@
-// A stripe of rows: what a persistent CTA of GROUPS groups takes, a row a group at a time, and what its threads sum up over them.
+// The rows of a persistent CTA (grid-stride, GROUPS rows at a time, one per thread group), and column sums over them.
 #pragma once
 #include "rows/pack.cuh"
 
@@ -10,14 +10,14 @@ template <class C> struct Two {
 };
 
 template <class I, u32 GROUPS> struct Stripe {
-  u32 group;  // this thread's
-  I first, step, row;  // the CTA's first row, from turn to turn, the group's first
+  u32 group;  // of this thread
+  I first, step, row;  // first row of the CTA; grid stride; first row of the group
 
   __device__ __forceinline__ explicit Stripe(u32 lanes)
       : group(GROUPS > 1 ? threadIdx.x / lanes : 0), first(I(blockIdx.x) * GROUPS), step(I(gridDim.x) * GROUPS), row(first + group) {}
 
-  // A thread's `sums` of its columns (rows/row.cuh: ITEMS vectors of V) and those of the other groups, added up in their order, as
-  // one row at `to`. `slots` is shared memory of GROUPS such rows.
+  // Adds the column sums of all groups in group order and stores one row at `to`. A thread has ITEMS vectors of V
+  // columns (rows/row.cuh); `slots` is shared memory for GROUPS rows.
   template <int LANES, class C, int ITEMS, int V>
   __device__ __forceinline__ void leave(const C (&sums)[ITEMS][V], C* slots, C* to, I length) const {
     constexpr I STEP = I(ITEMS) * LANES * V;

@@ -1,5 +1,5 @@
-// V neighbours of a row in registers, shorter ones as words of 32 bits. Values of 16 or 8 bits that are held from one branch to
-// another are split into a register each and put together again, by two instructions a value; words are not.
+// V adjacent elements in registers, 8- and 16-bit ones as 32-bit words: the compiler splits 16- and 8-bit values that
+// live across a branch into one register each and packs them again, two instructions per value; words stay packed.
 #pragma once
 #include "rows/pack.cuh"
 
@@ -10,7 +10,7 @@ __device__ __forceinline__ float high_of(u32 pair, bf16) { return __uint_as_floa
 __device__ __forceinline__ float low_of(u32 pair, f16) { return convert<float>(f16{u16(pair)}); }
 __device__ __forceinline__ float high_of(u32 pair, f16) { return convert<float>(f16{u16(pair >> 16)}); }
 
-// Moved as a Pack is; f16 and bf16 are widened and rounded, too.
+// Interface of Pack; widen and round for f16 and bf16 only.
 template <class T, int V> struct Words {
   static constexpr int COUNT = V * int(sizeof(T)) / 4;
   Pack<u32, COUNT> pack;
@@ -36,7 +36,7 @@ template <class T, int V> struct Words {
 
 template <class T, int V, bool WORDS> struct HeldAs { using type = Pack<T, V>; };
 template <class T, int V> struct HeldAs<T, V, true> { using type = Words<T, V>; };
-// What holds V elements of T between branches.
+// The register type for V elements of T that live across branches.
 template <class T, int V> using Held = typename HeldAs<T, V, (sizeof(T) < 4 && V * sizeof(T) % 4 == 0)>::type;
 
 }  // namespace rows

@@ -1,12 +1,12 @@
-// Entries of short rows in as few bits as hold a key and its place, and their order within one warp's registers.
+// Compact entries for short rows (key and index in as few bits as possible), and their bitonic sort in registers.
 #pragma once
 #include "sort/entry.cuh"
 
 namespace sort {
 
-// A key above the complement of its place: entries are all different, a greater one comes first, none is zero. BYTES: of a key.
+// Key above the complement of the index: entries are distinct, a greater one comes first, none is 0. BYTES: of a key.
 template <int BYTES> struct Compact {
-  using E = u32;  // places below 65,535
+  using E = u32;  // indices below 65,535
   static constexpr int BITS = 32;
   static __device__ __forceinline__ E of(u32 key, u32 place) { return key << 16 | (~place & 0xffff); }
   static __device__ __forceinline__ u32 place(E x) { return ~x & 0xffff; }
@@ -25,7 +25,7 @@ template <class E> __device__ __forceinline__ E lesser(const E& a, const E& b) {
 __device__ __forceinline__ u32 from_lane(u32 x, u32 mask) { return __shfl_xor_sync(~0u, x, mask); }
 __device__ __forceinline__ u64 from_lane(u64 x, u32 mask) { return __shfl_xor_sync(~0u, x, mask); }
 
-// Compares registers of one thread that are `distance` apart (MIRRORED: mirrored within 2 * distance), the greater first.
+// Compare-exchange of one thread's registers `distance` apart (MIRRORED: within 2 * distance), greater first.
 template <int N, class E> __device__ __forceinline__ void exchange_within(E (&x)[N], int distance, bool mirrored) {
 #pragma unroll
   for (int r = 0; r < N; ++r) {
@@ -38,8 +38,8 @@ template <int N, class E> __device__ __forceinline__ void exchange_within(E (&x)
   }
 }
 
-// Sorts LANES * N entries, the greatest first; thread `lane` holds entries lane * N to lane * N + N - 1. LANES: 1 or 32. The bitonic
-// network whose merges begin mirrored, so that every comparison has the greater first.
+// Bitonic sort of LANES * N entries, descending; thread `lane` holds entries lane * N to lane * N + N - 1. LANES: 1 or
+// 32. The first step of each merge is mirrored, so that every comparison puts the greater first.
 template <int LANES, int N, class E> __device__ __forceinline__ void sort_registers(E (&x)[N], u32 lane) {
 #pragma unroll
   for (int size = 2; size <= LANES * N; size *= 2) {

@@ -1,8 +1,7 @@
-// Elements as unsigned keys in the same order, and entries of a key and its place that are all different: ties go to the lower
-// place.
+// Elements as unsigned keys of the same order, and distinct entries (key, index): ties go to the lower index.
 #pragma once
-#include "barrier.cuh"
-#include "dtype.cuh"
+#include "ptx/barrier.cuh"
+#include "core/dtype.cuh"
 
 namespace sort {
 
@@ -21,7 +20,7 @@ template <> struct Infinity<bf16> { static constexpr u32 bits = 0x7f80; };
 template <> struct Infinity<float> { static constexpr u32 bits = 0x7f800000; };
 template <> struct Infinity<double> { static constexpr u64 bits = 0x7ff0000000000000; };
 
-// The key of the element with these bits: the greater the element the greater the key. Zeros are alike; NaN is above all.
+// Key of an element's bits: a greater element has a greater key. -0 equals +0; NaN is above all.
 template <class T> struct Order {
   static constexpr int BITS = 8 * int(sizeof(T));
   using Word = typename ::Word<int(sizeof(T))>::type;
@@ -40,7 +39,7 @@ template <class T> struct Order {
   }
 };
 
-// An entry is greater the earlier it comes. None is zero, which stands for no entry.
+// A greater entry comes first. No entry is zero; zero means empty.
 struct Pair {
   u64 key, rest;
   __device__ __forceinline__ bool operator<(const Pair& other) const {
@@ -55,8 +54,8 @@ __device__ __forceinline__ Pair entry(u64 key, u32 place) { return {key, u32(~pl
 __device__ __forceinline__ u32 place_of(u64 x) { return ~u32(x); }
 __device__ __forceinline__ u32 place_of(const Pair& x) { return ~u32(x.rest); }
 
-// Where an entry lies in shared memory: whatever the distance of four that meet, those of neighbouring threads are in banks of
-// their own. Distances are of bits that a place does not have: swizzled(a + b) == swizzled(a) ^ swizzled(b).
+// Bank swizzle of entries in shared memory: adjacent threads that access four entries at any power-of-two distance use
+// distinct banks. For distances whose bits a place lacks, swizzled(a + b) == swizzled(a) ^ swizzled(b).
 __device__ __forceinline__ u32 swizzled(u32 place) { return place ^ (place >> 4 & 3) * 5; }
 template <class E> struct Entries {
   E* all;
@@ -70,16 +69,16 @@ template <class E> __device__ __forceinline__ void exchange(E& a, E& b, bool fal
   }
 }
 
-// Sorts each of the blocks of `length` entries, a power of two, the greatest first (K. E. Batcher, "Sorting networks and their
-// applications", AFIPS 1968); `total` is a power of two from 4 on. Of THREADS that come, those work that have four entries; a
-// barrier of all comes before and behind.
+// Bitonic sort of each block of `length` entries (a power of two), descending (K. E. Batcher, "Sorting networks and
+// their applications", AFIPS 1968); `total` is a power of two >= 4. Of THREADS threads, those with four entries work;
+// CTA barriers before and after.
 template <int THREADS, class E> __device__ __forceinline__ void sort_blocks(const Entries<E>& entries, u32 total, u32 length) {
   const u32 workers = total / 4 > THREADS ? THREADS : total / 4 < 32 ? 32 : total / 4;
   __syncthreads();
   if (threadIdx.x < workers) {
-    bool apart = false;  // whether a warp meets what was another's
+    bool apart = false;  // whether the next step reads entries of other warps
     for (u32 size = 2; size <= length; size *= 2) {
-      // Two steps of the network at a time: four entries whose places differ in two bits; or the last step alone
+      // Two network steps at a time on four entries whose indices differ in two bits; or the last step alone.
       for (u32 step = size / 2; step; step /= 4) {
         const u32 near = step > 1 ? step / 2 : 1, far = 2 * near;
         if (apart || far > 64) meet(1, workers);

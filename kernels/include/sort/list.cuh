@@ -1,4 +1,4 @@
-// What of a row may be among its k greatest, listed in one pass.
+// Candidates for a row's k greatest, listed in one pass.
 #pragma once
 #include "sort/source.cuh"
 
@@ -6,8 +6,8 @@ namespace sort {
 
 constexpr int DIGIT = 11, COPIES = 4, POOL = (1 << DIGIT) * COPIES;  // words
 
-// A key that `rank` of the keys reach, one a thread, and as few more as may be: the greatest, if all its bits are looked at. A warp
-// tries bit by bit.
+// The greatest key that `rank` of the threads' keys reach; the search by bits stops as soon as exactly `rank` reach it.
+// One warp, one bit at a time.
 template <class T> __device__ __forceinline__ typename Order<T>::Key bound_of(u32* pool, typename Order<T>::Key own, u32 rank) {
   using Key = typename Order<T>::Key;
   Key* const keys = reinterpret_cast<Key*>(pool);
@@ -31,8 +31,8 @@ template <class T> __device__ __forceinline__ typename Order<T>::Key bound_of(u3
   return found;
 }
 
-// Lists all keys of at least a bound, in any order, and gives how many there are: of more than fit, not all are counted. The bound
-// is a key that `rank` threads reach, each with the greatest of the `samples` vectors that it reads.
+// Lists all keys >= a bound, in any order, and returns their number (not exact if they exceed the pool). The bound is a
+// key that `rank` threads reach with the greatest element of their `samples` vectors.
 template <class T, class S, class E>
 __device__ __forceinline__ u32 list_greatest(u32* pool, const Entries<E>& entries, const S& source, u32 samples, u32 rank) {
   using Key = typename Order<T>::Key;
@@ -48,7 +48,8 @@ __device__ __forceinline__ u32 list_greatest(u32* pool, const Entries<E>& entrie
     return batch;
   };
 
-  // The sample, spread over the row, and the bound; the row's first vectors are under way meanwhile
+  // 1. bound from a sample of the row
+  // The row's first vectors are in flight meanwhile.
   const u32 chosen = SELECT_THREADS * samples, apart = whole / V > chosen ? whole / V / chosen : 1;
   const u32 end = whole < chosen * apart * V ? whole : chosen * apart * V;
   const Batch some = load(first * apart, TILE * apart, end);
@@ -66,7 +67,8 @@ __device__ __forceinline__ u32 list_greatest(u32* pool, const Entries<E>& entrie
   const Key bound = bound_of<T>(pool, greatest, rank);
   const Probe<T> probe(bound, source.flip);
 
-  // Whole vectors, most of which do not pass, and what is left of the row
+  // 2. list keys that reach the bound
+  // Most vectors fail the probe. The tail follows.
   bool full = false;
   const auto list = [&](u32 i) {
     const Keys<T, V> mine = source.keys(i);

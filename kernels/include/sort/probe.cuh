@@ -1,10 +1,10 @@
-// Whether a vector may hold a key of at least some bound: a comparison an element, of elements as they are stored.
+// A cheap filter: whether a vector may hold a key >= some bound; one comparison per element, in the storage type.
 #pragma once
 #include "sort/entry.cuh"
 
 namespace sort {
 
-// V elements as they are stored, in groups of at most a word.
+// V elements in storage type, in groups of at most one word.
 template <class T, int V> struct alignas(sizeof(T) * V) Stored {
   using Word = typename Order<T>::Word;
   static constexpr int PER = sizeof(T) < 4 ? 4 / int(sizeof(T)) : 1, BITS = PER > 1 ? 8 * int(sizeof(T)) : 0;
@@ -19,19 +19,19 @@ template <class T> struct ComparedAs { using type = T; };
 template <> struct ComparedAs<f16> { using type = float; };
 template <> struct ComparedAs<bf16> { using type = float; };
 
-// Whether an element may have a key of at least a bound. None that has is missed; others may pass: NaN where small elements are
-// wanted, zeros beside a bound of zero.
+// Whether an element may have a key >= bound. No false negatives; false positives: NaN where small elements are wanted,
+// zeros at a bound of zero.
 template <class T> struct Probe {
   using Key = typename Order<T>::Key;
   using Word = typename Order<T>::Word;
   using C = typename ComparedAs<T>::type;
   C least;
-  Word turn;  // where small elements are wanted: the sign of floats, all bits of integers
+  Word turn;  // XOR for smallest-k: the sign of floats, all bits of integers
 
   __device__ __forceinline__ Probe(Key bound, Key flip)
       : least(value(Word(stored(bound)))), turn(Word(FormOf<T>::value == Form::FLOAT ? flip & Order<T>::SIGN : flip)) {}
   static __device__ __forceinline__ C value(Word word) { return convert<C>(*reinterpret_cast<const T*>(&word)); }
-  // The element with this key; NaN for keys beyond infinity's, with which everything passes.
+  // The element with this key; NaN for keys above infinity's, so that everything passes.
   static __device__ __forceinline__ Key stored(Key key) {
     if constexpr (FormOf<T>::value == Form::UNSIGNED) return key;
     if constexpr (FormOf<T>::value == Form::SIGNED) return key ^ Order<T>::SIGN;

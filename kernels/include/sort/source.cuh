@@ -1,4 +1,4 @@
-// Elements and keys of a row, or of what is looked through of one, in vectors.
+// Vectors of elements and keys of a row, a part of a row, or listed indices.
 #pragma once
 #include "sort/probe.cuh"
 
@@ -10,7 +10,7 @@ template <class T> __device__ __forceinline__ typename Order<T>::Word at(const u
   return *reinterpret_cast<const typename Order<T>::Word*>(row + place * step);
 }
 
-// What a CTA looks through: a WHOLE row, a PART of one, or those places of a row that its parts have LISTED.
+// Role of a CTA: a WHOLE row, a PART of one, or the indices that a row's parts have LISTED.
 constexpr int WHOLE = 0, PART = 1, LISTED = 2;
 
 template <class T, int V> struct Keys {
@@ -21,7 +21,7 @@ template <class T, int V> struct Keys {
 
 template <class T, int ROLE, bool VECTOR> struct Source {
   static constexpr int V = VECTOR ? 16 / int(sizeof(T)) : 4;
-  static constexpr int DEPTH = ROLE == LISTED || V * sizeof(T) > 16 ? 2 : 4;  // vectors a thread that are under way
+  static constexpr int DEPTH = ROLE == LISTED || V * sizeof(T) > 16 ? 2 : 4;  // vectors in flight per thread
   using Key = typename Order<T>::Key;
   const u8* row;
   i64 step;
@@ -31,7 +31,7 @@ template <class T, int ROLE, bool VECTOR> struct Source {
 
   __device__ __forceinline__ u32 place(u32 i) const { return ROLE == LISTED ? list[i] : begin + i; }
 
-  // V elements that follow one another from `i`, all of which there are.
+  // V consecutive elements from `i`; all must exist.
   __device__ __forceinline__ Stored<T, V> stored(u32 i) const {
     Stored<T, V> some = {};
     if constexpr (VECTOR) {
@@ -43,7 +43,7 @@ template <class T, int ROLE, bool VECTOR> struct Source {
     return some;
   }
 
-  // V keys that follow one another from `i`, of which `valid` there are.
+  // V consecutive keys from `i`, of which `valid` exist.
   __device__ __forceinline__ Keys<T, V> keys(u32 i) const {
     Keys<T, V> found;
     found.valid = i >= length ? 0 : length - i < V ? length - i : V;

@@ -1,4 +1,4 @@
-"""The epilogue as kernels take it: the C++ type and the packed struct. Mirrors kernels/include/epilogue.cuh."""
+"""The epilogue as kernels take it: the C++ type and the packed struct. Mirrors kernels/include/products/epilogue.cuh."""
 
 from __future__ import annotations
 

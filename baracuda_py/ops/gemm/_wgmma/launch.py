@@ -27,7 +27,7 @@ def product_text(n: int, a: ElementKind, b: ElementKind, a_transposed: bool, b_t
     registers = ", ".join(f"%{i}" for i in range(count))
     outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
     return (
-        '#include "dtype.cuh"\n'
+        '#include "core/dtype.cuh"\n'
         f"__device__ __forceinline__ void wgmma(float (&d)[{count}], u64 a, u64 b, int accumulate) {{\n"
         f'  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0;\\n"\n'
         f'    "wgmma.mma_async.sync.aligned.m64n{n}k{STEP * 8 // a.bits}.f32.{first}.{second} {{{registers}}}, '
@@ -42,7 +42,7 @@ def promoted(desc: Any) -> bool:
 
 
 def _sums(gemm: Gemm, desc: Any, tile: Tile) -> tuple[str, Struct]:
-    """How blocks of K are summed: the C++ type and its struct. Mirrors kernels/include/sums.cuh."""
+    """How blocks of K are summed: the C++ type and its struct. Mirrors kernels/include/products/sums.cuh."""
     if gemm.blocked:
         of_a, of_b = scales_map(gemm, tile.bm), gemm.scales["scale_b"]
         assert of_a is not None

@@ -1,4 +1,5 @@
-"""Matrices as TMA sees them: operands in swizzled boxes, and how results are stored (kernels/include/tma.cuh, staging.cuh)."""
+"""Matrices as TMA sees them: operands in swizzled boxes, and how results are stored. Mirrors kernels/include/ptx/tma.cuh and
+kernels/include/products/staging.cuh."""
 
 from __future__ import annotations
 

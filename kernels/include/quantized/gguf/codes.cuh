@@ -1,10 +1,12 @@
-// Codes of four neighbouring weights, a byte each: unsigned with something to be taken off, or signed as they are.
+// Decoding of four neighbouring weights to a byte each: unsigned codes with an offset (LESS) still to subtract, or
+// signed codes.
 #pragma once
 #include "quantized/gguf/planes.cuh"
 
 namespace gguf {
 
-// The only plane of codes that have fields of their own in the bytes of others: sub-blocks of a group each.
+// The plane of single-plane codes whose bytes hold fields of several sub-blocks, which can be used in place; BITS is 0
+// otherwise.
 template <class... Planes> struct Alone { using P = void; static constexpr int BITS = 0; };
 template <int BITS_, int AT, int GROUP> struct Alone<Plane<BITS_, AT, GROUP>> {
   using P = Plane<BITS_, AT, GROUP>;
@@ -22,7 +24,7 @@ template <int LESS_, bool SIGNED_, class... Planes> struct Codes {
 };
 
 enum Book { IQ4, E2M1 };
-// Sixteen signed bytes, the first in the lowest bits.
+// Codebooks of sixteen signed bytes, the first in the lowest bits.
 template <Book> struct Pages;
 template <> struct Pages<IQ4> { static constexpr u32 AT[4] = {0xbfad9881, 0xf6eaddcf, 0x26190d01, 0x71594535}; };
 template <> struct Pages<E2M1> { static constexpr u32 AT[4] = {0x03020100, 0x0c080604, 0xfdfeff00, 0xf4f8fafc}; };
@@ -37,8 +39,8 @@ template <class Half> __device__ constexpr u32 half_bits(int number) {
   return (number < 0 ? 0x8000u : 0u) | (size ? u32((BIAS + power) << MANTISSA | rest) : 0u);
 }
 
-// Codes of four bits, looked up. A byte permutation looks four up among eight; another one spreads the codes' highest bits, which say
-// which eight count.
+// 4-bit codebook codes. One PRMT looks four codes up among eight entries; another one spreads the codes' highest bits
+// to byte masks, which select between the lower and the upper eight.
 template <Book BOOK, class P> struct Looked {
   using Only = Alone<>;
   using Plane = P;
@@ -53,10 +55,11 @@ template <Book BOOK, class P> struct Looked {
     const u32 upper = spread(codes << 4);
     return (low & ~upper) | (high & upper);
   }
-  static constexpr bool APART = BOOK == E2M1;  // of four codes, 0 and 2 are a pair, 1 and 3 the other
-  // Numbers of four codes as Plane::four counts them, as pairs of 16-bit floats. Those of both halves of bytes come of the same
-  // permutations: half bytes select as they lie, of both halves of the word. Of e2m1 they are a float's sign and lowest exponent and
-  // highest mantissa bits, moved to where these belong: 2^-15 or 2^-127 of the number, subnormal where e2m1 is.
+  static constexpr bool APART = BOOK == E2M1;  // pair order: codes 0 and 2, then 1 and 3
+  // The values of four codes, in the order of Plane::four, as pairs of 16-bit floats. IQ4: the nibbles of the word are
+  // PRMT selectors as they are, so low and high nibbles are looked up together. E2M1: the code's sign, exponent and
+  // mantissa bits are shifted to the float's positions, which gives 2^-15 (f16) or 2^-127 (bf16) of the codebook entry,
+  // subnormal where e2m1 is, and then scaled.
   template <class Half, int ALIGN> static __device__ __forceinline__ void pairs_of(u32 (&pairs)[2], const u8* block, u32 first, u32 within) {
     const bool high = P::above(first) != 0;
     if constexpr (BOOK == E2M1) {
@@ -84,7 +87,7 @@ template <Book BOOK, class P> struct Looked {
     }
   }
 
-  // The numbers of a byte's halves as a pair, for every byte, and that for every lane: 32 KB by `threads` threads.
+  // Writes the table of value pairs by code byte, replicated for 32 lanes (32 KB), with `threads` threads.
   template <class Half> static __device__ __forceinline__ void write(uint4* table, u32 thread, u32 threads) {
     for (u32 i = thread; i < 256 * 8; i += threads) {
       const u32 pair = half_of<Half>(i / 8 % 16) | half_of<Half>(i / 128) << 16;
@@ -97,7 +100,8 @@ template <Book BOOK, class P> struct Looked {
     const u32 number = code & 8 ? __byte_perm(Pages<BOOK>::AT[2], Pages<BOOK>::AT[3], code & 7) : __byte_perm(Pages<BOOK>::AT[0], Pages<BOOK>::AT[1], code & 7);
     return convert<Half>(float(i8(number))).bits;
   }
-  // Of bytes 0 and 2. A product puts exponent and mantissa, and the sign, where they belong, and what is masked elsewhere.
+  // Codes of bytes 0 and 2. bf16: one IMAD shifts sign and magnitude by different amounts; the mask drops the other
+  // copies.
   static __device__ __forceinline__ u32 moved(u32 bytes, bool high, bf16) {
     return (bytes & (high ? 0x00f000f0u : 0x000f000fu)) * (high ? 0x0104u : 0x1040u) & 0x81c081c0u;
   }
@@ -105,7 +109,7 @@ template <Book BOOK, class P> struct Looked {
     const u32 down = high ? 4 : 0;
     return (bytes << (9 - down) & 0x0e000e00u) | (bytes << (12 - down) & 0x80008000u);
   }
-  // Times 2^15 or 2^127; of a multiplication and an addition sm_80 has the FMA alone for bf16
+  // Times 2^15 (f16) or 2^127 (bf16), by FMA with -0, as sm_80 has no multiplication of bf16x2
   static __device__ __forceinline__ u32 times(u32 pair, f16) {
     u32 d;
     asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(pair), "r"(0x78007800u), "r"(0x80008000u));
@@ -116,19 +120,19 @@ template <Book BOOK, class P> struct Looked {
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(pair), "r"(0x7f007f00u), "r"(0x80008000u));
     return d;
   }
-  // Four numbers of the book as 16-bit floats, of each its lower or its upper byte
+  // The lower or the upper bytes of four codebook entries as 16-bit floats
   template <class Half> static __device__ constexpr u32 page(int number, int byte) {
     u32 bytes = 0;
     for (int i = 0; i < 4; ++i) bytes |= (half_bits<Half>(i8(Pages<BOOK>::AT[number] >> (8 * i))) >> (8 * byte) & 0xff) << (8 * i);
     return bytes;
   }
-  // 0 or 0xff for the half bytes of bytes FIRST and FIRST + 1, each low one before the high one, by their highest bits
+  // Byte masks (0 or 0xff) of the highest bits of the nibbles of bytes FIRST and FIRST + 1, low nibble first
   template <int FIRST> static __device__ __forceinline__ u32 mixed(u32 word) {
     u32 all;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(all) : "r"(word << 4), "r"(word), "n"(FIRST ? 0xfbea : 0xd9c8));
     return all;
   }
-  // 0 or 0xff for each byte, by its highest bit
+  // Byte masks (0 or 0xff) of the highest bit of each byte
   static __device__ __forceinline__ u32 spread(u32 bytes) {
     u32 all;
     asm("prmt.b32 %0, %1, %1, 0xba98;" : "=r"(all) : "r"(bytes));

@@ -1,18 +1,20 @@
-// Codes as operands of mma.sync, by what activations are. A unit is 16 weights along k; lane (g, t) = (lane / 4, lane % 4) holds
-// four neighbours of it, 4 t to 4 t + 3, of rows g and g + 8 of the weights, and of column g of the activations. That is not the
-// order in which the instruction counts k, but the same one on both sides.
+// GGUF codes as A fragments of mma.sync, by activation type. A unit is 16 weights along k; lane (g, t) = (lane / 4,
+// lane % 4) holds k = 4 t to 4 t + 3 of it, of weight rows g and g + 8 and of activation column g. This order of k
+// differs from the instruction's, but is the same on both sides.
 //
-// Exact<f16>, Exact<bf16>: activations as they are, sums in f32. Unsigned codes become f16 by their bits alone: as subnormals, code *
-// 2^-24, which tensor cores multiply exactly; as bf16 they are 128 + code, and the 128 is taken off with what else is. Exact<float> takes
-// it off at once, so that sums are no larger than they have to be. Exact<float>: a number is the sum of three bf16, cut
-// off and not rounded, which are columns of their own. Rounded: activations in Q8_1 blocks, sums in s32.
+// Exact<f16>, Exact<bf16>: activations unchanged, f32 accumulators. Unsigned codes as f16 are subnormals, code * 2^-24,
+//                          which the tensor cores multiply exactly; as bf16 they are 128 + code, and the 128 is
+//                          subtracted with the other offsets.
+// Exact<float>:            an activation is the sum of three bf16, truncated, in separate columns of B. The 128 is
+//                          subtracted from the codes, so that the accumulators stay small.
+// Rounded:                 activations in Q8_1 blocks, s32 accumulators.
 #pragma once
-#include "mma.cuh"
+#include "ptx/mma.cuh"
 #include "quantized/gguf/format.cuh"
 
 namespace gguf {
 
-// b - a times one, of two 16-bit floats; sm_80 has no subtraction of bf16, and no addition.
+// a - b on pairs of 16-bit floats; bf16 as FMA with -1, since sm_80 has neither subtraction nor addition of bf16x2.
 __device__ __forceinline__ u32 less_pair(u32 a, u32 b, f16) {
   u32 d;
   asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
@@ -24,7 +26,8 @@ __device__ __forceinline__ u32 less_pair(u32 a, u32 b, bf16) {
   return d;
 }
 
-// Four codes as two pairs of a 16-bit float, APART 0 and 2 and then 1 and 3; `exponents` are EXPONENTS, from a register. INVERSE: one over what a code was multiplied with; MORE: what was added to it.
+// Widens four code bytes to two pairs of 16-bit floats. APART: pair order 0 and 2, then 1 and 3. `exponents`: EXPONENTS
+// in a register. The float is (code + MORE) / INVERSE.
 template <class Half, bool SIGNED, bool EXACTLY> struct Widened;
 template <bool EXACTLY> struct Widened<f16, false, EXACTLY> {
   static constexpr float INVERSE = 16777216.0f;
@@ -37,8 +40,8 @@ template <bool EXACTLY> struct Widened<f16, true, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
   static constexpr int MORE = 0;
   static constexpr bool APART = false;
-  static constexpr u32 EXPONENTS = 0x64646464u;  // upper bytes of 1024 and more
-  static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) {  // 1024 + 128 + code
+  static constexpr u32 EXPONENTS = 0x64646464u;  // high byte of f16 1024
+  static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) {  // 1152 + code - 1152
     return less_pair(__byte_perm(codes ^ 0x80808080u, exponents, i ? 0x4342 : 0x4140), 0x64806480u, f16{});
   }
 };
@@ -46,7 +49,7 @@ template <bool EXACTLY> struct Widened<bf16, false, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
   static constexpr int MORE = EXACTLY ? 0 : 128;
   static constexpr bool APART = false;
-  static constexpr u32 EXPONENTS = 0x43434343u;  // of 128 and more
+  static constexpr u32 EXPONENTS = 0x43434343u;  // high byte of bf16 128
   static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) {
     const u32 x = __byte_perm(codes, exponents, i ? 0x4342 : 0x4140);
     return EXACTLY ? less_pair(x, 0x43004300u, bf16{}) : x;
@@ -56,20 +59,22 @@ template <bool EXACTLY> struct Widened<bf16, true, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
   static constexpr int MORE = 0;
   static constexpr bool APART = true;
-  static constexpr u32 EXPONENTS = 0x43004300u;  // of 128 and more
-  static __device__ __forceinline__ u32 pair(u32 codes, int i, u32 exponents) {  // 128 + its low seven bits, less 128 or 256
+  static constexpr u32 EXPONENTS = 0x43004300u;  // bf16 128
+  // 128 + the low seven bits, minus 128 or (sign bit set) 256
+  static __device__ __forceinline__ u32 pair(u32 codes, int i, u32 exponents) {
     const u32 bytes = codes >> (8 * i);
     return less_pair((bytes & 0x007f007fu) | exponents, (bytes & 0x00800080u) | exponents, bf16{});
   }
 };
 
-// Codes that are left where they lie in bytes: bytes 0 and 2 are a pair, 1 and 3 the other. HIGHEST: the highest bit that a field may
-// begin with; higher ones are moved down to it. Worth while where bytes hold more fields than are moved.
+// Codes used at their bit position in the byte: bytes 0 and 2 are one pair, 1 and 3 the other. HIGHEST: the highest
+// start bit of a field that fits the mantissa; higher fields are shifted down to it. PAYS: fewer fields need the shift
+// than do not.
 template <class Half, int BITS> struct InPlace {
   static constexpr bool F16 = Same<Half, f16>::value;
   static constexpr u32 HIGHEST = F16 ? 8 - BITS : (7 - BITS) / (BITS ? BITS : 1) * BITS;
   static constexpr bool PAYS = BITS == 2 || (BITS == 4 && F16);
-  static constexpr u32 EXPONENTS = F16 ? 0 : 0x43004300u;  // of 128 and more
+  static constexpr u32 EXPONENTS = F16 ? 0 : 0x43004300u;  // bf16 128
   static __device__ __forceinline__ u32 place(u32 above) { return above < HIGHEST ? above : HIGHEST; }
   static __device__ __forceinline__ u32 pair(u32 bytes, int i, u32 above, u32 exponents) {
     const u32 at = place(above), mask = ((1u << BITS) - 1) * 0x00010001u << at;
@@ -78,7 +83,8 @@ template <class Half, int BITS> struct InPlace {
   }
 };
 
-// COLUMNS: columns of the product that a row of the activations ("token") takes.
+// mma.sync on 16-bit floats, for activations of type X. COLUMNS (below): columns of B per row of the activations
+// ("token").
 template <class X, class Half> struct Floats {
   using Acc = float;
   using Number = Half;
@@ -101,7 +107,7 @@ template <class X, class Half> struct Floats {
       a[2 * i + 1] = Wide<SIGNED>::pair(lower, i, exponents);
     }
   }
-  // The numbers that codes of an upper and a lower row mean
+  // A fragment of codebook codes of rows g (upper) and g + 8 (lower)
   template <class Codes, int ALIGN>
   static __device__ __forceinline__ void look_up(u32 (&a)[A], const u8* upper, const u8* lower, u32 first, u32 within) {
     u32 pairs[2][2];
@@ -114,11 +120,11 @@ template <class X, class Half> struct Floats {
 };
 
 template <class X> struct Exact : Floats<X, X> {
-  static constexpr int COLUMNS = 1, LANE = 8;  // LANE: bytes of four numbers
+  static constexpr int COLUMNS = 1, LANE = 8;  // LANE: bytes of four activations
   static constexpr bool ROUNDED = false;
-  // Bytes from a row's beginning to one of its numbers, a multiple of 16.
+  // Byte offset of element k of a row; k is a multiple of 16.
   static __device__ __forceinline__ u32 at(u32 k) { return k * 2; }
-  // Four numbers; `part` is the column among those of the token. APART: numbers 0 and 2 are a pair, 1 and 3 the other.
+  // Loads a B fragment of four activations. APART: elements 0 and 2 are a pair, 1 and 3 the other.
   template <bool APART> static __device__ __forceinline__ void load(u32 (&b)[2], const u8* x, u32) {
     const Vec<u32, 2> pairs = *reinterpret_cast<const Vec<u32, 2>*>(x);
     b[0] = APART ? __byte_perm(pairs.at[0], pairs.at[1], 0x5410) : pairs.at[0];
@@ -127,9 +133,9 @@ template <class X> struct Exact : Floats<X, X> {
 };
 
 template <> struct Exact<float> : Floats<float, bf16> {
-  static constexpr int COLUMNS = 4, LANE = 16;  // the last column is of zeros
+  static constexpr int COLUMNS = 4, LANE = 16;  // the fourth column is zero
   static constexpr bool ROUNDED = false;
-  // The bf16 that is number `part` of the three, as the high half of an f32; what is not finite is the first alone.
+  // Term `part` of the three bf16 terms of x, in the high half of an f32. NaN and infinity are the first term alone.
   static __device__ __forceinline__ u32 cut(float x, u32 part) {
     const u32 first = __float_as_uint(x) & 0xffff0000u;
     if ((first & 0x7f800000u) == 0x7f800000u) return part ? 0 : x == x ? first : 0x7fff0000u;
@@ -147,7 +153,7 @@ template <> struct Exact<float> : Floats<float, bf16> {
   }
 };
 
-// Q8_1 blocks of 36 bytes: d as f16, two bytes that do not count here, 32 codes.
+// Q8_1 blocks of 36 bytes: scale d as f16, two unused bytes, 32 codes.
 struct Rounded {
   using Acc = int;
   template <int BITS> using Place = InPlace<f16, BITS>;
@@ -159,8 +165,8 @@ struct Rounded {
   template <bool> static constexpr bool APART = false;
   template <bool SIGNED> static constexpr float INVERSE = 1.0f;
   template <bool SIGNED> static constexpr int MORE = 0;
-  // Sums begin at the bits of 1.5 * 2^23, to which those of a small integer are added as they are to the f32: no conversion. An f16
-  // times that is exact, so that the product with `scale` is rounded once.
+  // Accumulators start at the bits of 1.5 * 2^23: the s32 sum then is the bit pattern of the f32 1.5 * 2^23 + sum,
+  // without a conversion. 1.5 * 2^23 times an f16 scale is exact, so the product is rounded once, by the FMA.
   static constexpr int START = 0x4b400000;
   static __device__ __forceinline__ float number(int sum, float scale) { return fmaf(__int_as_float(sum), scale, -12582912.0f * scale); }
 
@@ -174,7 +180,7 @@ struct Rounded {
   }
   static __device__ __forceinline__ u32 at(u32 k) { return k / 32 * BLOCK + 4 + k % 32; }
   template <bool> static __device__ __forceinline__ void load(u32 (&b)[1], const u8* x, u32) { b[0] = *reinterpret_cast<const u32*>(x); }
-  // Of the block that `x` is the first code of.
+  // The scale of the block whose first code is at `x`.
   static __device__ __forceinline__ float scale(const u8* x) { return convert<float>(*reinterpret_cast<const f16*>(x - 4)); }
 };
 

@@ -1,10 +1,10 @@
-// Bytes of blocks, and bit planes of codes. Addresses are of blocks that are aligned to ALIGN bytes; in global or shared memory.
+// Loads from blocks aligned to ALIGN bytes, in global or shared memory, and bit planes of codes.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace gguf {
 
-// A half word below another, by the multiplier's pipe, which has room where that of shifts and permutations has none.
+// Joins two half words by IMAD, whose pipe is idle where that of shifts and permutations is saturated.
 __device__ __forceinline__ u32 above(u32 low, u32 high) {
   u32 both;
   asm("mad.lo.u32 %0, %1, 65536, %2;" : "=r"(both) : "r"(high), "r"(low));
@@ -18,21 +18,23 @@ template <int ALIGN> __device__ __forceinline__ u32 word(const u8* p) {
   if constexpr (ALIGN >= 4) return *reinterpret_cast<const u32*>(p);
   else return above(half_word<ALIGN>(p), half_word<ALIGN>(p + 2));
 }
-// The alignment of what lies AT bytes from an address aligned to ALIGN.
+// The alignment at offset AT from an address aligned to ALIGN.
 template <int ALIGN, int AT> constexpr int ALIGN_AT = AT == 0 || ALIGN < (AT & -AT) ? ALIGN : (AT & -AT);
 
-// Fields of BITS bits from byte AT on, lowest bits of a byte first: field i of byte l of group c is that of code
-// (c * 8 / BITS + i) * GROUP + l.
+// A bit plane: fields of BITS bits from byte AT, lowest bits of a byte first. Field i of byte l of group c belongs to
+// code (c * 8 / BITS + i) * GROUP + l.
 template <int BITS_, int AT, int GROUP> struct Plane {
   static constexpr int BITS = BITS_, FIELDS = 8 / BITS;
   static constexpr u32 MASK = (1u << BITS) - 1;
   static constexpr bool IN_HALVES = BITS == 4 && GROUP == 16;  // codes 16 apart share bytes
 
-  // The bytes with the fields of codes `first` + `within` on, and how many bits above their lowest those are: GROUP is 16 or more.
+  // The four bytes with the fields of codes `first` + `within` to + 3 (GROUP >= 16); `above` gives the fields' bit
+  // position.
   template <int ALIGN> static __device__ __forceinline__ u32 bytes_of(const u8* block, u32 first, u32 within) {
     return word<ALIGN_AT<ALIGN, AT>>(block + AT + first / GROUP / FIELDS * GROUP + first % GROUP + within);
   }
-  // Those bytes as pairs: 0 and 2, 1 and 3, with what lies above each where they come as words.
+  // The same bytes as pairs, 0 and 2, 1 and 3, in the low bytes of half words; the high bytes are undefined if loaded
+  // as a word.
   template <int ALIGN> static __device__ __forceinline__ void apart(u32 (&pairs)[2], const u8* block, u32 first, u32 within) {
     if constexpr (ALIGN_AT<ALIGN, AT> == 1) {
       const u8* from = block + AT + first / GROUP / FIELDS * GROUP + first % GROUP + within;
@@ -44,12 +46,13 @@ template <int BITS_, int AT, int GROUP> struct Plane {
     }
   }
   static __device__ __forceinline__ u32 above(u32 first) { return first / GROUP % FIELDS * BITS; }
-  // One field. `code` need not be known when compiling.
+  // The field of one code, which may be a run-time index.
   static __device__ __forceinline__ u32 one(const u8* block, u32 code) {
     const u32 line = code / GROUP;
     return block[AT + line / FIELDS * GROUP + code % GROUP] >> (line % FIELDS * BITS) & MASK;
   }
-  // Those of codes `first` + `within` on, a byte each; `first` is a multiple of 16, `within` one of 4 below 16.
+  // The fields of codes `first` + `within` to + 3, one per byte; `first` is a multiple of 16, `within` one of 0, 4, 8,
+  // 12.
   template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
     if constexpr (GROUP >= 16) {
       const u32 bytes = bytes_of<ALIGN>(block, first, within);
@@ -60,14 +63,14 @@ template <int BITS_, int AT, int GROUP> struct Plane {
       return __byte_perm(pair & 0x0f0f, pair >> 4 & 0x0f0f, 0x5140);
     } else {
       static_assert(GROUP == 1 && BITS == 1);
-      // A byte's lower or upper half, bits seven apart: each to a byte of its own, the fourth bit of every byte
+      // One IMUL spreads the four bits of a nibble to bit 4 of each byte
       const u32 bits = block[AT + (first + within) / 8] & 15u << (within & 4);
       return (bits * (0x02040810u >> (within & 4)) & 0x10101010u) >> 4;
     }
   }
 };
 
-// Several planes of the same codes, lowest bits first.
+// Codes split over several planes, lowest bits first.
 template <class... Planes> struct Stack;
 template <class P> struct Stack<P> {
   static constexpr int BITS = P::BITS;

@@ -1,7 +1,7 @@
-// Floats as blocks of GGUF formats; the formulas are those of baracuda_py/reference/gguf_quantize.py, rounding by rounding.
+// Quantization of floats to GGUF blocks, with the roundings of baracuda_py/reference/gguf_quantize.py.
 //
-// LANES neighbouring threads make a block, 8 neighbouring values each, which are finite. Every thread of the warp takes part;
-// `stores` says whether the block is there. Codes meet by shuffles, as 8 bytes.
+// LANES neighbouring threads make a block, with 8 consecutive finite values each. All threads of the warp must take
+// part; `stores` predicates the stores. Nibbles are combined by shuffles.
 #pragma once
 #include "rows/group.cuh"
 #include "quantized/gguf/planes.cuh"
@@ -24,7 +24,7 @@ template <int ALIGN> __device__ __forceinline__ void store_word(u8* to, u32 x) {
     store_half<ALIGN>(to + 2, x >> 16);
   }
 }
-// Rounds to f16, stores where `stores`, and returns what was stored.
+// Rounds to f16, stores it if `stores`, and returns the rounded value.
 template <int ALIGN> __device__ __forceinline__ float store_f16(u8* to, float x, bool stores) {
   const f16 rounded = convert<f16>(x);
   if (stores) store_half<ALIGN>(to, rounded.bits);
@@ -34,7 +34,7 @@ template <int ALIGN> __device__ __forceinline__ float store_f16(u8* to, float x,
 __device__ __forceinline__ float inverse_of(float d) { return d == 0.0f ? 0.0f : __fdiv_rn(1.0f, d); }
 __device__ __forceinline__ int held(int x, int low, int high) { return min(max(x, low), high); }
 
-// The value of the largest magnitude, the first of those.
+// The value of largest magnitude; the first one on a tie.
 struct Farther {
   __device__ __forceinline__ float operator()(float first, float second) const { return fabsf(second) > fabsf(first) ? second : first; }
 };
@@ -56,7 +56,7 @@ template <int LANES> __device__ __forceinline__ Vec<float, 2> ends_of(const floa
   });
 }
 
-// BITS bits from bit FROM on of eight codes, each in a byte of its own.
+// Bits [FROM, FROM + BITS) of eight codes, one per byte.
 template <int FROM, int BITS> __device__ __forceinline__ void packed(u32 (&bytes)[2], const int (&codes)[8]) {
 #pragma unroll
   for (int w = 0; w < 2; ++w) {
@@ -65,7 +65,7 @@ template <int FROM, int BITS> __device__ __forceinline__ void packed(u32 (&bytes
     for (int i = 0; i < 4; ++i) bytes[w] |= (u32(codes[4 * w + i]) >> FROM & ((1u << BITS) - 1)) << (8 * i);
   }
 }
-// The nibbles of this thread's eight codes below those of the thread whose number has bit APART set.
+// Stores eight bytes: low nibbles from this thread's codes, high nibbles from those of the thread with bit APART set.
 template <int APART, int ALIGN> __device__ __forceinline__ void store_nibbles(u8* to, const int (&codes)[8], bool stores) {
   u32 bytes[2];
   packed<0, 4>(bytes, codes);
@@ -82,7 +82,8 @@ __device__ __forceinline__ u8 fifth_bits(const int (&codes)[8]) {
   return u8(bits);
 }
 
-// Q4_0, Q5_0: the extreme becomes -LESS. What is cut off is the exact sum's fraction, so that it is rounded towards 0.
+// Q4_0, Q5_0: the extreme maps to -LESS. The sum is rounded towards 0 (FMA rz), so that truncation sees the exact sum's
+// integer part.
 template <int LESS, int AT> struct Symmetric {
   static constexpr int LANES = 4, BYTES = AT + 16;
   template <int ALIGN> static __device__ __forceinline__ void make(u8* block, const float (&x)[8], bool stores) {
@@ -97,7 +98,7 @@ template <int LESS, int AT> struct Symmetric {
   }
 };
 
-// Q4_1, Q5_1: from the least to the largest in MOST steps.
+// Q4_1, Q5_1: minimum to maximum in MOST steps.
 template <int MOST, int AT> struct Affine {
   static constexpr int LANES = 4, BYTES = AT + 16;
   template <int ALIGN> static __device__ __forceinline__ void make(u8* block, const float (&x)[8], bool stores) {
@@ -116,7 +117,7 @@ template <int MOST, int AT> struct Affine {
   }
 };
 
-// Q8_0, Q8_1: halves are rounded away from 0. SUM: d times the sum of the codes comes behind d.
+// Q8_0, Q8_1: rounded half away from 0. SUM (Q8_1): d times the sum of the codes is stored after d.
 template <bool SUM> struct Bytes {
   static constexpr int LANES = 4, AT = SUM ? 4 : 2, BYTES = AT + 32;
   template <int ALIGN> static __device__ __forceinline__ void make(u8* block, const float (&x)[8], bool stores) {
@@ -138,7 +139,8 @@ template <bool SUM> struct Bytes {
   }
 };
 
-// Q4_K: a sub-block from its least value, 0 at most, to its largest in 15 steps; steps and minima in 63 parts of the largest.
+// Q4_K: a sub-block from min(minimum, 0) to its maximum in 15 steps; steps and minima are 6-bit fractions of the
+// block's largest.
 struct SixBitScales {
   static constexpr int LANES = 32, BYTES = 144;
   static __device__ __forceinline__ int part_of(float x, float most) {
@@ -154,7 +156,7 @@ struct SixBitScales {
     const float scale = __fmul_rn(store_f16<ALIGN>(block, __fdiv_rn(most_step, 63.0f), stores && lane == 0), float(s));
     const float offset = __fmul_rn(store_f16<ALIGN>(block + 2, __fdiv_rn(most_least, 63.0f), stores && lane == 0), float(m));
 
-    // The integers of sub-blocks j and j + 4 share bytes
+    // Pack six-bit scales: sub-blocks j and j + 4 share bytes
     const int s_after = __shfl_xor_sync(~0u, s, 16), m_after = __shfl_xor_sync(~0u, m, 16);
     if (stores && lane % 4 == 0) {
       if (sub < 4) {
@@ -172,7 +174,7 @@ struct SixBitScales {
   }
 };
 
-// Q6_K: a sub-block's extreme becomes -32; its step in 128 parts of the largest.
+// Q6_K: a sub-block's extreme maps to -32; its step is an 8-bit fraction of the block's largest.
 struct ByteScales {
   static constexpr int LANES = 32, BYTES = 210;
   template <int ALIGN> static __device__ __forceinline__ void make(u8* block, const float (&x)[8], bool stores) {
@@ -188,7 +190,7 @@ struct ByteScales {
       codes[i] = (scale != 0.0f ? held(__float2int_rn(__fdiv_rn(x[i], scale)), -32, 31) : 0) + 32;
     store_nibbles<8, ALIGN>(block + lane / 16 * 64 + lane % 8 * 8, codes, stores);
 
-    // The two high bits, of four threads in a byte
+    // The two high bits: one byte combines four threads
     u32 bytes[2];
     packed<4, 2>(bytes, codes);
 #pragma unroll

@@ -1,10 +1,10 @@
-// Scales of a block: weight = scale(j) * code - least(j), j the sub-block, each rounded to f32 by itself.
+// Scales of a block: weight = scale(j) * code - least(j) of sub-block j, each rounded to f32 separately.
 #pragma once
 #include "quantized/gguf/planes.cuh"
 
 namespace gguf {
 
-enum Kind { F16, F32, E8M0 };  // E8M0: a power of two that counts halves
+enum Kind { F16, F32, E8M0 };  // E8M0: half of the power of two 2^(byte - 127)
 
 struct Nothing {};
 template <Kind KIND, int AT> struct Float {
@@ -26,7 +26,7 @@ template <class D> struct Whole {
   };
 };
 
-// One scale, and a number that is added.
+// One scale and one offset (added) for the block.
 template <class D, class M> struct WholeAndSum {
   static constexpr bool LEAST = true;
   template <int ALIGN> struct Of {
@@ -37,7 +37,7 @@ template <class D, class M> struct WholeAndSum {
   };
 };
 
-// Integers of sub-blocks, those of minima behind those of scales. `at(j)` need not be known when compiling.
+// Integer scales of sub-blocks, then integer minima, in bit planes. `j` may be a run-time index.
 template <int LESS, bool SIGNED, class... Planes> struct Integers {
   template <int ALIGN> struct Of {
     const u8* block;
@@ -51,8 +51,8 @@ template <int LESS, bool SIGNED, class... Planes> struct Integers {
   };
 };
 
-// Eight scales and eight minima of six bits in twelve bytes: the first four of each are the low bits of bytes 0 to 7, the others
-// have their low bits in bytes 8 to 11 and their two high bits on top of bytes 0 to 7.
+// Eight 6-bit scales and eight 6-bit minima in twelve bytes: the first four of each are the low bits of bytes 0 to 7;
+// the others have their low bits in bytes 8 to 11 and their two high bits in the top bits of bytes 0 to 7.
 template <int AT> struct SixBits {
   template <int ALIGN> struct Of {
     u32 scales[2], minima[2];
@@ -69,7 +69,8 @@ template <int AT> struct SixBits {
     template <int> __device__ __forceinline__ int scale(u32 j) const { return at(scales, j); }
     template <int> __device__ __forceinline__ int least(u32 j) const { return at(minima, j); }
   };
-  // Those of sub-blocks t and t + 4, t < 4, times 2^-24: pairs of a scale and a minimum are f16 by their bits alone.
+  // Scales and minima of sub-blocks t and t + 4, t < 4, times 2^-24: the integers are read as f16 subnormals, without a
+  // conversion.
   template <int ALIGN> static __device__ __forceinline__ void two(float (&scale)[2], float (&least)[2], const u8* block, u32 t) {
     u32 w[3];
 #pragma unroll
@@ -85,7 +86,7 @@ template <int AT> struct SixBits {
   }
 };
 
-// One number for the block, times an integer of each sub-block; likewise for minima, where there are such.
+// scale(j) = d * integer(j), and least(j) = m * integer(SUBS + j) if the format has minima.
 template <class D, class M, class Ints, int SUBS> struct Each {
   static constexpr bool LEAST = !Same<M, Nothing>::value;
   template <int ALIGN> struct Of {

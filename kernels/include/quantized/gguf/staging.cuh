@@ -1,15 +1,15 @@
-// Chunks of rows of GGUF blocks on their way to shared memory, by cp.async of 16 bytes. Rows whose chunks do not begin on 16 bytes
-// (SHIFTED) are copied from the 16 bytes before them on, and read where they then begin.
+// Global loaders of GGUF rows: chunks to shared memory by 16-byte cp.async. SHIFTED: chunks are not 16-byte aligned;
+// the copy starts at the aligned address below, and reads are shifted.
 #pragma once
-#include "async_copy.cuh"
+#include "ptx/async_copy.cuh"
 #include "quantized/gguf/format.cuh"
 
 namespace gguf {
 
-constexpr u32 ROWS = 16, PART = 256;  // rows of a warp; weights of a chunk that are taken together
+constexpr u32 ROWS = 16, PART = 256;  // rows per warp; weights of a chunk processed together
 
-// How a chunk of a row lies in a slot. ALIGN: what every block is aligned to in memory. Pitches are odd numbers of 16 bytes: eight
-// rows meet no bank twice.
+// Stage layout of a chunk of ROWS rows. ALIGN: alignment of every block in global memory. The pitch is an odd multiple
+// of 16 bytes, so that eight rows have no bank conflicts.
 template <class F, int ALIGN, bool SHIFTED_, int CHUNK> struct Slot {
   static constexpr bool SHIFTED = SHIFTED_;
   static constexpr u32 BYTES = CHUNK / F::WEIGHTS * F::BYTES, PARTS = CHUNK / PART;
@@ -17,30 +17,30 @@ template <class F, int ALIGN, bool SHIFTED_, int CHUNK> struct Slot {
   static constexpr u32 PITCH = (PIECES | 1) * 16, SIZE = ROWS * PITCH;
 };
 
-// What stays in a register: of what a shuffle gave, nothing is worked out anew, and it is no constant.
+// Keeps x in a register: the compiler neither rematerializes the result of a shuffle nor treats it as a constant.
 __device__ __forceinline__ u32 kept(u32 x) { return __shfl_sync(~0u, x, threadIdx.x % 32); }
 
-// 16 bytes to shared memory, if `is_one`: no branch.
+// Predicated 16-byte cp.async, without a branch.
 __device__ __forceinline__ void copy_if(bool is_one, u32 to, const u8* from) {
   asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global.L2::128B [%0], [%1], 16; }"
                ::"r"(to), "l"(from), "r"(u32(is_one)) : "memory");
 }
 
-// Copies of chunks of 16 rows, by one warp, every STEP-th: neighbouring lanes copy neighbouring pieces, row after row. Rows past the
-// last one stand for it, and are not stored. WHOLE: rows are whole chunks. A lane keeps every piece's address, which is then at hand
-// when its turn comes (EACH), or where registers have no room for them the first's, and how far it is to the others.
+// One warp's loader of chunks of 16 rows, every STEP-th chunk: neighbouring lanes copy neighbouring 16-byte vectors
+// (pieces), row after row. Out-of-range rows are clamped to the last. WHOLE: rows are whole chunks. EACH: a lane keeps
+// the address of every vector; otherwise, to save registers, the first address and 32-bit offsets to the others.
 template <class S, bool WHOLE, u32 STEP, bool EACH> struct WarpCopies {
   static constexpr int COUNT = (ROWS * S::PIECES + 31) / 32, ADDRESSES = EACH ? COUNT : 1;
-  static constexpr bool DENSE = !EACH && S::PITCH == S::PIECES * 16;  // pieces lie in a slot as lanes count them
-  const u8* at[ADDRESSES];  // where a piece of the next chunk is, before what its row is SHIFTED by is taken off
-  u32 offset[COUNT];        // bytes from there to a piece that has no address of its own
+  static constexpr bool DENSE = !EACH && S::PITCH == S::PIECES * 16;  // the stage has no padding: constant lane strides
+  const u8* at[ADDRESSES];  // address in the next chunk, before rounding down to 16 bytes (SHIFTED)
+  u32 offset[COUNT];        // byte offsets from at[0] to the other vectors, unless EACH
   u32 to[DENSE ? 1 : COUNT];
 
   __device__ __forceinline__ WarpCopies(u32 slots, u32 lane) {
 #pragma unroll
     for (int i = 0; i < (DENSE ? 1 : COUNT); ++i) to[i] = kept(slots + row_of(i, lane) * S::PITCH + within(i, lane));
   }
-  // Rows from `first` on, from their chunk `chunk` on.
+  // Starts at chunk `chunk` of the rows from `first`.
   __device__ __forceinline__ void enter(const u8* weights, i64 pitch, u32 first, u32 rows, u32 chunk, u32 lane) {
     const auto row = [&](int i) { return min(first + row_of(i, lane), rows - 1); };
 #pragma unroll
@@ -48,8 +48,8 @@ template <class S, bool WHOLE, u32 STEP, bool EACH> struct WarpCopies {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) offset[i] = ADDRESSES == 1 ? (row(i) - row(0)) * u32(pitch) + within(i, lane) - within(0, lane) : 0;
   }
-  // Chunk `chunk` to the slot that begins `slot` bytes on, and on to the chunk STEP further; zeros where the row has ended. The words
-  // before a row's chunk, and behind it, are not read.
+  // Copies chunk `chunk` to the stage at byte offset `slot` and advances by STEP chunks; zeros past the row's end, and
+  // nothing is read there.
   __device__ __forceinline__ void start(u32 slot, u32 chunk, i64 pitch, u32 lane) {
     const i64 left = pitch - i64(chunk) * S::BYTES;
     if ((WHOLE && !S::SHIFTED) || left >= i64(S::PIECES * 16)) {
@@ -79,16 +79,16 @@ template <class S, bool WHOLE, u32 STEP, bool EACH> struct WarpCopies {
   }
 };
 
-// Copies of chunks of one row, by two neighbouring threads.
+// Loader of one row by two neighbouring threads.
 template <class S> struct RowCopies {
   const u8* row;
   i64 pitch;
 
-  // How far behind 16 bytes a chunk begins.
+  // Misalignment of a chunk, in bytes from a multiple of 16.
   __device__ __forceinline__ u32 shift(u32 chunk) const {
     return S::SHIFTED ? u32(reinterpret_cast<u64>(row) + u64(chunk) * S::BYTES) % 16 : 0;
   }
-  // This thread's half of a chunk to `slot`, zeros where the row has ended.
+  // Copies this thread's half of a chunk (every other 16-byte vector) to `slot`, with zeros past the row's end.
   __device__ __forceinline__ void start(u32 slot, u32 chunk) const {
     const u32 half = threadIdx.x % 2;
     const i64 begin = i64(chunk) * S::BYTES - shift(chunk);

@@ -1,12 +1,12 @@
-// Operand tiles in shared memory for mma.sync: their image, and how warps read fragments from it.
+// Operand tiles in shared memory for mma.sync: their swizzled layout, and how warps read fragments from it.
 //
-// A tile of MN x BK elements is kept as it lies in global memory: K-major in rows of BK, one a mn; else in rows of MN, one a k.
-// Rows are cut into 16-byte chunks, and chunk c of row r lies at c ^ swizzle(r), so that neither the copies nor the fragment
-// loads meet bank conflicts:
-//   ldmatrix reads the same chunk of 8 rows          -> r % 8, or r / 2 % 4 where a row has but 4 chunks
-//   else lane (g, t) reads the element of mn g, k t   -> 2 (r % 4): 2 chunks each of 4 rows (f64: half a warp at a time)
+// A tile of MN x BK elements keeps its layout of global memory: K-major has one row of BK per mn, MN-major one row of
+// MN per k. Chunk c (16 bytes) of row r is stored at c ^ swizzle(r), so that copies and fragment loads have no bank
+// conflicts:
+//   ldmatrix reads the same chunk of 8 rows            -> r % 8, or r / 2 % 4 if a row has only 4 chunks
+//   otherwise lane (g, t) reads element (mn g, k t)    -> 2 (r % 4): 2 chunks of each of 4 rows (f64: per half-warp)
 #pragma once
-#include "mma.cuh"
+#include "ptx/mma.cuh"
 
 template <class T, int MN_, int BK_, bool K_MAJOR_> struct Tile {
   using Element = T;
@@ -20,22 +20,22 @@ template <class T, int MN_, int BK_, bool K_MAJOR_> struct Tile {
   static __device__ __forceinline__ int swizzle(int row) {
     return !BY_MATRIX ? row % 4 * 2 : CHUNKS == 4 ? row / 2 % 4 : row % 8;
   }
-  // In bytes, of byte `within` of a row.
+  // Byte offset in the tile of byte `within` of a row.
   static __device__ __forceinline__ int offset(int row, int within) {
     return row * PITCH + ((within / 16 ^ swizzle(row)) * 16) + within % 16;
   }
 };
 
-// Reads the fragments of a warp's rows [first, first + EXTENT) of a tile. IS_A: register 2 p + h of a block of 16 holds part p
-// of its half h, as mma wants a; else PARTS h + p, two b's in a row. A swizzle moves what lies in the same 128 bytes of a row by
-// the same bits, so that the offset of one step (K-major) or group is that of the first with bits of its own flipped; all other
-// offsets fold into the instruction.
+// Loads the fragments of a warp's mn range [first, first + EXTENT) of a tile, in blocks of 16. IS_A: register 2 p + h
+// holds part p of half h, the order of mma's a; otherwise PARTS h + p, two b fragments. The swizzle XORs all chunks of
+// a row with the same bits. So inside 128 bytes, the offset of another k step (K-major) or another group of mn is the
+// first offset with a constant XORed; all other offsets are immediates.
 template <class Tile, int EXTENT, bool IS_A> struct Reader {
   using T = typename Tile::Element;
   using Reg = typename Mma<T>::Reg;
   static constexpr int K = Mma<T>::K, PARTS = Mma<T>::PARTS, SIZE = sizeof(T), PITCH = Tile::PITCH;
   static constexpr bool K_MAJOR = Tile::K_MAJOR, BY_MATRIX = Tile::BY_MATRIX;
-  // In 128 bytes of a row: K-major, steps (f64: parts of one); else groups of 8 elements (16: ldmatrix).
+  // FLIP: bytes per k step (K-major), or per group of 8 elements (ldmatrix: 16); FLIPS of them in 128 bytes of a row.
   static constexpr int FLIP = K_MAJOR ? 32 : (BY_MATRIX ? 16 : 8) * SIZE, FLIPS = 128 / FLIP;
   static_assert((EXTENT * SIZE) % 128 == 0 || 128 % (EXTENT * SIZE) == 0, "a warp's rows do not straddle 128 bytes");
 
@@ -53,7 +53,7 @@ template <class Tile, int EXTENT, bool IS_A> struct Reader {
 
   __device__ __forceinline__ u32 at(int i) const { return (first_offset ^ i % FLIPS * FLIP) + i / FLIPS * 128; }
 
-  // Block `block` of 16 at k-step `step` of the tile at `tile`.
+  // Loads block `block` of 16 mn at k step `step` of the tile at `tile`.
   __device__ __forceinline__ void load(Reg (&to)[2 * PARTS], u32 tile, int block, int step) const {
     if constexpr (BY_MATRIX && K_MAJOR) {
       load_matrices<false>(to, tile + at(step) + block * 16 * PITCH);
@@ -74,7 +74,7 @@ template <class Tile, int EXTENT, bool IS_A> struct Reader {
   }
 };
 
-// A warp's WM x WN accumulators.
+// A warp's WM x WN tile: accumulators, fragments, mma loop and epilogue.
 template <class T, int WM, int WN> struct WarpTile {
   using Acc = typename Mma<T>::Acc;
   using Reg = typename Mma<T>::Reg;
@@ -106,12 +106,12 @@ template <class T, int WM, int WN> struct WarpTile {
     for (int i = 0; i < A_BLOCKS; ++i)
 #pragma unroll
       for (int j = 0; j < 2 * B_BLOCKS; ++j) {
-        const int column = i % 2 ? 2 * B_BLOCKS - 1 - j : j;  // back and forth: the last b is used again at once
+        const int column = i % 2 ? 2 * B_BLOCKS - 1 - j : j;  // serpentine order reuses the last b
         Mma<T>::run(acc[i][column], f.a[i], f.b[column / 2] + column % 2 * PARTS);
       }
   }
 
-  // The part of it that lies in the M x N result, its corner at (m, n), through the epilogue.
+  // Predicated epilogue store of the tile at (m, n) of the M x N result.
   template <class Epilogue> __device__ __forceinline__ void store(const Epilogue& epilogue, u32 m, u32 n, u32 M, u32 N, int lane) {
     m += lane / 4;
     n += lane % 4 * 2;
@@ -128,7 +128,8 @@ template <class T, int WM, int WN> struct WarpTile {
   }
 };
 
-// Which matrix and tile a CTA has: tiles run down bands of `band` tile rows, so that those in flight at once share operands in L2.
+// Tile swizzle: the CTA's matrix and tile. Groups of `band` tile rows (group_m) are column-major inside, so that
+// concurrent tiles share operands in L2.
 template <int BM, int BN> struct Place {
   u32 m, n, matrix;
   __device__ __forceinline__ Place(u32 M, u32 N, u32 band) {

@@ -1,9 +1,9 @@
-// Shared-memory barriers (mbarrier) that count arrivals and bytes, and named barriers. PTX ISA 8.7, section 9.7.13.
+// mbarriers in shared memory, which count arrivals and bytes, and named barriers. PTX ISA 8.7, section 9.7.13.
 // Shared memory is addressed by 32-bit shared-window addresses throughout.
 #pragma once
-#include "shared.cuh"
+#include "core/shared.cuh"
 
-// One lane of the warp, the same at every call; cheaper to the assembler than threadIdx.x == 0.
+// True in one lane of the warp, the same at every call (elect.sync); cheaper code than threadIdx.x == 0.
 __device__ __forceinline__ bool elected() {
   u32 yes;
   asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(yes));
@@ -15,7 +15,7 @@ namespace barrier {
 __device__ __forceinline__ void init(u32 b, u32 arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(b), "r"(arrivals)); }
 __device__ __forceinline__ void fence_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-// One arrival that also announces `bytes` to come.
+// One arrival that also adds `bytes` to the expected transaction count.
 __device__ __forceinline__ void expect(u32 b, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(bytes) : "memory");
 }
@@ -24,9 +24,10 @@ __device__ __forceinline__ void arrive_in_cluster(u32 b, u32 rank) {
   asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [r]; }" ::"r"(b), "r"(rank) : "memory");
 }
 
-// Waits until the phase of that parity is over. A fresh barrier is in phase 0, and the one before it, of parity 1, is over.
+// Waits until the phase with that parity has completed. A new barrier is in phase 0; the phase before it, parity 1,
+// counts as completed.
 __device__ __forceinline__ void wait(u32 b, u32 parity) {
-#ifdef WAIT_LIMIT  // a debug build: a pipeline that hangs is stopped
+#ifdef WAIT_LIMIT  // debug build: trap instead of hanging
   for (u32 i = 0; i < WAIT_LIMIT; ++i) {
     u32 over;
     asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(over) : "r"(b), "r"(parity) : "memory");
@@ -53,11 +54,11 @@ template <class T> __device__ __forceinline__ T load_shared(u32 address) {
   return x;
 }
 
-// `threads` threads, those that announce themselves and go on among them, meet at named barrier `id` (0 is __syncthreads).
+// Named barrier `id` (0 is __syncthreads) of `threads` threads: `meet` arrives and waits, `announce` arrives only.
 __device__ __forceinline__ void meet(u32 id, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 __device__ __forceinline__ void announce(u32 id, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
-// A place in a ring of stages and the parity of its present round.
+// Pipeline state: the current stage, and the parity of its barriers' phase.
 template <int STAGES> struct Cursor {
   u32 stage = 0, parity = 0;
   __device__ __forceinline__ void next() {

@@ -1,9 +1,11 @@
-// Which pieces of one operand's tiles a thread brings from global to shared memory, K tile after K tile.
+// Global loader (Feed): the tile iterator of one operand, which k_block after k_block assigns vectors of a tile to a
+// thread.
 //
-// A piece is BYTES along the axis that is contiguous (one element: along any axis, with any strides); threads take pieces side
-// by side, and rows THREADS / (pieces a row) apart. Rows are those of the shared image.
+// A vector (piece) is BYTES along the contiguous axis, or one element with any strides. Neighbouring threads take
+// neighbouring vectors of a row of the shared tile; a thread's next vector is APART rows further, where APART is
+// THREADS / (vectors per row).
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 template <class Tile, int BYTES, int THREADS> struct Feed {
   using T = typename Tile::Element;
@@ -11,11 +13,11 @@ template <class Tile, int BYTES, int THREADS> struct Feed {
   static constexpr int SIZE = sizeof(T), PIECES = Tile::PITCH / BYTES, APART = THREADS / PIECES, COUNT = Tile::ROWS / APART;
   static_assert(THREADS % PIECES == 0 && Tile::ROWS % APART == 0 && COUNT >= 1, "every thread has as much to bring");
 
-  const u8* from;   // this thread's next piece
-  i64 next, ahead;  // bytes to its next row, and from behind its last row of a tile to the next tile
-  int exist, k;     // how much of the axis that is not K exists from the tile's beginning on, and how much of K is left
+  const u8* from;   // this thread's next vector
+  i64 next, ahead;  // byte steps: to its next row, and from past its last row of a tile to the next tile
+  int exist, k;     // valid extent of the tile along mn, and what is left of K
 
-  // This thread's first row, and the byte in it: computed anew where needed, for registers are scarce.
+  // This thread's first row, and its byte in the row: rematerialized at each use to save registers.
   static __device__ __forceinline__ int row() { return threadIdx.x / PIECES; }
   static __device__ __forceinline__ int within() { return threadIdx.x % PIECES * BYTES; }
 
@@ -27,8 +29,8 @@ template <class Tile, int BYTES, int THREADS> struct Feed {
     ahead = k_stride * (Tile::BK * SIZE) - next * COUNT;
   }
 
-  // Share `share` of `shares` of this thread's pieces: visit(i, where in the image, where in the operand, how many bytes exist).
-  // `whole`: all of them do. `from` moves on: a tile's shares are visited once, in order, and the last is followed by advance().
+  // Visits part `share` of `shares` of this thread's vectors: visit(i, offset in the shared tile, global address, valid
+  // bytes). `whole`: the tile has no edge. Advances `from`: visit a tile's shares once, in order, then call advance().
   template <class Visit> __device__ __forceinline__ void each(int share, int shares, bool whole, const Visit& visit) {
     const int rows = (K_MAJOR ? exist : k) - row(), width = (K_MAJOR ? min(k, Tile::BK) : exist) * SIZE - within();
     const int bytes = max(0, min(BYTES, width));

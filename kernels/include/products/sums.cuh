@@ -1,10 +1,11 @@
-// How the sums of a tile's slabs come together: in the tensor cores' own accumulators, or promoted, slab by slab, to f32.
-// A consumer thread's accumulators are pairs of a row and of the one 8 below, in turn.
+// Accumulation over k_blocks (slabs): in the wgmma accumulators, or promoted to f32 per k_block, with block scales if
+// any. A consumer thread's accumulators are pairs of columns, alternately of a row and of the row 8 below.
 #pragma once
-#include "tma.cuh"
+#include "ptx/tma.cuh"
 
-// STAGED<BM>: bytes of scales that come with each slab of a tile of BM rows. prefetch: of the map they come by. Bringer: the
-// producer's, for a tile at `row`, slab by slab. Scales: a consumer's, for one at `col`, of the slabs from `first` on, in order.
+// STAGED<BM>: bytes of scales in a stage of a tile with BM rows. prefetch: of the scales' tensor map. Bringer: the
+// producer's scale loader, for the tile at `row`. Scales: a consumer's scale reader, for the tile at `col`, from
+// k_block `first` on.
 struct Unscaled {
   template <int BM> static constexpr int STAGED = 0;
   __device__ __forceinline__ void prefetch() const {}
@@ -31,8 +32,9 @@ struct Promoted : Unscaled {
   }
 };
 
-// Scales of 1 x 128 blocks of A, [slabs][M] as its map has them, and of 128 x 128 blocks of B, [slabs, N / 128]; a tile is not
-// wider than a block. Those of a tile's BM rows come with each slab; B's one is loaded, a slab before it is needed.
+// Scales of 1 x 128 blocks of A, [k_blocks][M] in its tensor map, and of 128 x 128 blocks of B, [k_blocks, N / 128]; a
+// tile is at most one block wide. A stage holds A's scales of BM rows; the consumer loads B's one scale from global
+// memory when it starts the k_block, one k_block before the promotion uses it.
 struct BlockScaled {
   static constexpr bool PROMOTED = true;
   template <int BM> static constexpr int STAGED = BM * 4;
@@ -60,7 +62,8 @@ struct BlockScaled {
     __device__ __forceinline__ Scales(const BlockScaled& scales, const BatchIndex& batch, u32 col, u32 first) : next(scales.b_walk.row) {
       of_b = scales.b + scales.b_walk.enter(batch) + scales.b_walk.at(first, col / 128);
     }
-    // The next slab's, for a thread's two rows of the 64 from `first` on of those staged at `from`.
+    // The next k_block's scales: of the thread's two rows among the 64 from row `first` of the stage's scales at
+    // `from`.
     __device__ __forceinline__ void fetch(Scale& scale, u32 from, u32 first) {
       const u32 own = from + (first + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4) * 4;
       scale = {{load_shared<float>(own), load_shared<float>(own + 32)}, *of_b};

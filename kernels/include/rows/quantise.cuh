@@ -1,5 +1,6 @@
-// Rows quantised to a byte an element: scale = largest finite |x| / MOST, 2^-126 at least, and 1 for a row of zeros; code = x times
-// the rounded 1 / scale, rounded to nearest even and held to +-MOST. NaN is 0 as an integer and NaN as e4m3. All in f32.
+// Symmetric quantization to 8 bits: scale = max(absmax / MOST, 2^-126), or 1 for a row of zeros; code = x * (1 /
+// scale), rounded to nearest even and saturated to +-MOST. absmax ignores inf and NaN; NaN is stored as 0 (i8) or NaN
+// (e4m3). All in f32.
 #pragma once
 #include "math/cast.cuh"
 #include "rows/group.cuh"
@@ -7,7 +8,7 @@
 
 namespace cache {
 
-enum Scaling { STORED, MADE, GIVEN };  // as they are; by scales of their own, which are stored; by a scale a head
+enum Scaling { STORED, MADE, GIVEN };  // no quantization; scale computed and stored; scale per head given
 
 template <class P> struct Code;
 template <> struct Code<i8> {
@@ -19,7 +20,7 @@ template <> struct Code<e4m3> {
   static __device__ __forceinline__ e4m3 of(float x) { return e4m3{math::code<3, 7, 0x7f>(x, 0x7e, 0x7f)}; }
 };
 
-// The larger of two magnitudes; what is not finite does not count.
+// max(most, |x|); inf and NaN are ignored.
 __device__ __forceinline__ float larger(float most, float x) {
   const float size = fabsf(x);
   return size > most && size < __uint_as_float(0x7f800000) ? size : most;

@@ -1,15 +1,15 @@
-// How kernels walk a batch of matrices: strides in elements, up to three batch axes.
+// Strides of a batch of matrices, in elements, with up to three batch axes.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 struct BatchIndex { u32 at[3]; };
 
-// The index of a matrix of an operand that has (1) or is broadcast along (0) each batch axis.
+// The batch index of an operand: 1 in `batched` keeps an axis, 0 broadcasts it.
 __device__ __forceinline__ BatchIndex only(const BatchIndex& b, const u32 (&batched)[3]) {
   return {{b.at[0] * batched[0], b.at[1] * batched[1], b.at[2] * batched[2]}};
 }
 
-// The two inner batch extents; the outer one is what is left.
+// The two inner batch extents; the outer extent follows from the index.
 struct Batch {
   u32 extent1, extent2;
   __device__ __forceinline__ BatchIndex locate(u32 i) const {
@@ -18,6 +18,7 @@ struct Batch {
   }
 };
 
+// Strides of one operand (Walk): row, column, batch axes.
 struct Walk {
   i64 row, col, batch[3];
   __device__ __forceinline__ i64 enter(const BatchIndex& b) const {

@@ -1,10 +1,10 @@
-// Warp-wide matrix products, c += a b, of 16 x K by K x 8, and ldmatrix.
+// mma.sync, c += a b, 16 x K by K x 8, and ldmatrix.
 //
-// With g = lane / 4 and t = lane % 4: c[2 h + e] is row g + 8 h, column 2 t + e. A fragment holds K in PARTS parts: a[2 p + h]
-// is row g + 8 h, b[p] is column g, both of part p: of its 8 k's the pair 2 t and 2 t + 1 (16-bit types), of its 4 number t
-// (tf32, f64).
+// Fragments, with g = lane / 4 and t = lane % 4: c[2 h + e] is row g + 8 h, column 2 t + e. K has PARTS parts: a[2 p +
+// h] is row g + 8 h and b[p] is column g of part p. A part has 8 k's, of which a register holds 2 t and 2 t + 1 (16-bit
+// types), or 4 k's, of which a register holds k = t (tf32, f64).
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 template <class T> struct Mma;
 
@@ -28,7 +28,7 @@ template <> struct Mma<bf16> {
   }
 };
 
-// f32 as tf32: the registers must hold what round_tf32 gives.
+// f32 as tf32: registers must hold results of round_tf32.
 template <> struct Mma<float> {
   using Acc = float;
   using Reg = u32;
@@ -47,7 +47,7 @@ template <> struct Mma<double> {
 #if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
     asm("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
         : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3]) : "d"(a[0]), "d"(a[1]), "d"(b[0]));
-#else  // the only shape in hardware
+#else  // m8n8k4 is the only shape in hardware
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
@@ -56,7 +56,7 @@ template <> struct Mma<double> {
   }
 };
 
-// The nearest tf32: half an ulp of 2^-10 off, where the tensor core by itself would drop the low bits.
+// Rounds to the nearest tf32, at most half an ulp (2^-11 relative) off; the tensor core itself would truncate.
 __device__ __forceinline__ u32 round_tf32(u32 bits) {
   u32 rounded;
 #if __CUDA_ARCH__ >= 900
@@ -67,8 +67,9 @@ __device__ __forceinline__ u32 round_tf32(u32 bits) {
   return rounded;
 }
 
-// Four 8 x 8 matrices of 16-bit elements (or 8 x 4 words): lanes 8 i to 8 i + 7 give the addresses of the rows of matrix i.
-// Register i of lane (g, t) gets word t of row g; with TRANSPOSE, of 16-bit elements, rows 2 t and 2 t + 1 of column g.
+// ldmatrix: four 8 x 8 matrices of 16-bit elements (or 8 x 4 words); lanes 8 i to 8 i + 7 give the row addresses of
+// matrix i. Register i of lane (g, t) gets word t of row g; with TRANSPOSE, 16-bit elements of rows 2 t and 2 t + 1 of
+// column g.
 template <bool TRANSPOSE> __device__ __forceinline__ void load_matrices(u32* to, u32 address) {
   if constexpr (TRANSPOSE)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"

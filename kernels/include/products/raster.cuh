@@ -1,17 +1,17 @@
-// From a running number to a piece of work: a tile of a matrix of the batch.
+// Tile swizzle: maps a linear tile index to a tile of a matrix of the batch.
 #pragma once
-#include "matrix.cuh"
+#include "core/matrix.cuh"
 
 struct Work {
   u32 m, n;  // tile
   BatchIndex batch;
 };
 
-// Tiles go in bands of `band` rows, down each column of a band before the next, so that the tiles in flight together share
+// Grouped tile order: groups of `band` tile rows (group_m), column-major within a group, so that concurrent tiles share
 // rows of A and columns of B in L2.
 struct Raster {
   u32 rows, cols, band;
-  u32 begin, end;  // the running numbers of what there is to do
+  u32 begin, end;  // linear tile range
   Batch batch;
 
   __device__ __forceinline__ Work locate(u32 i) const {

@@ -1,6 +1,6 @@
-// What the threads before a thread hold, summed.
+// Prefix sums over the threads of a warp and of a CTA.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 template <class C> __device__ __forceinline__ C inclusive_sum_of_warp(C x, u32 lane) {
 #pragma unroll
@@ -11,8 +11,8 @@ template <class C> __device__ __forceinline__ C inclusive_sum_of_warp(C x, u32 l
   return x;
 }
 
-// The sum over the threads before this one, in their order; `total` is that of all. All THREADS take part; calls may follow one
-// another, since each ends with a barrier.
+// Exclusive prefix sum over the CTA's threads; `total` is the sum over all. All THREADS must take part. Consecutive
+// calls are safe, since each ends with a barrier.
 template <int THREADS, class C> __device__ __forceinline__ C exclusive_sum(C x, C& total) {
   static_assert(THREADS % 32 == 0 && THREADS <= 1024);
   constexpr u32 WARPS = THREADS / 32;

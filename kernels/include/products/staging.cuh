@@ -1,24 +1,25 @@
-// Parts of a result on their way through shared memory: 64 rows of WIDTH columns, or transposed, by one warpgroup whose
-// threads hold them as wgmma's accumulators do. A part is at most 8 KB, rows of at most 128 bytes, swizzled as TMA does.
+// Epilogue staging: wgmma accumulators -> swizzled shared memory -> global memory, in parts of 64 rows by WIDTH
+// columns, or transposed, by one warpgroup. A part is at most 8 KB, with rows of at most 128 bytes in TMA's swizzle.
 #pragma once
-#include "shared.cuh"
-#include "warpgroup.cuh"
+#include "core/shared.cuh"
+#include "ptx/warpgroup.cuh"
 
 namespace staging {
 
-// Where 16-byte chunk `chunk` of row `row` lies in a buffer of rows of ROW_BYTES.
+// Byte offset of 16-byte chunk `chunk` of row `row` in a buffer with rows of ROW_BYTES, in TMA's swizzle of that width.
 template <int ROW_BYTES> __device__ __forceinline__ u32 swizzled(u32 row, u32 chunk) {
   const u32 swizzle = ROW_BYTES == 128 ? row % 8 : ROW_BYTES == 64 ? row / 2 % 4 : row / 4 % 2;
   return row * ROW_BYTES + (chunk ^ swizzle) * 16;
 }
 
-// The widest part of a tile of BN columns, the bytes of its buffer, and those that a warpgroup has: two, where there is more than
-// one part.
+// The widest part of a tile of BN columns, the bytes of its buffer, and the bytes of a warpgroup's buffers: two if the
+// tile has more than one part.
 template <class T, int BN> constexpr int WIDEST = BN % (128 / int(sizeof(T))) == 0 ? 128 / int(sizeof(T)) : BN % 32 == 0 ? 32 : 16;
 template <class T, int BN> constexpr u32 BUFFER = 64 * WIDEST<T, BN> * sizeof(T);
 template <class T, int BN> constexpr u32 BUFFERS = BN > WIDEST<T, BN> ? 2 * BUFFER<T, BN> : BUFFER<T, BN>;
 
-// A thread's pairs of a part, by group of 8 columns and (rows lane / 4 and 8 below) half; written by 16 x 16 blocks.
+// A thread's accumulator pairs of a part, indexed by group of 8 columns and by half (row lane / 4, or 8 below);
+// stmatrix writes 16 x 16 blocks.
 template <class T, int WIDTH, bool TRANSPOSED> struct Part {
   static constexpr int ROW_BYTES = TRANSPOSED ? 128 : WIDTH * 2;
   u32 packed[WIDTH / 16][4];
@@ -36,8 +37,9 @@ template <class T, int WIDTH, bool TRANSPOSED> struct Part {
   }
 };
 
-// f32: a warp's pairs of a group are 32 bytes of 8 rows. Half a warp is served at once: four rows, two of which the swizzle
-// leaves in the same banks, so one of those two writes another group meanwhile.
+// f32: a warp's pairs of one group are 32 bytes of each of 8 rows. A half-warp store covers four rows, of which the
+// swizzle leaves two in the same banks; so every other such row writes another group (`turned`) in the same
+// instruction.
 template <int WIDTH> struct Part<float, WIDTH, false> {
   static constexpr int ROW_BYTES = WIDTH * 4, TURN = WIDTH / 16;
   float pairs[WIDTH / 8][2][2];
@@ -60,11 +62,11 @@ template <int WIDTH> struct Part<float, WIDTH, false> {
   }
 };
 
-// Writes such a buffer of ROWS rows to global memory as far as `rows` of them and `bytes` of each exist, Words side by side:
-// a warp's store is a stretch of one row or more, however they lie.
+// Copies a buffer of ROWS rows to global memory, predicated on `rows` and on `bytes` per row, for any pitch and
+// alignment to Word: neighbouring lanes store neighbouring Words of one row or of several.
 template <class Word, int ROWS, int ROW_BYTES>
 __device__ __forceinline__ void leave_by_warps(u32 buffer, u8* to, i64 pitch, i64 rows, i64 bytes) {
-  constexpr u32 WORDS = ROW_BYTES / sizeof(Word), STEP = 128 / WORDS, BATCH = 4;  // loads before stores
+  constexpr u32 WORDS = ROW_BYTES / sizeof(Word), STEP = 128 / WORDS, BATCH = 4;  // BATCH loads before their stores
   static_assert(ROWS % (STEP * BATCH) == 0);
   const u32 first = threadIdx.x % 128 / WORDS, within = threadIdx.x % WORDS * sizeof(Word);
   to += first * pitch + within;
@@ -79,7 +81,7 @@ __device__ __forceinline__ void leave_by_warps(u32 buffer, u8* to, i64 pitch, i6
     for (u32 i = 0; i < BATCH; ++i, to += STEP * pitch)
       if (row + i * STEP < rows) {
         if (within + sizeof(Word) <= bytes) *reinterpret_cast<Word*>(to) = x[i];
-        else *reinterpret_cast<u16*>(to) = u16(x[i]);  // the last of an odd number
+        else *reinterpret_cast<u16*>(to) = u16(x[i]);  // odd count: the last 16 bits
       }
   }
 }

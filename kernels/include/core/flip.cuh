@@ -1,8 +1,8 @@
-// Blocks of elements transposed in registers.
+// Transposes blocks of elements in registers.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
-// N rows of N elements, each row one vector. Narrow elements move pairwise with PRMT, so that the compiler never unpacks them.
+// Transposes N vectors of N elements. 8- and 16-bit elements are permuted with PRMT, so that they are never unpacked.
 template <class T, int N> __device__ __forceinline__ void flip(Vec<T, N> (&rows)[N]) {
   Vec<T, N> turned[N];
   if constexpr (sizeof(T) == 2 && N > 1) {

@@ -1,27 +1,27 @@
-// Thread block clusters (sm_90 on): CTAs that run at once and reach each other's shared memory. PTX ISA 8.7, sections 9.7.13.4
-// and 9.7.9.12. Shared memory is addressed by 32-bit shared-window addresses.
+// Thread block clusters (sm_90 and later): co-scheduled CTAs with distributed shared memory. PTX ISA 8.7, sections
+// 9.7.13.4 and 9.7.9.12. Shared memory is addressed by 32-bit shared-window addresses.
 #pragma once
-#include "shared.cuh"
+#include "core/shared.cuh"
 
 namespace cluster {
 
 __device__ __forceinline__ u32 rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
-// Every thread of every CTA of the cluster that has not ended meets. Before the first use of barriers, whose initialisation was
-// fenced, nothing need be released.
+// The cluster barrier, over all threads of the cluster that have not exited. `begin` makes initialised mbarriers usable
+// by peers: its arrive is relaxed, as the initialisation has been fenced.
 __device__ __forceinline__ void arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ __forceinline__ void await() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 __device__ __forceinline__ void begin() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   await();
 }
-// The same offset in the shared memory of CTA `rank`.
+// The address of the same offset in the shared memory of CTA `rank`.
 __device__ __forceinline__ u32 address(u32 here, u32 rank) {
   u32 there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
   return there;
 }
 
-// From the shared memory of any CTA of the cluster.
+// Loads from the shared memory of any CTA of the cluster.
 __device__ __forceinline__ void load_far(Vec<float, 4>& x, u32 there) {
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.at[0]), "=f"(x.at[1]), "=f"(x.at[2]), "=f"(x.at[3]) : "r"(there) : "memory");
 }
@@ -29,7 +29,8 @@ __device__ __forceinline__ void load_far(Vec<float, 2>& x, u32 there) {
   asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(x.at[0]), "=f"(x.at[1]) : "r"(there) : "memory");
 }
 
-// Sends N floats to another CTA in fours, 512 floats apart, and rings its barrier for their bytes.
+// Sends N floats to another CTA by st.async in groups of four, 512 floats apart at the destination (one group per
+// thread of a warpgroup). The bytes complete on the destination's mbarrier `bell`.
 template <int N> __device__ __forceinline__ void send(const float* x, u32 there, u32 bell) {
 #pragma unroll
   for (int i = 0; i < N; i += 4)
@@ -39,7 +40,7 @@ template <int N> __device__ __forceinline__ void send(const float* x, u32 there,
 
 }  // namespace cluster
 
-// Adds N floats that lie in fours, 512 floats apart.
+// Adds N floats from shared memory, in groups of four that are 512 floats apart.
 template <int N> __device__ __forceinline__ void add_shared(float (&sum)[N], u32 address) {
 #pragma unroll
   for (int i = 0; i < N; i += 4) {

@@ -1,11 +1,12 @@
-// cp.async: copies from global to shared memory that need no register, and their groups. Shared addresses are 32-bit.
+// cp.async: copies from global to shared memory without registers, and their commit groups. Shared addresses are
+// 32-bit.
 #pragma once
-#include "shared.cuh"
+#include "core/shared.cuh"
 
-// BYTES (4, 8 or 16) to `to`: `valid` of them from `from`, the others zero. Nothing is read where `valid` is 0. Two bytes, for
-// which there is no such copy, go through a register.
+// Copies BYTES (4, 8 or 16) to `to`: `valid` bytes from `from`, then zeros. Nothing is read if `valid` is 0. BYTES == 2
+// has no cp.async and goes through a register.
 template <int BYTES> __device__ __forceinline__ void copy_async(u32 to, const void* from, u32 valid) {
-  if constexpr (BYTES == 16)  // past L1, which the tiles would only flush
+  if constexpr (BYTES == 16)  // bypasses L1, which the tiles would only evict
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid) : "memory");
   else if constexpr (BYTES >= 4)
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(BYTES), "r"(valid) : "memory");
@@ -15,7 +16,7 @@ template <int BYTES> __device__ __forceinline__ void copy_async(u32 to, const vo
 
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Until no more than PENDING of this thread's groups are under way.
+// Waits until at most PENDING of this thread's commit groups are in flight.
 template <int PENDING> __device__ __forceinline__ void await_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }

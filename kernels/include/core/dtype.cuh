@@ -1,4 +1,4 @@
-// Element types and conversions, in plain CUDA C++ and PTX: no header of the toolkit is needed.
+// Element types and conversions, in plain CUDA C++ and PTX, without toolkit headers.
 #pragma once
 
 using i8 = signed char;
@@ -10,7 +10,7 @@ using u32 = unsigned int;
 using i64 = long long;
 using u64 = unsigned long long;
 
-// The unsigned type that moves BYTES bytes as one access.
+// The unsigned type for one access of BYTES bytes.
 template <int BYTES> struct Word;
 template <> struct Word<1> { using type = u8; };
 template <> struct Word<2> { using type = u16; };
@@ -60,10 +60,10 @@ template <> struct Convert<bf16, float> {
 
 template <class To, class From> __device__ __forceinline__ To convert(From x) { return Convert<To, From>::from(x); }
 
-// V elements moved as one access.
+// A vector of V elements, loaded and stored by one access.
 template <class T, int V> struct alignas(sizeof(T) * V) Vec { T at[V]; };
 
-// Rounds V computed values to the stored type; pairs of 16-bit results take one instruction.
+// Rounds V computed values to the stored type; two 16-bit results take one instruction.
 template <class Out, int V, class C> __device__ __forceinline__ Vec<Out, V> round_to(const C (&x)[V]) {
   Vec<Out, V> out;
 #pragma unroll

@@ -1,7 +1,7 @@
-// Shared memory by 32-bit address, up to 16 bytes of f32 or f64 an access. Through pointers ptxas works the window's base out
-// again and again.
+// Shared-memory access by 32-bit address, up to 16 bytes per access. With generic pointers ptxas recomputes the
+// window's base at each use.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
 

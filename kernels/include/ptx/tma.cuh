@@ -1,8 +1,8 @@
-// The tensor memory accelerator: boxes of a tensor between global and shared memory, asynchronously, by one thread.
-// Coordinates count elements, innermost first; what lies outside the tensor reads as zero and is not written.
+// TMA (tensor memory accelerator): asynchronous copies of tensor boxes between global and shared memory, issued by one
+// thread. Coordinates count elements, innermost first; elements outside the tensor are read as zero and not written.
 #pragma once
-#include "barrier.cuh"
-#include "matrix.cuh"
+#include "ptx/barrier.cuh"
+#include "core/matrix.cuh"
 
 struct alignas(64) TensorMap { u8 opaque[128]; };
 
@@ -10,8 +10,8 @@ namespace tma {
 
 __device__ __forceinline__ void prefetch(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map)); }
 
-// A box of a matrix, or of matrix `b` of a batch of rank 3. With MULTICAST, into every CTA that `mask` names, at the same
-// offset, completing the barrier at the same offset.
+// Loads a box of a matrix, or of matrix `b` of a batch of rank 3. MULTICAST: into every CTA in `mask`, at the same
+// offset, and the bytes complete on the barrier at the same offset of each.
 template <bool BATCHED, bool MULTICAST>
 __device__ __forceinline__ void load(u32 to, const TensorMap& map, i32 x, i32 y, const BatchIndex& b, u32 full, u16 mask) {
 #define LOAD(RANK, COORDINATES, ...)                                                                                       \
@@ -37,10 +37,10 @@ template <bool BATCHED> __device__ __forceinline__ void store(const TensorMap& m
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map), "r"(from), "r"(x), "r"(y) : "memory");
 }
 __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Until all but the last N groups of stores have read their shared memory.
+// Waits until all but the last N store groups have read their shared memory.
 template <int N> __device__ __forceinline__ void wait_stores_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory"); }
 
-// Makes this thread's writes to shared memory visible to the accelerator.
+// Makes this thread's writes to shared memory visible to TMA (the async proxy).
 __device__ __forceinline__ void fence_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 }  // namespace tma

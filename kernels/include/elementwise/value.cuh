@@ -1,8 +1,8 @@
-// A number given at run time, in the place of one of map.cu's inputs. A kernel's parameter for an input is eight bytes, an
-// address; for a number of type T it is the number: a double, rounded here to T, or T's own bytes. So a new number is a new
-// argument, and one kernel text serves arrays and numbers alike.
+// A run-time scalar in the place of one of map.cu's array inputs. The kernel parameter of an input is eight bytes: an
+// address, or for a scalar of type T its value, a double that is rounded to T here, or T's own bytes. So a new scalar
+// is a new argument, and one kernel serves arrays and scalars.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 #include "math/odd.cuh"
 
 template <int V, int SPLAT, class... In> struct Inputs;  // of elementwise/map.cu

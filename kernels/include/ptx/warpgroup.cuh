@@ -1,18 +1,19 @@
-// Warpgroup matrix instructions: operand descriptors, and the fences around the asynchronous products (PTX ISA 8.7, section
-// 9.7.15). The product itself is generated text (baracuda_py/ops/gemm/_wgmma/launch.py), since its operand list has a register for
-// every accumulator: wgmma(acc, a, b, accumulate) for m64nN and 32 bytes of K.
+// wgmma: shared-memory descriptors, fences, and register reallocation (PTX ISA 8.7, section 9.7.15). The instruction
+// itself is generated text (baracuda_py/ops/gemm/_wgmma/launch.py), since it names every accumulator register:
+// wgmma(acc, a, b, accumulate) for m64nN and 32 bytes of K.
 #pragma once
-#include "barrier.cuh"
+#include "ptx/barrier.cuh"
 
 namespace warpgroup {
 
-// An operand tile in 128-byte swizzled rows (K-major: rows of k, for all of MN; MN-major, 16-bit types only: rows of 64 of mn,
-// for 64 of k, one such block after the other along MN). Address in units of 16 bytes in the low word.
+// Descriptor of an operand tile in the 128-byte swizzle. K-major: one 128-byte row of k per mn. MN-major (16-bit
+// types): blocks of 64 k rows of 64 mn, one after the other along MN. The low word holds the address in units of 16
+// bytes.
 template <bool MN_MAJOR> __device__ __forceinline__ u64 descriptor(u32 address) {
   constexpr u64 LBO = MN_MAJOR ? 64 * 128 : 16, SBO = 1024;
   return u64((address & 0x3ffff) >> 4) | (LBO >> 4) << 16 | (SBO >> 4) << 32 | u64(1) << 62;
 }
-// What to add to a descriptor for the next instruction's k, and for the next 64 of mn.
+// Descriptor increments: to the next instruction's k, and to the next 64 of mn.
 template <bool MN_MAJOR> constexpr u32 NEXT_K = (MN_MAJOR ? 16 * 128 : 32) >> 4;
 constexpr u32 NEXT_64 = 64 * 128 >> 4;
 
@@ -29,7 +30,8 @@ template <int N> __device__ __forceinline__ void pin(float (&x)[N]) {
 template <int REGISTERS> __device__ __forceinline__ void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
 template <int REGISTERS> __device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
 
-// Four 8x8 matrices of 16-bit pairs, as they are or transposed; lane l gives the address of (stored) row l % 8 of matrix l / 8.
+// stmatrix: four 8 x 8 matrices of 16-bit elements, optionally transposed; lane l gives the address of stored row l % 8
+// of matrix l / 8.
 template <bool TRANSPOSED> __device__ __forceinline__ void store_matrices(u32 address, const u32 (&x)[4]) {
   if constexpr (TRANSPOSED)
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");

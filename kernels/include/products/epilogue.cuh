@@ -1,13 +1,13 @@
-// What happens to an accumulator on its way out: out = residual + f(alpha acc + beta c + bias), computed in Acc, rounded once.
+// The epilogue of a matrix product: out = residual + f(alpha acc + beta c + bias), computed in Acc, rounded once.
 // Scaled: acc is first multiplied by the scales of its row of A and of its column of B.
-// c and residual may lie where out does: an element of them is read once, by the thread that finishes it, before it is stored.
+// c and residual may alias out: the thread that stores an element has read c and residual of that element before.
 // Mirrored by baracuda_py/ops/gemm/_variants/epilogue.py, which packs the structs. Absent operands cost nothing.
 #pragma once
 #include "math/extrema.cuh"
 #include "math/gelu.cuh"
 #include "math/sigmoid.cuh"
 #include "math/silu.cuh"
-#include "matrix.cuh"
+#include "core/matrix.cuh"
 
 struct Absent {};
 template <class T> constexpr bool present = !Same<T, Absent>::value;
@@ -19,17 +19,19 @@ template <int ACTIVATION, int digits, class C> __device__ __forceinline__ C acti
   if constexpr (ACTIVATION == GELU) return math::gelu<digits>(x);
   if constexpr (ACTIVATION == SILU) return math::silu<digits>(x);
   if constexpr (ACTIVATION == GELU_TANH) {
-    // 0.5 x (1 + tanh u) is x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): D. Hendrycks and K. Gimpel, arXiv:1606.08415
+    // 0.5 x (1 + tanh u) is x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): D. Hendrycks and K. Gimpel,
+    // arXiv:1606.08415
     C s = math::sigmoid<digits>(x * (C(1.5957691216057308) + C(0.071354816272600248) * x * x));
     return s == C(0) ? C(-0.0) : x * s;
   }
   return x;
 }
 
-// PAIRED: every operand present has column stride 1 and lies so that two neighbours from an even column are one access.
+// PAIRED: every operand present has column stride 1 and is aligned, so that columns n and n + 1 (n even) are one
+// access.
 template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool PAIRED, class Acc = float> struct Epilogue {
   using Out = Out_;
-  static constexpr bool READS = present<C> || present<Bias> || present<Residual>;  // what lies at the element's place
+  static constexpr bool READS = present<C> || present<Bias> || present<Residual>;  // reads at (m, n)
   static constexpr bool PAIRS = PAIRED;
   static constexpr int DIGITS = sizeof(Out) == 8 ? 53 : sizeof(Out) == 4 ? 24 : Same<Out, f16>::value ? 11 : 8;
 
@@ -40,7 +42,7 @@ template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool 
   Acc alpha, beta;
   Walk out_walk, c_walk, bias_walk, residual_walk;
 
-  // This epilogue, of one matrix of the batch.
+  // The epilogue of one matrix of the batch: pointers advanced by the batch strides.
   __device__ __forceinline__ Epilogue enter(const BatchIndex& b) const {
     Epilogue e = *this;
     e.out += out_walk.enter(b);
@@ -50,14 +52,14 @@ template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool 
     return e;
   }
 
-  // What all sums of a matrix, and the sums at (m, n) and (m, next), are scaled by: nothing, but see Scaled.
+  // Operand scales, per matrix and for accumulators (m, n) and (m, next): 1 here, see Scaled.
   __device__ __forceinline__ Acc whole(const BatchIndex&) const { return Acc(1); }
   __device__ __forceinline__ void scale(Acc (&)[2], i64, i64, i64) const {}
 
-  // alpha acc; as in BLAS, a product that is weighted by 0 does not count, whatever it is.
+  // alpha acc; as in BLAS, alpha == 0 gives 0 even if the product is NaN or infinite.
   __device__ __forceinline__ Acc weighted(Acc acc) const { return alpha == Acc(0) ? Acc(0) : alpha * acc; }
 
-  // The finished value of element (m, n), which must lie in the matrix.
+  // The epilogue of element (m, n), which must be inside the matrix.
   __device__ __forceinline__ Acc value(Acc acc, i64 m, i64 n) const {
     Acc x = weighted(acc);
     if constexpr (present<C>) x += beta == Acc(0) ? Acc(0) : beta * convert<Acc>(c[c_walk.at(m, n)]);
@@ -69,7 +71,7 @@ template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool 
 
   __device__ __forceinline__ void store(Acc acc, i64 m, i64 n) const { out[out_walk.at(m, n)] = convert<Out>(value(acc, m, n)); }
 
-  // The finished values of (m, n) and (m, n + 1), n even; the second is of no meaning where `both` is false.
+  // The epilogue of (m, n) and (m, n + 1), n even; the second is undefined if `both` is false.
   __device__ __forceinline__ void values(Acc (&x)[2], i64 m, i64 n, bool both) const {
     if constexpr (!PAIRED) {
       x[0] = value(x[0], m, n);
@@ -109,7 +111,7 @@ template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool 
   }
 };
 
-// Scales of fp8 operands: `whole` for all of them, `scale` for a row's and its columns' own.
+// Scales of fp8 operands: one per tensor (`whole`), or one per row of A and per column of B (`scale`).
 enum Scale { UNSCALED, OF_TENSOR, OF_LINES };
 
 template <class Base, Scale OF_A, Scale OF_B> struct Scaled : Base {

@@ -1,6 +1,6 @@
-// From a flat index to offsets: division by invariant integers, and dims structs passed by value.
+// Flat index to byte offsets: division by invariant integers, and dims structs passed by value.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 // Division by an invariant divisor (T. Granlund and P. L. Montgomery, "Division by invariant integers using
 // multiplication", PLDI 1994): floor(n / d) for n < 2^31 as one high multiply and a shift.
@@ -16,7 +16,7 @@ template <class I> struct DivisorOf;
 template <> struct DivisorOf<u32> { using type = Divisor32; };
 template <> struct DivisorOf<u64> { using type = Divisor64; };
 
-// R extents, innermost last, with N operands' strides in bytes.
+// R extents, innermost last, and the byte strides of N operands.
 template <class I, int R, int N> struct Dims {
   typename DivisorOf<I>::type extent[R > 0 ? R : 1];
   i64 stride[N][R > 0 ? R : 1];

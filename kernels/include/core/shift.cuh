@@ -1,8 +1,8 @@
-// Reading 16 bytes from any address by aligned words.
+// Unaligned 16-byte reads from two aligned 16-byte words.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
-// Bytes [shift, shift + 16) of two words; shift < 16.
+// Bytes [shift, shift + 16) of the two words; shift < 16.
 __device__ __forceinline__ uint4 shifted(uint4 low, uint4 high, u32 shift) {
   u32 w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
   if (shift & 8) {
