@@ -163,9 +163,9 @@ def test_the_driver_is_told_what_to_launch(driver: Any) -> None:
         return 0
 
     driver(launch)
-    fire = overlap.overlapped_launch(1 << 46 | 17, STEP, 1 << 47 | 33)
+    launch_on_stream = overlap.overlapped_launch(1 << 46 | 17, STEP, 1 << 47 | 33)
     for stream in (1 << 47, 0):
-        fire(stream)
+        launch_on_stream(stream)
     name, rest = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION", (1 << 46 | 17, 1 << 47 | 33, 0)
     assert told == [((3, 4, 5), (128, 2, 1), 4096, stream, 1, name, 1, rest) for stream in (1 << 47, 0)]
 

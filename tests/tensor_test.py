@@ -287,7 +287,7 @@ class Pooled:
 
 
 def test_a_size_that_cupy_allocated_is_kept() -> None:
-    assert arrays.room_of(SimpleNamespace(mem=Pooled(), ptr=4096 + 16)) == (16, 80)
+    assert arrays.allocation_bounds(SimpleNamespace(mem=Pooled(), ptr=4096 + 16)) == (16, 80)
 
 
 @pytest.mark.gpu

@@ -18,16 +18,16 @@ from ..tensor.axes import c_strides
 from ..tensor.pytorch import torch_allocator
 from ..types import ElementKind
 
-__all__ = ["BYTES_IN_CUPY", "allocate", "allocator", "take_workspace"]
+__all__ = ["BYTE_STORED_KINDS", "allocate", "allocator", "take_workspace"]
 
-BYTES_IN_CUPY = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)  # kinds that CuPy has no dtype for
+BYTE_STORED_KINDS = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)  # kinds that CuPy has no dtype for
 
 
 def allocator(layout: Layout) -> Callable[[], Any]:
     """A function that makes fresh arrays of that layout, on the current device and in the current stream's order."""
     cupy = require_gpu("allocating an output")
     shape, element, dtype = layout.shape, layout.element, layout.element.dtype
-    if element.packed or element in BYTES_IN_CUPY:
+    if element.packed or element in BYTE_STORED_KINDS:
         return partial(GpuBuffer.zeros, shape, element)
     if layout.strides == c_strides(shape):
         return partial(cupy.ndarray, shape, dtype)
@@ -58,7 +58,7 @@ def _in_order_of(stream: int) -> Iterator[None]:
             return
         cuda = require_gpu("a capture").cuda
         ordinal = int(cuda.runtime.getDevice())
-        of_torch = foreign_stream("torch", ordinal)
-        in_torch_s = of_torch is not None and is_capturing(of_torch)
-        with cuda.using_allocator(torch_allocator(stream, ordinal) if in_torch_s else pool_allocator(stream)):
+        torch_stream = foreign_stream("torch", ordinal)
+        torch_captures = torch_stream is not None and is_capturing(torch_stream)
+        with cuda.using_allocator(torch_allocator(stream, ordinal) if torch_captures else pool_allocator(stream)):
             yield

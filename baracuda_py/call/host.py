@@ -50,7 +50,7 @@ def _emulated(selection: Selection, desc: Any, held: Mapping[str, Tensor], acces
     """A call that emulates the plan's kernels on the touched part of each operand, with the options in effect at the call."""
     from ..emulator.options import current_options
 
-    feet = {name: desc.footprint(name, tensor) for name, tensor in held.items()}
+    footprints = {name: desc.footprint(name, tensor) for name, tensor in held.items()}
     written = frozenset(operand.name for operand in desc.operands if operand.written and operand.name in held)
     values = desc.resolve({})[1]
 
@@ -58,8 +58,8 @@ def _emulated(selection: Selection, desc: Any, held: Mapping[str, Tensor], acces
     def call(_stream: int) -> Any:
         desc.refuse_values(held)
         return selection.program.run(
-            feet, written, values, selection.workspace_size, current_options(), accesses=accesses, flops=selection.cost.flops,
-            nbytes=selection.cost.bytes,
+            footprints, written, values, selection.workspace_size, current_options(), accesses=accesses,
+            flops=selection.cost.flops, nbytes=selection.cost.bytes,
         )  # fmt: skip
 
     return call
@@ -67,17 +67,17 @@ def _emulated(selection: Selection, desc: Any, held: Mapping[str, Tensor], acces
 
 def _computed(selection: Selection, desc: Any, held: Mapping[str, Tensor]) -> Callable[[int], None]:
     """A call that writes the oracle's answer into the written operands."""
-    apart = {n: t.source for n, t in held.items() if t.element.packed and not t.source.plain}
+    repacked = {n: t.source for n, t in held.items() if t.element.packed and not t.source.plain}
     # NumPy views of the operands' memory, which they keep alive.
-    fixed = {n: t.source.array if t.element.packed else t.array() for n, t in held.items() if n not in apart}
+    fixed = {n: t.source.array if t.element.packed else t.array() for n, t in held.items() if n not in repacked}
 
     def call(_stream: int) -> None:
         desc.refuse_values(held)
-        rows = {n: x.to_host() for n, x in apart.items()}
+        rows = {n: x.to_host() for n, x in repacked.items()}
         _run_reference(selection, desc, {n: rows[n] if n in rows else fixed[n] for n in held})
         for operand in desc.operands:
             if operand.written and operand.name in rows:
-                apart[operand.name].put_rows(rows[operand.name])
+                repacked[operand.name].put_rows(rows[operand.name])
 
     return call
 

@@ -14,7 +14,7 @@ from typing import Any
 from ..tensor import GpuBuffer, Tensor
 from ..tensor.pytorch import is_grad_enabled
 
-__all__ = ["NO_TORCH", "array_type", "byte_strides", "is_cupy_s", "is_read", "learn", "read"]
+__all__ = ["NO_TORCH", "array_type", "byte_strides", "detect_frameworks", "is_cupy_array", "is_read", "read"]
 
 NO_TORCH = -1
 
@@ -36,7 +36,7 @@ def array_type() -> type | None:
     return getattr(sys.modules.get("cupy"), "ndarray", None)
 
 
-def learn() -> None:
+def detect_frameworks() -> None:
     """Looks which frameworks the program has imported by now."""
     _known.cupy = array_type()
     torch: Any = sys.modules.get("torch")
@@ -45,7 +45,7 @@ def learn() -> None:
         _known.tracing = torch.compiler.is_dynamo_compiling
 
 
-def is_cupy_s(x: Any) -> bool:
+def is_cupy_array(x: Any) -> bool:
     """Whether CuPy's current stream is where work on `x` is queued."""
     return type(x) is array_type() or (type(x) is GpuBuffer and x.__baracuda_tensor__().framework == "cupy")
 
@@ -111,7 +111,7 @@ def byte_strides(x: Any) -> tuple[int, ...]:
     """The strides in bytes of an array that `read` reads; nothing of others, whose calls are never kept."""
     kind = type(x)
     if kind is not _known.cupy and kind not in _known.torch:
-        learn()
+        detect_frameworks()
     if kind is _known.cupy:
         return x.strides  # type: ignore[no-any-return]
     if kind in _known.torch:

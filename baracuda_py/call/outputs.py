@@ -37,8 +37,8 @@ def kind_of(given: Iterable[Any]) -> str:
 class Output:
     """Makes one output of a layout on one device, call by call."""
 
-    of_torch = False
-    hands_over = False  # whether the caller gets another array than that which is made
+    uses_torch = False
+    converts = False  # whether the caller gets another array than that which is made
 
     def __init__(self, layout: Layout, ordinal: int) -> None:
         self.layout, self.ordinal = layout, ordinal
@@ -58,7 +58,7 @@ class Output:
 
 
 class _TorchOutput(Output):
-    of_torch = True
+    uses_torch = True
 
     def __init__(self, layout: Layout, ordinal: int, dtype: Any) -> None:
         self.layout, self.ordinal = layout, ordinal
@@ -77,7 +77,7 @@ class _TorchOutput(Output):
 class _JaxOutput(Output):
     """JAX has no memory to hand out that others may write, and takes over what was written."""
 
-    hands_over = True
+    converts = True
 
     def finished(self, x: Any, stream: int) -> Any:
         with made_current(stream):  # JAX's own stream is made to wait for this one

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..plan.selection import Selection
-from ..runtime.streams import LEGACY, stream_pointer, streams_of
+from ..runtime.streams import LEGACY, stream_getter, stream_pointer
 from ..tensor.pytorch import is_tensor
-from .key import NO_TORCH, is_cupy_s
+from .key import NO_TORCH, is_cupy_array
 from .outputs import Output
 from .recipe import Recipe, not_passed
 
@@ -22,17 +22,17 @@ class Ready:
     """A selection, its validated recipe, and what makes the outputs that a call of this key leaves out."""
 
     __slots__ = (
+        "_converted",
         "_defaults",
-        "_handed_over",
         "_made",
         "_mixed",
         "_on_torch",
         "_op",
         "_result",
-        "_torch_s",
+        "_torch_stream",
+        "operand_count",
         "recipe",
         "selection",
-        "taken",
         "used",
     )
 
@@ -44,16 +44,16 @@ class Ready:
         that it leaves out."""
         self.selection, self.recipe, self.used = selection, recipe, 0
         self._defaults = dict(defaults)
-        self.taken = sum(x is not None for x in given.values())
+        self.operand_count = sum(x is not None for x in given.values())
         self._op, self._result = selection.desc.op, selection.result
-        self._torch_s: Callable[[int], Any] = streams_of("torch")
+        self._torch_stream: Callable[[int], Any] = stream_getter("torch")
         places = {operand.name: i for i, operand in enumerate(selection.operands)}
         self._made = tuple((places[name], name, output) for name, output in made.items())
-        self._handed_over = tuple((name, output) for name, output in made.items() if output.hands_over)
+        self._converted = tuple((name, output) for name, output in made.items() if output.converts)
         written = [given.get(o.name) for o in selection.operands if o.written]
-        self._mixed = any(map(is_cupy_s, given.values()))
+        self._mixed = any(map(is_cupy_array, given.values()))
         # A call whose result is torch's belongs in torch's stream.
-        self._on_torch = any(is_tensor(x) for x in written) or any(o.of_torch for o in made.values())
+        self._on_torch = any(is_tensor(x) for x in written) or any(o.uses_torch for o in made.values())
 
     def launch(
         self, given: Mapping[str, Any], pointers: list[int], values: Mapping[str, Any], stream: Any, ordinal: int
@@ -65,28 +65,28 @@ class Ready:
         if recipe.refuses(pointers, given):
             return MISSED
         handle = None if stream is None else stream_pointer(stream)
-        of_torch = None
+        torch_stream = None
         if ordinal != NO_TORCH:
-            of_torch = self._torch_s(ordinal)
+            torch_stream = self._torch_stream(ordinal)
             if handle is None:
-                handle = of_torch if self._on_torch else recipe.current_stream()
+                handle = torch_stream if self._on_torch else recipe.current_stream()
                 if self._mixed and handle != recipe.current_stream():  # one stream must wait for the other
                     return MISSED
-            if handle != of_torch:
+            if handle != torch_stream:
                 return MISSED
         if stream is None:
             own = recipe.stream_of().ptr
-            other = self._torch_s(recipe.ordinal) if of_torch is None else own
+            other = self._torch_stream(recipe.ordinal) if torch_stream is None else own
             mine = own if handle is None else handle
             # Where the other framework's current stream is being captured, the graph would silently lack this call.
             if other is not None and other > LEGACY and other != mine and recipe.is_capturing(other):
                 return MISSED
         if not self._made:
-            recipe.fire(pointers, values, 0, handle)
+            recipe.launch(pointers, values, 0, handle)
             return self._result(given)
         if recipe.elsewhere():  # an output belongs where its operands are
             return MISSED
-        current: int = recipe.current_stream() if of_torch is None else of_torch
+        current: int = recipe.current_stream() if torch_stream is None else torch_stream
         queue = current if handle is None else handle
         capturing = queue > LEGACY and recipe.is_capturing(queue)
         if capturing and not recipe.may_allocate:
@@ -94,10 +94,10 @@ class Ready:
         whole = dict(given)
         for place, name, output in self._made:
             # torch's call makes an array of CuPy's where torch lacks the dtype
-            known = not capturing and (output.of_torch or of_torch is None)
+            known = not capturing and (output.uses_torch or torch_stream is None)
             fresh = whole[name] = output.make(queue, current if known else None)
             pointers[place] = output.address(fresh)
-        recipe.fire_here(pointers, values, 0, queue)
-        for name, output in self._handed_over:
+        recipe.launch_on_current_device(pointers, values, 0, queue)
+        for name, output in self._converted:
             whole[name] = output.finished(whole[name], queue)
         return self._result(whole)

@@ -25,7 +25,7 @@ from ..types import (
 )
 from .allocate import take_workspace
 from .intake import refuse_unknown, take
-from .key import array_type, is_cupy_s
+from .key import array_type, is_cupy_array
 from .outputs import Output, kind_of, output
 from .recipe import Recipe, not_passed
 from .stream import framework_stream, stream_of_call
@@ -54,9 +54,9 @@ class Resolved(NamedTuple):
         return 0 if self.scratch is None else int(self.scratch.ptr)
 
     @untraced
-    def fire(self) -> dict[str, Any]:
+    def launch(self) -> dict[str, Any]:
         """Launches; the operands, with the outputs that were made as the caller gets them."""
-        self.recipe.fire(self.pointers, self.values, self.scratch_pointer, self.stream)
+        self.recipe.launch(self.pointers, self.values, self.scratch_pointer, self.stream)
         return self.given | {n: o.finished(self.given[n], self.stream) for n, o in self.made.items()}
 
 
@@ -88,7 +88,7 @@ def resolve(
             _check_foreign(selection, given, handle)
         else:
             release_pools()
-            if stream is None and any(is_cupy_s(x) for x in given.values()):
+            if stream is None and any(is_cupy_array(x) for x in given.values()):
                 # On the stream of another framework CuPy's work is a stranger's.
                 fence(cupy.cuda.get_current_stream(), handle)
         tensors = take(selection, given, handle)
@@ -100,15 +100,15 @@ def resolve(
         tensors |= {name: intake(whole[name], what=name) for name in made}
         with relaxed() if capturing and not selection.is_loaded(ordinal) else nullcontext():
             executable = selection.executable(ordinal)
-        taken = {n: t for n, t in tensors.items() if t is not None}
-        scratch = _scratch(selection, workspace, handle, ordinal, taken)
-    feet = {n: desc.footprint(n, t) for n, t in taken.items()}
-    passed = {n: t for n, t in taken.items() if n not in made}  # a fresh output fits, and meets nothing
-    touched = {n: feet[n] for n in passed}
+        present = {n: t for n, t in tensors.items() if t is not None}
+        scratch = _scratch(selection, workspace, handle, ordinal, present)
+    footprints = {n: desc.footprint(n, t) for n, t in present.items()}
+    passed = {n: t for n, t in present.items() if n not in made}  # a fresh output fits, and meets nothing
+    touched = {n: footprints[n] for n in passed}
     recipe = Recipe(desc, executable, ordinal, passed, touched, selection.workspace_size, may_allocate)
-    pointers = [feet[n].pointer if n in feet else 0 for n in selection.names]
-    keep = tuple(t.keep for t in taken.values())
-    return Resolved(recipe, pointers, desc.resolve(given)[1], whole, made, taken, scratch, handle, keep)
+    pointers = [footprints[n].pointer if n in footprints else 0 for n in selection.names]
+    keep = tuple(t.keep for t in present.values())
+    return Resolved(recipe, pointers, desc.resolve(given)[1], whole, made, present, scratch, handle, keep)
 
 
 def outputs_of(
@@ -121,7 +121,7 @@ def outputs_of(
     return {name: output(kind, selection.canonical.layout(name), ordinal) for name in absent}
 
 
-def _scratch(selection: Selection, workspace: Any, stream: int, ordinal: int, taken: Mapping[str, Tensor]) -> Any:
+def _scratch(selection: Selection, workspace: Any, stream: int, ordinal: int, present: Mapping[str, Tensor]) -> Any:
     needed = selection.workspace_size
     if not needed:
         return None
@@ -139,7 +139,7 @@ def _scratch(selection: Selection, workspace: Any, stream: int, ordinal: int, ta
             f"{selection.desc.op}: workspace is on CUDA device {space.ordinal} and the operands are on device {ordinal}",
             f"allocate it on device {ordinal}",
         )
-    for name, tensor in taken.items():
+    for name, tensor in present.items():
         if overlaps(space, tensor):
             raise OverlapError(
                 f"{selection.desc.op}: workspace shares memory with {name}", "pass an array of its own as workspace"
@@ -192,14 +192,14 @@ def _check_capture(
 def _check_bystander(op: str, stream: int, ordinal: int) -> None:
     """Refuses a call that goes to the current stream of one framework while the other's is being captured: it would run at
     once, and the graph would lack it."""
-    of_cupy = int(require_gpu(op).cuda.get_current_stream().ptr)
-    of_torch = foreign_stream("torch", ordinal)
-    if of_cupy != stream and is_capturing(of_cupy):
+    cupy_stream = int(require_gpu(op).cuda.get_current_stream().ptr)
+    torch_stream = foreign_stream("torch", ordinal)
+    if cupy_stream != stream and is_capturing(cupy_stream):
         raise UnsupportedError(
             f"{op}: CuPy's current stream is being captured, and torch's tensors belong to torch's current stream",
             "capture with torch.cuda.graph, or pass CuPy arrays",
         )
-    if of_torch is not None and of_torch != stream and is_capturing(of_torch):
+    if torch_stream is not None and torch_stream != stream and is_capturing(torch_stream):
         raise UnsupportedError(
             f"{op}: torch's current stream is being captured, and this call belongs to CuPy's current stream",
             "pass torch tensors, or stream=torch.cuda.current_stream()",

@@ -121,17 +121,17 @@ def _by_hand(size: Size, rows: Any) -> Any:
     import numpy as np
 
     half = size.columns // 2
-    turn = np.exp(1j * np.arange(size.tokens)[:, None] * BASE ** (-np.arange(half) / half))
+    rotation = np.exp(1j * np.arange(size.tokens)[:, None] * BASE ** (-np.arange(half) / half))
 
-    def turned(x: Any) -> Any:
+    def rotated(x: Any) -> Any:
         """[sequences, tokens, columns], rounded as a cache holds it."""
-        both = (x[..., :half] + 1j * x[..., half:]) * turn
+        both = (x[..., :half] + 1j * x[..., half:]) * rotation
         return np.concatenate([both.real, both.imag], axis=-1).astype(np.float16).astype(np.float64)
 
     out = np.zeros((size.sequences, 1, size.heads, size.columns))
     for h in range(size.heads):
         of_k = size.heads + h // (size.heads // size.kv_heads)
-        q, k, v = turned(rows[:, :, h])[:, -1], turned(rows[:, :, of_k]), rows[:, :, of_k + size.kv_heads]
+        q, k, v = rotated(rows[:, :, h])[:, -1], rotated(rows[:, :, of_k]), rows[:, :, of_k + size.kv_heads]
         score = np.einsum("bd,btd->bt", q, k) / np.sqrt(size.columns)
         weight = np.exp(score - score.max(axis=1, keepdims=True))
         out[:, 0, h] = np.einsum("bt,btd->bd", weight / weight.sum(axis=1, keepdims=True), v)

@@ -81,8 +81,8 @@ def _laid(desc: Descriptor, name: str, layout: Layout, rng: np.random.Generator)
         else:
             strides = [s * element.dtype.itemsize for s in layout.strides]
             x = np.ndarray(layout.shape, element.dtype, memory.data, start + shift, strides)
-        foot = desc.footprint(name, intake(x, what=name))
-        if (foot.align, foot.phase) == (layout.align, layout.phase):
+        footprint = desc.footprint(name, intake(x, what=name))
+        if (footprint.align, footprint.phase) == (layout.align, layout.phase):
             break
     return x
 

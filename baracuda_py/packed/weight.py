@@ -42,10 +42,10 @@ class PackedWeight:
         return sum(math.prod(x.shape) * x.element.bits for x in held) / math.prod(self.shape)
 
     def __repr__(self) -> str:
-        told = (f"{f.name}={self._told(f.name)}" for f in fields(cast(Any, self)) if getattr(self, f.name) is not None)
-        return f"{type(self).__name__}({', '.join(told)})"
+        present = (f.name for f in fields(cast(Any, self)) if getattr(self, f.name) is not None)
+        return f"{type(self).__name__}({', '.join(f'{name}={self._field_text(name)}' for name in present)})"
 
-    def _told(self, name: str) -> str:
+    def _field_text(self, name: str) -> str:
         if name in self.arrays:
             held = self._taken(name)
             return f"{held.element}{list(held.shape)}"

@@ -16,7 +16,7 @@ from .memory import memory_of
 from .pool import PagePool
 from .prefixes import PrefixIndex
 from .sequence import PagedSequence, Tokens, tokens_of
-from .spec import QUANTISED, KVCacheSpec
+from .spec import QUANTIZED, KVCacheSpec
 from .statistics import CacheStatistics
 
 __all__ = ["PagedKVCache"]
@@ -56,7 +56,7 @@ class PagedKVCache:
                 f"{what}: rope has {len(rope.inv_freq)} pairs, and keys have {spec.head_dim} columns",
                 f"give a scaling of {spec.head_dim} columns or fewer",
             )
-        if rope is not None and spec.kind in QUANTISED and spec.scaling == "none":
+        if rope is not None and spec.kind in QUANTIZED and spec.scaling == "none":
             raise InvalidProblemError(
                 f"{what}: rope, and tokens that are {spec.kind} already, which cannot be turned",
                 'give the spec scaling="token" or "head", or leave rope out',
@@ -101,7 +101,7 @@ class PagedKVCache:
         self._need(self.spec.pages_needed(count) - len(found), "allocate", resting)
         for page in found:
             self.pool.hold(page)
-            self.prefixes.taken(page)
+            self.prefixes.acquire(page)
         pages = [*found, *self._take(self.spec.pages_needed(count) - len(found))]
         cached = len(found) * self.spec.page_size
         self._counted["hits"] += cached
@@ -271,14 +271,18 @@ class PagedKVCache:
             raise InvalidProblemError(
                 "append: no batch is staged, so that no token has a place", "call stage(batch) first"
             )
-        turn: dict[str, Any] = {}
+        rope_args: dict[str, Any] = {}
         if self.rope is not None:
-            turn = {"inv_freq": self.rope.on(k), "attention_factor": self.rope.attention_factor, "style": self.style}
+            rope_args = {
+                "inv_freq": self.rope.on(k),
+                "attention_factor": self.rope.attention_factor,
+                "style": self.style,
+            }
         made = paged_kv_append(
             **self.layer(layer), k=k, v=v, page_table=self.page_table, lengths=self.lengths, cu_seqlens=self.cu_seqlens,
             layout=self.spec.layout, stream=stream,
             status=self.arrays.status[layer] if status is None else status, device=self.device,
-            positions=positions, **turn,
+            positions=positions, **rope_args,
         )  # fmt: skip
         return made.status
 
@@ -355,4 +359,4 @@ class PagedKVCache:
         """A sequence lets go of pages, the last one first."""
         for page in reversed(pages):
             self.pool.release(page)
-            self.prefixes.left(page)
+            self.prefixes.release(page)

@@ -18,7 +18,7 @@ from ..types import ElementKind, InvalidProblemError
 
 __all__ = ["Memory", "memory_of"]
 
-BYTES_ALONE = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)  # kinds that CuPy has no dtype for
+BYTE_STORED_KINDS = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)  # kinds that CuPy has no dtype for
 
 
 class Memory:
@@ -52,10 +52,10 @@ class _CupyMemory(Memory):
 
     def zeros(self, shape: tuple[int, ...], element: ElementKind) -> Any:
         cupy = require_gpu("PagedKVCache")
-        return cupy.zeros(shape, np.uint8 if element in BYTES_ALONE else element.dtype)
+        return cupy.zeros(shape, np.uint8 if element in BYTE_STORED_KINDS else element.dtype)
 
     def typed(self, array: Any, element: ElementKind) -> Any:
-        return GpuBuffer.view(array, element) if element in BYTES_ALONE else array
+        return GpuBuffer.view(array, element) if element in BYTE_STORED_KINDS else array
 
     def fresh(self, host: np.ndarray[Any, Any], stream: Any) -> Any:
         with self._on(stream):

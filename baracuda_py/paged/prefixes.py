@@ -42,10 +42,10 @@ class PrefixIndex:
         size = self.page_size
         return (tuple(tokens[i * size : (i + 1) * size]) for i in range(pages))
 
-    def match(self, tokens: Sequence[int], most: int) -> list[int]:
-        """The pages, `most` at most, that hold how `tokens` begins."""
+    def match(self, tokens: Sequence[int], max_pages: int) -> list[int]:
+        """The pages, `max_pages` at most, that hold how `tokens` begins."""
         node, found = self.root, []
-        for chunk in self.chunks(tokens, most):
+        for chunk in self.chunks(tokens, max_pages):
             child = node.children.get(chunk)
             if child is None:
                 break
@@ -71,12 +71,12 @@ class PrefixIndex:
     def is_idle(self, page: int) -> bool:
         return page in self.nodes and self.nodes[page] in self.idle
 
-    def taken(self, page: int) -> None:
+    def acquire(self, page: int) -> None:
         """A sequence has taken the page."""
         if page in self.nodes:
             self.idle.pop(self.nodes[page], None)
 
-    def left(self, page: int) -> None:
+    def release(self, page: int) -> None:
         """A sequence has let go of the page; of several pages, the last one first."""
         if page in self.nodes and self.pool.references[page] == 1:
             self.idle[self.nodes[page]] = None

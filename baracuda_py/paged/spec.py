@@ -8,10 +8,10 @@ from typing import Any
 from ..plan.fields import choice, integer
 from ..types import ElementKind, ElementLike, InvalidProblemError, OperandTypeError
 
-__all__ = ["QUANTISED", "KVCacheSpec"]
+__all__ = ["QUANTIZED", "KVCacheSpec"]
 
-STORED = (ElementKind.F16, ElementKind.BF16, ElementKind.F32)
-QUANTISED = (ElementKind.I8, ElementKind.FP8_E4M3)
+FLOAT_KINDS = (ElementKind.F16, ElementKind.BF16, ElementKind.F32)
+QUANTIZED = (ElementKind.I8, ElementKind.FP8_E4M3)
 SCALINGS = ("none", "token", "head")
 SCALE_BYTES = 4
 
@@ -40,7 +40,7 @@ class KVCacheSpec:
         held["element"] = ElementKind.of(self.element)
         held["v_head_dim"] = self.head_dim if self.v_head_dim is None else self.v_head_dim
         if self.scaling is None:
-            held["scaling"] = "token" if self.kind in QUANTISED else "none"
+            held["scaling"] = "token" if self.kind in QUANTIZED else "none"
         for field in fields(self):
             if field.name in ("element", "layout", "scaling"):
                 continue
@@ -49,9 +49,9 @@ class KVCacheSpec:
                 raise InvalidProblemError(f"KVCacheSpec: {field.name}={count}", "give 1 or more")
         held["layout"] = choice(("NHD", "HND"))(str(self.layout).upper(), "KVCacheSpec: layout")
         choice(SCALINGS)(self.scaling, "KVCacheSpec: scaling")
-        if self.kind not in STORED + QUANTISED:
+        if self.kind not in FLOAT_KINDS + QUANTIZED:
             raise OperandTypeError(f"KVCacheSpec: element={self.kind}", "give f16, bf16, f32, i8 or fp8_e4m3")
-        if self.scaling != "none" and self.kind not in QUANTISED:
+        if self.scaling != "none" and self.kind not in QUANTIZED:
             raise InvalidProblemError(
                 f"KVCacheSpec: scaling={self.scaling!r} of {self.kind}", 'leave it out, or say "none"'
             )

@@ -35,15 +35,15 @@ def conversion(annotation: str, known: Mapping[str, Any], *, value: bool = False
 
 def integer(value: Any, what: str) -> int:
     """`index_of`, with errors that say what the value is for."""
-    return _told(index_of, value, what, "an integer", "an int")
+    return _converted(index_of, value, what, "an integer", "an int")
 
 
 def integers(values: Any, what: str) -> tuple[int, ...]:
     """A tuple of Python ints from a tuple, a list or a NumPy array; sets and iterators are refused."""
-    return _told(as_ints, values, what, "a sequence of integers", "a tuple of ints")
+    return _converted(as_ints, values, what, "a sequence of integers", "a tuple of ints")
 
 
-def _told(made: Callable[[Any], T], value: Any, what: str, wanted: str, hint: str) -> T:
+def _converted(made: Callable[[Any], T], value: Any, what: str, wanted: str, hint: str) -> T:
     try:
         return made(value)
     except OverflowError:

@@ -11,10 +11,10 @@ import numpy as np
 from ..runtime.steps import (
     WORKSPACE,
     Arg,
-    Asked,
     Call,
     Copy,
     Copy2D,
+    DeferredScratch,
     Fill,
     Launch,
     Ptr,
@@ -123,7 +123,7 @@ class _Moving:
 
     def _call(self, step: Call) -> Call:
         if callable(step.scratch):
-            return replace(step, scratch=Asked(step.scratch, self.end))
+            return replace(step, scratch=DeferredScratch(step.scratch, self.end))
         placed = self.place(step.scratch) if isinstance(step.scratch, Scratch) else step.scratch
         return replace(step, scratch=placed)  # type: ignore[arg-type]  # scratch is placed in scratch
 
@@ -167,7 +167,7 @@ class _Inside(_Moving):
 
     def _call(self, step: Call) -> Call:
         own, scratch = 0, step.scratch
-        if isinstance(scratch, Asked):
+        if isinstance(scratch, DeferredScratch):
             own = self.end + scratch.offset
             scratch = replace(scratch, offset=own)
         else:  # from the beginning of the workspace, since operands may lie in it

@@ -18,7 +18,7 @@ __all__ = ["Assessment", "advised", "assess", "best", "cheapest", "checked", "ch
 D = TypeVar("D", bound=Descriptor)
 GRID = (2**31 - 1, 65535, 65535)  # most CTAs of a launch along x, y and z
 ROUNDING = 1 - 1e-9  # a floor may exceed the prediction that it bounds by rounding
-MOST_CHANGES = 8  # most changes tried for one candidate until it serves
+MAX_CHANGES = 8  # most changes tried for one candidate until it serves
 
 
 @dataclass(frozen=True)
@@ -197,10 +197,10 @@ def advised(
     """A refusal with all the changes that are needed together, found by following each refusal's change until the candidate
     serves. Where that does not succeed, only `instead`, the variant that serves."""
     feasible, change = answer.feasibility, Change()
-    told: list[str] = []
+    fixes: list[str] = []
     asked = (desc, pref, device)
-    while feasible.change is not None and len(told) < MOST_CHANGES:
-        told.append(feasible.fix)
+    while feasible.change is not None and len(fixes) < MAX_CHANGES:
+        fixes.append(feasible.fix)
         change |= feasible.change
         try:
             asked = feasible.change.applied(*asked)
@@ -208,7 +208,7 @@ def advised(
         except BaracudaError:
             break  # the changed problem is inconsistent
         if any(found):
-            return replace(answer.feasibility, fix=" and ".join(dict.fromkeys(told)), change=change)
+            return replace(answer.feasibility, fix=" and ".join(dict.fromkeys(fixes)), change=change)
         feasible = found[0]
     return replace(answer.feasibility, fix="", change=None, instead=instead)
 
@@ -243,5 +243,5 @@ def choose(answers: Sequence[Assessment], desc: Descriptor, pref: PlanPreference
         named = reasons.setdefault(feasible.reason + (f" ({feasible.advice})" if feasible.advice else ""), [])
         if a.candidate.variant not in named:
             named.append(a.candidate.variant)
-    told = "; ".join(f"{', '.join(named)}: {reason}" for reason, named in reasons.items())
-    raise UnsupportedError(f"{desc.op}: no kernel for {device} serves this problem and preference. {told}")
+    refusals = "; ".join(f"{', '.join(named)}: {reason}" for reason, named in reasons.items())
+    raise UnsupportedError(f"{desc.op}: no kernel for {device} serves this problem and preference. {refusals}")

@@ -15,7 +15,7 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from ..types import ElementKind, OperandTypeError
-from ..types.keeping import keeps_hash
+from ..types.keeping import cached_hash
 from .fields import Conversion, conversion, integers
 
 __all__ = ["Layout", "Operand", "Slot", "bounded_fields", "described", "filled_fields", "own_fields"]
@@ -137,7 +137,7 @@ def described(*slots: Slot, last: tuple[str, ...] = ()) -> Callable[[type[C]], t
         known: Any = cls
         known.slots, known.slot_of, known.put_in = table, {slot.name: slot for slot in table}, tuple(given)
         known.signature_operands = tuple(slot.operand._replace(optional=slot.optional) for slot in ordered)
-        made: Any = keeps_hash(dataclass(frozen=True)(cls))
+        made: Any = cached_hash(dataclass(frozen=True)(cls))
         known.conversions = tuple(_conversions(made, getattr(cls, "values", ())))
         if "of" not in cls.__dict__:
             known.of = classmethod(_reader(known, ordered))

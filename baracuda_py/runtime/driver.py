@@ -12,7 +12,7 @@ from .toolchain import install_hint
 
 __all__ = ["bindings", "cupy", "cupy_or_none", "device_count", "driver_error", "require_gpu"]
 
-_NO_GPU_MEND = (
+_NO_GPU_FIX = (
     'pass device="cpu" to run on NumPy arrays, device="ptx" to run the real kernels on them, emulated, '
     'or device="sm_90a" to select, explain and compile only'
 )
@@ -33,7 +33,7 @@ def cupy() -> Any:
     module = cupy_or_none()
     if module is None:
         raise UnsupportedError(
-            f"running on a GPU needs CuPy, which cannot be imported here: {install_hint()}; or {_NO_GPU_MEND}"
+            f"running on a GPU needs CuPy, which cannot be imported here: {install_hint()}; or {_NO_GPU_FIX}"
         )
     return module
 
@@ -54,7 +54,7 @@ def require_gpu(what: str) -> Any:
     """cupy, where a CUDA device is there; else an UnsupportedError that says `what` needed one."""
     module = cupy()
     if not device_count():
-        raise UnsupportedError(f"{what} needs a CUDA device and none is usable here: {_NO_GPU_MEND}")
+        raise UnsupportedError(f"{what} needs a CUDA device and none is usable here: {_NO_GPU_FIX}")
     return module
 
 

@@ -15,10 +15,10 @@ from .locks import new_lock
 from .overlap import can_overlap, overlapped_launch
 from .steps import (
     WORKSPACE,
-    Asked,
     Call,
     Copy,
     Copy2D,
+    DeferredScratch,
     Fill,
     Launch,
     Packed,
@@ -228,12 +228,12 @@ class _LaunchRunner:
         own = Arguments(self._step.args, self._index)
         own.patch(pointers, values, scratch)
 
-        def fire(
+        def launch_on_stream(
             stream: int, launch: Callable[..., Any] = self._launch, table: int = own.address, _keep: Arguments = own
         ) -> None:
             launch(stream, table, 0)
 
-        return fire
+        return launch_on_stream
 
 
 class _OverlappedRunner:
@@ -252,21 +252,21 @@ class _OverlappedRunner:
             made = self._idle.pop()
         except IndexError:
             made = self._made()
-        arguments, fire = made
+        arguments, launch_on_stream = made
         try:
             arguments.patch(pointers, values, scratch)
-            fire(stream)
+            launch_on_stream(stream)
         finally:
             self._idle.append(made)
 
     def prepare(self, pointers: Pointers, values: Values, scratch: int) -> Callable[[int], None]:
-        own, fire = self._made()
+        own, launch_on_stream = self._made()
         own.patch(pointers, values, scratch)
         lock = new_lock()
 
         def locked(stream: int, _keep: Arguments = own) -> None:
             with lock:  # the stream is the configuration's
-                fire(stream)
+                launch_on_stream(stream)
 
         return locked
 
@@ -344,4 +344,4 @@ class _CallRunner:
     def _by_name(self, pointers: Pointers, scratch: int) -> dict[str, int]:
         named = {name: pointers[i] for name, i in self._index.items()}
         own = self._step.scratch
-        return named | {WORKSPACE: scratch + own.offset} if isinstance(own, (Scratch, Asked)) else named
+        return named | {WORKSPACE: scratch + own.offset} if isinstance(own, (Scratch, DeferredScratch)) else named

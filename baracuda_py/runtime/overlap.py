@@ -32,7 +32,7 @@ class _Config(ctypes.Structure):
 
 _SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _STREAM = _Config.stream.offset // 8
-_SINCE = 11080  # the version of the driver's API, as it counts them, that has cuLaunchKernelEx and this attribute
+_MIN_DRIVER_VERSION = 11080  # CUDA 11.8, the first with cuLaunchKernelEx and this attribute
 
 
 @lru_cache(maxsize=64)
@@ -58,13 +58,13 @@ def overlapped_launch(function: int, step: Launch, table: int) -> Callable[[int]
     # Arguments as ctypes would make them of numbers, call by call
     place, of, args, extra = map(ctypes.c_void_p.from_param, (ctypes.addressof(config), function, table, 0))
 
-    def fire(stream: int, _keep: _Config = config) -> None:
+    def launch_on_stream(stream: int, _keep: _Config = config) -> None:
         words[_STREAM] = stream
         if error := launch(place, of, args, extra):
             name = bindings().CUresult(error).name
             raise DriverError(f"{doing}: {name}", error, name)
 
-    return fire
+    return launch_on_stream
 
 
 @lru_cache(maxsize=1)
@@ -72,7 +72,7 @@ def _driver_launch() -> Callable[[Any, Any, Any, Any], int]:
     """cuLaunchKernelEx(configuration, function, argument table, 0), its stream 0 being the legacy one, as it is CuPy's."""
     d = bindings()
     flag = d.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_LEGACY_STREAM
-    error, address, *_ = d.cuGetProcAddress(b"cuLaunchKernelEx", _SINCE, int(flag))
+    error, address, *_ = d.cuGetProcAddress(b"cuLaunchKernelEx", _MIN_DRIVER_VERSION, int(flag))
     if error or not address:
         raise DriverError(f"looking for cuLaunchKernelEx: {error.name}", int(error), error.name)
     prototype: Any = ctypes.CFUNCTYPE(ctypes.c_int)  # without types it takes arguments as they are

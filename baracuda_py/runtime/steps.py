@@ -11,10 +11,10 @@ import numpy as np
 __all__ = [
     "WORKSPACE",
     "Arg",
-    "Asked",
     "Call",
     "Copy",
     "Copy2D",
+    "DeferredScratch",
     "Fill",
     "Kernel",
     "Launch",
@@ -68,7 +68,7 @@ class Scratch:
 
 
 @dataclass(frozen=True)
-class Asked:
+class DeferredScratch:
     """Scratch from `offset` bytes of the workspace on. The function `nbytes` gives its size once the library is loaded."""
 
     nbytes: Callable[[], int]
@@ -173,7 +173,7 @@ class Call:
     library: str
     function: Callable[..., None]
     capturable: bool = False
-    scratch: Scratch | Asked | Callable[[], int] | None = None
+    scratch: Scratch | DeferredScratch | Callable[[], int] | None = None
     load: Callable[[], object] | None = None
 
 
@@ -189,7 +189,7 @@ def workspace_size(steps: Sequence[Step]) -> int:
     calls = [s.scratch for s in steps if isinstance(s, Call)]
     regions += [scratch for scratch in calls if isinstance(scratch, Scratch)]
     ends = [r.offset + r.nbytes for r in regions]
-    ends += [scratch.offset + scratch.nbytes() for scratch in calls if isinstance(scratch, Asked)]
+    ends += [scratch.offset + scratch.nbytes() for scratch in calls if isinstance(scratch, DeferredScratch)]
     return max(ends, default=0)
 
 

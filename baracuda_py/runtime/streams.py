@@ -19,8 +19,8 @@ __all__ = [
     "foreign_stream",
     "is_capturing",
     "made_current",
+    "stream_getter",
     "stream_pointer",
-    "streams_of",
 ]
 
 
@@ -74,13 +74,13 @@ def stream_pointer(stream: Any) -> int:
 
 def foreign_stream(framework: str, ordinal: int) -> int | None:
     """The current stream of a framework that is already imported, or None where it has no such notion."""
-    return streams_of(framework)(ordinal)
+    return stream_getter(framework)(ordinal)
 
 
-def streams_of(framework: str) -> Callable[[int], int | None]:
+def stream_getter(framework: str) -> Callable[[int], int | None]:
     """What gives a device's current stream in a framework, for callers that ask again and again."""
     torch = sys.modules.get("torch") if framework == "torch" else None
-    return _no_stream if torch is None else _torch_s(torch)
+    return _no_stream if torch is None else _torch_stream(torch)
 
 
 def _no_stream(_ordinal: int) -> None:
@@ -88,7 +88,7 @@ def _no_stream(_ordinal: int) -> None:
 
 
 @lru_cache(maxsize=4)
-def _torch_s(torch: Any) -> Callable[[int], int | None]:
+def _torch_stream(torch: Any) -> Callable[[int], int | None]:
     """torch's way to its current stream's handle. The raw one, which code that torch.compile writes uses too, makes no Stream
     object: a tenth of the time."""
     raw: Callable[[int], int] | None = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)

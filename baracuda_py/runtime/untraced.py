@@ -22,14 +22,14 @@ def untraced(function: Callable[P, R]) -> Callable[P, R]:
     made: list[Callable[P, R]] = []
 
     @wraps(function)
-    def door(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call_untraced(*args: P.args, **kwargs: P.kwargs) -> R:
         if "torch._dynamo" not in sys.modules:
             return function(*args, **kwargs)
         if not made:
             made.append(_outside_dynamo(function))
         return made[0](*args, **kwargs)
 
-    return door
+    return call_untraced
 
 
 def _outside_dynamo(function: Any) -> Any:

@@ -184,13 +184,13 @@ def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Tensor:
     return Tensor(pointer, x.shape, strides, element, HOST_ORDINAL, "numpy", not x.flags.writeable, 0, None, given, x)
 
 
-_GUESSED = ("DLPackMemory", "UnownedMemory")  # CuPy derives their sizes from the shape of some view
+_UNSIZED_MEMORY = ("DLPackMemory", "UnownedMemory")  # CuPy derives their sizes from the shape of some view
 
 
-def room_of(memory: Any) -> tuple[int, int] | None:
+def allocation_bounds(memory: Any) -> tuple[int, int] | None:
     """The bytes before and after a CuPy pointer in its allocation, None where CuPy did not make that itself."""
     whole = memory.mem
-    if not whole.size or type(whole).__name__ in _GUESSED:
+    if not whole.size or type(whole).__name__ in _UNSIZED_MEMORY:
         return None
     before = memory.ptr - whole.ptr
     return before, whole.size - before
@@ -200,7 +200,9 @@ def _from_cupy(x: Any, what: str) -> Tensor:
     memory = x.data
     strides = _element_strides(x.strides, x.itemsize, what)
     element = _kind(x.dtype, what)
-    return Tensor(memory.ptr, x.shape, strides, element, memory.device_id, "cupy", False, 0, room_of(memory), x, x)
+    return Tensor(
+        memory.ptr, x.shape, strides, element, memory.device_id, "cupy", False, 0, allocation_bounds(memory), x, x
+    )
 
 
 # ---- DLPack ----------------------------------------------------------------------------------------------------------

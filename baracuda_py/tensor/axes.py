@@ -19,7 +19,7 @@ __all__ = [
     "collapse",
     "index_of",
     "merge_axes",
-    "rows_meet",
+    "rows_may_overlap",
     "self_overlapping",
     "span",
 ]
@@ -91,7 +91,7 @@ def self_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return False
 
 
-def rows_meet(shape: Sequence[int], strides: Sequence[int], element: ElementKind, phase: int = 0) -> bool:
+def rows_may_overlap(shape: Sequence[int], strides: Sequence[int], element: ElementKind, phase: int = 0) -> bool:
     """Whether two rows of a packed view may touch one byte, a row being what lies along the last axis and beginning at
     element `phase` of a byte. False is certain."""
     if not shape or 0 in shape:

@@ -58,7 +58,7 @@ class GpuBuffer:
         per = kind.per_byte
         tensor = replace(
             base, pointer=base.pointer + offset * kind.bits // 8, shape=self.shape, strides=self.strides, element=kind,
-            phase=offset % per, room=None, source=self,
+            phase=offset % per, bounds=None, source=self,
         )  # fmt: skip
         self._tensor = tensor
         self.plain = not kind.packed or _in_rows(tensor)

@@ -42,7 +42,7 @@ class Tensor:
     framework: str
     readonly: bool = False
     phase: int = 0  # elements by which a packed view starts inside its first byte
-    room: tuple[int, int] | None = None  # bytes before and after `pointer` inside the allocation, where known
+    bounds: tuple[int, int] | None = None  # bytes before and after `pointer` inside the allocation, where known
     source: Any = field(default=None, compare=False)  # the object passed in
     keep: Any = field(default=None, compare=False)  # what keeps the memory alive
 

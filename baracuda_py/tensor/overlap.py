@@ -11,8 +11,8 @@ from .operand import Tensor
 
 __all__ = ["overlaps", "same_view"]
 
-_WORK = 10_000  # candidate solutions np.shares_memory may try before the answer counts as "they overlap"
-_RUNS = 64  # views of whole bytes that a packed view may fall into before the answer counts as "they overlap"
+_MAX_CANDIDATES = 10_000  # candidate solutions np.shares_memory may try before the answer counts as "they overlap"
+_MAX_VIEWS = 64  # views of whole bytes that a packed view may fall into before the answer counts as "they overlap"
 
 
 class _Bytes:
@@ -28,11 +28,11 @@ class _Bytes:
             "data": (pointer, True),
         }
 
-    def meets(self, other: _Bytes) -> bool:
+    def may_overlap(self, other: _Bytes) -> bool:
         if self.high <= other.low or other.high <= self.low:
             return False
         try:
-            return bool(np.shares_memory(np.asarray(self), np.asarray(other), max_work=_WORK))  # type: ignore[arg-type]
+            return bool(np.shares_memory(np.asarray(self), np.asarray(other), max_work=_MAX_CANDIDATES))  # type: ignore[arg-type]
         except (np.exceptions.TooHardError, OverflowError, ValueError):  # the latter two: beyond NumPy's own limits
             return True
 
@@ -53,14 +53,14 @@ def _views(tensor: Tensor) -> list[_Bytes] | None:
     if row in axes:
         axes.remove(row)
     periods = [per // math.gcd(s, per) for _, s in axes]
-    if math.prod(min(p, n) for p, (n, _) in zip(periods, axes)) > _RUNS:
+    if math.prod(min(p, n) for p, (n, _) in zip(periods, axes)) > _MAX_VIEWS:
         return None
     views = []
     for residues in product(*(range(min(p, n)) for p, (n, _) in zip(periods, axes))):
         begin = first + sum(r * s for r, (_, s) in zip(residues, axes))
         run = (begin + row[1] * (row[0] - 1)) // per - begin // per + 1
-        apart = [(-(-(n - r) // p), s * p // per) for r, p, (n, s) in zip(residues, periods, axes)]
-        views.append(_Bytes(tensor.pointer + begin // per, (*apart, (run, 1)), 1))
+        strided = [(-(-(n - r) // p), s * p // per) for r, p, (n, s) in zip(residues, periods, axes)]
+        views.append(_Bytes(tensor.pointer + begin // per, (*strided, (run, 1)), 1))
     return views
 
 
@@ -77,4 +77,4 @@ def overlaps(a: Tensor, b: Tensor) -> bool:
     if high <= other_low or other_high <= low or low == high or other_low == other_high:
         return False
     mine, theirs = _views(a), _views(b)
-    return mine is None or theirs is None or any(x.meets(y) for x in mine for y in theirs)
+    return mine is None or theirs is None or any(x.may_overlap(y) for x in mine for y in theirs)

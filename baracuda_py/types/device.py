@@ -10,13 +10,13 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from .errors import InvalidProblemError, UnsupportedError
-from .keeping import keeps_hash
+from .keeping import cached_hash
 from .vocabulary import ArchSku
 
 __all__ = ["DeviceSpec", "known_devices"]
 
 
-@keeps_hash
+@cached_hash
 @dataclass(frozen=True)
 class DeviceSpec:
     """Everything selection asks about a device. Frozen, hashable and without an ordinal.

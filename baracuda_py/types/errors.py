@@ -23,7 +23,7 @@ __all__ = [
     "WorkspaceTooSmallError",
 ]
 
-SHOWN = 120  # characters
+MAX_SHOWN_CHARS = 120
 
 
 class BaracudaError(Exception):
@@ -127,4 +127,4 @@ def shown(value: Any) -> str:
         text = ""
     if not text or " at 0x" in text:
         return f"an object of type {kind.__name__}"
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 3]}..."

@@ -186,10 +186,10 @@ class PrecisionGuarantee:
         Math and accumulator are those of the first output that is computed, not moved.
         """
         each = list(parts.values())
-        told = next((part for part in each if part.math_precision is not MathPrecision.EXACT), each[0])
+        inexact = next((part for part in each if part.math_precision is not MathPrecision.EXACT), each[0])
         return PrecisionGuarantee(
-            told.math_precision,
-            told.accumulator,
+            inexact.math_precision,
+            inexact.accumulator,
             all(part.deterministic for part in each),
             all(part.bit_stable_on_same_hardware for part in each),
             all(part.batch_invariant for part in each),

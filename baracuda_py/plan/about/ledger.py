@@ -31,7 +31,7 @@ def lowered(op: Op, arch: str) -> Iterator[tuple[str, tuple[Step, ...]]]:
     """Every candidate that takes a probe on a nominal GPU of `arch`, and what it launches. Of a long menu each probe takes every
     n-th configuration, with another start for each probe."""
     device = DeviceSpec.named(arch).with_libraries(frozenset(FILES))
-    for turn, probe in enumerate(op.plan.probes):
+    for probe_index, probe in enumerate(op.plan.probes):
         try:
             desc = op.describe(**probe)
             desc.validate()
@@ -42,7 +42,7 @@ def lowered(op: Op, arch: str) -> Iterator[tuple[str, tuple[Step, ...]]]:
             if candidate.supports(desc, device):
                 menu = list(candidate.configs(desc, device))
                 step = 1 + len(menu) // LONG
-                for config in menu[turn % step :: step]:
+                for config in menu[probe_index % step :: step]:
                     yield f"{candidate.variant}[{config}]", steps_of(candidate, desc, device, config)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...call.allocate import BYTES_IN_CUPY
+from ...call.allocate import BYTE_STORED_KINDS
 from ...call.bound import BoundPlan
 from ...call.host import prepare
 from ...runtime.driver import require_gpu
@@ -38,14 +38,14 @@ def copy_of(x: Any, *, to_gpu: bool = False) -> Any:
     CuPy's; with `to_gpu` CuPy's on the current device in any case."""
     if isinstance(x, GpuBuffer):
         return GpuBuffer(copy_of(x.array, to_gpu=to_gpu), x.element, x.shape, x.strides, x.offset)
-    taken = intake(x, what="operand")
-    dtype, (low, high) = taken.element.dtype, taken.interval()
-    strides = tuple(s * dtype.itemsize for s in taken.strides)
-    if taken.on_host and not to_gpu:
-        room = np.empty(high - low + 256, np.uint8)
-        start = (low - room.ctypes.data) % 256 + taken.pointer - low
-        fresh: Any = np.ndarray(taken.shape, dtype, room.data, start, strides)
-        fresh[...] = taken.array()
+    tensor = intake(x, what="operand")
+    dtype, (low, high) = tensor.element.dtype, tensor.interval()
+    strides = tuple(s * dtype.itemsize for s in tensor.strides)
+    if tensor.on_host and not to_gpu:
+        storage = np.empty(high - low + 256, np.uint8)
+        start = (low - storage.ctypes.data) % 256 + tensor.pointer - low
+        fresh: Any = np.ndarray(tensor.shape, dtype, storage.data, start, strides)
+        fresh[...] = tensor.array()
         return fresh
     cupy = require_gpu("copying an operand")
     stream = cupy.cuda.get_current_stream().ptr
@@ -53,11 +53,11 @@ def copy_of(x: Any, *, to_gpu: bool = False) -> Any:
     pad = low % 256
     memory = cupy.cuda.alloc(high - low + pad)
     if high > low:
-        kind = 1 if taken.on_host else 3  # cudaMemcpyHostToDevice, cudaMemcpyDeviceToDevice
+        kind = 1 if tensor.on_host else 3  # cudaMemcpyHostToDevice, cudaMemcpyDeviceToDevice
         cupy.cuda.runtime.memcpyAsync(memory.ptr + pad, low, high - low, kind, stream)
-    bare = np.dtype(np.uint8) if taken.element in BYTES_IN_CUPY else dtype
-    fresh = cupy.ndarray(taken.shape, bare, memory + (pad + taken.pointer - low), strides)
-    return fresh if bare == dtype else GpuBuffer.view(fresh, taken.element)
+    bare = np.dtype(np.uint8) if tensor.element in BYTE_STORED_KINDS else dtype
+    fresh = cupy.ndarray(tensor.shape, bare, memory + (pad + tensor.pointer - low), strides)
+    return fresh if bare == dtype else GpuBuffer.view(fresh, tensor.element)
 
 
 def _spared(plan: Selection, operands: Mapping[str, Any]) -> dict[str, Any]:

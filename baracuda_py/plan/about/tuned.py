@@ -40,10 +40,10 @@ Winner = dict[str, str]
 Stamp = tuple[int, int]
 FIELDS = ("variant", "config", "sources", "provenance")
 SHIPPED = Path(__file__).resolve().parents[2] / "tuned"
-GRACE = 1.05  # the margin that autotune asks of a challenger
-MOST_CODES = 1024
+MAX_SLOWDOWN = 1.05  # the margin that autotune asks of a challenger
+MAX_CODES = 1024
 _codes: dict[tuple[Any, ...], str] = {}
-MOST_BYTES = 8 << 20  # most bytes of a table, or of one winner's file
+MAX_BYTES = 8 << 20  # most bytes of a table, or of one winner's file
 log = logging.getLogger("baracuda_py")
 
 
@@ -159,7 +159,7 @@ def _stamp(path: Path) -> Stamp | None:
 def _read(path: Path, _stamp: Stamp, *, shipped: bool) -> dict[str, Winner]:
     """The winners in a file by their keys. Malformed ones are left out, and logged once for each state of the file."""
     try:  # shipped files are trusted as the installed package is
-        table = json.loads((path.read_bytes() if shipped else read_trusted(path, MOST_BYTES)) or b"{}")
+        table = json.loads((path.read_bytes() if shipped else read_trusted(path, MAX_BYTES)) or b"{}")
     except (OSError, ValueError, RecursionError):
         table = None
     records = table if isinstance(table, dict) else {}
@@ -257,12 +257,12 @@ def _corrected(
 
     At the measured extent the model wrongly predicted the winner to take `slower` times as long as the model's own choice. It is
     assumed to err by at most as much at neighbouring extents: the winner is chosen where its prediction is at most `slower`
-    times `GRACE` that of the choice, and where its kernels have the code that was measured. Launch arguments differ with the
-    extent, so they are not compared.
+    times `MAX_SLOWDOWN` that of the choice, and where its kernels have the code that was measured. Launch arguments differ with
+    the extent, so they are not compared.
     """
     for winner in neighbours:
         found = _admissible(winner, candidates, desc, pref, device)
-        most = _seconds(predicted, desc, device) * _slower(winner) * GRACE
+        most = _seconds(predicted, desc, device) * _slower(winner) * MAX_SLOWDOWN
         if not found or _seconds(found, desc, device) > most:
             continue
         if _code_of(key, found, desc, device) == winner.get("code"):
@@ -289,7 +289,7 @@ def _code_of(key: Key, found: Assessment, desc: Any, device: DeviceSpec) -> str:
     of these checks."""
     known = key.structure, found.candidate.variant, found.config, device
     if known not in _codes:
-        if len(_codes) >= MOST_CODES:
+        if len(_codes) >= MAX_CODES:
             _codes.clear()
         _codes[known] = code_digest(steps_of(found.candidate, desc, device, found.config))
     return _codes[known]
