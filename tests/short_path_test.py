@@ -720,7 +720,7 @@ def test_the_calls_used_longest_ago_are_forgotten() -> None:
     cache = PlanCache(limit=16)
     kept: Any = [SimpleNamespace(used=0) for _ in range(100)]
     for key, ready in enumerate(kept):
-        cache.keep(key, ready, beginning=key)
+        cache.keep(key, ready, prefix=key)
         kept[3].used = next(cache.clock)  # as at every hit
         assert len(cache.calls) <= 16 and len(cache.foreign_prefixes) <= 16
     assert 3 in cache.calls and 99 in cache.calls and 50 not in cache.calls
