@@ -1,7 +1,7 @@
-"""`call`, through which every op's function goes.
+"""`call`: the implementation of every op's public function.
 
-On a hit no descriptor is built and nothing is validated again: the key is a flat tuple of shapes, strides, dtypes,
-alignments and options, and what is kept under it launches.
+On a hit no descriptor is built and nothing is validated again. The key is a flat tuple of shapes, strides, dtypes, alignments
+and options; its value is a `Ready`, which launches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .types import DeviceSpec, InternalError, PlanPreference
 
 __all__ = ["call"]
 
-PREFIX_LENGTH = 4  # parts of a key that are not the operands'
+PREFIX_LENGTH = 4  # leading parts of a key, before those of the operands
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -55,7 +55,7 @@ def call(
     if ordinal is not None:
         try:
             ready = plan_cache.calls.get(tuple(key))
-        except Exception:  # an option that does not hash: the long way says what is wrong with it
+        except Exception:  # an option that does not hash: the long path reports it
             ready = None
         if ready is not None:
             ready.used = next(plan_cache.clock)
@@ -80,7 +80,7 @@ def _call_imported(
     shifts: Sequence[int] | None,
     stream: Any,
 ) -> Any:
-    """A call that was made before, with operands that only a handshake can read; MISSED where there was none."""
+    """A repeated call with operands that only a protocol can read; MISSED if the call is new."""
     imported = (
         import_foreign(operands, kind.descriptor, stream)
         if _hashes(key) and tuple(key) in plan_cache.foreign_prefixes
@@ -95,7 +95,7 @@ def _call_imported(
     if ready is None or ordinal is None:
         return MISSED
     ready.used = next(plan_cache.clock)
-    return ready.launch(operands, pointers, values, handle, ordinal)  # an output is given back as it was passed
+    return ready.launch(operands, pointers, values, handle, ordinal)  # an output is returned as it was passed
 
 
 @untraced
@@ -111,8 +111,8 @@ def _call_checked(
     pref: PlanPreference | None,
     device: Any,
 ) -> Any:
-    """The long way: describe, select (or find the plan), check every operand, run, and remember the call, `head` being its key
-    ahead of the operands."""
+    """The long path: describes, selects (or finds the plan), checks every operand, runs, and stores the call. `head` is the
+    prefix of its key, before the operands."""
     detect_frameworks()
     spec = _device_for(device, operands)
     with described_for(spec.host_memory):
@@ -133,7 +133,7 @@ def _call_checked(
                 f"{desc.op}: its function begins at bytes {shifts} of the operands, and its descriptor at {desc.displacements()}",
                 "this is a defect of baracuda_py, please report it",
             )
-        keeps = False  # a function knows no strides of what only a handshake reads
+        keeps = False  # a function cannot know the strides of an array that only a protocol reads
     result = selection.result(ready.launch())
     if keeps:
         defaults = {name: x for name, x in ready.values.items() if name not in given}
@@ -143,15 +143,16 @@ def _call_checked(
 
 
 def _device_for(device: Any, operands: Mapping[str, Any]) -> DeviceSpec:
-    """The DeviceSpec that `device` means; where nothing says (None, outside ``with bp.device(...)``), that of the CUDA device
-    on which the operands lie."""
+    """The DeviceSpec that `device` means. Without one (None, outside ``with bp.device(...)``) it is that of the operands' CUDA
+    device."""
     if device is None and default_device() is None and device_count():
         device = ordinal_of(operands.values())
     return spec_of(device)
 
 
 def _begins_alike(desc: Descriptor, shifts: Sequence[int] | None) -> bool:
-    """Whether further calls, displaced by `shifts`, begin where the descriptor does in each operand that has elements."""
+    """Whether later calls, displaced by `shifts`, begin at the same byte as the descriptor in each operand that has
+    elements."""
     displaced = desc.displacements()
     given = (0,) * len(displaced) if shifts is None else tuple(shifts)
     touched = [0 not in desc.layout(operand.name).shape for operand in desc.operands]

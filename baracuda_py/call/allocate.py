@@ -1,5 +1,5 @@
-"""Fresh outputs (CuPy arrays of a layout) and scratch, allocated in a stream's order: from CuPy's current allocator, and
-during a capture from memory that lives as long as the graph, torch's in torch's captures."""
+"""Allocates outputs (CuPy arrays of a layout) and scratch in a stream's order. Memory comes from CuPy's current allocator;
+during a capture it comes from a pool that lives as long as the graph, which is torch's pool in torch's captures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BYTE_STORED_KINDS = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)  # kinds that C
 
 
 def allocator(layout: Layout) -> Callable[[], Any]:
-    """A function that makes fresh arrays of that layout, on the current device and in the current stream's order."""
+    """A function that allocates arrays of that layout, on the current device and in the current stream's order."""
     cupy = require_gpu("allocating an output")
     shape, element, dtype = layout.shape, layout.element, layout.element.dtype
     if element.packed or element in BYTE_STORED_KINDS:
@@ -37,14 +37,14 @@ def allocator(layout: Layout) -> Callable[[], Any]:
 
 
 def allocate(layout: Layout, stream: int) -> Any:
-    """A fresh array of that layout, in `stream`'s order. The device is current."""
+    """Allocates an array of that layout in `stream`'s order. The device must be current."""
     with _in_order_of(stream):
         return allocator(layout)()
 
 
 def take_workspace(nbytes: int, stream: int) -> Any:
     """Scratch for work on `stream`, as a CuPy pointer. It is reused only for later work on that stream (of the same capture),
-    so it may be released as soon as its use is queued. The device is current."""
+    so it may be released as soon as its use is queued. The device must be current."""
     with _in_order_of(stream):
         return require_gpu("allocating scratch").cuda.alloc(nbytes)
 

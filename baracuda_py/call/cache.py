@@ -20,7 +20,7 @@ __all__ = ["CacheInfo", "PlanCache", "plan_cache"]
 
 
 class CacheInfo(NamedTuple):
-    """`hits` and `misses` count calls; `plans` and `calls` are what is held, at most `limit` of each."""
+    """`hits` and `misses` count calls; `plans` and `calls` count the entries of the two caches, at most `limit` each."""
 
     hits: int
     misses: int
@@ -58,7 +58,7 @@ class PlanCache:
     def selection(
         self, kind: type[Family[Any]], desc: Descriptor, pref: PlanPreference | None, device: DeviceSpec
     ) -> Selection:
-        """The selection for a canonical descriptor, made the first time."""
+        """The selection for a canonical descriptor, computed on the first request."""
         key = (kind, desc, pref, device)
         with self._lock:
             held = self._plans.get(key)
@@ -75,7 +75,7 @@ class PlanCache:
         return selection
 
     def keep(self, key: Any, ready: Ready, prefix: Any = None) -> None:
-        """Keeps a call; `prefix` is its key's prefix, where an operand was read by a protocol."""
+        """Stores a call. `prefix` is the prefix of its key if an operand was read by a protocol, else None."""
         with self._lock:
             if len(self.calls) >= self._limit:  # drop the least recently used eighth
                 for old in sorted(self.calls, key=lambda k: self.calls[k].used)[: max(1, self._limit // 8)]:

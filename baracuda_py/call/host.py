@@ -1,4 +1,4 @@
-"""Running a plan in host memory: its kernels emulated, or the family's NumPy oracle, rounded once to the output type."""
+"""Runs a plan on host memory: emulates its kernels, or calls the family's NumPy oracle and rounds once to the output type."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def run_on_host(selection: Selection, operands: Mapping[str, Any]) -> Any:
 def prepare(
     selection: Selection, given: Mapping[str, Any], *, accesses: bool = False
 ) -> tuple[Callable[[int], Any], dict[str, Any]]:
-    """Validated host operands as a call that ignores its stream, and the operands with the outputs allocated.
+    """Validates host operands. Returns a call that ignores its stream, and the operands with the outputs allocated.
 
-    The call returns the emulator's report, with memory transactions if `accesses`; None for the oracle.
+    The call returns the emulator's report (with memory transactions if `accesses`), or None for the oracle.
     """
     refuse_unknown(selection, given)
     desc = selection.desc.at(given)
@@ -93,7 +93,7 @@ def _run_reference(selection: Selection, desc: Any, arrays: dict[str, np.ndarray
         layout = desc.layout(name)
         result = round_to(wide, layout.element)
         used = layout.shape[-1] * layout.element.bits % 8 if layout.element.packed and layout.shape else 0
-        if used:  # the unused bits of a row's last byte stay as they were
+        if used:  # the unused bits of a row's last byte are kept
             spare, last = np.uint8(0xFF << used & 0xFF), layout.shape[-1] * layout.element.bits // 8
             result = np.array(result)
             result[..., last] = (result[..., last] & ~spare) | (arrays[name][..., last] & spare)

@@ -1,4 +1,4 @@
-"""A call that was made before: nothing is described, selected or checked again but what a key cannot say."""
+"""A repeated call. Nothing is described, selected or checked again, except for what a key does not cover."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .recipe import Recipe, not_passed
 __all__ = ["MISSED", "Ready"]
 
 _NONE: Mapping[str, Any] = {}
-MISSED: Any = object()  # the long way must look at this call
+MISSED: Any = object()  # the call must take the long path
 
 
 class Ready:
-    """A selection, its validated recipe, and what makes the outputs that a call of this key leaves out."""
+    """A selection, its validated recipe, and the allocators of the outputs that a call with this key does not pass."""
 
     __slots__ = (
         "_converted",
@@ -40,8 +40,8 @@ class Ready:
         self, selection: Selection, recipe: Recipe, given: Mapping[str, Any], made: Mapping[str, Output],
         defaults: Mapping[str, Any] = _NONE,
     ) -> None:  # fmt: skip
-        """`given` are the operands of such a call; the outputs in `made` are not among them. `defaults` are the run-time values
-        that it leaves out."""
+        """`given` are the operands of such a call, without the outputs in `made`. `defaults` are the run-time values that it
+        does not pass."""
         self.selection, self.recipe, self.used = selection, recipe, 0
         self._defaults = dict(defaults)
         self.operand_count = sum(x is not None for x in given.values())
@@ -52,13 +52,13 @@ class Ready:
         self._converted = tuple((name, output) for name, output in made.items() if output.converts)
         written = [given.get(o.name) for o in selection.operands if o.written]
         self._mixed = any(map(is_cupy_array, given.values()))
-        # A call whose result is torch's belongs in torch's stream.
+        # A call whose result is a torch tensor runs on torch's stream.
         self._on_torch = any(is_tensor(x) for x in written) or any(o.uses_torch for o in made.values())
 
     def launch(
         self, given: Mapping[str, Any], pointers: list[int], values: Mapping[str, Any], stream: Any, ordinal: int
     ) -> Any:
-        """Launches and gives the result, or MISSED. `ordinal` is that of torch's tensors."""
+        """Launches and returns the result, or MISSED. `ordinal` is the CUDA ordinal of the torch tensors."""
         recipe = self.recipe
         if self._defaults:
             values = {**self._defaults, **values} if values else self._defaults
@@ -78,13 +78,13 @@ class Ready:
             own = recipe.stream_of().ptr
             other = self._torch_stream(recipe.ordinal) if torch_stream is None else own
             mine = own if handle is None else handle
-            # Where the other framework's current stream is being captured, the graph would silently lack this call.
+            # If the other framework's current stream is being captured, the graph would silently lack this call.
             if other is not None and other > LEGACY and other != mine and recipe.is_capturing(other):
                 return MISSED
         if not self._made:
             recipe.launch(pointers, values, 0, handle)
             return self._result(given)
-        if recipe.elsewhere():  # an output belongs where its operands are
+        if recipe.elsewhere():  # an output must be allocated on the operands' device
             return MISSED
         current: int = recipe.current_stream() if torch_stream is None else torch_stream
         queue = current if handle is None else handle
@@ -93,7 +93,7 @@ class Ready:
             raise not_passed(self._op, self._made[0][1])
         whole = dict(given)
         for place, name, output in self._made:
-            # torch's call makes an array of CuPy's where torch lacks the dtype
+            # a call of torch tensors allocates with CuPy where torch lacks the dtype
             known = not capturing and (output.uses_torch or torch_stream is None)
             fresh = whole[name] = output.make(queue, current if known else None)
             pointers[place] = output.address(fresh)

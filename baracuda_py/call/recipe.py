@@ -1,4 +1,4 @@
-"""The short path: operands whose layout was validated once are launched with no more than a few comparisons."""
+"""The short path: operands whose layouts were validated before are launched after a few comparisons."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Recipe", "not_passed"]
 
 
 def not_passed(op: str, name: str) -> UnsupportedError:
-    """What `plan.run` raises during a capture, where it allocates nothing."""
+    """The error of `plan.run` during a capture, when it must not allocate."""
     return UnsupportedError(
         f"{op}: plan.run allocates nothing during a capture, and {name} was not passed",
         f"pass {name}=..., or call the function",
@@ -66,15 +66,15 @@ class Recipe:
         self._execute = executable.run
         self.stream_of, self._alloc = cupy.cuda.get_current_stream, cupy.cuda.alloc
         self._device, self._restore = cupy.cuda.runtime.getDevice, cupy.cuda.runtime.setDevice
-        # Of a stream's handle, which is not the legacy one.
+        # The handle must not be that of the legacy stream.
         self.is_capturing: Callable[[int], bool] = cupy.cuda.runtime.streamIsCapturing
         self._pairs = _pairs(desc, footprints)
-        # Of other arrays nobody knows the room, or their kind has seen to it.
+        # Only a CuPy array can be longer than its allocation: others check this themselves, or their allocation is unknown.
         own = [(n, t) for n, t in tensors.items() if type(t.source) is array_type()]
         self._reaches = tuple((n, *span(t.shape, t.strides, t.element, t.phase)) for n, t in own)
 
     def refuses(self, pointers: Sequence[int], operands: Mapping[str, Any]) -> bool:
-        """Whether the long way must look at these arrays: a CuPy one reaches beyond its allocation, or two may meet."""
+        """Whether these arrays must take the long path: a CuPy array exceeds its allocation, or two operands may overlap."""
         for name, low, high in self._reaches:
             memory = operands[name].data
             whole = memory.mem
@@ -92,13 +92,14 @@ class Recipe:
         return self.stream_of().ptr  # type: ignore[no-any-return]
 
     def elsewhere(self) -> bool:
-        """Whether another device than the operands' is current."""
+        """Whether the current device is not the operands' device."""
         return self._device() != self.ordinal  # type: ignore[no-any-return]
 
     def launch(self, pointers: Sequence[int], values: Mapping[str, Any], scratch: int, stream: int | None) -> None:
         """Launches on `stream`, or on CuPy's current one, with the operands' device current.
 
-        Scratch that is needed and 0 comes from the pool in the stream's order, and goes back when all is queued.
+        If scratch is needed and `scratch` is 0, it is allocated from the pool in the stream's order and returned once the
+        launches are queued.
         """
         here = self._device()
         if here != self.ordinal:
@@ -113,7 +114,7 @@ class Recipe:
     def launch_on_current_device(
         self, pointers: Sequence[int], values: Mapping[str, Any], scratch: int, stream: int
     ) -> None:
-        """`launch` where the operands' device is known to be current."""
+        """`launch`, when the operands' device is current."""
         if self._workspace and not scratch:
             capturing = stream > LEGACY and self.is_capturing(stream)
             if capturing and not self.may_allocate:
@@ -125,8 +126,8 @@ class Recipe:
 
 
 def _pairs(desc: Descriptor, footprints: Mapping[str, Tensor]) -> tuple[tuple[int, int, int, int, bool], ...]:
-    """The places of each written operand and another, the distances from the first to the second between which their bytes may
-    meet, and whether the same view may be both."""
+    """For each written operand and each other one: their positions, the open interval of distances in bytes (from the first to
+    the second) at which they may overlap, and whether both may be the same view."""
     spans = {name: span(f.shape, f.strides, f.element) for name, f in footprints.items()}
     index = {operand.name: i for i, operand in enumerate(desc.operands)}
     pairs: list[tuple[int, int, int, int, bool]] = []

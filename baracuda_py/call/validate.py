@@ -1,4 +1,4 @@
-"""Checking operands against a descriptor: dtype, shape, strides, alignment, device, size, overlap, in that order."""
+"""Checks operands against a descriptor: dtype, shape, strides, size, device, alignment, overlap."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ def check_gathered(desc: Descriptor, operands: Mapping[str, Any]) -> None:
 
 
 def check_operands(desc: Descriptor, canonical: Descriptor, tensors: Tensors, device: DeviceSpec) -> int:
-    """Raises the right error unless `tensors` (None: to be allocated, or absent) fit; returns the common ordinal.
+    """Raises unless `tensors` fit (None stands for an operand that is absent or will be allocated). Returns the common ordinal.
 
-    `canonical` says the layout and alignment that the plan was selected for, `desc` which bytes are touched this time.
+    `canonical` has the layouts and alignments that the plan was selected for, `desc` the run-time values, which decide which
+    bytes are touched.
     """
     present = [(operand, tensors[operand.name]) for operand in desc.operands if tensors.get(operand.name) is not None]
     for operand, tensor in present:
@@ -59,7 +60,7 @@ def check_operands(desc: Descriptor, canonical: Descriptor, tensors: Tensors, de
     ordinal = common_device(desc, [(o.name, t) for o, t in present if t is not None], device)
     whole = {o.name: t for o, t in present if t is not None}
     footprints = {name: desc.footprint(name, tensor) for name, tensor in whole.items()}
-    _check_phase(canonical, footprints, whole)  # first, because another phase may touch another byte
+    _check_phase(canonical, footprints, whole)  # first, because the phase decides which bytes are touched
     _check_alignment(canonical, footprints)
     _check_overlap(desc, footprints, whole, device)
     return ordinal
@@ -140,7 +141,7 @@ def _check_alignment(desc: Descriptor, footprints: Mapping[str, Tensor]) -> None
 
 
 def _check_phase(desc: Descriptor, footprints: Mapping[str, Tensor], whole: Mapping[str, Tensor]) -> None:
-    """Checks phases: the element of its byte at which an operand begins is fixed at selection, not at launch."""
+    """Checks the phase of each operand (the position of its first element inside a byte), which is fixed at selection."""
     for name, footprint in footprints.items():
         wanted = desc.layout(name).phase
         if footprint.phase != wanted and 0 not in footprint.shape:
@@ -153,7 +154,7 @@ def _check_phase(desc: Descriptor, footprints: Mapping[str, Tensor], whole: Mapp
 
 
 def _holding(desc: Descriptor, name: str, element: ElementKind) -> str:
-    """The alternative fix, for operands of which a field of the descriptor says what they hold, if they may hold this."""
+    """An alternative fix, if a field of the descriptor sets the operand's element kind and this kind is supported."""
     slot = desc.slot_of.get(name)
     if slot is None or not isinstance(slot.element, str) or (slot.takes and element not in slot.takes):
         return ""
@@ -161,12 +162,12 @@ def _holding(desc: Descriptor, name: str, element: ElementKind) -> str:
 
 
 def _described(desc: Descriptor, field: str) -> str:
-    """The alternative fix, for descriptors with a field for the operand's layout."""
+    """An alternative fix, if the descriptor has a field for the operand's layout."""
     return f", or select with {type(desc).__name__}.of(...) on these arrays" if hasattr(desc, field) else ""
 
 
 def _interleaved(written: Tensor, device: DeviceSpec) -> bool:
-    """Whether two of a kernel's threads may write to the same byte of a view; rows of packed kinds can share bytes."""
+    """Whether two threads of a kernel may write to the same byte of a view. Rows of packed kinds can share bytes."""
     shape, strides, element = written.shape, written.strides, written.element
     shared = element.packed and not device.is_host and rows_may_overlap(shape, strides, element, written.phase)
     return shared or self_overlapping(shape, strides)
