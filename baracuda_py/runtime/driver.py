@@ -51,7 +51,7 @@ def device_count() -> int:
 
 
 def require_gpu(what: str) -> Any:
-    """cupy, where a CUDA device is there; else an UnsupportedError that says `what` needed one."""
+    """The cupy module, if there is a CUDA device; otherwise raises an UnsupportedError, in which `what` names the need."""
     module = cupy()
     if not device_count():
         raise UnsupportedError(f"{what} needs a CUDA device and none is usable here: {_NO_GPU_FIX}")
@@ -60,7 +60,7 @@ def require_gpu(what: str) -> Any:
 
 @lru_cache(maxsize=1)
 def bindings() -> Any:
-    """cuda.bindings.driver, for what CuPy does not reach: tensor maps, launch attributes, graph updates."""
+    """cuda.bindings.driver, for functions that CuPy lacks: tensor maps, launch attributes, graph updates."""
     try:
         return importlib.import_module("cuda.bindings.driver")
     except ImportError as error:

@@ -20,8 +20,8 @@ _DTYPES = {
     "float64": "FLOAT64",
 }  # fmt: skip
 
-# The same in every map. L2 promotion is off: fetching lines beyond a box's own cost up to 4 % in products that read weights
-# once.
+# These are the same in every map. L2 promotion is off: fetching lines outside a box cost up to 4 % in products that read
+# weights once.
 FLAGS = ("INTERLEAVE_NONE", "L2_PROMOTION_NONE", "FLOAT_OOB_FILL_NONE")
 
 
