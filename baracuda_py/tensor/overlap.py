@@ -1,4 +1,4 @@
-"""Whether two operands share a byte, decided exactly from the bytes that they touch."""
+"""Decides exactly whether two operands share a byte, from the bytes that they touch."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class _Bytes:
             return False
         try:
             return bool(np.shares_memory(np.asarray(self), np.asarray(other), max_work=_MAX_CANDIDATES))  # type: ignore[arg-type]
-        except (np.exceptions.TooHardError, OverflowError, ValueError):  # the latter two: beyond NumPy's own limits
+        except (np.exceptions.TooHardError, OverflowError, ValueError):  # the latter two: NumPy's limits are exceeded
             return True
 
 
 def _views(tensor: Tensor) -> list[_Bytes] | None:
-    """The bytes that a view touches as views of whole bytes; None where these would be too many."""
+    """The bytes that a view touches, as views of whole bytes; None if there would be too many."""
     steps = [(n, s) for n, s in zip(tensor.shape, tensor.strides) if n > 1 and s]
     first = tensor.phase + sum(s * (n - 1) for n, s in steps if s < 0)
     axes = [(n, abs(s)) for n, s in steps]  # reversed axes are walked from their other end
@@ -47,8 +47,8 @@ def _views(tensor: Tensor) -> list[_Bytes] | None:
         size = bits // 8
         return [_Bytes(tensor.pointer + first * size, tuple((n, s * size) for n, s in axes), size)]
     per = tensor.element.per_byte
-    # Along one axis whose elements leave out no byte, a row is a run of bytes. Along the others, elements whose distance is
-    # not a multiple of a byte are taken apart by the place in the byte on which they fall.
+    # Along an axis whose elements skip no byte, a row is a run of bytes. Along the other axes, elements whose distance is not a
+    # multiple of a byte are separated by their position in the byte.
     row = min((axis for axis in axes if axis[1] <= per), key=lambda axis: axis[1], default=(1, 1))
     if row in axes:
         axes.remove(row)
@@ -65,12 +65,12 @@ def _views(tensor: Tensor) -> list[_Bytes] | None:
 
 
 def same_view(a: Tensor, b: Tensor) -> bool:
-    """Whether both name the very same elements in the same places."""
+    """Whether both are the same elements at the same addresses."""
     return (a.pointer, a.phase, a.shape, a.strides, a.element) == (b.pointer, b.phase, b.shape, b.strides, b.element)
 
 
 def overlaps(a: Tensor, b: Tensor) -> bool:
-    """True if the views share a byte, or if that could not be decided in bounded work."""
+    """Whether the views share a byte; True also if bounded work does not decide it."""
     if a.ordinal != b.ordinal:
         return False
     (low, high), (other_low, other_high) = a.interval(), b.interval()

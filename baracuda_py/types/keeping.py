@@ -12,8 +12,8 @@ _HASH = "_hash"
 
 
 def cached_hash(cls: C) -> C:
-    """Makes instances of a frozen dataclass cache their hash. It is not pickled or copied, because strings hash differently in
-    another process."""
+    """Makes instances of a frozen dataclass cache their hash. The hash is not pickled or copied, because strings hash
+    differently in another process."""
     known: Any = cls
     fresh, names = known.__hash__, tuple(field.name for field in fields(known))
 
