@@ -36,7 +36,7 @@ class Kinds:
 
 @dataclass(frozen=True)
 class InOrder:
-    """The operand lies in C order."""
+    """The operand is in C order."""
 
     operand: str
 
@@ -51,7 +51,7 @@ class InOrder:
 
 @dataclass(frozen=True)
 class UnitStride:
-    """Neighbours along the operand's last axis lie side by side."""
+    """The operand is contiguous along its last axis."""
 
     operand: str
 
@@ -90,7 +90,7 @@ class Aligned:
 
 @dataclass(frozen=True)
 class Multiple:
-    """The extent of the operand's axis is a multiple of `by`. `called` is what readers know it by."""
+    """The extent of the operand's axis is a multiple of `by`. `called` is its name in messages."""
 
     operand: str
     axis: int

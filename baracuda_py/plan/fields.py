@@ -1,4 +1,5 @@
-"""Fields as users give them: lists and NumPy ints become tuples of ints, names members, numbers floats; and fields as JSON."""
+"""Converts the fields that users pass: lists and NumPy ints to tuples of ints, names to members, numbers to floats; and fields
+to JSON."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ Conversion: TypeAlias = Callable[[Any, str], Any]  # of a value and what it is, 
 
 
 def conversion(annotation: str, known: Mapping[str, Any], *, value: bool = False) -> Conversion | None:
-    """The conversion for a field of that annotation (names as in the namespace `known`); `value` marks run-time values. None
-    where the descriptor converts the field itself."""
+    """The conversion for a field with that annotation (its names are looked up in `known`); `value` marks run-time values. None
+    if the descriptor converts the field itself."""
     stored = annotation.removesuffix(" | None")
     if value:
         return scalar
@@ -34,7 +35,7 @@ def conversion(annotation: str, known: Mapping[str, Any], *, value: bool = False
 
 
 def integer(value: Any, what: str) -> int:
-    """`index_of`, with errors that say what the value is for."""
+    """`index_of`, with errors that name the value."""
     return _converted(index_of, value, what, "an integer", "an int")
 
 
@@ -60,8 +61,8 @@ def kind(value: Any, _what: str) -> ElementKind:
 
 
 def scalar(value: Any, what: str) -> float:
-    """A float; every NaN becomes the same object, so that a descriptor equals itself. Arrays are refused, because reading one on
-    a device would synchronise."""
+    """Converts to a float. Every NaN becomes the same object, so that a descriptor equals itself. Arrays are refused, because
+    reading one in device memory would synchronise."""
     if type(value) is float:
         return math.nan if value != value else value
     name = what.split()[-1]

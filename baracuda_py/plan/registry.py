@@ -1,4 +1,4 @@
-"""The op registry: one Op a public name, registered by its family's table; everything else iterates over it."""
+"""The op registry: one Op per public name, registered by its family's table. Everything else iterates over it."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Gradient:
 class Op:
     """One public name.
 
-    `samples` yields host problems (baracuda_py.samples.Sample) for tests, benches and `verify`; `fixed` are descriptor
-    fields that the name fixes (``{"kind": ...}``). `gradient` says which op gives its gradients, `peers` what it is called
-    elsewhere, and `arguments` the operand that each argument of the function is, where it is called otherwise.
+    `samples` yields host problems (baracuda_py.samples.Sample) for tests, benches and `verify`. `fixed` are the descriptor
+    fields that the name fixes (``{"kind": ...}``). `gradient` describes the op that computes its gradients. `peers` are its
+    names in other libraries, and `arguments` maps arguments of the function to operands of another name.
     """
 
     name: str
@@ -56,11 +56,11 @@ class Op:
     arguments: Mapping[str, str] = field(default_factory=dict)
 
     def describe(self, **fields: Any) -> Any:
-        """The op's descriptor with its fixed fields put in."""
+        """The op's descriptor, with its fixed fields."""
         return self.plan.descriptor(**{**self.fixed, **fields})
 
     def of(self, **operands: Any) -> Any:
-        """The op's descriptor read off arrays."""
+        """The op's descriptor for arrays."""
         return self.plan.descriptor.of(**{**self.fixed, **operands})
 
     def of_sample(self, operands: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
@@ -86,7 +86,8 @@ def register(op: Op) -> Op:
 
 @lru_cache(maxsize=1)
 def _import_families() -> None:
-    """Imports every module of ops: walking their folders takes most of a millisecond, and every look-up of an op asks for it."""
+    """Imports every module of ops, once: walking their folders takes nearly a millisecond, and every look-up of an op needs
+    it."""
     ops = importlib.import_module(
         f"{__package__.partition('.')[0]}.ops"
     )  # found by walking the folder: no module is named here
@@ -95,13 +96,13 @@ def _import_families() -> None:
 
 
 def all_ops() -> dict[str, Op]:
-    """Every op by name, all families imported: by category and module, whichever was imported first, then as registered."""
+    """All ops by name, with all families imported, ordered by category and module, then by registration."""
     _import_families()
     return dict(sorted(_OPS.items(), key=lambda item: (item[1].plan.category.value, item[1].function.__module__)))
 
 
 def get_op(name: str) -> Op:
-    """The op called `name`; UnsupportedError with near matches otherwise."""
+    """The op with that name; otherwise raises UnsupportedError with near matches."""
     _import_families()
     if name not in _OPS:
         near = find(name)
@@ -116,7 +117,7 @@ def list_ops() -> list[str]:
 
 
 def find(text: str) -> list[str]:
-    """Ops whose name, category or summary contains `text`, or whose name is spelled nearly so."""
+    """Ops whose name, category or summary contains `text`, or whose name is similar."""
     import difflib
 
     ops, key = all_ops(), text.lower()

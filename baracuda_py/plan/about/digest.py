@@ -1,7 +1,7 @@
-"""A digest of what a plan would launch: its kernels' sources, and everything that the host passes to them.
+"""A digest of a plan's steps: the sources of its kernels, and everything that the host passes to them.
 
-Two lists of steps have the same digest only if a device would do the same work in the same way. So a measurement or a test holds
-for as long as the digest stays the same.
+Two lists of steps have the same digest only if a device would execute the same work. So a measurement or a test stays valid as
+long as the digest is unchanged.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ Winner = dict[str, str]
 Stamp = tuple[int, int]
 FIELDS = ("variant", "config", "sources", "provenance")
 SHIPPED = Path(__file__).resolve().parents[2] / "tuned"
-MAX_SLOWDOWN = 1.05  # the margin that autotune asks of a challenger
+MAX_SLOWDOWN = 1.05  # the margin by which autotune requires a challenger to be faster
 MAX_CODES = 1024
 _codes: dict[tuple[Any, ...], str] = {}
 MAX_BYTES = 8 << 20  # most bytes of a table, or of one winner's file
@@ -170,7 +170,7 @@ def _read(path: Path, _stamp: Stamp, *, shipped: bool) -> dict[str, Winner]:
 
 
 def _is_winner(record: Any) -> bool:
-    """Whether each field is one line of text: plans show their provenance and are restored with it."""
+    """Whether each field is one line of text, because plans print their provenance and are restored from it."""
     values = [record.get(field) for field in FIELDS] if isinstance(record, dict) else [None]
     return all(isinstance(value, str) and value.isprintable() for value in values)
 
@@ -216,8 +216,8 @@ def _neighbours(key: Key, places: Sequence[Place]) -> Iterator[Winner]:
 def recommended(
     kind: type[Family[Any]], candidates: Sequence[Candidate[Any]], desc: Any, pref: PlanPreference, device: DeviceSpec
 ) -> tuple[Assessment, str]:
-    """What `select` chooses, and its provenance: a recorded winner that is still valid, else the model's best, or what the winner
-    of a neighbouring extent corrects it to."""
+    """The choice of `select`, and its provenance: a recorded winner that is still valid, else the cost model's best, or the
+    correction by the winner of a neighbouring extent."""
     if device.is_host:
         return best(candidates, desc, pref, device), "model"
     key, places = _key(kind, desc, pref), _places(desc.op, device.chip)
@@ -236,7 +236,7 @@ def _recorded(
     pref: PlanPreference,
     device: DeviceSpec,
 ) -> tuple[Assessment, str] | None:
-    """The winner of this very problem, if there is one that is still admissible and launches what was measured."""
+    """The winner of this problem, if there is one that is still admissible and whose steps are those that were measured."""
     for winner in _winners(str(key), places):
         found = _admissible(winner, candidates, desc, pref, device)
         if found and source_digest(found.candidate, found.config, desc, device) == winner["sources"]:
@@ -329,7 +329,7 @@ def entry(winner: Selection, provenance: str) -> tuple[str, Winner]:
 
 
 def record(winner: Selection, provenance: str) -> None:
-    """Puts a winner into the cache directory; a folder that cannot be written is no error, and is logged."""
+    """Stores a winner in the cache directory. A folder that cannot be written is logged and is not an error."""
     key, won = entry(winner, provenance)
     path = own_folder(winner.device) / f"{key}.json"
     if not write_atomic(path, json.dumps({key: won}).encode()):
