@@ -131,7 +131,7 @@ def _call_checked(
         if not has_foreign:
             raise InternalError(
                 f"{desc.op}: its function begins at bytes {shifts} of the operands, and its descriptor at {desc.displacements()}",
-                "this is a defect of baracuda_py, please report it",
+                "this is a defect of the library: please report it",
             )
         keeps = False  # a function cannot know the strides of an array that only a protocol reads
     result = selection.result(ready.launch())
