@@ -74,7 +74,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _options(given: argparse.Namespace, spec: DeviceSpec) -> dict[str, Any]:
-    """What the emulator is told; UnsupportedError where something is and `spec` is not emulated."""
+    """The emulator's options; raises UnsupportedError if there are any and `spec` is not emulated."""
     from ..types import InvalidProblemError, UnsupportedError
 
     if given.seed < 0:
