@@ -272,7 +272,7 @@ class PagedKVCache:
         `positions`, int32 or int64 [T]."""
         if not self._staged:
             raise InvalidProblemError(
-                "append: no batch is staged, so that no token has a place", "call stage(batch) first"
+                "append: no batch is staged, so that no token has a place", "call cache.stage(batch) first"
             )
         rope_args: dict[str, Any] = {}
         if self.rope is not None:
