@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..types import UnsupportedError
+from ..types.deprecated import renamed_fields
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -20,21 +21,22 @@ __all__ = ["Gradient", "Op", "all_ops", "find", "get_op", "list_ops", "register"
 Samples: TypeAlias = Callable[..., Iterator[Any]]
 
 
+@renamed_fields(saves="saved", gives="gradients", called="renames")
 @dataclass(frozen=True)
 class Gradient:
-    """The op that computes another's gradients: `grad` is its operand for the gradient of the result, `saves` are operands of
-    the forward call that it takes (under the same names, but for those in `called`), and `gives` says which output is the
-    gradient of which operand.
+    """The op that computes the gradients of another op. `grad` is its operand for the gradient of the result. `saved` are the
+    operands of the forward call that it takes, under the same names except for those in `renames`. `gradients` maps each
+    forward operand to the output that is its gradient.
 
-    It is that of the call without what it does besides: the activation of a product and what is added to it are the caller's to
-    differentiate, and where a norm adds a residual first, its `residual_out` is the `x` to save.
+    It covers only the op's core: the caller differentiates the activation of a product and the terms that are added to it. If a
+    norm adds a residual first, `residual_out` is the `x` to save.
     """
 
     op: str
-    saves: tuple[str, ...]
-    gives: Mapping[str, str]
+    saved: tuple[str, ...]
+    gradients: Mapping[str, str]
     grad: str = "grad"
-    called: Mapping[str, str] = field(default_factory=dict)
+    renames: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -237,8 +237,8 @@ _PEERS = {"torch": "nn.functional.scaled_dot_product_attention"}
 _MORE = ("mask", "block_mask", "alibi_slopes", "sinks", "cu_seqlens_q", "cu_seqlens_k")  # as far as a problem has them
 _GRADIENT = Gradient(
     "attention_backward",
-    saves=("q", "k", "v", "out", "lse", *_MORE),
-    gives={"q": "grad_q", "k": "grad_k", "v": "grad_v", "sinks": "grad_sinks"},
+    saved=("q", "k", "v", "out", "lse", *_MORE),
+    gradients={"q": "grad_q", "k": "grad_k", "v": "grad_v", "sinks": "grad_sinks"},
 )
 register(Op("attention", AttentionPlan, attention, samples.attention, gradient=_GRADIENT, peers=_PEERS))
 _DOC = """{what} attention{of}, as `attention`: q [S, D] or [B, Hq, S, D], k and v alike; the result is {result}.
