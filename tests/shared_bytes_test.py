@@ -135,7 +135,7 @@ def test_undecided_counts_as_overlap() -> None:
     y = view(bp.U8, shape, (1019496, 770882, 1243440, 1889946, 1924450, 478106), 12177486)
     pair = [np.asarray(overlap._views(t)[0]) for t in (x, y)]  # type: ignore[index]
     with pytest.raises(np.exceptions.TooHardError):
-        np.shares_memory(*pair, max_work=overlap._WORK)
+        np.shares_memory(*pair, max_work=overlap._MAX_CANDIDATES)
     assert overlaps(x, y)
     assert overlaps(y, x)
 
