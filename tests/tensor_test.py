@@ -266,7 +266,7 @@ def test_a_size_that_cupy_guessed_is_not_believed(view: Any) -> None:
     x = wrapped(view)
     assert x.data.mem.size < x.nbytes
     t = intake(x, what="x")
-    assert (t.pointer, t.shape, t.strides, t.room) == (
+    assert (t.pointer, t.shape, t.strides, t.bounds) == (
         x.data.ptr,
         view.shape,
         tuple(s // 4 for s in view.strides),
@@ -277,7 +277,7 @@ def test_a_size_that_cupy_guessed_is_not_believed(view: Any) -> None:
 def test_a_size_guessed_from_an_interface_is_not_believed() -> None:
     """CuPy's asarray takes the largest |extent * stride| of an interface's view for the size."""
     overlapping = np.lib.stride_tricks.sliding_window_view(np.zeros(7, np.float32), 5)
-    assert intake(wrapped(overlapping, size=20), what="x").room is None
+    assert intake(wrapped(overlapping, size=20), what="x").bounds is None
 
 
 class Pooled:

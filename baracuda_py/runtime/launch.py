@@ -12,7 +12,7 @@ from . import tensormap
 from .compiler import Compiled, compile_kernels
 from .driver import driver_error, require_gpu
 from .locks import new_lock
-from .overlap import can_overlap, overlapped_launch
+from .overlap import pdl_launch, supports_pdl
 from .steps import (
     WORKSPACE,
     Call,
@@ -88,7 +88,7 @@ class Executable:
         for step in steps:
             if isinstance(step, Launch):
                 handle = load_kernel(compiled[step.kernel], step.shared_bytes, ordinal)
-                runner = _OverlappedRunner if step.overlapped and can_overlap(arch) else _LaunchRunner
+                runner = _PdlRunner if step.pdl and supports_pdl(arch) else _LaunchRunner
                 runners.append(runner(step, handle, index))
             elif isinstance(step, Copy) and isinstance(step.dest, Ptr) and isinstance(step.source, Ptr):
                 runners.append(_CopyRunner(step.dest, step.source, step.nbytes, index))
@@ -234,7 +234,7 @@ class _LaunchRunner:
         return launch_on_stream
 
 
-class _OverlappedRunner:
+class _PdlRunner:
     """A programmatic dependent launch. Its launch configuration belongs to its arguments."""
 
     def __init__(self, step: Launch, function: int, index: Mapping[str, int]) -> None:
@@ -243,7 +243,7 @@ class _OverlappedRunner:
 
     def _made(self) -> tuple[Arguments, Callable[[int], None]]:
         own = Arguments(self._step.args, self._index)
-        return own, overlapped_launch(self._function, self._step, own.address)
+        return own, pdl_launch(self._function, self._step, own.address)
 
     def run(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
         try:

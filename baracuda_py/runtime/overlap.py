@@ -12,7 +12,7 @@ from ..types import DriverError
 from .driver import bindings
 from .steps import Launch
 
-__all__ = ["can_overlap", "overlapped_launch"]
+__all__ = ["pdl_launch", "supports_pdl"]
 
 
 class _Attribute(ctypes.Structure):
@@ -36,7 +36,7 @@ _MIN_DRIVER_VERSION = 11080  # CUDA 11.8, the first with cuLaunchKernelEx and th
 
 
 @lru_cache(maxsize=64)
-def can_overlap(arch: str) -> bool:
+def supports_pdl(arch: str) -> bool:
     """Whether an arch (``"sm_90a"``) supports programmatic dependent launch. On other archs a kernel is launched normally.
 
     >>> can_overlap("sm_90a"), can_overlap("sm_89")
@@ -45,7 +45,7 @@ def can_overlap(arch: str) -> bool:
     return int(arch.removeprefix("sm_").rstrip("af")) >= 90
 
 
-def overlapped_launch(function: int, step: Launch, table: int) -> Callable[[int], None]:
+def pdl_launch(function: int, step: Launch, table: int) -> Callable[[int], None]:
     """A function (stream) that launches `step` as a programmatic dependent launch: it may begin before the previous kernel has
     ended. Two threads must not call it at the same time, because the stream is a field of its configuration."""
     attribute = _Attribute(_SERIALIZATION, value=(1,))

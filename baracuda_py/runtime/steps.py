@@ -120,7 +120,7 @@ Arg: TypeAlias = "Ptr | Scratch | Run | Packed | TensorMap | Struct | np.generic
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch. With `float_atomics` the result depends on the order in which threads add. With `overlapped` it is a
+    """One kernel launch. With `float_atomics` the result depends on the order in which threads add. With `pdl` it is a
     programmatic dependent launch: the kernel may begin before the previous one has ended, and waits for that itself
     (kernels/include/overlap.cuh)."""
 
@@ -130,7 +130,7 @@ class Launch:
     args: tuple[Arg, ...]
     shared_bytes: int = 0
     float_atomics: bool = False
-    overlapped: bool = False
+    pdl: bool = False
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ class Dequantize(Candidate[GgufDequantizeDescriptor]):
         types = f"{desc.format.block.cuda}, {out.element.number}"
         entry = f"gguf_dequantize<{types}, {align}, {min(store, EIGHT)}, {THREADS}, {index}>"
         args = (Ptr("out"), Ptr("blocks"), index_scalar(threads, index))
-        return (Launch(Kernel(FILE, entry), grid_of(threads, THREADS), (THREADS, 1, 1), args, overlapped=True),)
+        return (Launch(Kernel(FILE, entry), grid_of(threads, THREADS), (THREADS, 1, 1), args, pdl=True),)
 
 
 class GgufDequantizePlan(Plan[GgufDequantizeDescriptor]):

@@ -80,7 +80,7 @@ class Eights(Candidate[DequantizeNf4Descriptor]):
         entry = f"nf4_dequantize<{out.element.number}, {double}, {align}, {min(store, EIGHT)}, {index}>"
         shift = np.uint32((desc.block_size // EIGHT).bit_length() - 1)
         args = (Ptr("out"), Ptr("codes"), magnitudes_struct(desc), shift, index_scalar(eights, index))
-        return (Launch(Kernel(FILE, entry), grid_of(eights, THREADS * TURNS), (THREADS, 1, 1), args, overlapped=True),)
+        return (Launch(Kernel(FILE, entry), grid_of(eights, THREADS * TURNS), (THREADS, 1, 1), args, pdl=True),)
 
 
 class DequantizeNf4Plan(Plan[DequantizeNf4Descriptor]):

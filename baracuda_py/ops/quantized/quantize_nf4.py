@@ -98,7 +98,7 @@ class Blocks(Candidate[QuantizeNf4Descriptor]):
         most: Ptr | Scratch = Scratch(0, 4 * blocks) if desc.double else Ptr("absmax")
         entry = f"nf4_quantize<{x.element.number}, {vector}, {lanes}, {words}, {threads}, {index}>"
         args: tuple[Arg, ...] = (Ptr("out"), most, Ptr("x"), index_scalar(eights, index))
-        first = Launch(Kernel(FILE, entry), grid_of(eights, threads), (threads, 1, 1), args, overlapped=True)
+        first = Launch(Kernel(FILE, entry), grid_of(eights, threads), (threads, 1, 1), args, pdl=True)
         if not desc.double:
             return (first,)
         parts, count, block = -(-blocks // OF_SUM), np.uint32(blocks), (THREADS, 1, 1)
@@ -106,9 +106,9 @@ class Blocks(Candidate[QuantizeNf4Descriptor]):
         of_magnitudes = (Ptr("absmax"), Ptr("scales"), Ptr("offset"), most, sums, count)
         return (
             first,
-            Launch(Kernel(FILE, f"nf4_sum<{THREADS}>"), (parts, 1, 1), block, (sums, most, count), overlapped=True),
+            Launch(Kernel(FILE, f"nf4_sum<{THREADS}>"), (parts, 1, 1), block, (sums, most, count), pdl=True),
             Launch(
-                Kernel(FILE, f"nf4_magnitudes<{THREADS}>"), grid_of(blocks, THREADS), block, of_magnitudes, overlapped=True
+                Kernel(FILE, f"nf4_magnitudes<{THREADS}>"), grid_of(blocks, THREADS), block, of_magnitudes, pdl=True
             ),
         )  # fmt: skip
 

@@ -21,7 +21,8 @@ from ...runtime.tensormap import FLAGS
 
 __all__ = ["lowered_digest"]
 
-_RECORDED_AS = {"DeferredScratch": "Asked"}  # a renamed class keeps its name in recorded digests
+# Renamed classes and fields keep their names in recorded digests.
+_RECORDED_AS = {"DeferredScratch": "Asked", "pdl": "overlapped"}
 
 
 def lowered_digest(steps: Sequence[Step]) -> str:
@@ -67,6 +68,6 @@ def _fields(value: Any) -> Iterator[str]:
     for name in _names(type(value)):  # type: ignore[arg-type]
         held = getattr(value, name)
         if isinstance(held, np.generic) or held:
-            yield f"{name}={_text(held)}"
+            yield f"{_RECORDED_AS.get(name, name)}={_text(held)}"
     if isinstance(value, TensorMap):
         yield f"flags={_text(FLAGS)}"
