@@ -101,7 +101,7 @@ class BoundPlan:
 def _prepared(
     selection: Selection, given: dict[str, Any], workspace: Any
 ) -> tuple[int, Calls, Any, dict[str, Any], Any]:
-    """The operands' device, calls that take only the stream, the result, the operands, and what must stay alive."""
+    """The operands' device, the calls (which take only the stream), the result, the operands, and the objects to keep alive."""
     if selection.device.host_memory:
         call, whole = prepare(selection, given)
         return HOST_ORDINAL, (call,), selection.result(whole), whole, None

@@ -28,7 +28,7 @@ SUMMARY = "a checked example: its plan, its path, its speed"
 
 
 class Size(NamedTuple):
-    """What is run; the host's is smaller, since the reference backend copies the whole cache for every append."""
+    """The sizes of a run. The host's are smaller, because the reference backend copies the whole cache for every append."""
 
     heads: int
     head_dim: int
@@ -86,7 +86,7 @@ def run(given: argparse.Namespace) -> int:
     return int(wrong > 0)
 
 
-# ---- what it embeds -----------------------------------------------------------------------------------------------
+# ---- the embedded text --------------------------------------------------------------------------------------------
 
 
 def checkout() -> Path | None:

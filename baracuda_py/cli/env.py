@@ -88,7 +88,7 @@ def findings() -> list[Finding]:
 
 
 def abilities(found: list[Finding]) -> dict[str, bool]:
-    """What works on this machine."""
+    """Each ability of this library, and whether this machine has it."""
     have = {f.name for f in found if f.value is not None}
     compiles = {"NVRTC", "CUDA headers"} <= have
     return {

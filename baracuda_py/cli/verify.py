@@ -105,7 +105,7 @@ def _chosen(op: Op, given: argparse.Namespace, wanted: Mapping[str, Wanted]) -> 
     return {labels[i]: samples[i] for i in places}
 
 
-# ---- what is said ------------------------------------------------------------------------------------------------------
+# ---- output -----------------------------------------------------------------------------------------------------------
 
 
 def _report(op: Op, spec: DeviceSpec, outcomes: dict[str, Outcome], *, each: bool) -> int:

@@ -18,7 +18,7 @@ from ..types.vocabulary import unknown
 __all__ = ["Conversion", "choice", "conversion", "integer", "integers", "kind", "plain", "scalar"]
 
 T = TypeVar("T")
-Conversion: TypeAlias = Callable[[Any, str], Any]  # of a value and what it is, for errors
+Conversion: TypeAlias = Callable[[Any, str], Any]  # (value, its description for errors)
 
 
 def conversion(annotation: str, known: Mapping[str, Any], *, value: bool = False) -> Conversion | None:

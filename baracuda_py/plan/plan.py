@@ -95,7 +95,7 @@ class Plan(Family[D]):
     def __hash__(self) -> int:
         return hash(self.selection)
 
-    # ---- what it says of itself -----------------------------------------------------------------------------------
+    # ---- description ----------------------------------------------------------------------------------------------
 
     @property
     def precision_guarantee(self) -> PrecisionGuarantee:

@@ -163,7 +163,7 @@ class Selection:
     def cost(self) -> Cost:
         return self.candidate.cost(self.canonical, self.device, self.config)
 
-    # ---- what it promises -----------------------------------------------------------------------------------------
+    # ---- guarantee ------------------------------------------------------------------------------------------------
 
     @cached_property
     def guarantee(self) -> PrecisionGuarantee:

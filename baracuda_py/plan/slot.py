@@ -165,7 +165,7 @@ def _conversions(cls: Any, values: tuple[str, ...]) -> Iterator[tuple[str, Conve
             yield field.name, made, field.default is None
 
 
-# ---- what is asked of a class on every call ----------------------------------------------------------------------------
+# ---- facts of a class, cached ------------------------------------------------------------------------------------------
 
 
 @cache

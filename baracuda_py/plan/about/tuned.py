@@ -89,7 +89,7 @@ def key_of(kind: type[Family[Any]], desc: Any, pref: PlanPreference) -> str:
 
 
 def source_digest(candidate: Candidate[Any], config: Any, desc: Any, device: DeviceSpec) -> str:
-    """The digest of what a candidate's configuration would launch."""
+    """The digest of the steps of a candidate's configuration."""
     return lowered_digest(steps_of(candidate, desc, device, config))
 
 
@@ -104,7 +104,7 @@ def code_digest(steps: Sequence[Step]) -> str:
 
 
 def own_folder(device: DeviceSpec) -> Path:
-    """The folder of what was tuned on such a device: one file a winner, named by its key."""
+    """The folder of winners that were tuned on such a device: one file per winner, named by its key."""
     return _folder_in(cache_dir(), device)
 
 
@@ -149,7 +149,7 @@ class Place(NamedTuple):
 def _stamp(path: Path) -> Stamp | None:
     """A value that changes when the file does; None where there is no file."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - of what Path.stat takes half
+        status = os.stat(path)  # noqa: PTH116 - it takes half the time of Path.stat
     except (OSError, ValueError):
         return None
     return status.st_mtime_ns, status.st_size
@@ -285,8 +285,8 @@ def _admissible(
 
 
 def _code_of(key: Key, found: Assessment, desc: Any, device: DeviceSpec) -> str:
-    """`code_digest` of what a configuration launches for problems of this structure. Cached, because lowering dominates the time
-    of these checks."""
+    """`code_digest` of a configuration's steps for problems of this structure. Cached, because lowering dominates the time of
+    these checks."""
     known = key.structure, found.candidate.variant, found.config, device
     if known not in _codes:
         if len(_codes) >= MAX_CODES:

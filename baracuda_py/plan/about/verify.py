@@ -90,7 +90,7 @@ def outcome_of(op: Op, sample: Sample, pref: PlanPreference, device: DeviceSpec)
 
 
 def wanted_of(op: str, variant: str | None = None) -> list[Wanted]:
-    """The problems of `op` that reach what its samples do not; with `variant`, those that it may serve."""
+    """The problems of `op` that reach code which its samples do not reach; with `variant`, those that it may serve."""
     return [w for w in WANTED if w.op == op and (variant is None or w.variant in (None, variant))]
 
 
