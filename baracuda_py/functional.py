@@ -1,7 +1,7 @@
-"""`call`, through which every op's function goes.
+"""`call`: the implementation of every op's public function.
 
-On a hit no descriptor is built and nothing is validated again: the key is a flat tuple of shapes, strides, dtypes,
-alignments and options, and what is kept under it launches.
+On a hit no descriptor is built and nothing is validated again. The key is a flat tuple of shapes, strides, dtypes, alignments
+and options; its value is a `Ready`, which launches.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .call.cache import plan_cache
-from .call.foreign import operands_as_read, taken_in
+from .call.foreign import import_foreign, operands_as_read
 from .call.host import run_on_host
-from .call.key import learn, read
+from .call.key import detect_frameworks, read
 from .call.ready import MISSED, Ready
 from .call.resolve import resolve
 from .call.validate import check_gathered
@@ -27,7 +27,7 @@ from .types import DeviceSpec, InternalError, PlanPreference
 
 __all__ = ["call"]
 
-HEAD = 4  # parts of a key that are not the operands'
+PREFIX_LENGTH = 4  # leading parts of a key, before those of the operands
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -35,7 +35,7 @@ def call(
     plan: type[Family[Any]],
     operands: Mapping[str, Any],
     describe: Callable[..., Descriptor],
-    told: tuple[Any, ...] = (),
+    describe_args: tuple[Any, ...] = (),
     options: Any = (),
     values: Mapping[str, Any] | None = None,
     shifts: Sequence[int] | None = None,
@@ -45,9 +45,9 @@ def call(
 ) -> Any:
     """Runs an op on `operands` (in the descriptor's order, None for an output to make or an absent one).
 
-    `options` is everything else the descriptor depends on, hashable; `describe(*told)` builds it when that is new. `values` are
-    run-time values, which nobody changes afterwards, and `shifts` the bytes by which they move each operand's first touched
-    element.
+    `options` is everything else that the descriptor depends on, hashable. `describe(*describe_args)` builds the descriptor on a
+    miss. `values` are run-time values, which must not change afterwards. `shifts` are the bytes by which they move each
+    operand's first touched element.
     """
     key: list[Any] = [plan, options, pref, default_device() if device is None else device]
     pointers: list[int] = []
@@ -55,22 +55,24 @@ def call(
     if ordinal is not None:
         try:
             ready = plan_cache.calls.get(tuple(key))
-        except Exception:  # an option that does not hash: the long way says what is wrong with it
+        except Exception:  # an option that does not hash: the long path reports it
             ready = None
         if ready is not None:
             ready.used = next(plan_cache.clock)
             result = ready.launch(operands, pointers, values or _NOTHING, stream, ordinal)
             if result is not MISSED:
                 return result
-    elif plan_cache.of_strangers:
-        result = _call_taken_in(plan, key[:HEAD], operands, values or _NOTHING, shifts, stream)
+    elif plan_cache.foreign_prefixes:
+        result = _call_imported(plan, key[:PREFIX_LENGTH], operands, values or _NOTHING, shifts, stream)
         if result is not MISSED:
             return result
-    return _call_checked(plan, key[:HEAD], operands, describe, told, values, shifts, stream, pref, device)
+    return _call_checked(
+        plan, key[:PREFIX_LENGTH], operands, describe, describe_args, values, shifts, stream, pref, device
+    )
 
 
 @untraced
-def _call_taken_in(
+def _call_imported(
     kind: type[Family[Any]],
     key: list[Any],
     operands: Mapping[str, Any],
@@ -78,20 +80,22 @@ def _call_taken_in(
     shifts: Sequence[int] | None,
     stream: Any,
 ) -> Any:
-    """A call that was made before, with operands that only a handshake can read; MISSED where there was none."""
-    taken = (
-        taken_in(operands, kind.descriptor, stream) if _hashes(key) and tuple(key) in plan_cache.of_strangers else None
+    """A repeated call with operands that only a protocol can read; MISSED if the call is new."""
+    imported = (
+        import_foreign(operands, kind.descriptor, stream)
+        if _hashes(key) and tuple(key) in plan_cache.foreign_prefixes
+        else None
     )
-    if taken is None:
+    if imported is None:
         return MISSED
-    seen, handle = taken
+    readable, handle = imported
     pointers: list[int] = []
-    ordinal = read(seen.values(), shifts, key, pointers)
+    ordinal = read(readable.values(), shifts, key, pointers)
     ready = None if ordinal is None else plan_cache.calls.get(tuple(key))
     if ready is None or ordinal is None:
         return MISSED
     ready.used = next(plan_cache.clock)
-    return ready.launch(operands, pointers, values, handle, ordinal)  # an output is given back as it was passed
+    return ready.launch(operands, pointers, values, handle, ordinal)  # an output is returned as it was passed
 
 
 @untraced
@@ -100,19 +104,19 @@ def _call_checked(
     head: list[Any],
     operands: Mapping[str, Any],
     describe: Callable[..., Descriptor],
-    told: tuple[Any, ...],
+    describe_args: tuple[Any, ...],
     values: Mapping[str, Any] | None,
     shifts: Sequence[int] | None,
     stream: Any,
     pref: PlanPreference | None,
     device: Any,
 ) -> Any:
-    """The long way: describe, select (or find the plan), check every operand, run, and remember the call, `head` being its key
-    ahead of the operands."""
-    learn()
+    """The long path: describes, selects (or finds the plan), checks every operand, runs, and stores the call. `head` is the
+    prefix of its key, before the operands."""
+    detect_frameworks()
     spec = _device_for(device, operands)
     with described_for(spec.host_memory):
-        desc = describe(*told)
+        desc = describe(*describe_args)
     desc.validate()
     check_gathered(desc, operands)
     selection = plan_cache.selection(kind, desc.canonical(), PlanPreference.of(pref), spec)
@@ -120,34 +124,35 @@ def _call_checked(
     if spec.host_memory:
         return run_on_host(selection, given)
     ready = resolve(selection, given, None, stream, may_allocate=True)
-    seen, key = operands_as_read(operands, ready.tensors), list(head)
-    strange = any(type(x) is Tensor for x in seen.values())
-    keeps = read(seen.values(), shifts, key, []) is not None and _hashes(key)
+    readable, key = operands_as_read(operands, ready.tensors), list(head)
+    has_foreign = any(type(x) is Tensor for x in readable.values())
+    keeps = read(readable.values(), shifts, key, []) is not None and _hashes(key)
     if keeps and not _begins_alike(desc, shifts):
-        if not strange:
+        if not has_foreign:
             raise InternalError(
                 f"{desc.op}: its function begins at bytes {shifts} of the operands, and its descriptor at {desc.displacements()}",
                 "this is a defect of the library: please report it",
             )
-        keeps = False  # a function knows no strides of what only a handshake reads
-    result = selection.result(ready.fire())
+        keeps = False  # a function cannot know the strides of an array that only a protocol reads
+    result = selection.result(ready.launch())
     if keeps:
         defaults = {name: x for name, x in ready.values.items() if name not in given}
         kept = Ready(selection, ready.recipe, operands, ready.made, defaults)
-        plan_cache.keep(tuple(key), kept, tuple(head) if strange else None)
+        plan_cache.keep(tuple(key), kept, tuple(head) if has_foreign else None)
     return result
 
 
 def _device_for(device: Any, operands: Mapping[str, Any]) -> DeviceSpec:
-    """The DeviceSpec that `device` means; where nothing says (None, outside ``with bp.device(...)``), that of the CUDA device
-    on which the operands lie."""
+    """The DeviceSpec that `device` means. Without one (None, outside ``with bp.device(...)``) it is that of the operands' CUDA
+    device."""
     if device is None and default_device() is None and device_count():
         device = ordinal_of(operands.values())
     return spec_of(device)
 
 
 def _begins_alike(desc: Descriptor, shifts: Sequence[int] | None) -> bool:
-    """Whether further calls, displaced by `shifts`, begin where the descriptor does in each operand that has elements."""
+    """Whether later calls, displaced by `shifts`, begin at the same byte as the descriptor in each operand that has
+    elements."""
     displaced = desc.displacements()
     given = (0,) * len(displaced) if shifts is None else tuple(shifts)
     touched = [0 not in desc.layout(operand.name).shape for operand in desc.operands]

@@ -67,7 +67,7 @@ made = bp.scale_rows_backward(g, x, s, device="ptx")
 assert np.array_equal(made.grad_x, g * s[:, None])
 np.testing.assert_allclose(made.grad_scale, (g.astype("f8") * x).sum(1), rtol=1e-4, atol=1e-4)
 gradient = get_op("scale_rows").gradient
-assert get_op(gradient.op).plan.descriptor.slot_of.keys() >= set(gradient.gives.values())
+assert get_op(gradient.op).plan.descriptor.slot_of.keys() >= set(gradient.gradients.values())
 assert np.array_equal(bp.amax(x, device="ptx"), np.abs(x).max(1))
 plan = bp.AmaxPlan.select(bp.AmaxDescriptor((5, 300), "f32"), device="h200")
 assert len(plan.kernels) == 2 and "max=rows" in plan.sku.config, plan.sku

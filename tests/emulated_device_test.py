@@ -159,8 +159,8 @@ def test_a_run_time_start_moves_the_footprint(engine: Engine) -> None:
     desc = bp.WriteSliceDescriptor.of(dest=dest, source=source, ranges=[(0, 2), (0, 16)])
     plan = bp.WriteSlicePlan.select(desc, device="ptx")
     assert plan.run(dest=dest, source=source, start=(5, 0)) is dest
-    foot = engine.ran[0].tensors["dest"]
-    assert foot.pointer == dest.ctypes.data + 5 * 64 and foot.shape == (2, 16)
+    footprint = engine.ran[0].tensors["dest"]
+    assert footprint.pointer == dest.ctypes.data + 5 * 64 and footprint.shape == (2, 16)
     assert (dest[5:7] == 7).all() and not dest[:5].any() and not dest[7:].any()
     with pytest.raises(bp.InvalidProblemError, match="beyond dest's extent"):
         plan.run(dest=dest, source=source, start=(31, 0))

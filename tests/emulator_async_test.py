@@ -217,13 +217,13 @@ def test_a_box_into_what_is_only_read() -> None:
 def test_a_box_before_the_launch_ahead_is_over(options: Options) -> None:
     early = RING + ASK + ptx("griddepcontrol.wait") + "wait(&b, 0);" + TAKE
     right = RING + ptx("griddepcontrol.wait") + ASK + "wait(&b, 0);" + TAKE
-    run(right, options, overlapped=True)
+    run(right, options, pdl=True)
     run(early, options)
     with pytest.raises(bp.RaceFault, match=r"load before griddepcontrol\.wait"):
-        run(early, options, overlapped=True)
+        run(early, options, pdl=True)
     early = FILL + "fence_proxy(); __syncthreads();" + GIVE.replace("await", ptx("griddepcontrol.wait") + "await")
     with pytest.raises(bp.RaceFault, match=r"store before griddepcontrol\.wait"):
-        run(early, options, overlapped=True)
+        run(early, options, pdl=True)
 
 
 @every_order

@@ -56,7 +56,7 @@ def run(problem: Problem, plan: Any, old: str = "", new: str = "") -> None:
     """Runs a plan with its kernels edited, and checks the result."""
     problem.reset()
     given, desc = problem.operands | problem.values, plan.desc.at(problem.operands)
-    feet = {
+    footprints = {
         n: desc.footprint(n, intake(given[n], what=n, host=True))
         for n in plan.selection.names
         if given.get(n) is not None
@@ -70,7 +70,7 @@ def run(problem: Problem, plan: Any, old: str = "", new: str = "") -> None:
         *([edited(old, new)] if old else []),
     )
     try:
-        program.run(feet, written, desc.resolve(problem.values)[1], plan.workspace_size, Options())
+        program.run(footprints, written, desc.resolve(problem.values)[1], plan.workspace_size, Options())
     except bp.KernelFault:
         problem.check_unchanged()
         raise

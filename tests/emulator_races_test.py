@@ -235,10 +235,10 @@ LAUNCHES = {
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_between_launches_that_overlap(name: str, options: Options) -> None:
     wrong, right, says = LAUNCHES[name]
-    run(kernel(right), options, overlapped=True)
+    run(kernel(right), options, pdl=True)
     run(kernel(wrong), options)  # one behind the other
     with pytest.raises(bp.RaceFault, match=says) as caught:
-        run(kernel(wrong), options, overlapped=True)
+        run(kernel(wrong), options, pdl=True)
     assert caught.value.operand in ("out", "out_two") and caught.value.thread is not None
 
 
@@ -246,7 +246,7 @@ def test_a_launch_behind_another_sees_its_stores() -> None:
     store, load = kernel("out_two[i] = i;", name="g"), kernel(WAIT + "out[i] = out_two[63 - i];")
     out, two = np.zeros(64, I32), np.zeros(64, I32)
     args = {"out": out, "out_two": two}
-    run_steps([(store, store.step(1, 64, args)), (load, load.step(1, 64, args, overlapped=True))], args)
+    run_steps([(store, store.step(1, 64, args)), (load, load.step(1, 64, args, pdl=True))], args)
     assert (out == np.arange(64)[::-1]).all()
 
 

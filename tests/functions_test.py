@@ -97,7 +97,7 @@ def decode(calls: Calls, **given: Any) -> dict[str, Any]:
         assert what == "mine: window"
         return tuple(2 * n for n in window)
 
-    function_of(bp.DecodeAttentionPlan, called="mine", ways=_function.Ways(reads={"window": doubled}))(like)(
+    function_of(bp.DecodeAttentionPlan, called="mine", rules=_function.SignatureRules(reads={"window": doubled}))(like)(
         1, 2, 3, **given
     )
     return calls.seen[-1]
@@ -128,7 +128,7 @@ def test_what_describes_such_a_call_has_all_of_it(calls: Calls, monkeypatch: pyt
     how: dict[str, Any] = {"softcap": 3.0, "window": (4, None), "return_lse": True, "k_scale": 0.5}
     bp.attention_decode(**given, **how)
     (seen,) = calls.seen
-    assert seen["describe"](*seen["told"]) == bp.DecodeAttentionDescriptor.of(**given, **how)
+    assert seen["describe"](*seen["describe_args"]) == bp.DecodeAttentionDescriptor.of(**given, **how)
 
 
 def test_what_describes_a_call_is_not_asked_before_it_must(calls: Calls) -> None:
@@ -137,16 +137,16 @@ def test_what_describes_a_call_is_not_asked_before_it_must(calls: Calls) -> None
     made(object())
     made(x)
     seen = calls.seen[1]
-    assert seen["describe"](*seen["told"]) == bp.ContiguizeDescriptor.of(x)
+    assert seen["describe"](*seen["describe_args"]) == bp.ContiguizeDescriptor.of(x)
     assert seen["options"] == () and seen["values"] is None
 
 
 def test_a_body_may_gather_its_arguments_itself(calls: Calls) -> None:
-    def half(x: Any, *, part: int = 1) -> _function.Asked:
+    def half(x: Any, *, part: int = 1) -> _function.CallArgs:
         """A body."""
         return {"x": x}, lambda: x, part, {"start": 0}, (8,)
 
-    half.__annotations__["return"] = "Asked"
+    half.__annotations__["return"] = "CallArgs"
     made = function_of(bp.WriteSlicePlan)(half)
     assert made(3, part=2, device="cpu") == "result"
     (seen,) = calls.seen
@@ -155,11 +155,11 @@ def test_a_body_may_gather_its_arguments_itself(calls: Calls) -> None:
 
 
 def test_a_body_that_gathers_may_have_an_out_of_its_own(calls: Calls) -> None:
-    def copied(x: Any, /, *, out: Any = None) -> _function.Asked:
+    def copied(x: Any, /, *, out: Any = None) -> _function.CallArgs:
         """A body."""
         return {"out": out, "x": x}, lambda: x, (), None, None
 
-    copied.__annotations__["return"] = "Asked"
+    copied.__annotations__["return"] = "CallArgs"
     made = function_of(bp.ContiguizePlan)(copied)
     assert list(inspect.signature(made).parameters) == ["x", "out", "stream", "pref", "device"]
     made(1, out=2)

@@ -31,7 +31,7 @@ def test_gemv_s_launches_cover_every_column_and_fit_the_device(tokens: int, alon
     assert len({str(s) for s in shapes}) == len(shapes) >= 2
     for shape in shapes:
         step = Gemv().lower(desc, device, shape)[0]
-        assert isinstance(step, Launch) and step.overlapped
+        assert isinstance(step, Launch) and step.pdl
         assert step.grid[0] * shape.columns >= 8008 > (step.grid[0] - 1) * shape.columns
         assert step.grid[1:] == (shape.split_k, 1) and step.block == (shape.warps * 32, 1, 1)
         assert step.shared_bytes <= device.shared_bytes and shape.warps <= 32

@@ -41,7 +41,7 @@ def test_gradient_is_that_of_the_forward_oracle(op: str) -> None:
 @pytest.mark.parametrize("op", OPS)
 def test_every_differentiated_operand_is_tried(op: str) -> None:
     gradient, tried = get_op(op).gradient, problems(op)
-    assert gradient is not None and {n for one in tried for n in one.differentiated} == set(gradient.gives)
+    assert gradient is not None and {n for one in tried for n in one.differentiated} == set(gradient.gradients)
     assert sum("fresh values" in one.label for one in tried) * 3 >= len(tried)
 
 
@@ -83,7 +83,7 @@ def wrong_results(op: str) -> Iterator[tuple[str, Callable[..., Any]]]:
         return x
 
     changes = {"sign": np.negative, "factor": lambda x: 2 * x, "dropped element": one_less, "order": np.flip}
-    for output in get_op(op).gradient.gives.values():  # type: ignore[union-attr]
+    for output in get_op(op).gradient.gradients.values():  # type: ignore[union-attr]
         for name, change in changes.items():
             yield f"{output}: {name}", changed(output, change)
 
@@ -101,8 +101,8 @@ def wrong_operands(op: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     changes = {"reversed": np.flip, "zero": lambda x: 0 * x}
     gradient = get_op(op).gradient
     assert gradient is not None
-    tried = {n for one in problems(op) for n in (*one.own_results, *one.inputs) if n in gradient.saves}
-    for operand in (gradient.grad, *gradient.more.values(), *(gradient.called.get(n, n) for n in sorted(tried))):
+    tried = {n for one in problems(op) for n in (*one.own_results, *one.inputs) if n in gradient.saved}
+    for operand in (gradient.grad, *gradient.more.values(), *(gradient.renames.get(n, n) for n in sorted(tried))):
         for name, change in changes.items():
             yield f"{operand}: {name}", changed(operand, change)
 

@@ -19,9 +19,9 @@ from baracuda_py.plan.selection import Selection, selected
 from baracuda_py.runtime.launch import Executable
 from baracuda_py.runtime.steps import (
     WORKSPACE,
-    Asked,
     Call,
     Copy,
+    DeferredScratch,
     Fill,
     Kernel,
     Launch,
@@ -252,7 +252,7 @@ def test_scratch_is_asked_of_a_library_when_it_is_needed_and_lies_last() -> None
 
     call = Call("lib", function, scratch=size)
     steps = lowered((launch(Scratch.named("sums", 10)), call))
-    assert not asked and isinstance(steps[1], Call) and steps[1].scratch == Asked(size, ALIGN)
+    assert not asked and isinstance(steps[1], Call) and steps[1].scratch == DeferredScratch(size, ALIGN)
     assert workspace_size(steps) == ALIGN + 4096 and asked
     inner = lowered((Fill(Scratch(0, 700), 0, 700), Sub(part(*lowered((call,)), names=()), {})))
     assert workspace_size(inner) == 3 * ALIGN + 4096

@@ -235,11 +235,11 @@ def test_a_gradient_names_operands_and_outputs_of_an_op() -> None:
         assert gradient is not None
         backward_of, forward_of = get_op(gradient.op).plan.descriptor, op.plan.descriptor
         roles = {operand.name: operand.role for operand in backward_of.signature_operands}
-        assert {*gradient.gives, *gradient.saves} <= {o.name for o in forward_of.signature_operands}
+        assert {*gradient.gradients, *gradient.saved} <= {o.name for o in forward_of.signature_operands}
         assert all(
-            roles[name] == "in" for name in (gradient.grad, *(gradient.called.get(n, n) for n in gradient.saves))
+            roles[name] == "in" for name in (gradient.grad, *(gradient.renames.get(n, n) for n in gradient.saved))
         )
-        assert all(roles[name] == "out" for name in gradient.gives.values())
+        assert all(roles[name] == "out" for name in gradient.gradients.values())
 
 
 # ---- its plan --------------------------------------------------------------------------------------------------------

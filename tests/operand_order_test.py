@@ -25,9 +25,11 @@ def test_every_function_gathers_in_the_descriptor_s_order(op: str, monkeypatch: 
     """And calls of one key gather the same operands."""
     seen: list[tuple[Any, tuple[str, ...], tuple[str, ...]]] = []
 
-    def noted(kind: Any, head: list[Any], operands: Mapping[str, Any], describe: Any, told: Any, *_rest: Any) -> Any:
+    def noted(
+        kind: Any, head: list[Any], operands: Mapping[str, Any], describe: Any, describe_args: Any, *_rest: Any
+    ) -> Any:
         with described_for(True):
-            described = tuple(operand.name for operand in describe(*told).operands)
+            described = tuple(operand.name for operand in describe(*describe_args).operands)
         absent = tuple(x is None for x in operands.values())
         seen.append(((kind, head[1], absent), tuple(operands), described))
         raise _Gathered

@@ -15,8 +15,8 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.runtime import overlap
 from baracuda_py.runtime.compiler import compile_ptx
-from baracuda_py.runtime.launch import _OverlappedRunner
-from baracuda_py.runtime.overlap import can_overlap
+from baracuda_py.runtime.launch import _PdlRunner
+from baracuda_py.runtime.overlap import supports_pdl
 from baracuda_py.runtime.steps import Kernel, Launch, Ptr
 from baracuda_py.types import DeviceSpec, DriverError
 
@@ -63,7 +63,7 @@ def test_no_kernel_touches_memory_before_the_one_ahead_of_it_is_over(what: str) 
     plan = bp.MatmulPlan.select(desc, bp.PlanPreference(variant=variant), device=H200)
     launches = [step for step in plan.selection.steps if isinstance(step, Launch)]
     assert len(launches) == (2 if what in ("a split one", "copies and a product") else 1)
-    assert all(step.overlapped for step in launches)
+    assert all(step.pdl for step in launches)
     for step in launches:
         text = compile_ptx(step.kernel, "sm_90a")
         assert text.count(".entry") == text.count("griddepcontrol.wait") == 1
@@ -122,7 +122,7 @@ def test_what_stays_in_the_cta_is_none(line: str) -> None:
     ],
 )
 def test_launches_overlap_from_sm_90_on(arch: str, can: bool) -> None:
-    assert can_overlap(arch) is can
+    assert supports_pdl(arch) is can
     kernel = Kernel(
         "gemm/reduce.cu", "reduce<float, 4, 256, u32, Epilogue<float, Absent, Absent, Absent, IDENTITY, true, float>>"
     )
@@ -131,7 +131,7 @@ def test_launches_overlap_from_sm_90_on(arch: str, can: bool) -> None:
     assert ("griddepcontrol.wait" in text) is can
 
 
-STEP = Launch(Kernel("a.cu", "kernel"), (3, 4, 5), (128, 2, 1), (), 4096, overlapped=True)
+STEP = Launch(Kernel("a.cu", "kernel"), (3, 4, 5), (128, 2, 1), (), 4096, pdl=True)
 
 
 @pytest.fixture
@@ -163,9 +163,9 @@ def test_the_driver_is_told_what_to_launch(driver: Any) -> None:
         return 0
 
     driver(launch)
-    fire = overlap.overlapped_launch(1 << 46 | 17, STEP, 1 << 47 | 33)
+    launch_on_stream = overlap.pdl_launch(1 << 46 | 17, STEP, 1 << 47 | 33)
     for stream in (1 << 47, 0):
-        fire(stream)
+        launch_on_stream(stream)
     name, rest = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION", (1 << 46 | 17, 1 << 47 | 33, 0)
     assert told == [((3, 4, 5), (128, 2, 1), 4096, stream, 1, name, 1, rest) for stream in (1 << 47, 0)]
 
@@ -184,7 +184,7 @@ def test_threads_that_launch_at_once_have_a_stream_and_arguments_each(driver: An
         return 0
 
     driver(launch)
-    runner = _OverlappedRunner(replace(STEP, args=(Ptr("x"),)), 17, {"x": 0})
+    runner = _PdlRunner(replace(STEP, args=(Ptr("x"),)), 17, {"x": 0})
     prepared = runner.prepare([5], {}, 0)
 
     def call(stream: int) -> None:
@@ -202,7 +202,7 @@ def test_threads_that_launch_at_once_have_a_stream_and_arguments_each(driver: An
 def test_a_launch_that_the_driver_refuses_is_named(driver: Any) -> None:
     pytest.importorskip("cuda.bindings.driver")
     driver(lambda *_: 701)
-    runner = _OverlappedRunner(STEP, 17, {})
+    runner = _PdlRunner(STEP, 17, {})
     for _ in range(2):
         with pytest.raises(DriverError, match=r"launching a.cu:kernel: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"):
             runner.run([], {}, 0, 0)

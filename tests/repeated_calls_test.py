@@ -78,7 +78,7 @@ class Launches:
         monkeypatch.setattr(gpus, "memory", memory)
         monkeypatch.setattr(gpus, "allocator", memory)
         monkeypatch.setattr(MapEncoder, "_encode", encoded)
-        monkeypatch.setattr(launch, "overlapped_launch", lambda *_: lambda stream: gpus.launchKernel(0, stream, 0, 0))
+        monkeypatch.setattr(launch, "pdl_launch", lambda *_: lambda stream: gpus.launchKernel(0, stream, 0, 0))
 
     def begin(self) -> None:
         self.words.clear(), self.gpus.transfers.clear(), self.gpus.events.clear(), self.scratch.clear()

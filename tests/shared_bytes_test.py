@@ -9,7 +9,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.tensor import Tensor, overlap, overlaps, same_view
-from baracuda_py.tensor.axes import rows_meet
+from baracuda_py.tensor.axes import rows_may_overlap
 from baracuda_py.types import ElementKind
 
 BASE = 1 << 20
@@ -101,7 +101,7 @@ def test_rows_that_do_not_meet_share_no_byte() -> None:
         x = drawn(rng)
         if not x.element.packed:
             continue
-        meet = rows_meet(x.shape, x.strides, x.element, x.phase)
+        meet = rows_may_overlap(x.shape, x.strides, x.element, x.phase)
         seen[meet] += 1
         lines = [sum(i * s for i, s in zip(at, x.strides)) for at in np.ndindex(x.shape[:-1])]
         rows = [touched(view(x.element, x.shape[-1:], x.strides[-1:], x.phase + first)) for first in lines]
@@ -119,7 +119,7 @@ def test_rows_that_do_not_meet_share_no_byte() -> None:
     ],
 )
 def test_rows_of_nibbles(shape: tuple[int, ...], strides: tuple[int, ...], meet: bool) -> None:
-    assert rows_meet(shape, strides, bp.S4) is meet
+    assert rows_may_overlap(shape, strides, bp.S4) is meet
 
 
 def test_a_phase_tells_views_apart() -> None:
@@ -135,7 +135,7 @@ def test_undecided_counts_as_overlap() -> None:
     y = view(bp.U8, shape, (1019496, 770882, 1243440, 1889946, 1924450, 478106), 12177486)
     pair = [np.asarray(overlap._views(t)[0]) for t in (x, y)]  # type: ignore[index]
     with pytest.raises(np.exceptions.TooHardError):
-        np.shares_memory(*pair, max_work=overlap._WORK)
+        np.shares_memory(*pair, max_work=overlap._MAX_CANDIDATES)
     assert overlaps(x, y)
     assert overlaps(y, x)
 

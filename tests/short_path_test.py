@@ -83,7 +83,9 @@ def test_run_time_values_that_a_call_leaves_out_have_the_problem_s_own_defaults(
     """Whatever was given before: the kernel's arguments are those of the long way."""
     q, k, v, out = (gpus.array(np.ones((1, 2, 16, 32), np.float16)) for _ in range(4))
     fired: list[Any] = []
-    monkeypatch.setattr(Recipe, "fire", lambda _self, _pointers, values, _scratch, _stream: fired.append(dict(values)))
+    monkeypatch.setattr(
+        Recipe, "launch", lambda _self, _pointers, values, _scratch, _stream: fired.append(dict(values))
+    )
     for _ in range(3):
         bp.attention(q, k, v, out=out, scale=0.5)
         bp.attention(q, k, v, out=out)
@@ -718,9 +720,9 @@ def test_the_calls_used_longest_ago_are_forgotten() -> None:
     cache = PlanCache(limit=16)
     kept: Any = [SimpleNamespace(used=0) for _ in range(100)]
     for key, ready in enumerate(kept):
-        cache.keep(key, ready, beginning=key)
+        cache.keep(key, ready, prefix=key)
         kept[3].used = next(cache.clock)  # as at every hit
-        assert len(cache.calls) <= 16 and len(cache.of_strangers) <= 16
+        assert len(cache.calls) <= 16 and len(cache.foreign_prefixes) <= 16
     assert 3 in cache.calls and 99 in cache.calls and 50 not in cache.calls
     assert set(range(90, 100)) <= cache.calls.keys()
 

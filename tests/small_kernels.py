@@ -46,19 +46,17 @@ class SmallKernel:
     code: Translator
     arch: str = ARCH
 
-    def step(self, grid: Any, block: Any, args: dict[str, Any], *, shared: int = 0, overlapped: bool = False) -> Launch:
+    def step(self, grid: Any, block: Any, args: dict[str, Any], *, shared: int = 0, pdl: bool = False) -> Launch:
         """The launch on operands by name and other arguments as they are."""
         given = tuple(Ptr(name) if isinstance(x, np.ndarray) else x for name, x in args.items())
-        return Launch(
-            Kernel(FILE, self.code.entry.name), _three(grid), _three(block), given, shared, overlapped=overlapped
-        )
+        return Launch(Kernel(FILE, self.code.entry.name), _three(grid), _three(block), given, shared, pdl=pdl)
 
     def run(
-        self, grid: Any, block: Any, *, shared: int = 0, overlapped: bool = False, workspace: int = 0,
+        self, grid: Any, block: Any, *, shared: int = 0, pdl: bool = False, workspace: int = 0,
         options: Options | None = None, operands: dict[str, Any] | None = None, **args: Any,
     ) -> Report:  # fmt: skip
         """Launches it. `operands` are further arrays, which tensor maps among the arguments name."""
-        step = self.step(grid, block, args, shared=shared, overlapped=overlapped)
+        step = self.step(grid, block, args, shared=shared, pdl=pdl)
         arrays = {n: x for n, x in args.items() if isinstance(x, np.ndarray)} | (operands or {})
         return run_steps([(self, step)], arrays, workspace=workspace, options=options)
 

@@ -99,7 +99,7 @@ def test_the_product_waits_for_its_copies_and_the_next_copy_for_the_product() ->
     plan = bp.MatmulPlan.select(described(777, 1333, 2049), device=H200)
     copy, product = plan.selection.steps
     assert isinstance(copy, Launch) and isinstance(product, Launch)
-    assert copy.overlapped and product.overlapped
+    assert copy.pdl and product.pdl
     regions = [x.of for x in maps(product.args) if isinstance(x.of, Scratch)]
     to = [f for x in copy.args if isinstance(x, Struct) for f in x.fields if isinstance(f, Scratch)]
     assert set(regions) == set(to) and len(set(to)) == 2

@@ -266,7 +266,7 @@ def test_a_size_that_cupy_guessed_is_not_believed(view: Any) -> None:
     x = wrapped(view)
     assert x.data.mem.size < x.nbytes
     t = intake(x, what="x")
-    assert (t.pointer, t.shape, t.strides, t.room) == (
+    assert (t.pointer, t.shape, t.strides, t.bounds) == (
         x.data.ptr,
         view.shape,
         tuple(s // 4 for s in view.strides),
@@ -277,7 +277,7 @@ def test_a_size_that_cupy_guessed_is_not_believed(view: Any) -> None:
 def test_a_size_guessed_from_an_interface_is_not_believed() -> None:
     """CuPy's asarray takes the largest |extent * stride| of an interface's view for the size."""
     overlapping = np.lib.stride_tricks.sliding_window_view(np.zeros(7, np.float32), 5)
-    assert intake(wrapped(overlapping, size=20), what="x").room is None
+    assert intake(wrapped(overlapping, size=20), what="x").bounds is None
 
 
 class Pooled:
@@ -287,7 +287,7 @@ class Pooled:
 
 
 def test_a_size_that_cupy_allocated_is_kept() -> None:
-    assert arrays.room_of(SimpleNamespace(mem=Pooled(), ptr=4096 + 16)) == (16, 80)
+    assert arrays.allocation_bounds(SimpleNamespace(mem=Pooled(), ptr=4096 + 16)) == (16, 80)
 
 
 @pytest.mark.gpu

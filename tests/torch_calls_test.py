@@ -287,7 +287,7 @@ def test_buffers_over_cupy_s_memory_take_the_short_path(gpus: Gpus, long_way: li
 
 
 def test_a_plan_remembers_so_many_layouts_of_operands(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caller, "READY", 3)
+    monkeypatch.setattr(caller, "MAX_READY_LAYOUTS", 3)
     memory = on(torch.ones(80))
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (8,), "f32", x_align=4, out_align=4), device=0)  # type: ignore[arg-type]
     runs = caller.Caller(plan.selection)

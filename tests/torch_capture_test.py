@@ -29,7 +29,7 @@ def test_torch_s_capture_takes_torch_s_memory(gpus: Gpus, monkeypatch: pytest.Mo
         return on(torch.empty(nbytes, dtype=dtype), device)
 
     monkeypatch.setattr(stand_in, "empty", empty)
-    monkeypatch.setattr(launch, "can_overlap", lambda _arch: False)  # by a driver's function that is not simulated
+    monkeypatch.setattr(launch, "supports_pdl", lambda _arch: False)  # by a driver's function that is not simulated
     a, b = on(torch.ones(1, 16384)), on(torch.ones(16384, 64))
     scratch = bp.MatmulPlan.select(bp.MatmulDescriptor.of(a, b), SPLIT, device=0).workspace_size
     gpus.capturing = {57}

@@ -1,5 +1,5 @@
-"""Fresh outputs (CuPy arrays of a layout) and scratch, allocated in a stream's order: from CuPy's current allocator, and
-during a capture from memory that lives as long as the graph, torch's in torch's captures."""
+"""Allocates outputs (CuPy arrays of a layout) and scratch in a stream's order. Memory comes from CuPy's current allocator;
+during a capture it comes from a pool that lives as long as the graph, which is torch's pool in torch's captures."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ..tensor.axes import c_strides
 from ..tensor.pytorch import torch_allocator
 from ..types import ElementKind
 
-__all__ = ["BYTES_IN_CUPY", "allocate", "allocator", "take_workspace"]
+__all__ = ["BYTE_STORED_KINDS", "allocate", "allocator", "take_workspace"]
 
-BYTES_IN_CUPY = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)  # kinds that CuPy has no dtype for
+BYTE_STORED_KINDS = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)  # kinds that CuPy has no dtype for
 
 
 def allocator(layout: Layout) -> Callable[[], Any]:
-    """A function that makes fresh arrays of that layout, on the current device and in the current stream's order."""
+    """A function that allocates arrays of that layout, on the current device and in the current stream's order."""
     cupy = require_gpu("allocating an output")
     shape, element, dtype = layout.shape, layout.element, layout.element.dtype
-    if element.packed or element in BYTES_IN_CUPY:
+    if element.packed or element in BYTE_STORED_KINDS:
         return partial(GpuBuffer.zeros, shape, element)
     if layout.strides == c_strides(shape):
         return partial(cupy.ndarray, shape, dtype)
@@ -37,14 +37,14 @@ def allocator(layout: Layout) -> Callable[[], Any]:
 
 
 def allocate(layout: Layout, stream: int) -> Any:
-    """A fresh array of that layout, in `stream`'s order. The device is current."""
+    """Allocates an array of that layout in `stream`'s order. The device must be current."""
     with _in_order_of(stream):
         return allocator(layout)()
 
 
 def take_workspace(nbytes: int, stream: int) -> Any:
     """Scratch for work on `stream`, as a CuPy pointer. It is reused only for later work on that stream (of the same capture),
-    so it may be released as soon as its use is queued. The device is current."""
+    so it may be released as soon as its use is queued. The device must be current."""
     with _in_order_of(stream):
         return require_gpu("allocating scratch").cuda.alloc(nbytes)
 
@@ -58,7 +58,7 @@ def _in_order_of(stream: int) -> Iterator[None]:
             return
         cuda = require_gpu("a capture").cuda
         ordinal = int(cuda.runtime.getDevice())
-        of_torch = foreign_stream("torch", ordinal)
-        in_torch_s = of_torch is not None and is_capturing(of_torch)
-        with cuda.using_allocator(torch_allocator(stream, ordinal) if in_torch_s else pool_allocator(stream)):
+        torch_stream = foreign_stream("torch", ordinal)
+        torch_captures = torch_stream is not None and is_capturing(torch_stream)
+        with cuda.using_allocator(torch_allocator(stream, ordinal) if torch_captures else pool_allocator(stream)):
             yield

@@ -18,7 +18,7 @@ Calls = tuple[Callable[[int], None], ...]
 
 
 class _HostStream:
-    """The stream of plans whose operands lie in host memory: does nothing."""
+    """The stream of plans whose operands are in host memory. It does nothing."""
 
     ptr = 0
 
@@ -32,10 +32,10 @@ def _host_ordinal() -> int:
 
 
 class BoundPlan:
-    """What ``plan.bind(...)`` returns. ``bound()`` launches on CuPy's current stream, ``bound(stream)`` on another, both of the
-    operands' device, which need not be the current one.
+    """The result of ``plan.bind(...)``. ``bound()`` launches on CuPy's current stream of the operands' device,
+    ``bound(stream)`` on the given stream. That device need not be the current one.
 
-    Operands and scratch are kept alive. `update` validates and packs others (or other run-time values).
+    It keeps operands and scratch alive. `update` validates and packs other operands or run-time values.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class BoundPlan:
         workspace = merged.pop("workspace", None)
         self.ordinal, self._calls, self.result, whole, self._scratch = _prepared(self.selection, merged, workspace)
         self._only = self._calls[0] if len(self._calls) == 1 else None
-        # An output that was allocated is bound from now on, so that a graph keeps writing to the same place.
+        # An output that was allocated here stays bound, so that a graph keeps writing to the same address.
         self._given = {**whole, "workspace": workspace}
         return self
 
@@ -101,7 +101,7 @@ class BoundPlan:
 def _prepared(
     selection: Selection, given: dict[str, Any], workspace: Any
 ) -> tuple[int, Calls, Any, dict[str, Any], Any]:
-    """The operands' device, calls that take only the stream, the result, the operands, and what must stay alive."""
+    """The operands' device, the calls (which take only the stream), the result, the operands, and the objects to keep alive."""
     if selection.device.host_memory:
         call, whole = prepare(selection, given)
         return HOST_ORDINAL, (call,), selection.result(whole), whole, None

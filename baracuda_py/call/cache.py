@@ -20,7 +20,7 @@ __all__ = ["CacheInfo", "PlanCache", "plan_cache"]
 
 
 class CacheInfo(NamedTuple):
-    """`hits` and `misses` count calls; `plans` and `calls` are what is held, at most `limit` of each."""
+    """`hits` and `misses` count calls; `plans` and `calls` count the entries of the two caches, at most `limit` each."""
 
     hits: int
     misses: int
@@ -37,7 +37,7 @@ class PlanCache:
         self._lock = new_lock()
         self._plans: OrderedDict[Any, Selection] = OrderedDict()
         self.calls: dict[Any, Ready] = {}
-        self.of_strangers: set[Any] = set()  # key prefixes of calls with operands that foreign.py read
+        self.foreign_prefixes: set[Any] = set()  # key prefixes of calls with operands that foreign.py read
         self.clock = itertools.count(1)  # next() is atomic, so a hit takes no lock
         self._misses = self._looks = 0
 
@@ -52,13 +52,13 @@ class PlanCache:
         with self._lock:
             self._plans.clear()
             self.calls.clear()
-            self.of_strangers.clear()
+            self.foreign_prefixes.clear()
             self.clock, self._misses, self._looks = itertools.count(1), 0, 0
 
     def selection(
         self, kind: type[Family[Any]], desc: Descriptor, pref: PlanPreference | None, device: DeviceSpec
     ) -> Selection:
-        """The selection for a canonical descriptor, made the first time."""
+        """The selection for a canonical descriptor, computed on the first request."""
         key = (kind, desc, pref, device)
         with self._lock:
             held = self._plans.get(key)
@@ -74,18 +74,18 @@ class PlanCache:
                 self._plans.popitem(last=False)
         return selection
 
-    def keep(self, key: Any, ready: Ready, beginning: Any = None) -> None:
-        """Keeps a call; `beginning` is its key's prefix, where an operand was read by a protocol."""
+    def keep(self, key: Any, ready: Ready, prefix: Any = None) -> None:
+        """Stores a call. `prefix` is the prefix of its key if an operand was read by a protocol, else None."""
         with self._lock:
             if len(self.calls) >= self._limit:  # drop the least recently used eighth
                 for old in sorted(self.calls, key=lambda k: self.calls[k].used)[: max(1, self._limit // 8)]:
                     del self.calls[old]
             ready.used = next(self.clock)
             self.calls[key] = ready
-            if beginning is not None:
-                if len(self.of_strangers) >= self._limit:
-                    self.of_strangers.clear()
-                self.of_strangers.add(beginning)
+            if prefix is not None:
+                if len(self.foreign_prefixes) >= self._limit:
+                    self.foreign_prefixes.clear()
+                self.foreign_prefixes.add(prefix)
 
 
 plan_cache = PlanCache()

@@ -1,4 +1,5 @@
-"""The implementation of `plan.run`: a layout of operands is validated the first time, and launched at once from then on."""
+"""The implementation of `plan.run`: operand layouts are validated on their first call and launched without checks on later
+calls."""
 
 from __future__ import annotations
 
@@ -7,13 +8,13 @@ from typing import Any
 
 from ..plan.selection import Selection
 from .host import run_on_host
-from .key import learn, read
+from .key import detect_frameworks, read
 from .ready import MISSED, Ready
 from .resolve import resolve
 
 __all__ = ["Caller"]
 
-READY = 256  # operand layouts that a caller remembers
+MAX_READY_LAYOUTS = 256  # operand layouts that a caller keeps
 
 
 class Caller:
@@ -47,22 +48,22 @@ class Caller:
         ordinal = read(map(operands.get, self._names), shifts, key, pointers)
         if ordinal is not None and workspace is None:
             ready = self._ready.get(tuple(key))
-            if ready is not None and ready.taken == len(operands) - moved:  # so every name is an operand's
+            if ready is not None and ready.operand_count == len(operands) - moved:  # so every name is an operand
                 result = ready.launch(operands, pointers, values, stream, ordinal)
                 if result is not MISSED:
                     return result
         return self._checked(operands, workspace, stream)
 
     def _checked(self, operands: dict[str, Any], workspace: Any, stream: Any) -> Any:
-        """The full path with every check; its result is kept for the next call."""
-        learn()
+        """The long path, with every check. Its recipe is kept for the next call with these layouts."""
+        detect_frameworks()
         selection = self._selection
         ready = resolve(selection, operands, workspace, stream)
-        result = selection.result(ready.fire())
+        result = selection.result(ready.launch())
         given = {name: operands.get(name) for name in self._names}
         key: list[Any] = []
         if read(given.values(), selection.desc.resolve(operands)[0], key, []) is not None:
-            while len(self._ready) >= READY:
+            while len(self._ready) >= MAX_READY_LAYOUTS:
                 self._ready.pop(next(iter(self._ready)), None)
             self._ready[tuple(key)] = Ready(selection, ready.recipe, given, ready.made)
         return result

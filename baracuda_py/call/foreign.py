@@ -1,4 +1,4 @@
-"""Foreign operands, read by a protocol (DLPack or ``__cuda_array_interface__``, JAX's arrays for one), once per call."""
+"""Reads foreign operands (for example JAX arrays) through DLPack or ``__cuda_array_interface__``, once per call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..types import BaracudaError
 from .key import is_read
 from .outputs import kind_of
 
-__all__ = ["operands_as_read", "taken_in"]
+__all__ = ["import_foreign", "operands_as_read"]
 
 
 def operands_as_read(operands: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -24,35 +24,33 @@ def operands_as_read(operands: Mapping[str, Any], tensors: Mapping[str, Tensor])
     return {name: x if x is None or is_read(x) else tensors.get(name, x) for name, x in operands.items()}
 
 
-def taken_in(operands: Mapping[str, Any], family: type[Descriptor], stream: Any) -> tuple[dict[str, Any], int] | None:
-    """The operands, with foreign ones as Tensors whose queued work is ordered before the call's stream, and that stream. None
-    where the full path must decide: for host arrays, refused operands, and other devices."""
-    strangers = {name: x for name, x in operands.items() if x is not None and not is_read(x)}
-    if (
-        not strangers
-        or not device_count()
-        or any(isinstance(x, np.ndarray) or is_tensor(x) for x in strangers.values())
-    ):
+def import_foreign(
+    operands: Mapping[str, Any], family: type[Descriptor], stream: Any
+) -> tuple[dict[str, Any], int] | None:
+    """The operands, with foreign arrays replaced by Tensors, and the call's stream, which waits for the work that is queued on
+    them. None where the long path must decide: host arrays, refused operands, other devices."""
+    foreign = {name: x for name, x in operands.items() if x is not None and not is_read(x)}
+    if not foreign or not device_count() or any(isinstance(x, np.ndarray) or is_tensor(x) for x in foreign.values()):
         return None
     ordinal = ordinal_of(operands.values())
     if ordinal is None or ordinal != require_gpu("a call").cuda.runtime.getDevice():
         return None
     try:
         handle = _stream_of(operands, family, ordinal) if stream is None else stream_pointer(stream)
-        if is_capturing(handle):  # reading by a protocol would become a part of the graph
+        if is_capturing(handle):  # the protocol's stream waits would be recorded into the graph
             return None
-        tensors = {name: intake(x, what=name, stream=handle) for name, x in strangers.items()}
+        tensors = {name: intake(x, what=name, stream=handle) for name, x in foreign.items()}
     except BaracudaError:
         return None
     return operands_as_read(operands, tensors), handle
 
 
 def _stream_of(operands: Mapping[str, Any], family: type[Descriptor], ordinal: int) -> int:
-    """torch's current stream where the result is torch's, else CuPy's."""
+    """torch's current stream if the result is a torch tensor, else CuPy's."""
     written = {operand.name for operand in family.signature_operands if operand.written}
     results = [x for name, x in operands.items() if name in written]
-    of_torch = any(map(is_tensor, results)) or (
+    result_is_torch = any(map(is_tensor, results)) or (
         any(x is None for x in results) and kind_of(operands.values()) == "torch"
     )
-    found = foreign_stream("torch", ordinal) if of_torch else None
+    found = foreign_stream("torch", ordinal) if result_is_torch else None
     return current_stream() if found is None else found

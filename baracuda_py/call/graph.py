@@ -15,7 +15,7 @@ __all__ = ["Graph"]
 
 
 class Graph:
-    """A CUDA graph that replays its steps in order, all of one device, which need not be the current one.
+    """A CUDA graph that replays its steps in order. All steps use one device, which need not be the current one.
 
     A step is a bound plan, or a Python function without arguments that calls functions of this library (and of CuPy) on CuPy
     arrays. Such a function is called once, while the graph is captured: a replay repeats its kernels, not its Python. `results`
@@ -69,7 +69,7 @@ class Graph:
                     step(self._stream) if isinstance(step, BoundPlan) else step() for step in self._steps
                 )
             except BaseException:
-                with contextlib.suppress(Exception):  # the error above says more than what became of the capture
+                with contextlib.suppress(Exception):  # the error above is more specific than the capture's
                     self._stream.end_capture()
                 raise
             return self._stream.end_capture()

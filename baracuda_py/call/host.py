@@ -1,4 +1,4 @@
-"""Running a plan in host memory: its kernels emulated, or the family's NumPy oracle, rounded once to the output type."""
+"""Runs a plan on host memory: emulates its kernels, or calls the family's NumPy oracle and rounds once to the output type."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def run_on_host(selection: Selection, operands: Mapping[str, Any]) -> Any:
 def prepare(
     selection: Selection, given: Mapping[str, Any], *, accesses: bool = False
 ) -> tuple[Callable[[int], Any], dict[str, Any]]:
-    """Validated host operands as a call that ignores its stream, and the operands with the outputs allocated.
+    """Validates host operands. Returns a call that ignores its stream, and the operands with the outputs allocated.
 
-    The call returns the emulator's report, with memory transactions if `accesses`; None for the oracle.
+    The call returns the emulator's report (with memory transactions if `accesses`), or None for the oracle.
     """
     refuse_unknown(selection, given)
     desc = selection.desc.at(given)
@@ -54,7 +54,7 @@ def _emulated(
     """A call that emulates the plan's kernels on the touched part of each operand, with the options in effect at the call."""
     from ..emulator.options import current_options
 
-    feet = {name: desc.footprint(name, tensor) for name, tensor in held.items()}
+    footprints = {name: desc.footprint(name, tensor) for name, tensor in held.items()}
     written = frozenset(operand.name for operand in desc.operands if operand.written and operand.name in held)
     values = desc.resolve({})[1]
 
@@ -62,8 +62,8 @@ def _emulated(
     def call(_stream: int) -> Any:
         check()
         return selection.program.run(
-            feet, written, values, selection.workspace_size, current_options(), accesses=accesses, flops=selection.cost.flops,
-            nbytes=selection.cost.bytes,
+            footprints, written, values, selection.workspace_size, current_options(), accesses=accesses,
+            flops=selection.cost.flops, nbytes=selection.cost.bytes,
         )  # fmt: skip
 
     return call
@@ -73,17 +73,17 @@ def _computed(
     selection: Selection, desc: Any, held: Mapping[str, Tensor], check: Callable[[], None]
 ) -> Callable[[int], None]:
     """A call that writes the oracle's answer into the written operands."""
-    apart = {n: t.source for n, t in held.items() if t.element.packed and not t.source.plain}
+    repacked = {n: t.source for n, t in held.items() if t.element.packed and not t.source.plain}
     # NumPy views of the operands' memory, which they keep alive.
-    fixed = {n: t.source.array if t.element.packed else t.array() for n, t in held.items() if n not in apart}
+    fixed = {n: t.source.array if t.element.packed else t.array() for n, t in held.items() if n not in repacked}
 
     def call(_stream: int) -> None:
         check()
-        rows = {n: x.to_host() for n, x in apart.items()}
+        rows = {n: x.to_host() for n, x in repacked.items()}
         _run_reference(selection, desc, {n: rows[n] if n in rows else fixed[n] for n in held})
         for operand in desc.operands:
             if operand.written and operand.name in rows:
-                apart[operand.name].put_rows(rows[operand.name])
+                repacked[operand.name].put_rows(rows[operand.name])
 
     return call
 
@@ -99,7 +99,7 @@ def _run_reference(selection: Selection, desc: Any, arrays: dict[str, np.ndarray
         layout = desc.layout(name)
         result = round_to(wide, layout.element)
         used = layout.shape[-1] * layout.element.bits % 8 if layout.element.packed and layout.shape else 0
-        if used:  # the unused bits of a row's last byte stay as they were
+        if used:  # the unused bits of a row's last byte are kept
             spare, last = np.uint8(0xFF << used & 0xFF), layout.shape[-1] * layout.element.bits // 8
             result = np.array(result)
             result[..., last] = (result[..., last] & ~spare) | (arrays[name][..., last] & spare)

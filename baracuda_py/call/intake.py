@@ -1,4 +1,4 @@
-"""Taking in the operands of a call: names that are known, arrays as Tensors, and whether all would do."""
+"""Reads the operands of a call: checks their names, converts arrays to Tensors, and says whether a plan would accept them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""How the operands of a call lie, as a key: read off each array's own attributes, with no descriptor and no check.
+"""Builds the cache key of a call from the layouts of its operands. Layouts are read from each array's own attributes, without a
+descriptor and without checks.
 
-CuPy arrays, torch tensors on a CUDA device and GpuBuffers over CuPy memory are read so; whatever else there is takes the long
-way. A key says all that a recipe depends on, and all by which an array would be refused: an array like one that was checked
-before needs no other check than those of `Recipe.refuses`.
+CuPy arrays, torch tensors on a CUDA device and GpuBuffers over CuPy memory are read here; calls with any other operand take the
+long path. The key covers everything that a recipe depends on and everything for which an array could be refused. So an array
+with a known key needs only the checks of `Recipe.refuses`.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from typing import Any
 from ..tensor import GpuBuffer, Tensor
 from ..tensor.pytorch import is_grad_enabled
 
-__all__ = ["NO_TORCH", "array_type", "byte_strides", "is_cupy_s", "is_read", "learn", "read"]
+__all__ = ["NO_TORCH", "array_type", "byte_strides", "detect_frameworks", "is_cupy_array", "is_read", "read"]
 
 NO_TORCH = -1
 
 
 class _Frameworks:
-    """The types that are read, as far as the program has imported their frameworks."""
+    """The array types that are read here, of the frameworks that the program has imported."""
 
     def __init__(self) -> None:
         self.cupy: Any = None  # cupy.ndarray
         self.torch: tuple[Any, ...] = ()  # torch.Tensor and torch.nn.Parameter
-        self.tracing: Callable[[], bool] = lambda: False  # whether TorchDynamo traces this very call
+        self.tracing: Callable[[], bool] = lambda: False  # whether TorchDynamo is tracing this call
 
 
 _known = _Frameworks()
@@ -36,8 +37,8 @@ def array_type() -> type | None:
     return getattr(sys.modules.get("cupy"), "ndarray", None)
 
 
-def learn() -> None:
-    """Looks which frameworks the program has imported by now."""
+def detect_frameworks() -> None:
+    """Updates the array types by the frameworks that the program has imported so far."""
     _known.cupy = array_type()
     torch: Any = sys.modules.get("torch")
     if hasattr(torch, "compiler"):  # not while torch is being imported
@@ -45,24 +46,24 @@ def learn() -> None:
         _known.tracing = torch.compiler.is_dynamo_compiling
 
 
-def is_cupy_s(x: Any) -> bool:
-    """Whether CuPy's current stream is where work on `x` is queued."""
+def is_cupy_array(x: Any) -> bool:
+    """Whether work on `x` is queued on CuPy's current stream."""
     return type(x) is array_type() or (type(x) is GpuBuffer and x.__baracuda_tensor__().framework == "cupy")
 
 
 def is_read(x: Any) -> bool:
-    """Whether arrays of that type are read here."""
+    """Whether `read` reads arrays of that type."""
     kind = type(x)
     return kind is _known.cupy or kind in _known.torch or kind is GpuBuffer
 
 
 def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], pointers: list[int]) -> int | None:
-    """Appends to `key` how each operand lies and to `pointers` the address of its first touched element, `shifts` bytes on.
+    """Appends each operand's layout to `key`, and the address of its first touched element (displaced by `shifts` bytes) to
+    `pointers`.
 
-    Reading CuPy's shape or strides takes as long as all else of an array: strides are read where it is not in C order, which
-    leaves open only those of axes of one element, or of none.
-    Gives the CUDA ordinal of the torch tensors among them, NO_TORCH where there are none; None where an operand takes the long
-    way.
+    Reading the shape or the strides of a CuPy array takes as long as reading everything else. So strides are read only where
+    the array is not in C order; in C order, only the strides of axes of extent 1 or 0 stay unknown. Returns the CUDA ordinal of
+    the torch tensors, NO_TORCH if there are none, or None if an operand requires the long path.
     """
     cupy, torch, ordinal = _known.cupy, _known.torch, NO_TORCH
     for x in operands:
@@ -78,7 +79,7 @@ def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], 
             key.append(None)
         elif kind in torch:
             if (ordinal == NO_TORCH and _known.tracing()) or not x.is_cuda or x.is_neg():
-                return None  # the long way says why
+                return None  # the long path reports why
             if x.requires_grad and is_grad_enabled():
                 return None
             dtype = x.dtype
@@ -86,14 +87,14 @@ def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], 
                 return None
             try:
                 address, ordinal = x.data_ptr(), x.get_device()
-                if not address and x.numel():  # its storage was given back, as by FSDP
+                if not address and x.numel():  # its storage was freed, as FSDP does
                     return None
                 if shifts is not None:
                     address += shifts[len(pointers)]
                 key.append((x.shape, x.stride(), dtype, address & 15, ordinal))
-            except RuntimeError:  # sparse and nested tensors have no strides, what torch.func has wrapped no address
+            except RuntimeError:  # sparse and nested tensors have no strides, torch.func's wrappers no address
                 return None
-        elif kind is GpuBuffer or kind is Tensor:  # the latter of a stranger that was taken in
+        elif kind is GpuBuffer or kind is Tensor:  # a Tensor was imported by foreign.py
             tensor = x if kind is Tensor else x.__baracuda_tensor__()
             if tensor.element.packed or tensor.on_host or (kind is GpuBuffer and tensor.framework != "cupy"):
                 return None
@@ -108,10 +109,10 @@ def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], 
 
 
 def byte_strides(x: Any) -> tuple[int, ...]:
-    """The strides in bytes of an array that `read` reads; nothing of others, whose calls are never kept."""
+    """The strides in bytes of an array that `read` reads; () for other arrays, whose calls are never kept."""
     kind = type(x)
     if kind is not _known.cupy and kind not in _known.torch:
-        learn()
+        detect_frameworks()
     if kind is _known.cupy:
         return x.strides  # type: ignore[no-any-return]
     if kind in _known.torch:

@@ -1,6 +1,7 @@
-"""Fresh outputs of a layout in the caller's kind: torch tensors from torch's allocator, JAX's arrays, else CuPy's or NumPy's.
+"""Allocates outputs of the caller's framework: torch tensors from torch's allocator, JAX arrays, else CuPy or NumPy arrays.
 
-A bound plan writes to its outputs again and again, which JAX's arrays do not allow: there it is CuPy's that JAX's callers get.
+A bound plan writes to the same outputs at each launch. JAX arrays are immutable, so a bound plan returns CuPy arrays to JAX
+callers.
 """
 
 from __future__ import annotations
@@ -20,13 +21,12 @@ from .allocate import allocate, allocator
 
 __all__ = ["Output", "kind_of", "output"]
 
-ALIGNED = 512  # bytes: what CuPy's allocations begin on
+ALIGNED = 512  # bytes: the alignment of CuPy's allocations
 POISON = 0x7F
 
 
 def kind_of(given: Iterable[Any]) -> str:
-    """What the first array of a call belongs to, as far as outputs can belong there: "torch", "jax", or "" for the library's
-    own choice, CuPy's and NumPy's."""
+    """The framework of a call's first array, which its outputs belong to: "torch", "jax", or "" for CuPy and NumPy."""
     first = next((x for x in given if x is not None), None)
     if is_tensor(first):
         return "torch"
@@ -37,28 +37,28 @@ def kind_of(given: Iterable[Any]) -> str:
 class Output:
     """Makes one output of a layout on one device, call by call."""
 
-    of_torch = False
-    hands_over = False  # whether the caller gets another array than that which is made
+    uses_torch = False
+    converts = False  # whether `finished` returns another array than `make`
 
     def __init__(self, layout: Layout, ordinal: int) -> None:
         self.layout, self.ordinal = layout, ordinal
         self._make: Callable[[], Any] = allocator(layout)
 
     def make(self, stream: int, current: int | None = None) -> Any:
-        """A fresh one, for work on `stream`; `current` is its framework's current stream, where that is known. The device is
-        current."""
+        """Allocates the output for work on `stream`. `current` is the framework's current stream, if it is known. The device
+        must be current."""
         return self._make() if stream == current else allocate(self.layout, stream)
 
     def address(self, x: Any) -> int:
         return x.__baracuda_tensor__().pointer if type(x) is GpuBuffer else x.data.ptr
 
     def finished(self, x: Any, stream: int) -> Any:
-        """What the caller gets of it, once the work is queued on `stream`."""
+        """The array that the caller receives, once the work is queued on `stream`."""
         return x
 
 
 class _TorchOutput(Output):
-    of_torch = True
+    uses_torch = True
 
     def __init__(self, layout: Layout, ordinal: int, dtype: Any) -> None:
         self.layout, self.ordinal = layout, ordinal
@@ -67,7 +67,7 @@ class _TorchOutput(Output):
     def make(self, stream: int, current: int | None = None) -> Any:
         if self.ordinal < 0 or stream == (foreign_stream("torch", self.ordinal) if current is None else current):
             return self._make()
-        with on_stream(stream, self.ordinal):  # the memory is that stream's to take again
+        with on_stream(stream, self.ordinal):  # torch's allocator may reuse the memory on that stream
             return self._make()
 
     def address(self, x: Any) -> int:
@@ -75,12 +75,12 @@ class _TorchOutput(Output):
 
 
 class _JaxOutput(Output):
-    """JAX has no memory to hand out that others may write, and takes over what was written."""
+    """A CuPy array that becomes a JAX array after the launch, since JAX allocates no memory that others may write."""
 
-    hands_over = True
+    converts = True
 
     def finished(self, x: Any, stream: int) -> Any:
-        with made_current(stream):  # JAX's own stream is made to wait for this one
+        with made_current(stream):  # JAX's stream waits for this one
             return sys.modules["jax"].dlpack.from_dlpack(x)
 
 
@@ -100,8 +100,8 @@ class _HostOutput(Output):
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """An array that begins where a GPU's would, so that the emulator counts the sectors that a GPU moves. It holds large numbers
-    or NaN, so that what is read of it, or left as it is, shows."""
+    """An array with the alignment of a GPU allocation, so that the emulator counts the sectors that a GPU would move. It is
+    filled with large numbers or NaN, so that reading it or not writing it shows in the result."""
     nbytes = math.prod(shape) * dtype.itemsize
     memory = np.full(nbytes + ALIGNED, POISON, np.uint8)
     start = -memory.ctypes.data % ALIGNED
@@ -109,7 +109,7 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, An
 
 
 def output(kind: str, layout: Layout, ordinal: int) -> Output:
-    """What makes outputs of that layout on a CUDA device, or on the host (-1)."""
+    """The allocator of outputs of that layout on a CUDA device, or on the host (-1)."""
     if kind == "torch" and (dtype := dtype_of(layout.element)) is not None:
         return _TorchOutput(layout, ordinal, dtype)
     if ordinal < 0:

@@ -1,4 +1,4 @@
-"""A call that was made before: nothing is described, selected or checked again but what a key cannot say."""
+"""A repeated call. Nothing is described, selected or checked again, except for what a key does not cover."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..plan.selection import Selection
-from ..runtime.streams import LEGACY, stream_pointer, streams_of
+from ..runtime.streams import LEGACY, stream_getter, stream_pointer
 from ..tensor.pytorch import is_tensor
-from .key import NO_TORCH, is_cupy_s
+from .key import NO_TORCH, is_cupy_array
 from .outputs import Output
 from .recipe import Recipe, not_passed
 
 __all__ = ["MISSED", "Ready"]
 
 _NONE: Mapping[str, Any] = {}
-MISSED: Any = object()  # the long way must look at this call
+MISSED: Any = object()  # the call must take the long path
 
 
 class Ready:
-    """A selection, its validated recipe, and what makes the outputs that a call of this key leaves out."""
+    """A selection, its validated recipe, and the allocators of the outputs that a call with this key does not pass."""
 
     __slots__ = (
+        "_converted",
         "_defaults",
-        "_handed_over",
         "_made",
         "_mixed",
         "_on_torch",
         "_op",
         "_result",
-        "_torch_s",
+        "_torch_stream",
+        "operand_count",
         "recipe",
         "selection",
-        "taken",
         "used",
     )
 
@@ -40,64 +40,64 @@ class Ready:
         self, selection: Selection, recipe: Recipe, given: Mapping[str, Any], made: Mapping[str, Output],
         defaults: Mapping[str, Any] = _NONE,
     ) -> None:  # fmt: skip
-        """`given` are the operands of such a call; the outputs in `made` are not among them. `defaults` are the run-time values
-        that it leaves out."""
+        """`given` are the operands of such a call, without the outputs in `made`. `defaults` are the run-time values that it
+        does not pass."""
         self.selection, self.recipe, self.used = selection, recipe, 0
         self._defaults = dict(defaults)
-        self.taken = sum(x is not None for x in given.values())
+        self.operand_count = sum(x is not None for x in given.values())
         self._op, self._result = selection.desc.op, selection.result
-        self._torch_s: Callable[[int], Any] = streams_of("torch")
+        self._torch_stream: Callable[[int], Any] = stream_getter("torch")
         places = {operand.name: i for i, operand in enumerate(selection.operands)}
         self._made = tuple((places[name], name, output) for name, output in made.items())
-        self._handed_over = tuple((name, output) for name, output in made.items() if output.hands_over)
+        self._converted = tuple((name, output) for name, output in made.items() if output.converts)
         written = [given.get(o.name) for o in selection.operands if o.written]
-        self._mixed = any(map(is_cupy_s, given.values()))
-        # A call whose result is torch's belongs in torch's stream.
-        self._on_torch = any(is_tensor(x) for x in written) or any(o.of_torch for o in made.values())
+        self._mixed = any(map(is_cupy_array, given.values()))
+        # A call whose result is a torch tensor runs on torch's stream.
+        self._on_torch = any(is_tensor(x) for x in written) or any(o.uses_torch for o in made.values())
 
     def launch(
         self, given: Mapping[str, Any], pointers: list[int], values: Mapping[str, Any], stream: Any, ordinal: int
     ) -> Any:
-        """Launches and gives the result, or MISSED. `ordinal` is that of torch's tensors."""
+        """Launches and returns the result, or MISSED. `ordinal` is the CUDA ordinal of the torch tensors."""
         recipe = self.recipe
         if self._defaults:
             values = {**self._defaults, **values} if values else self._defaults
         if recipe.refuses(pointers, given):
             return MISSED
         handle = None if stream is None else stream_pointer(stream)
-        of_torch = None
+        torch_stream = None
         if ordinal != NO_TORCH:
-            of_torch = self._torch_s(ordinal)
+            torch_stream = self._torch_stream(ordinal)
             if handle is None:
-                handle = of_torch if self._on_torch else recipe.current_stream()
+                handle = torch_stream if self._on_torch else recipe.current_stream()
                 if self._mixed and handle != recipe.current_stream():  # one stream must wait for the other
                     return MISSED
-            if handle != of_torch:
+            if handle != torch_stream:
                 return MISSED
         if stream is None:
-            # Where the other framework's current stream is being captured, the graph would silently lack this call.
-            other = self._torch_s(recipe.ordinal) if of_torch is None else recipe.stream_of().ptr
+            # If the other framework's current stream is being captured, the graph would silently lack this call.
+            other = self._torch_stream(recipe.ordinal) if torch_stream is None else recipe.stream_of().ptr
             if other is not None and other > LEGACY:
                 mine = recipe.stream_of().ptr if handle is None else handle
                 if other != mine and recipe.is_capturing(other):
                     return MISSED
         if not self._made:
-            recipe.fire(pointers, values, 0, handle)
+            recipe.launch(pointers, values, 0, handle)
             return self._result(given)
-        if recipe.elsewhere():  # an output belongs where its operands are
+        if recipe.elsewhere():  # an output must be allocated on the operands' device
             return MISSED
-        current: int = recipe.stream_of().ptr if of_torch is None else of_torch
+        current: int = recipe.stream_of().ptr if torch_stream is None else torch_stream
         queue = current if handle is None else handle
         capturing = queue > LEGACY and recipe.is_capturing(queue)
         if capturing and not recipe.may_allocate:
             raise not_passed(self._op, self._made[0][1])
         whole = dict(given)
         for place, name, output in self._made:
-            # torch's call makes an array of CuPy's where torch lacks the dtype
-            known = not capturing and (output.of_torch or of_torch is None)
+            # a call of torch tensors allocates with CuPy where torch lacks the dtype
+            known = not capturing and (output.uses_torch or torch_stream is None)
             fresh = whole[name] = output.make(queue, current if known else None)
             pointers[place] = output.address(fresh)
-        recipe.fire_here(pointers, values, 0, queue)
-        for name, output in self._handed_over:
+        recipe.launch_on_current_device(pointers, values, 0, queue)
+        for name, output in self._converted:
             whole[name] = output.finished(whole[name], queue)
         return self._result(whole)

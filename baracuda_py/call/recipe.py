@@ -1,4 +1,4 @@
-"""The short path: operands whose layout was validated once are launched with no more than a few comparisons."""
+"""The short path: operands whose layouts were validated before are launched after a few comparisons."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..runtime.driver import require_gpu
 from ..runtime.launch import Executable
 from ..runtime.streams import LEGACY
 from ..tensor import Tensor
-from ..tensor.arrays import room_of
+from ..tensor.arrays import allocation_bounds
 from ..tensor.axes import span
 from ..types import UnsupportedError
 from .allocate import take_workspace
@@ -20,7 +20,7 @@ __all__ = ["Recipe", "not_passed"]
 
 
 def not_passed(op: str, name: str) -> UnsupportedError:
-    """What `plan.run` raises during a capture, where it allocates nothing."""
+    """The error of `plan.run` during a capture, when it must not allocate."""
     return UnsupportedError(
         f"{op}: plan.run allocates nothing during a capture, and {name} was not passed",
         f"pass {name}=..., or call the function",
@@ -28,9 +28,10 @@ def not_passed(op: str, name: str) -> UnsupportedError:
 
 
 class Recipe:
-    """An executable with the comparisons that a set of validated operand layouts still needs: does each operand that was given
-    fit into its allocation, and do their bytes meet? `tensors` are those given, `feet` what is touched of them. `may_allocate`
-    says whether memory may be taken during a capture, as the functions do."""
+    """An executable, with the comparisons that a set of validated operand layouts still needs: each operand must fit into its
+    allocation, and footprints that are written must not overlap others. `tensors` are the operands that were passed,
+    `footprints` the parts of them that are touched. With `may_allocate`, memory may be allocated during a capture, as the
+    functions do."""
 
     __slots__ = (
         "_alloc",
@@ -54,7 +55,7 @@ class Recipe:
         executable: Executable,
         ordinal: int,
         tensors: Mapping[str, Tensor],
-        feet: Mapping[str, Tensor],
+        footprints: Mapping[str, Tensor],
         workspace: int = 0,
         may_allocate: bool = False,
     ) -> None:
@@ -65,24 +66,24 @@ class Recipe:
         self._execute = executable.run
         self.stream_of, self._alloc = cupy.cuda.get_current_stream, cupy.cuda.alloc
         self._device, self._restore = cupy.cuda.runtime.getDevice, cupy.cuda.runtime.setDevice
-        # Of a stream's handle, which is not the legacy one.
+        # The handle must not be that of the legacy stream.
         self.is_capturing: Callable[[int], bool] = cupy.cuda.runtime.streamIsCapturing
-        self._pairs = _pairs(desc, feet)
-        # Of other arrays nobody knows the room, or their kind has seen to it.
+        self._pairs = _pairs(desc, footprints)
+        # Only a CuPy array can be longer than its allocation: others check this themselves, or their allocation is unknown.
         own = [(n, t) for n, t in tensors.items() if type(t.source) is array_type()]
         self._reaches = tuple((n, *span(t.shape, t.strides, t.element, t.phase)) for n, t in own)
 
     def refuses(self, pointers: Sequence[int], operands: Mapping[str, Any]) -> bool:
-        """Whether the long way must look at these arrays: a CuPy one reaches beyond its allocation, or two may meet."""
+        """Whether these arrays must take the long path: a CuPy array exceeds its allocation, or two operands may overlap."""
         for name, low, high in self._reaches:
             memory = operands[name].data
             whole = memory.mem
             before = memory.ptr - whole.ptr
-            if (before + high > whole.size or before < -low) and room_of(memory) is not None:
+            if (before + high > whole.size or before < -low) and allocation_bounds(memory) is not None:
                 return True
         for written, other, low, high, in_place in self._pairs:
-            apart = pointers[other] - pointers[written]
-            if low < apart < high and (apart or not in_place):
+            distance = pointers[other] - pointers[written]
+            if low < distance < high and (distance or not in_place):
                 return True
         return False
 
@@ -91,50 +92,53 @@ class Recipe:
         return self.stream_of().ptr  # type: ignore[no-any-return]
 
     def elsewhere(self) -> bool:
-        """Whether another device than the operands' is current."""
+        """Whether the current device is not the operands' device."""
         return self._device() != self.ordinal  # type: ignore[no-any-return]
 
-    def fire(self, pointers: Sequence[int], values: Mapping[str, Any], scratch: int, stream: int | None) -> None:
+    def launch(self, pointers: Sequence[int], values: Mapping[str, Any], scratch: int, stream: int | None) -> None:
         """Launches on `stream`, or on CuPy's current one, with the operands' device current.
 
-        Scratch that is needed and 0 comes from the pool in the stream's order, and goes back when all is queued.
+        If scratch is needed and `scratch` is 0, it is allocated from the pool in the stream's order and returned once the
+        launches are queued.
         """
         here = self._device()
         if here != self.ordinal:
             self._restore(self.ordinal)
             try:
-                self.fire(pointers, values, scratch, stream)
+                self.launch(pointers, values, scratch, stream)
             finally:
                 self._restore(here)
             return
-        self.fire_here(pointers, values, scratch, self.stream_of().ptr if stream is None else stream)
+        self.launch_on_current_device(pointers, values, scratch, self.stream_of().ptr if stream is None else stream)
 
-    def fire_here(self, pointers: Sequence[int], values: Mapping[str, Any], scratch: int, stream: int) -> None:
-        """`fire` where the operands' device is known to be current."""
+    def launch_on_current_device(
+        self, pointers: Sequence[int], values: Mapping[str, Any], scratch: int, stream: int
+    ) -> None:
+        """`launch`, when the operands' device is current."""
         if self._workspace and not scratch:
             capturing = stream > LEGACY and self.is_capturing(stream)
             if capturing and not self.may_allocate:
                 raise not_passed(self._op, "workspace")
             usual = stream == self.stream_of().ptr and not capturing
-            taken = self._alloc(self._workspace) if usual else take_workspace(self._workspace, stream)
-            scratch = taken.ptr  # held until this returns
+            allocation = self._alloc(self._workspace) if usual else take_workspace(self._workspace, stream)
+            scratch = allocation.ptr  # held until this returns
         self._execute(pointers, values, scratch, stream)
 
 
-def _pairs(desc: Descriptor, feet: Mapping[str, Tensor]) -> tuple[tuple[int, int, int, int, bool], ...]:
-    """The places of each written operand and another, the distances from the first to the second between which their bytes may
-    meet, and whether the same view may be both."""
-    spans = {name: span(f.shape, f.strides, f.element) for name, f in feet.items()}
+def _pairs(desc: Descriptor, footprints: Mapping[str, Tensor]) -> tuple[tuple[int, int, int, int, bool], ...]:
+    """For each written operand and each other one: their positions, the open interval of distances in bytes (from the first to
+    the second) at which they may overlap, and whether both may be the same view."""
+    spans = {name: span(f.shape, f.strides, f.element) for name, f in footprints.items()}
     index = {operand.name: i for i, operand in enumerate(desc.operands)}
     pairs: list[tuple[int, int, int, int, bool]] = []
     for operand in desc.operands:
-        if not operand.written or operand.name not in feet:
+        if not operand.written or operand.name not in footprints:
             continue
-        for other in feet:
+        for other in footprints:
             twice = any(p[:2] == (index[other], index[operand.name]) for p in pairs)
             if other == operand.name or twice or spans[operand.name][1] == spans[operand.name][0]:
                 continue
-            mine, theirs = feet[operand.name], feet[other]
+            mine, theirs = footprints[operand.name], footprints[other]
             alike = mine.shape == theirs.shape and mine.strides == theirs.strides and mine.element is theirs.element
             in_place = alike and desc.in_place(operand.name, other)
             (low, high), (other_low, other_high) = spans[operand.name], spans[other]

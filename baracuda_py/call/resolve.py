@@ -1,4 +1,4 @@
-"""The long way from operands to a launch: intake, every check, allocation, loading; leaves a recipe for the next time."""
+"""The long path from operands to a launch: reading, every check, allocation, loading. It produces a recipe for later calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..types import (
 )
 from .allocate import take_workspace
 from .intake import refuse_unknown, take
-from .key import array_type, is_cupy_s
+from .key import array_type, is_cupy_array
 from .outputs import Output, kind_of, output
 from .recipe import Recipe, not_passed
 from .stream import framework_stream, stream_of_call
@@ -33,11 +33,12 @@ from .validate import check_operands
 
 __all__ = ["Resolved", "outputs_of", "resolve"]
 
-SCRATCH_ALIGN = 16  # bytes: what kernels take vectors of, and TMA a tensor's address
+SCRATCH_ALIGN = 16  # bytes: the alignment of 16-byte vectors and of the address of a TMA tensor map
 
 
 class Resolved(NamedTuple):
-    """A call that is ready: what to launch on which addresses and stream, and what must stay alive meanwhile."""
+    """A call that is ready to launch: the recipe, the addresses, the stream, and the objects that must stay alive until it is
+    queued."""
 
     recipe: Recipe
     pointers: list[int]
@@ -47,16 +48,16 @@ class Resolved(NamedTuple):
     tensors: Mapping[str, Tensor]
     scratch: Any
     stream: int
-    keep: Any  # what keeps the operands' memory alive, which may be more than the operands themselves
+    keep: Any  # keeps the operands' memory alive; an operand alone may not
 
     @property
     def scratch_pointer(self) -> int:
         return 0 if self.scratch is None else int(self.scratch.ptr)
 
     @untraced
-    def fire(self) -> dict[str, Any]:
-        """Launches; the operands, with the outputs that were made as the caller gets them."""
-        self.recipe.fire(self.pointers, self.values, self.scratch_pointer, self.stream)
+    def launch(self) -> dict[str, Any]:
+        """Launches. Returns the operands, with the allocated outputs as the caller receives them."""
+        self.recipe.launch(self.pointers, self.values, self.scratch_pointer, self.stream)
         return self.given | {n: o.finished(self.given[n], self.stream) for n, o in self.made.items()}
 
 
@@ -64,7 +65,7 @@ class Resolved(NamedTuple):
 def resolve(
     selection: Selection, given: Mapping[str, Any], workspace: Any, stream: Any, *, may_allocate: bool = False
 ) -> Resolved:
-    """Validates, allocates and loads; launches nothing. `may_allocate` says whether it may do so during a capture too."""
+    """Validates, allocates and loads, and launches nothing. `may_allocate` permits allocation during a capture."""
     refuse_unknown(selection, given)
     desc = selection.desc.at(given)
     cupy = require_gpu(f"{desc.op}: running for {selection.device}", for_a_run=True)
@@ -76,7 +77,7 @@ def resolve(
             f"{desc.op}: an operand is on CUDA device {ordinal}, and CUDA devices 0 to {device_count() - 1} are usable here",
             "copy it to one of them",
         )
-    with cupy.cuda.Device(ordinal):  # streams, events and memory are a device's own
+    with cupy.cuda.Device(ordinal):  # streams, events and memory belong to a device
         kind = kind_of([given.get(name) for name in selection.names])
         handle = stream_of_call(desc, given, kind, ordinal) if stream is None else stream_pointer(stream)
         if handle is None:
@@ -88,8 +89,8 @@ def resolve(
             _check_foreign(selection, given, handle)
         else:
             release_pools()
-            if stream is None and any(is_cupy_s(x) for x in given.values()):
-                # On the stream of another framework CuPy's work is a stranger's.
+            if stream is None and any(is_cupy_array(x) for x in given.values()):
+                # On another framework's stream, CuPy's queued work has to be waited for.
                 fence(cupy.cuda.get_current_stream(), handle)
         tensors = take(selection, given, handle)
         check_operands(desc, selection.canonical, tensors, selection.device)
@@ -100,28 +101,28 @@ def resolve(
         tensors |= {name: intake(whole[name], what=name) for name in made}
         with relaxed() if capturing and not selection.is_loaded(ordinal) else nullcontext():
             executable = selection.executable(ordinal)
-        taken = {n: t for n, t in tensors.items() if t is not None}
-        scratch = _scratch(selection, workspace, handle, ordinal, taken)
-    feet = {n: desc.footprint(n, t) for n, t in taken.items()}
-    passed = {n: t for n, t in taken.items() if n not in made}  # a fresh output fits, and meets nothing
-    touched = {n: feet[n] for n in passed}
+        present = {n: t for n, t in tensors.items() if t is not None}
+        scratch = _scratch(selection, workspace, handle, ordinal, present)
+    footprints = {n: desc.footprint(n, t) for n, t in present.items()}
+    passed = {n: t for n, t in present.items() if n not in made}  # a new output fits, and overlaps nothing
+    touched = {n: footprints[n] for n in passed}
     recipe = Recipe(desc, executable, ordinal, passed, touched, selection.workspace_size, may_allocate)
-    pointers = [feet[n].pointer if n in feet else 0 for n in selection.names]
-    keep = tuple(t.keep for t in taken.values())
-    return Resolved(recipe, pointers, desc.resolve(given)[1], whole, made, taken, scratch, handle, keep)
+    pointers = [footprints[n].pointer if n in footprints else 0 for n in selection.names]
+    keep = tuple(t.keep for t in present.values())
+    return Resolved(recipe, pointers, desc.resolve(given)[1], whole, made, present, scratch, handle, keep)
 
 
 def outputs_of(
     selection: Selection, kind: str, tensors: Mapping[str, Tensor | None], ordinal: int
 ) -> dict[str, Output]:
-    """What makes each output that was not given, in the caller's kind."""
+    """The allocator of each output that was not given, for the caller's framework."""
     absent = [
         name for name, role, optional in selection.operands if role == "out" and not optional and tensors[name] is None
     ]
     return {name: output(kind, selection.canonical.layout(name), ordinal) for name in absent}
 
 
-def _scratch(selection: Selection, workspace: Any, stream: int, ordinal: int, taken: Mapping[str, Tensor]) -> Any:
+def _scratch(selection: Selection, workspace: Any, stream: int, ordinal: int, present: Mapping[str, Tensor]) -> Any:
     needed = selection.workspace_size
     if not needed:
         return None
@@ -139,7 +140,7 @@ def _scratch(selection: Selection, workspace: Any, stream: int, ordinal: int, ta
             f"{selection.desc.op}: workspace is on CUDA device {space.ordinal} and the operands are on device {ordinal}",
             f"allocate it on device {ordinal}",
         )
-    for name, tensor in taken.items():
+    for name, tensor in present.items():
         if overlaps(space, tensor):
             raise OverlapError(
                 f"{selection.desc.op}: workspace shares memory with {name}", "pass an array of its own as workspace"
@@ -163,7 +164,7 @@ def _scratch(selection: Selection, workspace: Any, stream: int, ordinal: int, ta
 def _check_capture(
     selection: Selection, tensors: Mapping[str, Tensor | None], ordinal: int, workspace: Any, may_allocate: bool
 ) -> None:
-    """Refuses, before anything is launched, what a CUDA graph that is being captured cannot hold."""
+    """Raises, before anything is launched, for a plan that a CUDA graph under capture cannot hold."""
     op = selection.desc.op
     if not selection.capture_safe:
         raise UnsupportedError(
@@ -190,16 +191,16 @@ def _check_capture(
 
 
 def _check_bystander(op: str, stream: int, ordinal: int) -> None:
-    """Refuses a call that goes to the current stream of one framework while the other's is being captured: it would run at
-    once, and the graph would lack it."""
-    of_cupy = int(require_gpu(op).cuda.get_current_stream().ptr)
-    of_torch = foreign_stream("torch", ordinal)
-    if of_cupy != stream and is_capturing(of_cupy):
+    """Raises for a call on the current stream of one framework while the other framework's is being captured: the call would
+    run immediately, and the graph would lack it."""
+    cupy_stream = int(require_gpu(op).cuda.get_current_stream().ptr)
+    torch_stream = foreign_stream("torch", ordinal)
+    if cupy_stream != stream and is_capturing(cupy_stream):
         raise UnsupportedError(
             f"{op}: CuPy's current stream is being captured, and torch's tensors belong to torch's current stream",
             "capture with torch.cuda.graph, or pass CuPy arrays",
         )
-    if of_torch is not None and of_torch != stream and is_capturing(of_torch):
+    if torch_stream is not None and torch_stream != stream and is_capturing(torch_stream):
         raise UnsupportedError(
             f"{op}: torch's current stream is being captured, and this call belongs to CuPy's current stream",
             "pass torch tensors, or stream=torch.cuda.current_stream()",

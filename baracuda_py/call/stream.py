@@ -1,4 +1,4 @@
-"""Which stream a call belongs on where none is named: the current one of the framework that holds what is written."""
+"""Chooses the stream of a call that names none: the current stream of the framework that owns the written operands."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["framework_stream", "stream_of_call"]
 
 
 def framework_stream(x: Any) -> int | None:
-    """The current stream of the framework that owns `x`, or None for CuPy, NumPy and frameworks without the notion."""
+    """The current stream of the framework that owns `x`; None for CuPy, NumPy and frameworks without a current stream."""
     return foreign_stream("torch", x.device.index) if is_tensor(x) and x.is_cuda else None
 
 
 def stream_of_call(desc: Descriptor, given: Mapping[str, Any], kind: str, ordinal: int) -> int | None:
-    """The current stream of the framework that what is written belongs to, whether it is given or to be made in `kind`; None
-    for CuPy's."""
+    """The current stream of the framework that owns the written operands, whether they are given or will be allocated for
+    `kind`; None for CuPy's."""
     written = [(given.get(operand.name), operand.optional) for operand in desc.operands if operand.written]
     if kind == "torch" and any(x is None and not optional for x, optional in written):
         return foreign_stream("torch", ordinal)

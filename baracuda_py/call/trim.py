@@ -1,4 +1,4 @@
-"""Outputs whose extent the device counts, cut to the count: the only place where a call waits for the device."""
+"""Cuts outputs whose length the device counts. This is the only place where a call waits for the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checking operands against a descriptor: dtype, shape, strides, alignment, device, size, overlap, in that order."""
+"""Checks operands against a descriptor: dtype, shape, strides, size, device, alignment, overlap."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from ..plan.descriptor import Descriptor, resolved_strides
 from ..runtime.device import check_arch
 from ..tensor import HOST_ORDINAL, NO_MEMORY, Tensor, how_to_copy, overlaps, same_view
-from ..tensor.axes import rows_meet, self_overlapping, span
+from ..tensor.axes import rows_may_overlap, self_overlapping, span
 from ..types import (
     BufferTooSmallError,
     DeviceMismatchError,
@@ -43,9 +43,10 @@ def check_gathered(desc: Descriptor, operands: Mapping[str, Any]) -> None:
 
 
 def check_operands(desc: Descriptor, canonical: Descriptor, tensors: Tensors, device: DeviceSpec) -> int:
-    """Raises the right error unless `tensors` (None: to be allocated, or absent) fit; returns the common ordinal.
+    """Raises unless `tensors` fit (None stands for an operand that is absent or will be allocated). Returns the common ordinal.
 
-    `canonical` says the layout and alignment that the plan was selected for, `desc` which bytes are touched this time.
+    `canonical` has the layouts and alignments that the plan was selected for, `desc` the run-time values, which decide which
+    bytes are touched.
     """
     present = [(operand, tensors[operand.name]) for operand in desc.operands if tensors.get(operand.name) is not None]
     for operand, tensor in present:
@@ -58,10 +59,10 @@ def check_operands(desc: Descriptor, canonical: Descriptor, tensors: Tensors, de
             )
     ordinal = common_device(desc, [(o.name, t) for o, t in present if t is not None], device)
     whole = {o.name: t for o, t in present if t is not None}
-    feet = {name: desc.footprint(name, tensor) for name, tensor in whole.items()}
-    _check_phase(canonical, feet, whole)  # first, because another phase may touch another byte
-    _check_alignment(canonical, feet)
-    _check_overlap(desc, feet, whole, device)
+    footprints = {name: desc.footprint(name, tensor) for name, tensor in whole.items()}
+    _check_phase(canonical, footprints, whole)  # first, because the phase decides which bytes are touched
+    _check_alignment(canonical, footprints)
+    _check_overlap(desc, footprints, whole, device)
     return ordinal
 
 
@@ -82,9 +83,9 @@ def _check_layout(desc: Descriptor, name: str, tensor: Tensor) -> None:
             f"{desc.op}: {name} must have strides {wanted.strides} (elements), got {tensor.strides}",
             "contiguize it" + _described(desc, f"{name}_strides"),
         )
-    if tensor.room is not None:
+    if tensor.bounds is not None:
         low, high = span(tensor.shape, tensor.strides, tensor.element, tensor.phase)
-        before, after = tensor.room
+        before, after = tensor.bounds
         if high > after or -low > before:
             raise BufferTooSmallError(
                 f"{desc.op}: {name} of shape {tensor.shape} and strides {tensor.strides} reaches {high - low} bytes, "
@@ -129,31 +130,31 @@ def common_device(desc: Descriptor, present: Sequence[tuple[str, Tensor]], devic
     return ordinal
 
 
-def _check_alignment(desc: Descriptor, feet: Mapping[str, Tensor]) -> None:
-    for name, foot in feet.items():
+def _check_alignment(desc: Descriptor, footprints: Mapping[str, Tensor]) -> None:
+    for name, footprint in footprints.items():
         wanted = desc.layout(name).align
-        if foot.align < wanted and 0 not in foot.shape:
+        if footprint.align < wanted and 0 not in footprint.shape:
             raise MisalignedOperandError(
-                f"{desc.op}: {name}'s first touched element must be aligned to {wanted} bytes, got {foot.align}",
+                f"{desc.op}: {name}'s first touched element must be aligned to {wanted} bytes, got {footprint.align}",
                 f"pass {name} at an address that is a multiple of {wanted}" + _described(desc, f"{name}_align"),
             )
 
 
-def _check_phase(desc: Descriptor, feet: Mapping[str, Tensor], whole: Mapping[str, Tensor]) -> None:
-    """Checks phases: the element of its byte at which an operand begins is fixed at selection, not at launch."""
-    for name, foot in feet.items():
+def _check_phase(desc: Descriptor, footprints: Mapping[str, Tensor], whole: Mapping[str, Tensor]) -> None:
+    """Checks the phase of each operand (the position of its first element inside a byte), which is fixed at selection."""
+    for name, footprint in footprints.items():
         wanted = desc.layout(name).phase
-        if foot.phase != wanted and 0 not in foot.shape:
+        if footprint.phase != wanted and 0 not in footprint.shape:
             got, field = whole[name].phase, f"{name}_phase"
             raise InvalidProblemError(
-                f"{desc.op}: {name}'s first touched element must be element {wanted} of its byte, got {foot.phase}",
-                f"pass {name} from an element {(got + wanted - foot.phase) % foot.element.per_byte} of a byte"
+                f"{desc.op}: {name}'s first touched element must be element {wanted} of its byte, got {footprint.phase}",
+                f"pass {name} from an element {(got + wanted - footprint.phase) % footprint.element.per_byte} of a byte"
                 + (f", or select with {field}={got}" if hasattr(desc, field) else ""),
             )
 
 
 def _holding(desc: Descriptor, name: str, element: ElementKind) -> str:
-    """The alternative fix, for operands of which a field of the descriptor says what they hold, if they may hold this."""
+    """An alternative fix, if a field of the descriptor sets the operand's element kind and this kind is supported."""
     slot = desc.slot_of.get(name)
     if slot is None or not isinstance(slot.element, str) or (slot.takes and element not in slot.takes):
         return ""
@@ -161,35 +162,35 @@ def _holding(desc: Descriptor, name: str, element: ElementKind) -> str:
 
 
 def _described(desc: Descriptor, field: str) -> str:
-    """The alternative fix, for descriptors with a field for the operand's layout."""
+    """An alternative fix, if the descriptor has a field for the operand's layout."""
     return f", or select with {type(desc).__name__}.of(...) on these arrays" if hasattr(desc, field) else ""
 
 
 def _interleaved(written: Tensor, device: DeviceSpec) -> bool:
-    """Whether two of a kernel's threads may write to the same byte of a view; rows of packed kinds can share bytes."""
+    """Whether two threads of a kernel may write to the same byte of a view. Rows of packed kinds can share bytes."""
     shape, strides, element = written.shape, written.strides, written.element
-    shared = element.packed and not device.is_host and rows_meet(shape, strides, element, written.phase)
+    shared = element.packed and not device.is_host and rows_may_overlap(shape, strides, element, written.phase)
     return shared or self_overlapping(shape, strides)
 
 
 def _check_overlap(
-    desc: Descriptor, feet: Mapping[str, Tensor], whole: Mapping[str, Tensor], device: DeviceSpec
+    desc: Descriptor, footprints: Mapping[str, Tensor], whole: Mapping[str, Tensor], device: DeviceSpec
 ) -> None:
-    written_to = whole if device.is_host else feet  # the oracle writes whole operands
+    written_to = whole if device.is_host else footprints  # the oracle writes whole operands
     for operand in desc.operands:
-        if not operand.written or operand.name not in feet:
+        if not operand.written or operand.name not in footprints:
             continue
-        written = feet[operand.name]
+        written = footprints[operand.name]
         if _interleaved(written_to[operand.name], device):
             raise OverlapError(
                 f"{desc.op}: {operand.name} is written, and its strides {written.strides} interleave, share bytes, or reach one "
                 "element by several indices",
                 "pass an array that is not broadcast and whose rows do not interleave",
             )
-        for other, foot in feet.items():
-            if other == operand.name or (desc.in_place(operand.name, other) and same_view(written, foot)):
+        for other, footprint in footprints.items():
+            if other == operand.name or (desc.in_place(operand.name, other) and same_view(written, footprint)):
                 continue
-            if overlaps(written, foot):
+            if overlaps(written, footprint):
                 raise OverlapError(
                     f"{desc.op}: {operand.name} is written and shares memory with {other}", f"pass a copy of {other}"
                 )

@@ -1,4 +1,4 @@
-"""Times a few ops on the GPU here: time a launch in a CUDA graph, bandwidth, and CuPy's own function beside it.
+"""Times a few ops on this machine's GPU: time per launch in a CUDA graph, bandwidth, and CuPy's own function for comparison.
 
 A quick look at one machine. It times warm, back to back; the full suite of a checkout (python -m benchmarks) controls
 the cache, the order and the clocks.
@@ -26,7 +26,7 @@ _BLOCK = 1 << 20
 
 
 class Result(NamedTuple):
-    """One row: `seconds` a launch, `moved` bytes that must move, `peer` CuPy's seconds where it has the function."""
+    """One row: `seconds` per launch, `moved` bytes that must move, `peer` CuPy's seconds if it has the function."""
 
     op: str
     shape: str
@@ -80,7 +80,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def copy_bandwidth(size: int, repeats: int) -> float:
-    """Bytes a second, read and written, of a device memcpy of `size` bytes."""
+    """Bytes per second, read and written, of a device memcpy of `size` bytes."""
     import cupy
 
     source, dest = cupy.zeros(size, "uint8"), cupy.zeros(size, "uint8")
@@ -200,7 +200,7 @@ def _time(op: Op, kind: str, size: int, repeats: int) -> Result:
     if problem.peer is not None:
         try:
             peer = graph_seconds(problem.peer, repeats)
-        except Exception:  # CuPy has no such function for this dtype; how it says so is its own affair
+        except Exception:  # CuPy has no such function for this dtype, and raises any exception
             peer = None
     cupy.get_default_memory_pool().free_all_blocks()
     return Result(op.name, str(list(problem.shape)), kind, plan.sku.variant, seconds, problem.moved, peer)

@@ -1,6 +1,6 @@
-"""Compiles the kernels behind the ops' sample problems, no GPU needed, and shows what each takes of an SM.
+"""Compiles the kernels of the ops' sample problems and shows their resources. It needs no GPU.
 
-Cubins go into the cache, so this also warms it: on a machine that will run them, or for another arch.
+Cubins are stored in the cache, so this also warms the cache, for this machine or for another arch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["SUMMARY", "arguments", "run"]
 SUMMARY = "compile kernels, show registers, spills and seconds"
 ALL = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120")
 _FALLBACK = "sm_90a"
-_PER_OP = 4  # kernels an op compiles unless --limit says otherwise: enough to see its variants and main kinds
+_PER_OP = 4  # kernels per op without --limit, which cover its variants and main kinds
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def run(given: argparse.Namespace) -> int:
     from .terminal import complain, console, progress
 
     arches = _arches(given)
-    nvrtc()  # where it is missing, say so once
+    nvrtc()  # report a missing NVRTC once
     screen = console()
     jobs = [(op, arch, kernels_of(op, arch, given.limit)) for arch in arches for op in resolve_ops(given.ops)]
     rows, failed = [], 0

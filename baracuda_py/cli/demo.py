@@ -28,7 +28,7 @@ SUMMARY = "a checked example: its plan, its path, its speed"
 
 
 class Size(NamedTuple):
-    """What is run; the host's is smaller, since the reference backend copies the whole cache for every append."""
+    """The sizes of a run. The host's are smaller, because the reference backend copies the whole cache for every append."""
 
     heads: int
     head_dim: int
@@ -86,11 +86,11 @@ def run(given: argparse.Namespace) -> int:
     return int(wrong > 0)
 
 
-# ---- what it embeds -----------------------------------------------------------------------------------------------
+# ---- the embedded text --------------------------------------------------------------------------------------------
 
 
 def checkout() -> Path | None:
-    """The root of the checkout this package lies in; None for an installed wheel."""
+    """The root of the checkout that contains this package; None for an installed wheel."""
     root = Path(__file__).resolve().parents[2]
     return root if (root / "pyproject.toml").is_file() and (root / "kernels").is_dir() else None
 
@@ -130,7 +130,7 @@ def _headline(screen: Any, where: Machine) -> None:
 
 
 def _append(screen: Any, where: Machine, size: Size) -> str:
-    """The decode loop: one row of the table after another into the cache, which is then compared whole."""
+    """The decode loop: appends one row of the table after another to the cache, and then compares the whole cache."""
     import numpy as np
 
     from ..call.cache import plan_cache
@@ -195,7 +195,7 @@ def _append(screen: Any, where: Machine, size: Size) -> str:
 
 
 def _in_graph(plan: Any, cache: Any, row: Any) -> str:
-    """What one append takes on the device, where that can be timed."""
+    """The time of one append on the device, if it can be measured."""
     from .terminal import time_text
 
     if plan.device.is_host:
@@ -205,7 +205,7 @@ def _in_graph(plan: Any, cache: Any, row: Any) -> str:
 
 
 def _large(screen: Any, where: Machine, nbytes: int) -> str:
-    """One write of `nbytes` beside a copy of as many: contiguous, then a window of half the heads."""
+    """Times one write of `nbytes` and a copy of the same size: contiguous, then a window of half the heads."""
     import numpy as np
 
     from ..ops.shape_layout.write_slice import WriteSliceDescriptor, WriteSlicePlan
@@ -256,7 +256,7 @@ def _plain_copy(where: Machine, dest: Any, source: Any) -> Callable[[], Any]:
 
 
 def _elementwise(screen: Any, where: Machine) -> str:
-    """add and gelu against values worked out here in float64, within the bound that the plan promises."""
+    """Compares add and gelu with values computed here in float64, within the plan's bound."""
     import numpy as np
 
     from ..plan.registry import get_op

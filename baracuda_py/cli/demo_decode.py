@@ -1,8 +1,9 @@
-"""The demo's decode loop: the text's bytes as tokens, embedded, turned, appended to pages and attended to, step by step.
+"""The demo's decode loop: the text's bytes are tokens, which are embedded, rotated (RoPE), appended to pages and attended to,
+step by step.
 
-All that changes from step to step is on the device: the lengths, which say which byte is next, where its key goes, by which
-position it turns and how many keys are seen. So one step is one CUDA graph, which is replayed for every token; without a GPU
-the same bound plans are emulated, on a few heads. The last outputs see every key, and are worked out once more in float64.
+Everything that changes from step to step is on the device: the lengths, which select the next byte, the slot of its key, its
+position and the number of visible keys. So one step is one CUDA graph, which is replayed for every token. Without a GPU the
+same bound plans are emulated, with a few heads. The last outputs attend to every key, and are checked in float64.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["decode"]
 
 
 class Size(NamedTuple):
-    """A layer, and how much is decoded."""
+    """The size of a layer, and the number of tokens."""
 
     sequences: int
     tokens: int
@@ -31,11 +32,11 @@ class Size(NamedTuple):
 GPU = Size(16, 1024, 32, 8, 128, 64)  # a layer of Llama-3 8B
 HOST = Size(2, 6, 2, 1, 32, 4)
 BASE = 500000.0
-NEAR = 4e-3  # of the largest output: f16 keys, values and weights
+NEAR = 4e-3  # error relative to the largest output: f16 keys, values and weights
 
 
 def decode(screen: Any, where: Machine, text: bytes, most: int) -> str:
-    """Decodes up to `most` tokens of each sequence, all of whose bytes are known."""
+    """Decodes up to `most` tokens of each sequence; all their bytes are known beforehand."""
     import numpy as np
 
     size = HOST if where.ordinal is None else GPU
@@ -64,7 +65,7 @@ def decode(screen: Any, where: Machine, text: bytes, most: int) -> str:
 
 
 def _device(where: Machine) -> Any:
-    """The GPU; without one the emulator, which needs NVRTC, or NumPy."""
+    """The GPU, else the emulator (which needs NVRTC), else NumPy."""
     from ..runtime.toolchain import nvrtc
     from ..types import UnsupportedError
 
@@ -78,7 +79,7 @@ def _device(where: Machine) -> Any:
 
 
 def _step(where: Machine, size: Size, tokens: Any, table: Any) -> tuple[Callable[[], Any], Any, list[str]]:
-    """A call that decodes a token of every sequence, where its output is, and its plans."""
+    """A function that decodes one token of every sequence, its output array, and its plans."""
     import baracuda_py as bp
 
     xp, device, batch = where.xp, _device(where), size.sequences
@@ -117,21 +118,21 @@ def _step(where: Machine, size: Size, tokens: Any, table: Any) -> tuple[Callable
 
 
 def _by_hand(size: Size, rows: Any) -> Any:
-    """The last token's output of every sequence: pairs as complex numbers, one head after the other."""
+    """The last token's output of every sequence in NumPy: pairs as complex numbers, one head after the other."""
     import numpy as np
 
     half = size.columns // 2
-    turn = np.exp(1j * np.arange(size.tokens)[:, None] * BASE ** (-np.arange(half) / half))
+    rotation = np.exp(1j * np.arange(size.tokens)[:, None] * BASE ** (-np.arange(half) / half))
 
-    def turned(x: Any) -> Any:
+    def rotated(x: Any) -> Any:
         """[sequences, tokens, columns], rounded as a cache holds it."""
-        both = (x[..., :half] + 1j * x[..., half:]) * turn
+        both = (x[..., :half] + 1j * x[..., half:]) * rotation
         return np.concatenate([both.real, both.imag], axis=-1).astype(np.float16).astype(np.float64)
 
     out = np.zeros((size.sequences, 1, size.heads, size.columns))
     for h in range(size.heads):
         of_k = size.heads + h // (size.heads // size.kv_heads)
-        q, k, v = turned(rows[:, :, h])[:, -1], turned(rows[:, :, of_k]), rows[:, :, of_k + size.kv_heads]
+        q, k, v = rotated(rows[:, :, h])[:, -1], rotated(rows[:, :, of_k]), rows[:, :, of_k + size.kv_heads]
         score = np.einsum("bd,btd->bt", q, k) / np.sqrt(size.columns)
         weight = np.exp(score - score.max(axis=1, keepdims=True))
         out[:, 0, h] = np.einsum("bt,btd->bd", weight / weight.sum(axis=1, keepdims=True), v)

@@ -14,7 +14,7 @@ __all__ = ["exact_gelu", "products"]
 # M, N, K: a square, ragged extents, and one token through a layer
 GPU = ((4096, 4096, 4096), (1000, 1999, 777), (1, 14336, 4096))
 HOST = ((96, 80, 64), (33, 47, 129), (1, 130, 96))
-WINDOW = (16, 64)  # rows and columns that are checked, from the result's last corner back
+WINDOW = (16, 64)  # rows and columns that are checked, at the end of the result
 
 
 def exact_gelu(x: Any) -> Any:
@@ -25,7 +25,7 @@ def exact_gelu(x: Any) -> Any:
 
 
 def products(screen: Any, where: Machine) -> str:
-    """gelu(a @ b + bias): a window of each result worked out in float64, and the time of the whole."""
+    """gelu(a @ b + bias): checks a window of each result in float64, and times the whole product."""
     import numpy as np
 
     from ..ops.gemm.matmul import MatmulDescriptor, MatmulPlan, matmul

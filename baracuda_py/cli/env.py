@@ -1,4 +1,4 @@
-"""Shows what was found here, what is missing, and how to get it. Never fails: a probe that breaks is a line."""
+"""Shows what was found on this machine, what is missing, and how to get it. Never fails: a probe that raises becomes a line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _DRIVER = "install NVIDIA's driver on a machine with a GPU of compute capability
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked for. `value` is None where it is missing, and `get` says how to have it; `extra` is for JSON."""
+    """The result of one probe. `value` is None if the thing is missing, and `get` says how to install it; `extra` is for
+    JSON."""
 
     group: str
     name: str
@@ -47,7 +48,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def findings() -> list[Finding]:
-    """Every probe's answer, in the order shown."""
+    """The results of all probes, in the order of the output."""
     from ..runtime.toolchain import cuda_major, install_hint
 
     cuda, full = install_hint(), install_hint("full")
@@ -87,7 +88,7 @@ def findings() -> list[Finding]:
 
 
 def abilities(found: list[Finding]) -> dict[str, bool]:
-    """What can be done here."""
+    """Each ability of this library, and whether this machine has it."""
     have = {f.name for f in found if f.value is not None}
     compiles = {"NVRTC", "CUDA headers"} <= have
     return {
@@ -103,14 +104,14 @@ def abilities(found: list[Finding]) -> dict[str, bool]:
 def _probe(group: str, name: str, probe: Callable[[], Any], get: str) -> Finding:
     try:
         answer = probe()
-    except Exception as error:  # whatever is broken here is what this command is asked about
+    except Exception as error:  # any failure is a finding
         return Finding(group, name, None, get, _one_line(error))
     value, note = answer if isinstance(answer, tuple) else (answer, "")
     return Finding(group, name, value, "" if value else get, note)
 
 
 def _one_line(error: Exception) -> str:
-    # Our own reasons end in an install hint, which the `get` column says already.
+    # This library's errors end in an install hint, which the `get` column already shows.
     return " ".join(str(getattr(error, "reason", error)).split()).partition(": pip install")[0] or type(error).__name__
 
 

@@ -1,4 +1,4 @@
-"""Selects a plan for a problem given as key=value and shows it: the plan, every candidate with its reason, its code.
+"""Selects a plan for a problem given as key=value, and shows the plan, every candidate with its reason, and the code.
 
 Needs no GPU. Fields are those of the op's descriptor; values are Python literals, anything else is taken as text:
 
@@ -63,7 +63,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def default_device(text: str | None, fallback: str = _FALLBACK) -> tuple[DeviceSpec, str]:
-    """The device that ``--device`` means, and a note where it had to be chosen."""
+    """The device for ``--device``, and a note if a default was used."""
     from ..runtime.device import spec_of
     from ..runtime.driver import device_count
     from .terminal import device_of
@@ -75,7 +75,8 @@ def default_device(text: str | None, fallback: str = _FALLBACK) -> tuple[DeviceS
 
 
 def parse_fields(op: Op, given: Sequence[str]) -> dict[str, Any]:
-    """``key=value`` texts as the op's descriptor fields; InvalidProblemError lists the fields where one is off."""
+    """Parses ``key=value`` texts as the op's descriptor fields; raises InvalidProblemError, which lists the fields, if one is
+    wrong."""
     from ..types import InvalidProblemError
 
     free = {f.name: f for f in fields(op.plan.descriptor) if f.name not in op.fixed}
@@ -90,7 +91,7 @@ def parse_fields(op: Op, given: Sequence[str]) -> dict[str, Any]:
             raise InvalidProblemError(f"{op.name}: {name} is given twice", "give it once")
         found[name] = parse_value(value)
         if isinstance(found[name], int) and "tuple[int, ...]" in str(free[name].type):
-            found[name] = (found[name],)  # shape=4096 is easily said, and clear
+            found[name] = (found[name],)  # shape=4096 means (4096,)
     missing = [n for n, f in free.items() if n not in found and f.default is MISSING and f.default_factory is MISSING]
     if missing:
         raise InvalidProblemError(f"{op.name}: {', '.join(missing)} missing", field_list(op))
@@ -98,7 +99,7 @@ def parse_fields(op: Op, given: Sequence[str]) -> dict[str, Any]:
 
 
 def described(op: Op, given: dict[str, Any]) -> Any:
-    """The descriptor; a value of the wrong sort is an InvalidProblemError, whatever the family made of it."""
+    """The descriptor; a value of the wrong type raises InvalidProblemError, whatever the family raised."""
     from ..types import BaracudaError, InvalidProblemError
 
     try:
@@ -121,7 +122,7 @@ def parse_value(text: str) -> Any:
 
 
 def field_list(op: Op) -> str:
-    """The fix of a bad field: what there is, and an example that works."""
+    """The fix for a wrong field: all fields, and an example that works."""
     from .problems import required_fields
 
     needed: list[str] = []
@@ -140,7 +141,7 @@ def _literal(value: Any) -> str:
 
 
 def _show_kernels(plan: Plan[Any], given: argparse.Namespace) -> None:
-    """The parts of each kernel that were asked for."""
+    """Shows the requested parts of each kernel."""
     wanted = [name for name in ("resources", "source", "ptx", "sass") if getattr(given, name)]
     if wanted and not plan.kernels:
         print(f"\n{plan.sku} launches no kernel of its own: there is nothing to show for --{' --'.join(wanted)}")

@@ -1,8 +1,8 @@
 """Writes the public index: ``python -m baracuda_py.cli.generate`` (``--check`` only compares).
 
 `types/kinds.py` lists the elementwise ops. `_index.py` maps every public name to its module, so that importing the package
-imports nothing else; `__init__.pyi` gives the same names to type checkers and editors. There a dataclass that converts what it
-is given (``element="bf16"``) is a subclass whose constructor says what it *takes*; its attributes read as what is stored.
+imports nothing else; `__init__.pyi` gives the same names to type checkers and editors. In the stub, a dataclass that converts
+its arguments (``element="bf16"``) is a subclass whose constructor has the accepted types; its attributes have the stored types.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..types import ElementKind, PlanPreference
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
-# Public names that are no op, no plan and no plan's descriptor.
+# Public names other than ops, plans and their descriptors.
 FIXED = {
     "ops.gemm.backward": ("MatmulGradients",),
     "ops.position.scaling": ("RopeScaling",),
@@ -54,7 +54,7 @@ FIXED = {
 }
 
 
-# Names that were public by accident: they still resolve, with a DeprecationWarning, for one release.
+# Names that were public by accident. They resolve with a DeprecationWarning for one release.
 RETIRED = {
     "ops.position.angles": ("ANGLES", "Angled", "OF_ANGLE", "OF_ENTRY", "STYLES", "check_factor", "dense", "terms_of"),
     "ops.attention.decode": ("Decoding",),
@@ -63,7 +63,7 @@ RETIRED = {
 
 
 def names() -> dict[str, str]:
-    """Every public name and where it lives, as ``module:attribute``."""
+    """Every public name and its location, as ``module:attribute``."""
     found = {name: f"types:{name}" for name in types.__all__ if name not in RETIRED["types"]}
     found |= _placed(FIXED)
     for op in all_ops().values():
@@ -84,7 +84,7 @@ def index_text(found: dict[str, str]) -> str:
     return "\n".join(lines)
 
 
-# What a field takes, by what it holds; an enumeration also takes its members' values.
+# The accepted type of a field, by its stored type; an enumeration also accepts its members' values.
 TAKEN = {"ElementKind": "ElementLike", "tuple[int, ...]": "Sequence[int]", "Ranges": "Sequence[Any]"}
 
 
@@ -117,7 +117,7 @@ def stub_text(found: dict[str, str]) -> str:
 
 
 def _converts(public: Any) -> bool:
-    """Whether it is a dataclass that stores other types than its constructor takes."""
+    """Whether it is a dataclass whose constructor accepts other types than it stores."""
     return isinstance(public, type) and issubclass(public, (Descriptor, PlanPreference))
 
 
@@ -131,7 +131,7 @@ def _plan_lines(plan: type[Plan[Any]]) -> list[str]:
 
 
 def _constructor_lines(public: Any) -> list[str]:
-    """A dataclass whose constructor says what each field takes; fields that a descriptor has from its table are declared."""
+    """The stub of a dataclass, whose constructor has the accepted types; fields from a descriptor's table are declared."""
     lines = [f"class {public.__name__}(_{public.__name__}):"]
     lines += [f"    {f.name}: {f.type}" for f in fields(public) if f.name in getattr(public, "put_in", ())]
     lines += ["    def __init__(", "        self,"]
@@ -151,7 +151,7 @@ def _taken(stored: str) -> str:
 
 
 def _signature(function: Any) -> str:
-    """Its signature, annotations as they are written."""
+    """The function's signature, with annotations as written."""
     return re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)))
 
 
@@ -176,7 +176,7 @@ def kinds_text() -> str:
 
 
 def readme_text(text: str) -> str:
-    """A README with its row of elementwise ops as the tables have it."""
+    """The README's text with its row of elementwise ops generated from the tables."""
     families: dict[str, list[str]] = {}
     for op in all_ops().values():
         place = op.function.__module__
@@ -191,7 +191,7 @@ def readme_text(text: str) -> str:
 
 
 def write(check: bool = False) -> list[str]:
-    """Writes the files, or (check) returns the names of those that are stale."""
+    """Writes the files, or (with `check`) returns the names of stale files."""
     found = names()
     stale = []
     texts = {"types/kinds.py": kinds_text(), "_index.py": index_text(found), "__init__.pyi": stub_text(found)}

@@ -1,4 +1,4 @@
-"""Where the demo runs: a GPU through CuPy, or the host through NumPy, with what differs between them."""
+"""The machine that the demo runs on: a GPU through CuPy, or the host through NumPy."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any, NamedTuple
 
 __all__ = ["POISON", "SEED", "Machine", "check"]
 
-POISON = 0xA5  # every byte of an output beforehand
+POISON = 0xA5  # the byte that outputs are filled with beforehand
 SEED = 20240229
 ROUNDS = 9
 
 
 def check(holds: bool, what: str) -> None:
-    """Raises AssertionError where a check of the demo does not hold, also under ``python -O``."""
+    """Raises AssertionError if a check of the demo fails, also under ``python -O``."""
     if not holds:
         raise AssertionError(what)
 
 
 class Machine(NamedTuple):
-    """Where the demo runs: an ordinal and CuPy, or None and NumPy."""
+    """The machine: an ordinal and CuPy, or None and NumPy."""
 
     ordinal: int | None
     xp: Any
     spec: Any
-    why: str  # why not on a GPU
+    why: str  # the reason for not using a GPU
 
     @staticmethod
     def of(text: str | None) -> Machine:
@@ -71,11 +71,11 @@ class Machine(NamedTuple):
         return x if self.ordinal is None else x.get()
 
     def poisoned(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """An array whose every byte is POISON."""
+        """An array that is filled with the byte POISON."""
         return self.xp.full(math.prod(shape) * dtype.itemsize, POISON, "uint8").view(dtype).reshape(shape)
 
     def seconds(self, call: Callable[[], Any]) -> float:
-        """The median time of a call: between events on a GPU, by the clock on the host."""
+        """The median time of a call, between events on a GPU, by the host's clock otherwise."""
         call()
         times = []
         for _ in range(ROUNDS if self.ordinal is not None else 3):

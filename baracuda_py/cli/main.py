@@ -1,7 +1,7 @@
-"""The command line: one subcommand a file, errors in one line, exit codes that scripts can rely on.
+"""The command line: one file per subcommand, errors in one line, documented exit codes.
 
-0: done; 1: something was checked and is wrong; 2: it cannot be done as asked (bad arguments, no GPU, no such op, no room
-for the output); 3: a defect of this library; 130: interrupted; 141: the reader of the output went away.
+0: success; 1: a check failed; 2: the request cannot be served (bad arguments, no GPU, no such op, a full disk); 3: a defect of
+this library; 130: interrupted; 141: the reader of the output closed it.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     top = parser()
     try:
         given = top.parse_args(argv)
-    except SystemExit as stop:  # argparse has printed why
+    except SystemExit as stop:  # argparse has printed the error
         return int(stop.code or 0)
     try:
         code = _run(top, given)
-        sys.stdout.flush()  # what is still to be written may find a full disk, or nobody who reads
+        sys.stdout.flush()  # flushing may find a full disk or a closed pipe
         return code
     except BrokenPipeError:
         _discard_output()
@@ -107,13 +107,13 @@ def _verdict(command: str, error: BaseException) -> tuple[int, str]:
 
 
 def _open_streams() -> None:
-    """Gives a process that was started with stdout or stderr closed somewhere to write."""
+    """Opens null streams for a process that was started with stdout or stderr closed."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # as long as the process
 
 
 def _discard_output() -> None:
-    """Sends what is left in stdout's buffer nowhere, so that closing it at exit fails no more."""
+    """Redirects stdout's remaining buffer to the null device, so that closing it at exit does not fail."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

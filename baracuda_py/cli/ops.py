@@ -1,4 +1,4 @@
-"""Lists the ops, one per line: name, element kinds, what it computes. The name of one op shows all that is known of it."""
+"""Lists the ops, one per line: name, element kinds, what it computes. With an op's name, it shows the op's details."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def describe(op: Op, spec: Any) -> dict[str, Any]:
-    """What the table and the JSON say of one op: asked of its family, never written down here."""
+    """The data of one op for the table and the JSON, read from its family."""
     from .problems import compact, kinds_of
 
     plans = kinds_of(op, spec)
@@ -86,7 +86,7 @@ def verified(op: Op) -> str:
 
 
 def _line(op: dict[str, Any], names: int, takes: int) -> str:
-    """One line, its summary ended at a word where the terminal ends."""
+    """One line; its summary is cut between words at the terminal's width."""
     import textwrap
 
     from ..types.layout import screen_width
@@ -98,7 +98,7 @@ def _line(op: dict[str, Any], names: int, takes: int) -> str:
 
 
 def _details(op: dict[str, Any], spec: Any) -> list[str]:
-    """All that is known of an op; kinds of one bound share a line."""
+    """The details of an op; kinds with the same bound share a line."""
     from ..types.layout import folded
 
     kinds: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""From an op's samples to descriptors and plans, and the element kinds an op takes: asked of its family, not listed."""
+"""Derives descriptors, plans and supported element kinds of an op from its samples and its family."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ __all__ = [
     "sample_descriptors",
 ]
 
-PAGE, ALIGNED = 512, 16  # bytes: what CuPy's allocations begin on, and the most that a layout asks for
+PAGE, ALIGNED = 512, 16  # bytes: the alignment of CuPy's allocations, and the largest alignment of a layout
 
 
 def resolve_ops(names: Sequence[str], default: Sequence[str] | None = None) -> list[Op]:
-    """The ops called `names`, in that order and once each; the default ones (None: all) where there are no names."""
+    """The ops with these names, in that order and once each; without names the default ones (None: all)."""
     from ..plan.registry import list_ops
 
     return [get_op(name) for name in dict.fromkeys(names or (list_ops() if default is None else default))]
 
 
 def sample_descriptors(op: Op) -> Iterator[Descriptor]:
-    """The descriptors of the op's samples, those that do not describe left out."""
+    """The descriptors of the op's samples, without samples that have no valid descriptor."""
     accepted = inspect.signature(op.plan.descriptor.of).parameters
     for sample in op.samples(op.fixed):
         given = {**sample.operands, **sample.options}
@@ -51,9 +51,9 @@ def sample_descriptors(op: Op) -> Iterator[Descriptor]:
 
 
 def random_operands(desc: Descriptor, seed: int) -> dict[str, Any]:
-    """A host array or GpuBuffer of random values for every operand that a run needs, lying as `desc` says it does.
+    """A host array or GpuBuffer of random values for every operand that a run needs, with the layout in `desc`.
 
-    Integers of another kind than the problem's are positions, and small.
+    Integers of another kind than the problem's are positions, so they are small.
     """
     rng, canonical, main = np.random.default_rng(seed), desc.canonical(), element_of(desc)
     operands = {}
@@ -62,7 +62,7 @@ def random_operands(desc: Descriptor, seed: int) -> dict[str, Any]:
         operands[name] = x = _laid(desc, name, layout, rng)
         if layout.element.is_integer and layout.element is not main:
             x[...] = rng.integers(0, 4, layout.shape)
-        elif layout.element.is_float and layout.element.bits == 8:  # not any bits: some are NaN
+        elif layout.element.is_float and layout.element.bits == 8:  # not random bits, because some are NaN
             x[...] = rng.standard_normal(layout.shape).astype(x.dtype)
         elif not layout.element.packed:
             x[...] = values(rng, layout.shape, layout.element)
@@ -70,7 +70,7 @@ def random_operands(desc: Descriptor, seed: int) -> dict[str, Any]:
 
 
 def _laid(desc: Descriptor, name: str, layout: Layout, rng: np.random.Generator) -> Any:
-    """An operand on random bytes whose first touched element lies as `layout` says, no better aligned than that."""
+    """An operand over random bytes, whose first touched element has exactly the alignment in `layout`."""
     element, per = layout.element, layout.element.per_byte
     low, high = span(layout.shape, layout.strides, element)
     memory = rng.integers(0, 256, high - low + PAGE + ALIGNED, dtype=np.uint8)
@@ -81,14 +81,14 @@ def _laid(desc: Descriptor, name: str, layout: Layout, rng: np.random.Generator)
         else:
             strides = [s * element.dtype.itemsize for s in layout.strides]
             x = np.ndarray(layout.shape, element.dtype, memory.data, start + shift, strides)
-        foot = desc.footprint(name, intake(x, what=name))
-        if (foot.align, foot.phase) == (layout.align, layout.phase):
+        footprint = desc.footprint(name, intake(x, what=name))
+        if (footprint.align, footprint.phase) == (layout.align, layout.phase):
             break
     return x
 
 
 def element_of(desc: Descriptor) -> ElementKind:
-    """The kind of the first input: what a caller would say the problem is 'in'."""
+    """The kind of the first input, which names the kind of the problem."""
     inputs = [o for o in desc.operands if o.role == "in"] or list(desc.operands)
     return desc.layout(inputs[0].name).element
 
@@ -112,7 +112,7 @@ def kinds_of(op: Op, device: DeviceSpec) -> dict[ElementKind, Plan[Any]]:
     example = required_fields(op)
     held = [v for v in example.values() if isinstance(v, ElementKind)]
     plans = {}
-    if not held:  # what it takes is one kind, given by the samples alone
+    if not held:  # it supports one kind, that of the samples
         with contextlib.suppress(BaracudaError):
             desc = op.describe(**example)
             plans[element_of(desc)] = op.plan.select(desc, device=device)

@@ -74,7 +74,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _options(given: argparse.Namespace, spec: DeviceSpec) -> dict[str, Any]:
-    """What the emulator is told; UnsupportedError where something is and `spec` is not emulated."""
+    """The emulator's options; raises UnsupportedError if there are any and `spec` is not emulated."""
     from ..types import InvalidProblemError, UnsupportedError
 
     if given.seed < 0:
@@ -95,8 +95,8 @@ def _options(given: argparse.Namespace, spec: DeviceSpec) -> dict[str, Any]:
 
 
 def _checked(plan: Plan[Any], seed: int, note: str) -> tuple[Any, str]:
-    """Runs `plan` on random operands, and shows it when they and its kernels are there; the emulator's report (None
-    elsewhere), and what there is to say. AssertionError where the result breaks the guarantee."""
+    """Runs `plan` on random operands, and shows it once they and its kernels are ready. Returns the emulator's report (None
+    otherwise) and the lines to print. Raises AssertionError if the result breaks the guarantee."""
     from ..call.host import prepare
     from ..plan.about.verify import placed, verify
     from ..runtime.device import Device, current_ordinal

@@ -1,4 +1,4 @@
-"""The text behind what kernels do: the lines around one at fault, the lines that ran."""
+"""Shows source lines: those around a fault, and those that were executed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def show_source(plan: Selection, fault: KernelFault) -> None:
 
 
 def show_lines(plan: Selection, counts: Mapping[str, int]) -> None:
-    """Each line that ran, by file, with the thread instructions that came of it."""
+    """Shows each executed line, by file, with its count of thread instructions."""
     from .terminal import console, show_table
 
     texts = _texts(plan)

@@ -1,4 +1,4 @@
-"""What the commands print with: one console, one sort of table, numbers with their units. Rich is imported on use."""
+"""Output of the commands: a console, one style of table, progress bars. Rich is imported on use."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def complain(text: str) -> None:
 
 
 def show_table(screen: Console, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> None:
-    """Prints a table. In a narrow terminal texts fold inside their columns; the first column and numbers never do.
+    """Prints a table. In a narrow terminal texts wrap inside their columns, except for the first column and numbers.
 
     A column whose head begins with ``>`` is of numbers. Cells are Rich Text or plain text, never markup.
     """

@@ -1,12 +1,14 @@
 """Runs an op's own samples and checks each result against the oracle, within the guarantee of the plan that ran it.
 
-Odd shapes, strides, every dtype, values that overflow, cancel or are none. One sample is picked by its label, or a part of it:
+Samples have odd shapes, strides, every dtype, and values that overflow, cancel or are NaN. A label, or a part of one, selects
+samples:
 
   verify add --device ptx --sample "f32 corners"
   verify matmul --device 0 --variant wgmma --all
   compute-sanitizer python -m baracuda_py verify contiguize --lineinfo
 
-Exit code 1 where a result is wrong or a kernel faults; what nothing serves on the device is counted, and no failure.
+The exit code is 1 if a result is wrong or a kernel faults. Samples that no candidate serves on the device are counted, and are
+not failures.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _refuse(op: Op, given: argparse.Namespace, spec: DeviceSpec) -> None:
-    """What cannot be asked: a variant that the op does not have, source lines of an oracle."""
+    """Refuses a variant that the op does not have, and source lines of an oracle."""
     from ..types import UnsupportedError
 
     variants = list(dict.fromkeys(c.variant for c in op.plan.all_candidates()))
@@ -103,7 +105,7 @@ def _chosen(op: Op, given: argparse.Namespace, wanted: Mapping[str, Wanted]) -> 
     return {labels[i]: samples[i] for i in places}
 
 
-# ---- what is said ------------------------------------------------------------------------------------------------------
+# ---- output -----------------------------------------------------------------------------------------------------------
 
 
 def _report(op: Op, spec: DeviceSpec, outcomes: dict[str, Outcome], *, each: bool) -> int:
@@ -149,7 +151,7 @@ def _verdict(one: Outcome) -> Any:
 
 
 def _by_variant(ran: Sequence[Outcome]) -> list[tuple[Any, ...]]:
-    """Each variant that was chosen, how many samples it ran, and how many of them wrong."""
+    """For each chosen variant, the number of samples that it ran, and the number of wrong results."""
     variants: Counter[str] = Counter()
     wrong: Counter[str] = Counter()
     for one in ran:

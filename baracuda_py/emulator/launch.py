@@ -13,7 +13,7 @@ import numpy as np
 
 from ..runtime.compiler import compile_ptx
 from ..runtime.launch import Arguments
-from ..runtime.overlap import can_overlap
+from ..runtime.overlap import supports_pdl
 from ..runtime.steps import Call, Copy, Copy2D, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ..tensor import Tensor
 from ..types import DeviceSpec, UnsupportedError
@@ -125,7 +125,7 @@ class Program:
         held, places = _constants(code)
         before = [(r, r.bytes.copy(), None if r.known is None else r.known.copy()) for r in regions if r.writable]
 
-        overlapped, room = step.overlapped and can_overlap(self._arch), DeviceSpec.named(self._arch).shared_bytes
+        pdl, room = step.pdl and supports_pdl(self._arch), DeviceSpec.named(self._arch).shared_bytes
         deadline = 0.0 if options.force else began + PATIENCE
         grain = (
             min([4, *(SIZES[i.opcode[-1]] for i in code.instructions if _stores(i.opcode))]) if options.checks else 0
@@ -142,7 +142,7 @@ class Program:
             )
             launched = Launched(
                 code, str(step.kernel), memory, parameters, step.grid, step.block, step.shared_bytes, options,
-                Counters(accesses=accesses and not variation), overlapped=overlapped, constants=places, room=room,
+                Counters(accesses=accesses and not variation), pdl=pdl, constants=places, room=room,
                 variation=variation, deadline=deadline,
             )  # fmt: skip
             try:

@@ -21,7 +21,7 @@ __all__ = ["Order"]
 class Order:
     def __init__(self, wave: Wave) -> None:
         self._wave, self._lanes = wave, wave.lanes
-        lanes, waits = wave.lanes, wave.launched.overlapped and wave.checks
+        lanes, waits = wave.lanes, wave.launched.pdl and wave.checks
         self._waited = np.zeros(lanes.count, bool) if waits else None
         self._waits = np.zeros((lanes.teams, lanes.members), np.int32)  # when each warp waited for the launch ahead
 

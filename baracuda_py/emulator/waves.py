@@ -33,12 +33,12 @@ class Launched:
 
     def __init__(
         self, code: Translator, kernel: str, memory: GlobalMemory, parameters: Array, grid: tuple[int, int, int],
-        block: tuple[int, int, int], dynamic_bytes: int, options: Options, counters: Counters, *, overlapped: bool,
+        block: tuple[int, int, int], dynamic_bytes: int, options: Options, counters: Counters, *, pdl: bool,
         constants: dict[str, int], room: int, variation: Variation = KNOWN, deadline: float = 0.0,
     ) -> None:  # fmt: skip
         self.code, self.kernel, self.memory, self.parameters = code, kernel, memory, parameters
         self.grid, self.block, self.options, self.counters = grid, block, options, counters
-        self.overlapped, self.constants, self.variation = overlapped, constants, variation
+        self.pdl, self.constants, self.variation = pdl, constants, variation
         self.suspects: dict[int, KernelFault] = {}
         self.grid_order = Grid()
         self.deadline = deadline  # of time.perf_counter; 0 for none

@@ -5,10 +5,10 @@
         '''A C-ordered copy of `x`.'''
 
 Parameters that the descriptor's table knows are operands, those among its `values` are numbers of the launch, and all others
-are options, which `Descriptor.of` takes by name; numbers that are None by default are left out where they are not given. What
-else there is to say of them, `Ways` says. On a call that was made before no descriptor is built: the function only gathers its
-arguments and hands them to `functional.call`. Its code is written for its signature, as `dataclasses` writes ``__init__``, so
-that Python itself binds the arguments and nothing is looped over.
+are options, which `Descriptor.of` takes by name; numbers that are None by default are left out where they are not given.
+`SignatureRules` says what the table does not. On a repeated call no descriptor is built: the function only gathers its arguments
+and passes them to `functional.call`. Its code is generated for its signature, as `dataclasses` generates ``__init__``, so that
+Python itself binds the arguments, without a loop.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ..plan.plan import Plan
 from ..types import PlanPreference
 from ._misnamed import misnamed
 
-__all__ = ["Asked", "Derived", "Ways", "function_of"]
+__all__ = ["CallArgs", "DerivedArgs", "SignatureRules", "function_of"]
 
 # Operands, what describes them, options, run-time values, and the bytes by which those move each operand: what a body returns
-# that gathers its arguments itself (its annotation is ``-> Asked``), as `functional.call` takes it.
-Asked: TypeAlias = tuple[
+# that gathers its arguments itself (its annotation is ``-> CallArgs``), as `functional.call` takes it.
+CallArgs: TypeAlias = tuple[
     Mapping[str, Any], Callable[[], Descriptor], Any, Mapping[str, Any] | None, Sequence[int] | None
 ]
 
@@ -39,7 +39,7 @@ _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 _SHELL = {"stream": "Any", "pref": "PlanPreference | None", "device": "Any"}
 
 
-class Derived(NamedTuple):
+class DerivedArgs(NamedTuple):
     """Operands, values and options that are made of parameters, ahead of all else, by ``by(*takes)``. What it takes and a table
     does not know goes no further."""
 
@@ -48,7 +48,7 @@ class Derived(NamedTuple):
     by: Callable[..., tuple[Any, ...]]
 
 
-class Ways(NamedTuple):
+class SignatureRules(NamedTuple):
     """How arguments are read where a table does not say it.
 
     `reads` are functions (value, what it is called) by which options that were given become a part of a call's key. `wanted`
@@ -59,15 +59,15 @@ class Ways(NamedTuple):
 
     reads: Mapping[str, Callable[[Any, str], Any]] = MappingProxyType({})
     wanted: Mapping[str, str | tuple[str, Any]] = MappingProxyType({})
-    derived: Derived | None = None
+    derived: DerivedArgs | None = None
     of: Callable[..., Descriptor] | None = None
 
 
-_TABLE_ALONE = Ways()
+_TABLE_ALONE = SignatureRules()
 
 
 def function_of(
-    plan: type[Plan[Any]], *, called: str = "", doc: str = "", ways: Ways = _TABLE_ALONE, **fixed: Any
+    plan: type[Plan[Any]], *, called: str = "", doc: str = "", rules: SignatureRules = _TABLE_ALONE, **fixed: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Makes the public function of `plan` of one that has its signature and docstring.
 
@@ -76,21 +76,21 @@ def function_of(
 
     def made(template: Callable[..., Any]) -> Callable[..., Any]:
         name, own = called or template.__name__, inspect.signature(template)
-        gathers = own.return_annotation == "Asked"
+        gathers = own.return_annotation == "CallArgs"
         signature = _whole(own, out="out" in plan.descriptor.slot_of and not gathers)
         defaults = {f"_{p.name}_": p.default for p in signature.parameters.values()}
-        of = ways.of or plan.descriptor.of
+        of = rules.of or plan.descriptor.of
         known = {
             "_plan": plan, "_of": of, "_call": functional.call, "_scalar": scalar, "_body": template,
-            "_check": plan.descriptor.check_values, "_reads": ways.reads, "PlanPreference": PlanPreference,
+            "_check": plan.descriptor.check_values, "_reads": rules.reads, "PlanPreference": PlanPreference,
             "_misnamed": partial(misnamed, name, signature),
         }  # fmt: skip
         if gathers:
             text = _text(name, signature, _forwarded(own))
         else:
-            parts = _Parts.of(plan.descriptor, signature, ways, fixed)
-            known |= {"_usual": parts.usual, "_derived": ways.derived and ways.derived.by}
-            text = _text(name, signature, _gathered(plan.descriptor, name, parts, ways))
+            parts = _Parts.of(plan.descriptor, signature, rules, fixed)
+            known |= {"_usual": parts.usual, "_derived": rules.derived and rules.derived.by}
+            text = _text(name, signature, _gathered(plan.descriptor, name, parts, rules))
             text += _text("_describe", "operands, options, values", _described(of, parts))
         file = f"<{template.__module__}.{name}>"
         linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file  # for tracebacks
@@ -153,11 +153,13 @@ class _Parts(NamedTuple):
     fixed: Mapping[str, Any]
 
     @staticmethod
-    def of(descriptor: type[Descriptor], signature: inspect.Signature, ways: Ways, fixed: Mapping[str, Any]) -> _Parts:
+    def of(
+        descriptor: type[Descriptor], signature: inspect.Signature, rules: SignatureRules, fixed: Mapping[str, Any]
+    ) -> _Parts:
         given = {p.name: p.default for p in signature.parameters.values() if p.name not in _SHELL}
         slots = tuple(slot for slot in descriptor.slots if slot.name in given)
-        equal = {output: by for output, by in ways.wanted.items() if isinstance(by, tuple)}
-        by_name = {s.name: ways.wanted.get(s.name, f"return_{s.name}") for s in slots if s.role == "out"}
+        equal = {output: by for output, by in rules.wanted.items() if isinstance(by, tuple)}
+        by_name = {s.name: rules.wanted.get(s.name, f"return_{s.name}") for s in slots if s.role == "out"}
         wanted = {output: by for output, by in by_name.items() if isinstance(by, str) and by in given}
         asked = {output: f"{by} is not None" if by in descriptor.slot_of else by for output, by in wanted.items()}
         asked |= {output: f"{by} == {value!r}" for output, (by, value) in equal.items()}
@@ -168,7 +170,7 @@ class _Parts(NamedTuple):
         values = [p for p in given if p in descriptor.values]
         usual = {v: scalar(given[v], v) for v in values if given[v] is not None}
         absent = tuple(v for v in values if given[v] is None)
-        makes, takes = ways.derived[:2] if ways.derived else ((), ())
+        makes, takes = rules.derived[:2] if rules.derived else ((), ())
         known = {*descriptor.slot_of, *values, *flags}
         options = [*(p for p in given if p not in takes), *makes]
         return _Parts(slots, asked, flags, usual, absent, tuple(p for p in options if p not in known), fixed)
@@ -190,11 +192,11 @@ class _Parts(NamedTuple):
         return slot.optional or slot.name in self.asked
 
 
-def _gathered(descriptor: type[Descriptor], name: str, parts: _Parts, ways: Ways) -> list[str]:
+def _gathered(descriptor: type[Descriptor], name: str, parts: _Parts, rules: SignatureRules) -> list[str]:
     """The body of a function whose arguments the table explains."""
     lines = []
-    if ways.derived:
-        lines += [f"{', '.join(ways.derived.makes)}, = _derived({', '.join(ways.derived.takes)})"]
+    if rules.derived:
+        lines += [f"{', '.join(rules.derived.makes)}, = _derived({', '.join(rules.derived.takes)})"]
     leading = list(itertools.takewhile(lambda slot: not parts.may_lack(slot), parts.slots))
     lines += [f"operands = {{{', '.join(f'{s.name!r}: {s.name}' for s in leading)}}}"]
     for slot in parts.slots[len(leading) :]:
@@ -202,9 +204,9 @@ def _gathered(descriptor: type[Descriptor], name: str, parts: _Parts, ways: Ways
         lines += [
             (f"if {' or '.join(there)}: " if parts.may_lack(slot) else "") + f"operands[{slot.name!r}] = {slot.name}"
         ]
-    if "math" in parts.options and not ways.derived:  # how to multiply is a preference as well
+    if "math" in parts.options and not rules.derived:  # how to multiply is a preference as well
         lines += ["if math is None and isinstance(pref, PlanPreference): math = pref.math"]
-    for option in ways.reads:
+    for option in rules.reads:
         lines += [f"if {option} is not None: {option} = _reads[{option!r}]({option}, '{name}: {option}')"]
     if parts.values:
         checked = descriptor.check_values(name, parts.usual, {})
@@ -221,9 +223,9 @@ def _gathered(descriptor: type[Descriptor], name: str, parts: _Parts, ways: Ways
     options = "".join(f"{one}, " for one in parts.key)
     lines += [
         f"options = ({options})",
-        f"told = operands, options, {'values' if parts.values else '_usual'}",
-        f"return _call(_plan, operands, _describe, told, options, {'values' if parts.values else None}, None, stream, pref, "
-        "device)",
+        f"describe_args = operands, options, {'values' if parts.values else '_usual'}",
+        f"return _call(_plan, operands, _describe, describe_args, options, {'values' if parts.values else None}, None, stream, "
+        "pref, device)",
     ]
     return lines
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..runtime.overlap import can_overlap
+from ..runtime.overlap import supports_pdl
 from ..runtime.steps import Packed
 from ..tensor.axes import alignment_of, merge_axes
 from ..types import DeviceSpec
@@ -85,7 +85,7 @@ def words_of(
 
 def overlapped_overhead(device: DeviceSpec) -> float:
     """Seconds that an overlapped launch costs a CUDA graph: it sets itself up while the kernel before it ends."""
-    return device.overhead / 2 if can_overlap(device.arch) else device.overhead
+    return device.overhead / 2 if supports_pdl(device.arch) else device.overhead
 
 
 def append_shape(count: int, device: DeviceSpec) -> tuple[int, int]:

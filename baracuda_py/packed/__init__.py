@@ -1,4 +1,4 @@
-"""Weights in few bits: arrays with what says how to read them."""
+"""Weights in few bits: arrays with a description of their layout."""
 
 from .gguf import PackedGguf
 from .int4 import Int4Layout, PackedInt4

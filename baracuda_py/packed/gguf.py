@@ -17,11 +17,11 @@ __all__ = ["PackedGguf"]
 class PackedGguf(PackedWeight):
     """Weights of `shape`, [..., K], in blocks of `format` ("Q4_K", a `GgufFormat`, or the `gguf` package's own member).
 
-    `blocks`: u8 [..., bytes of K weights] in C order, as the package's reader gives a tensor's data; its `shape` has the axes the
-    other way round. K is a multiple of the format's block.
+    `blocks`: u8 [..., bytes of K weights] in C order, as the package's reader returns a tensor's data; the reader's `shape` has
+    the axes in reverse order. K is a multiple of the format's block.
 
-    An array of CuPy, NumPy or PyTorch. Raises BufferTooSmallError, with `needed` and `got`, where bytes are missing,
-    OperandTypeError where they are not u8, and InvalidProblemError where they are not what the format has for that shape.
+    The array is CuPy's, NumPy's or PyTorch's. Raises BufferTooSmallError, with `needed` and `got`, if bytes are missing,
+    OperandTypeError if they are not u8, and InvalidProblemError if the format has another number of bytes for that shape.
     """
 
     arrays = needed = ("blocks",)
@@ -61,6 +61,6 @@ class PackedGguf(PackedWeight):
 
     @property
     def bits_per_weight(self) -> float:
-        """Bits of memory that a weight takes, its share of scales included."""
+        """Bits of memory per weight, including its share of scales."""
         block = GgufFormat.of(self.format).block
         return 8 * block.nbytes / block.weights

@@ -1,4 +1,4 @@
-"""PackedInt4: a matrix of 4-bit codes, its scales and zero points, and the layout that says where each of them is."""
+"""PackedInt4: a matrix of 4-bit codes, its scales and zero points, and their layout."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _WORDS = (ElementKind.U32, ElementKind.I32)
 
 
 class Int4Layout(Named):
-    """Where codes lie.
+    """The layout of the codes.
 
     KAIO: u32 [N, K/8] along k, two's complement, symmetric. AWQ: [K, N/8] along n, in the order 0 2 4 6 1 3 5 7. GPTQ: [K/8, N]
-    along k, zero points less one. TILED: the kernels' own, u32 [N/16, K/64, 32, 4], a tile four fragments of mma.sync. PLAIN: u8
-    [K, N], one code a byte, as are its zero points.
+    along k, zero points minus one. TILED: the kernels' own layout, u32 [N/16, K/64, 32, 4], where a tile is four fragments of
+    mma.sync. PLAIN: u8 [K, N], one code per byte, and one zero point per byte.
     """
 
     KAIO = enum.auto()
@@ -48,7 +48,7 @@ class Int4Layout(Named):
     PLAIN = enum.auto()
 
 
-BYTES = (Int4Layout.TILED, Int4Layout.PLAIN)  # whose zero points are bytes
+BYTES = (Int4Layout.TILED, Int4Layout.PLAIN)  # the layouts whose zero points are bytes
 
 
 def padded(extent: int, unit: int) -> int:
@@ -73,12 +73,12 @@ def shapes_of(layout: Int4Layout, shape: tuple[int, int], group_size: int) -> di
 
 
 def kinds_of(layout: Int4Layout) -> tuple[ElementKind, ...]:
-    """What codes of the layout may be held in."""
+    """The element kinds that may hold the layout's codes."""
     return (ElementKind.U8,) if layout is Int4Layout.PLAIN else _WORDS
 
 
 def check_problem(op: str, layout: Int4Layout, shape: tuple[int, ...], group_size: int) -> None:
-    """Raises InvalidProblemError where a weight of that shape has no such layout or groups."""
+    """Raises InvalidProblemError if a weight of that shape cannot have this layout or these groups."""
     if len(shape) != 2 or min(shape, default=0) < 1:
         raise InvalidProblemError(f"{op}: a weight of shape {shape}", "give (K, N), both at least 1")
     k, n = shape
@@ -100,7 +100,7 @@ def check_problem(op: str, layout: Int4Layout, shape: tuple[int, ...], group_siz
 
 
 def check_zeros(op: str, layout: Int4Layout, shape: tuple[int, ...], *, zeros: bool, order: bool) -> None:
-    """Raises InvalidProblemError for zero points or an order that the layout has not."""
+    """Raises InvalidProblemError for zero points or an order that the layout does not have."""
     if zeros and layout is Int4Layout.KAIO:
         raise InvalidProblemError(
             f"{op}: layout 'kaio' has no zero points", "choose another layout: 'awq', 'gptq' or 'tiled'"
@@ -119,19 +119,19 @@ def check_zeros(op: str, layout: Int4Layout, shape: tuple[int, ...], *, zeros: b
 
 
 def host_values(x: Any) -> np.ndarray[Any, Any] | None:
-    """What an array of NumPy, CuPy or PyTorch holds, once the device is done; None of other kinds."""
+    """The values of a NumPy, CuPy or PyTorch array as a NumPy array, after synchronising; None for other objects."""
     if isinstance(x, np.ndarray):
         return x
     if hasattr(type(x), "__cuda_array_interface__") and callable(getattr(x, "get", None)):
         return np.asarray(x.get())
     try:
         return np.asarray(x.detach().cpu().numpy()) if hasattr(x, "detach") else None
-    except (TypeError, NotImplementedError, RuntimeError):  # no kind of NumPy's, or no numbers: meta tensors
+    except (TypeError, NotImplementedError, RuntimeError):  # no such dtype in NumPy, or a meta tensor
         return None
 
 
 def check_places(what: str, places: np.ndarray[Any, Any], extent: int, of: str) -> None:
-    """Raises InvalidProblemError where one of `places` is not in [0, extent)."""
+    """Raises InvalidProblemError if one of `places` is not in [0, extent)."""
     outside = np.flatnonzero((places < 0) | (places >= extent))
     if outside.size:
         at = int(outside[0])
@@ -141,7 +141,8 @@ def check_places(what: str, places: np.ndarray[Any, Any], extent: int, of: str) 
 
 
 def check_order(op: str, layout: Int4Layout, order: Any, group_size: int) -> None:
-    """Raises InvalidProblemError for an `order` of groups that there are not ("gptq"), or that is no permutation ("tiled")."""
+    """Raises InvalidProblemError for an `order` with groups that do not exist ("gptq"), or that is not a permutation
+    ("tiled")."""
     known = host_values(order)
     if known is None or known.ndim != 1 or known.dtype.kind not in "iu":  # shape and type have errors of their own
         return
@@ -159,16 +160,16 @@ def check_order(op: str, layout: Int4Layout, order: Any, group_size: int) -> Non
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PackedInt4(PackedWeight):
-    """A weight [K, N] of which w[k, n] = (code - zero) scale, with a scale for `group_size` of K (32, 64, 128 or K).
+    """A weight [K, N] with w[k, n] = (code - zero) scale, and one scale per `group_size` of K (32, 64, 128 or K).
 
     `codes`: u32 (or int32) words of eight, as `layout` has them. `scales`: f16 or bf16 [K/group_size, N]. `zeros`: int32 or u32
-    words [K/group_size, N/8] ("awq", "gptq"), u8 [K/group_size, N] ("tiled", "plain"), or None: 8 for all. `order`: int32 [K] or
-    None; for "gptq" the group of each k (g_idx), for "tiled" the k that each place holds, a permutation. It is read on the host
-    once, here, to check that, which waits for the device. "tiled" has N filled up to a multiple of 16, K to one of 64.
+    words [K/group_size, N/8] ("awq", "gptq"), u8 [K/group_size, N] ("tiled", "plain"), or None: 8 for all. `order`: int32 [K]
+    or None; for "gptq" the group of each k (g_idx), for "tiled" the k at each position, a permutation. The constructor reads it
+    on the host to check this, which synchronises. "tiled" pads N to a multiple of 16 and K to a multiple of 64.
 
-    Arrays of CuPy, NumPy or PyTorch, on one device, in C order. Raises InvalidProblemError or OperandTypeError where they are not
-    what the layout has: an array that is packed for another one does not pass, but where the two cannot be told apart: those of
-    a square weight in "kaio" and "awq".
+    The arrays are CuPy's, NumPy's or PyTorch's, on one device, in C order. Raises InvalidProblemError or OperandTypeError if
+    they do not fit the layout. An array that is packed for another layout is refused, unless the two are indistinguishable:
+    those of a square weight in "kaio" and "awq".
     """
 
     arrays = ("codes", "scales", "zeros", "order")

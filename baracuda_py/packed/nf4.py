@@ -12,14 +12,14 @@ from .weight import PackedWeight
 __all__ = ["BLOCK_SIZES", "CHUNK", "PackedNf4", "check_blocks", "check_double", "nf4_shapes"]
 
 BLOCK_SIZES = (64, 128, 256, 512, 1024, 2048, 4096)
-CHUNK = 64  # what rows are multiples of
+CHUNK = 64  # row lengths are multiples of this
 OF_SCALE = 256  # magnitudes that share a scale
 U8, F32 = ElementKind.U8, ElementKind.F32
 KINDS = {"codes": (U8,), "absmax": (F32, U8), "scales": (F32,), "offset": (F32,)}
 
 
 def nf4_shapes(shape: tuple[int, ...], block_size: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of `codes`, `absmax`, `scales` and `offset` of values [..., K], whose blocks run on from row to row."""
+    """The shapes of `codes`, `absmax`, `scales` and `offset` of values [..., K], whose blocks continue across rows."""
     blocks = -(-math.prod(shape) // block_size)
     return {
         "codes": (*shape[:-1], shape[-1] // 2),
@@ -30,7 +30,7 @@ def nf4_shapes(shape: tuple[int, ...], block_size: int) -> dict[str, tuple[int, 
 
 
 def check_blocks(op: str, name: str, columns: int, block_size: int) -> None:
-    """Raises InvalidProblemError for a block size that there is not, or rows that do not end with 64 values."""
+    """Raises InvalidProblemError for an unknown block size, or rows whose length is not a multiple of 64."""
     if block_size not in BLOCK_SIZES:
         known = ", ".join(map(str, BLOCK_SIZES))
         raise InvalidProblemError(f"{op}: block_size={block_size}", f"one of {known}")
@@ -43,7 +43,7 @@ def check_blocks(op: str, name: str, columns: int, block_size: int) -> None:
 
 
 def check_double(op: str, absmax: ElementKind, *, scales: bool, offset: bool) -> None:
-    """Raises InvalidProblemError where magnitudes are codes without what they are codes for, or floats with it."""
+    """Raises InvalidProblemError if magnitudes are codes and lack scales or offset, or are floats and have them."""
     double = absmax is U8
     for name, there in (("scales", scales), ("offset", offset)):
         if there is not double:
@@ -53,15 +53,16 @@ def check_double(op: str, absmax: ElementKind, *, scales: bool, offset: bool) ->
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PackedNf4(PackedWeight):
-    """A weight [N, K] of NF4 codes, K a multiple of 64: w[n, k] = NF4[code] absmax, of blocks of `block_size` neighbours.
+    """A weight [N, K] of NF4 codes, K a multiple of 64: w[n, k] = NF4[code] absmax, with one absmax per block of `block_size`
+    neighbours.
 
-    `codes`: u8 [N, K/2], two a byte, the first in the high four bits; bitsandbytes' own shape [N K / 2, 1] is taken as well.
-    `absmax`: f32 [blocks], all values in C order being cut into blocks of 64, 128, ... 4096, the last of which may be short.
-    With double quantisation `absmax` is u8 [blocks], codes of bitsandbytes' dynamic map, of which 256 share one of `scales`, f32
-    [blocks / 256, rounded up], and `offset`, f32 of no axis, is added: absmax = map[code] scale + offset.
+    `codes`: u8 [N, K/2], two codes per byte, the first in the high four bits; bitsandbytes' own shape [N K / 2, 1] is accepted
+    as well. `absmax`: f32 [blocks]; the values in C order are split into blocks of 64, 128, ... 4096, the last of which may be
+    short. With double quantisation `absmax` is u8 [blocks], codes of bitsandbytes' dynamic map. 256 codes share one of
+    `scales`, f32 [blocks / 256, rounded up], and `offset`, a 0-d f32 array, is added: absmax = map[code] scale + offset.
 
-    Arrays of CuPy, NumPy or PyTorch, on one device, in C order. Raises InvalidProblemError or OperandTypeError where they are
-    not this.
+    The arrays are CuPy's, NumPy's or PyTorch's, on one device, in C order. Otherwise InvalidProblemError or OperandTypeError is
+    raised.
     """
 
     arrays = tuple(KINDS)
@@ -95,5 +96,5 @@ class PackedNf4(PackedWeight):
 
     @property
     def double_quant(self) -> bool:
-        """Whether the blocks' magnitudes are codes themselves."""
+        """Whether the blocks' magnitudes are quantised too."""
         return self.offset is not None

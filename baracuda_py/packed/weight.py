@@ -1,4 +1,4 @@
-"""What weights in few bits have in common: which arrays there are, how they are checked, and what they take of memory."""
+"""The base of packed weights: their arrays, the checks of these, and their memory."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ __all__ = ["PackedWeight", "on_host", "refuse_packed"]
 
 
 class PackedWeight:
-    """The base of frozen dataclasses with a field for each of `arrays`, None where the weight lacks it.
+    """The base of frozen dataclasses with a field for each of `arrays`, None if the weight lacks it.
 
-    Its repr names kinds and shapes: numbers would be copied from the device, which waits for it.
+    Its repr names kinds and shapes, because copying values from the device would synchronise.
     """
 
     arrays: ClassVar[tuple[str, ...]]
-    needed: ClassVar[tuple[str, ...]]  # of them, those that every weight has
-    multiplied_by: ClassVar[str]  # the function for it, which errors of others name
+    needed: ClassVar[tuple[str, ...]]  # the arrays that every weight has
+    multiplied_by: ClassVar[str]  # the function that takes it, which errors of other functions name
 
     shape: tuple[int, ...]
 
     @property
     def operands(self) -> Mapping[str, Any]:
-        """The arrays that there are, by name."""
+        """The arrays that the weight has, by name."""
         return {name: x for name in self.arrays if (x := getattr(self, name)) is not None}
 
     @property
     def bits_per_weight(self) -> float:
-        """Bits of memory that a weight takes, its share of scales, magnitudes and zero points included."""
+        """Bits of memory per weight, including its share of scales, magnitudes and zero points."""
         held = [self._taken(name) for name in self.operands]
         return sum(math.prod(x.shape) * x.element.bits for x in held) / math.prod(self.shape)
 
     def __repr__(self) -> str:
-        told = (f"{f.name}={self._told(f.name)}" for f in fields(cast(Any, self)) if getattr(self, f.name) is not None)
-        return f"{type(self).__name__}({', '.join(told)})"
+        present = (f.name for f in fields(cast(Any, self)) if getattr(self, f.name) is not None)
+        return f"{type(self).__name__}({', '.join(f'{name}={self._field_text(name)}' for name in present)})"
 
-    def _told(self, name: str) -> str:
+    def _field_text(self, name: str) -> str:
         if name in self.arrays:
             held = self._taken(name)
             return f"{held.element}{list(held.shape)}"
@@ -53,7 +53,8 @@ class PackedWeight:
         return shown(str(value) if isinstance(value, Enum) else value)
 
     def _settle(self, said: str, size: str = "") -> None:
-        """Makes `shape` a tuple of ints and the field `size` an int, or says how they are mended; and finds what is needed."""
+        """Converts `shape` to a tuple of ints and the field `size` to an int, or raises with a fix; checks that the needed
+        arrays are given."""
         try:
             object.__setattr__(self, "shape", as_ints(self.shape))
             if size:
@@ -69,12 +70,12 @@ class PackedWeight:
         return intake(getattr(self, name), what=f"{type(self).__name__}: {name}")
 
     def _check_shape(self, name: str, shape: tuple[int, ...], whole: str, said: str) -> None:
-        """Raises InvalidProblemError where an array has not the shape that `whole`, "a weight of that kind has", has."""
+        """Raises InvalidProblemError if an array does not have the shape that a weight like `whole` has."""
         if (held := self._taken(name).shape) != shape:
             raise InvalidProblemError(f"{type(self).__name__}: {name} has shape {held}, and {whole} {shape}", said)
 
     def _check_order(self, name: str) -> None:
-        """Raises InvalidProblemError where an array is not in C order."""
+        """Raises InvalidProblemError if an array is not in C order."""
         held = self._taken(name)
         wanted = c_strides(held.shape)
         if any(n > 1 and s != w for n, s, w in zip(held.shape, held.strides, wanted)):
@@ -82,7 +83,7 @@ class PackedWeight:
             raise InvalidProblemError(said, f"contiguize {name}")
 
     def _check_element(self, name: str, kinds: tuple[ElementKind, ...]) -> None:
-        """Raises OperandTypeError where an array holds none of `kinds`."""
+        """Raises OperandTypeError if an array holds none of `kinds`."""
         if (held := self._taken(name).element) not in kinds:
             named = " or ".join(map(str, kinds))
             raise OperandTypeError(f"{type(self).__name__}: {name} must hold {named}, got {held}", f"pass {named}")
@@ -95,5 +96,5 @@ def refuse_packed(op: str, given: Any, own: str) -> None:
 
 
 def on_host(x: Any) -> bool:
-    """Whether an array of NumPy or PyTorch lies in host memory, where reading it waits for nothing."""
+    """Whether it is a NumPy or PyTorch array in host memory, which can be read without synchronising."""
     return isinstance(x, np.ndarray) or getattr(getattr(x, "device", None), "type", None) == "cpu"

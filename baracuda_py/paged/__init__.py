@@ -1,4 +1,4 @@
-"""A paged cache of keys and values: which pages a sequence has is known on the host, pages lie on the device."""
+"""A paged cache of keys and values. The host manages the pages of each sequence; the pages are in device memory."""
 
 from .cache import PagedKVCache
 from .sequence import PagedSequence

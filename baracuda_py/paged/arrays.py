@@ -33,21 +33,21 @@ class PagedArrays:
             for scale in self.scales.values():
                 scale[...] = 1
         self.table = memory.zeros((rows, columns), I32)
-        self.counts = memory.zeros((3, rows + 1), I32)  # before, after, and where each sequence's new tokens begin
+        self.counts = memory.zeros((3, rows + 1), I32)  # before, after, and the start of each sequence's new tokens
         self.status = memory.zeros((spec.layers, rows), I32)
         memory.settle()
         self._table = np.zeros((rows, columns), np.int32)
         self._staged: list[tuple[int, int]] = [(-1, -1)] * rows  # (sequence, version) of each row
 
     def of_layer(self, layer: int) -> dict[str, Any]:
-        """The operands of `paged_kv_append` that are a layer's own."""
+        """The operands of `paged_kv_append` that belong to a layer."""
         typed, kind = self.memory.typed, self.spec.kind
         named = {f"{part}_pages": typed(x[layer], kind) for part, x in self.pages.items()}
         written = "scales" if self.spec.scaling == "token" else "scale"
         return named | {f"{part}_{written}": x[layer] for part, x in self.scales.items()}
 
     def copy(self, pairs: Sequence[tuple[int, int]], stream: Any) -> None:
-        """Queues the copies (from, to) of pages, of keys, values and scales, of all layers: one launch."""
+        """Queues the copies (from, to) of pages, with their keys, values and scales, of all layers, in one launch."""
         if not pairs:
             return
         ids = [self.memory.fresh(np.array(column, np.int32), stream) for column in zip(*pairs)]
@@ -56,7 +56,7 @@ class PagedArrays:
         copy_pages(self.pages["k"], self.pages["v"], *ids, **scales, stream=stream, device=self.memory.device)
 
     def stage(self, sequences: Sequence[PagedSequence], stream: Any) -> None:
-        """Queues the writes of the tables; rows of the page table that have not changed are left out."""
+        """Queues the writes of the tables, without unchanged rows of the page table."""
         rows, _ = self._table.shape
         counts = np.zeros((3, rows + 1), np.int32)
         counts[0, : len(sequences)] = [sequence.written for sequence in sequences]
@@ -73,5 +73,5 @@ class PagedArrays:
             first, end = changed[0][0], changed[-1][0] + 1
             self.memory.write(self.table[first:end], self._table[first:end], stream)
         self.memory.write(self.counts, counts, stream)
-        for row, key in changed:  # once they are on their way
+        for row, key in changed:  # once the copies are queued
             self._staged[row] = key

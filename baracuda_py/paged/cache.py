@@ -1,4 +1,4 @@
-"""PagedKVCache: sequences whose keys and values are in pages that they share as far as they agree."""
+"""PagedKVCache: sequences whose keys and values are in pages; sequences with a common prefix share its pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .memory import memory_of
 from .pool import PagePool
 from .prefixes import PrefixIndex
 from .sequence import PagedSequence, Tokens, tokens_of
-from .spec import QUANTISED, KVCacheSpec
+from .spec import QUANTIZED, KVCacheSpec
 from .statistics import CacheStatistics
 
 __all__ = ["PagedKVCache"]
@@ -25,20 +25,20 @@ INT32 = (1 << 31) - 1
 
 
 class PagedKVCache:
-    """A cache of `pages` pages, for batches of `max_batch` sequences and sequences of `max_tokens` tokens at most (by default
-    what all pages hold).
+    """A cache of `pages` pages, for batches of at most `max_batch` sequences of at most `max_tokens` tokens (by default the
+    capacity of all pages).
 
-    With `rope` the keys that are appended are turned by their positions, in the same launch (`style` as `bp.rope` has it).
-    Which page is whose is known on the host; pages and tables lie on `device`, as CuPy's arrays, as PyTorch's with
-    ``framework="torch"``, or as NumPy's with ``device="cpu"`` or ``"ptx"``. A step of a batch is
+    With `rope`, appended keys are rotated by their positions in the same launch (`style` as in `bp.rope`). The host manages the
+    pages; pages and tables are on `device`, as CuPy arrays, as PyTorch tensors with ``framework="torch"``, or as NumPy arrays
+    with ``device="cpu"`` or ``"ptx"``. A step of a batch is
 
         cache.extend({sequence: [token], ...})   # places for new tokens; shared pages are copied before they are written
         cache.stage(batch)                       # tables, at addresses that do not change
         cache.append(layer, k, v)                # in every layer, and attention behind it: both may be in a captured graph
         cache.advance(batch)                     # what was appended is written
 
-    Whatever raises leaves every sequence as it was. Not thread-safe; work on the device is queued on one stream (`stream`, or the
-    current one), and pages are given away in that order.
+    A method that raises changes no sequence. Not thread-safe. Work on the device is queued on one stream (`stream`, or the
+    current one), and pages are reused in that order.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class PagedKVCache:
                 f"{what}: rope has {len(rope.inv_freq)} pairs, and keys have {spec.head_dim} columns",
                 f"give a scaling of {spec.head_dim} columns or fewer",
             )
-        if rope is not None and spec.kind in QUANTISED and spec.scaling == "none":
+        if rope is not None and spec.kind in QUANTIZED and spec.scaling == "none":
             raise InvalidProblemError(
                 f"{what}: rope, and tokens that are {spec.kind} already, which cannot be turned",
                 'give the spec scaling="token" or "head", or leave rope out',
@@ -88,10 +88,10 @@ class PagedKVCache:
     # ---- sequences --------------------------------------------------------------------------------------------------
 
     def allocate(self, tokens: Tokens = 0, *, share: bool = True) -> PagedSequence:
-        """A new sequence with places for `tokens`, their ids or how many there are.
+        """A new sequence with slots for `tokens`, given as ids or as a number.
 
-        As many whole pages as are cached of how they begin are shared, and need not be computed again: `sequence.cached` tokens,
-        one fewer than all at most, so that one is left to attend from. Where `share` is false none are.
+        The cached whole pages of its prefix are shared and need not be computed again. They hold `sequence.cached` tokens, at
+        most all but one, so that one query remains. With ``share=False`` nothing is shared.
         """
         count, ids = tokens_of(tokens, "allocate")
         self._fits(0, count, "allocate")
@@ -101,15 +101,15 @@ class PagedKVCache:
         self._need(self.spec.pages_needed(count) - len(found), "allocate", resting)
         for page in found:
             self.pool.hold(page)
-            self.prefixes.taken(page)
+            self.prefixes.acquire(page)
         pages = [*found, *self._take(self.spec.pages_needed(count) - len(found))]
         cached = len(found) * self.spec.page_size
         self._counted["hits"] += cached
         return self._added(PagedSequence(self._next, count, cached, cached, pages, ids or []))
 
     def extend(self, additions: Mapping[PagedSequence, Tokens], *, stream: Any = None) -> None:
-        """Gives every sequence places for more tokens, or raises and gives none. A page that others hold too, into which a
-        token will be written, is replaced by a copy, queued on the stream: one launch for all."""
+        """Gives every sequence slots for more tokens, or raises and gives none. A shared page that a token will be written to
+        is replaced by a copy; all copies are queued on the stream in one launch."""
         if not isinstance(additions, Mapping):
             raise InvalidProblemError(
                 f"extend: additions is a {type(additions).__name__}", "give tokens by sequence: {sequence: tokens}"
@@ -151,7 +151,7 @@ class PagedKVCache:
             sequence.length += count
 
     def truncate(self, sequence: PagedSequence, length: int) -> None:
-        """Forgets the tokens of a sequence from `length` on."""
+        """Drops the tokens of a sequence from `length` on."""
         self._known(sequence, "truncate")
         kept = integer(length, "truncate: length")
         if not 0 <= kept <= sequence.length:
@@ -167,7 +167,8 @@ class PagedKVCache:
         sequence.cached = min(sequence.cached, kept)
 
     def fork(self, sequence: PagedSequence) -> PagedSequence:
-        """A new sequence of the same tokens, on the same pages: whichever of the two writes to the last one first copies it."""
+        """A new sequence with the same tokens on the same pages. The first of the two that writes to the last page copies
+        it."""
         self._known(sequence, "fork")
         if sequence.pending:
             raise InvalidProblemError(
@@ -180,7 +181,7 @@ class PagedKVCache:
         return self._added(own)
 
     def free(self, sequence: PagedSequence) -> None:
-        """Gives a sequence's pages back; those that were published stay cached until they are evicted."""
+        """Releases a sequence's pages; published pages stay cached until they are evicted."""
         self._known(sequence, "free")
         self.truncate(sequence, 0)
         del self.sequences[sequence.number]
@@ -189,13 +190,14 @@ class PagedKVCache:
     # ---- prefixes and places ----------------------------------------------------------------------------------------
 
     def publish(self, sequence: PagedSequence) -> int:
-        """Lets later sequences share the whole pages of what is written, as far as tokens are known; how many are new."""
+        """Lets later sequences share the whole written pages whose tokens are known. Returns the number of newly published
+        pages."""
         self._known(sequence, "publish")
         whole = min(sequence.written, len(sequence.tokens)) // self.spec.page_size
         return self.prefixes.insert(sequence.tokens, sequence.pages[:whole])
 
     def evict(self, pages: int | None = None) -> int:
-        """Lets go of so many cached pages that no sequence has (None: all), the longest unused first; how many there were."""
+        """Evicts that many cached pages without a sequence (None: all), the least recently used first. Returns their number."""
         idle = len(self.prefixes.idle)
         count = idle if pages is None else min(idle, integer(pages, "evict: pages"))
         if count < 0:
@@ -206,8 +208,9 @@ class PagedKVCache:
         return count
 
     def defragment(self, *, stream: Any = None) -> int:
-        """Moves pages, on the stream and in one launch, so that all that are held come before all that are free; how many.
-        The lowest free page takes the lowest one behind the end: the same cache always becomes the same. `stage` again then."""
+        """Moves pages, on the stream and in one launch, so that all held pages precede all free ones. Returns the number of
+        moved pages. The lowest free page receives the lowest page behind the end, so the result is deterministic. Call `stage`
+        again afterwards."""
         moves = self.pool.moves()
         self.arrays.copy(moves, stream)
         to = dict(moves)
@@ -223,27 +226,27 @@ class PagedKVCache:
 
     @property
     def page_table(self) -> Any:
-        """int32 [max_batch, pages a sequence], on the device, as last staged; what is behind a row's pages means nothing."""
+        """int32 [max_batch, pages per sequence], on the device, as last staged. Entries behind a row's pages are undefined."""
         return self.arrays.table
 
     @property
     def lengths(self) -> Any:
-        """int32 [max_batch]: written tokens of each staged sequence, before the append; 0 in rows of none."""
+        """int32 [max_batch]: the written tokens of each staged sequence before the append; 0 in unused rows."""
         return self.arrays.counts[0][:-1]
 
     @property
     def lengths_after(self) -> Any:
-        """int32 [max_batch]: tokens of each staged sequence once those that are pending are appended."""
+        """int32 [max_batch]: the tokens of each staged sequence after the append of pending tokens."""
         return self.arrays.counts[1][:-1]
 
     @property
     def cu_seqlens(self) -> Any:
-        """int32 [max_batch + 1]: where each staged sequence's pending tokens begin among those of all."""
+        """int32 [max_batch + 1]: the offset of each staged sequence's pending tokens among all pending tokens."""
         return self.arrays.counts[2]
 
     def layer(self, layer: int) -> dict[str, Any]:
-        """A layer's `k_pages` and `v_pages`, and `k_scales` and `v_scales` (f32, a token and head) or `k_scale` and `v_scale`
-        (f32 [kv_heads], 1 until they are written): views of the cache."""
+        """Views of a layer's `k_pages` and `v_pages`, and of `k_scales` and `v_scales` (f32, one per token and head) or
+        `k_scale` and `v_scale` (f32 [kv_heads], initially 1)."""
         at = integer(layer, "layer")
         if not 0 <= at < self.spec.layers:
             raise InvalidProblemError(f"layer: layer={at} of {self.spec.layers}", f"give 0 to {self.spec.layers - 1}")
@@ -263,27 +266,32 @@ class PagedKVCache:
     def append(
         self, layer: int, k: Any, v: Any, *, positions: Any = None, stream: Any = None, status: Any = None
     ) -> Any:
-        """`paged_kv_append` of the staged batch's pending tokens to a layer: k and v are [T, kv_heads, D], the tokens of all
-        sequences in the batch's order; T may be more than there are. Returns the status, int32 [max_batch]: by
-        default the cache's own, one a layer. Where the cache has a `rope`, keys are turned by their place in their sequence,
-        or by `positions`, int32 or int64 [T]."""
+        """Appends the staged batch's pending tokens to a layer with `paged_kv_append`. k and v are [T, kv_heads, D], the tokens
+        of all sequences in the batch's order; T may exceed their number. Returns the status, int32 [max_batch], by default the
+        cache's own, one per layer. If the cache has a `rope`, keys are rotated by their position in the sequence, or by
+        `positions`, int32 or int64 [T]."""
         if not self._staged:
             raise InvalidProblemError(
-                "append: no batch is staged, so that no token has a place", "call stage(batch) first"
+                "append: no batch is staged, so that no token has a place", "call cache.stage(batch) first"
             )
-        turn: dict[str, Any] = {}
+        rope_args: dict[str, Any] = {}
         if self.rope is not None:
-            turn = {"inv_freq": self.rope.on(k), "attention_factor": self.rope.attention_factor, "style": self.style}
+            rope_args = {
+                "inv_freq": self.rope.on(k),
+                "attention_factor": self.rope.attention_factor,
+                "style": self.style,
+            }
         made = paged_kv_append(
             **self.layer(layer), k=k, v=v, page_table=self.page_table, lengths=self.lengths, cu_seqlens=self.cu_seqlens,
             layout=self.spec.layout, stream=stream,
             status=self.arrays.status[layer] if status is None else status, device=self.device,
-            positions=positions, **turn,
+            positions=positions, **rope_args,
         )  # fmt: skip
         return made.status
 
     def advance(self, batch: Iterable[PagedSequence]) -> None:
-        """What is pending of these sequences has been appended in every layer (the launches are queued)."""
+        """Marks the pending tokens of these sequences as written: they were appended in every layer (the launches are
+        queued)."""
         for sequence in self._batch(batch, "advance"):
             sequence.written = sequence.length
 
@@ -291,7 +299,7 @@ class PagedKVCache:
 
     @property
     def statistics(self) -> CacheStatistics:
-        """Counted anew, over all pages of all sequences."""
+        """Computes the statistics over all pages of all sequences."""
         size = self.spec.page_size
         full: dict[int, int] = {}
         holders = Counter[int]()
@@ -337,7 +345,7 @@ class PagedKVCache:
             )
 
     def _need(self, pages: int, what: str, resting: int = 0) -> None:
-        """Raises where there are not so many pages; `resting` of those that could be evicted are to be used themselves."""
+        """Raises if there are too few pages. `resting` evictable pages are excluded, because the request shares them."""
         free, evictable = len(self.pool.free), len(self.prefixes.idle) - resting
         if pages > free + evictable:
             raise OutOfPagesError(
@@ -346,13 +354,13 @@ class PagedKVCache:
             )  # fmt: skip
 
     def _take(self, count: int) -> list[int]:
-        """Free pages, of which `_need` said that they can be had."""
+        """Takes free pages, after `_need` has checked that there are enough, and evicts if necessary."""
         if count > len(self.pool.free):
             self.evict(count - len(self.pool.free))
         return [self.pool.take() for _ in range(count)]
 
     def _leave(self, pages: list[int]) -> None:
-        """A sequence lets go of pages, the last one first."""
+        """Releases a sequence's pages, the last one first."""
         for page in reversed(pages):
             self.pool.release(page)
-            self.prefixes.left(page)
+            self.prefixes.release(page)

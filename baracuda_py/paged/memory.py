@@ -1,4 +1,4 @@
-"""Where pages and tables lie: arrays of NumPy, CuPy or PyTorch, made once, whose addresses do not change."""
+"""The memory of pages and tables: NumPy, CuPy or PyTorch arrays, allocated once, at fixed addresses."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ..types import ElementKind, InvalidProblemError
 
 __all__ = ["Memory", "memory_of"]
 
-BYTES_ALONE = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)  # kinds that CuPy has no dtype for
+BYTE_STORED_KINDS = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)  # kinds that CuPy has no dtype for
 
 
 class Memory:
-    """NumPy's, for the reference back end and the emulator."""
+    """NumPy arrays, for the reference back end and the emulator."""
 
     def __init__(self, device: Any) -> None:
         self.device = device
@@ -31,7 +31,7 @@ class Memory:
         return np.zeros(shape, element.dtype)
 
     def typed(self, array: Any, element: ElementKind) -> Any:
-        """A part of what `zeros` made, as kernels take it."""
+        """A part of an array of `zeros`, with its element kind for kernels."""
         return array
 
     def fresh(self, host: np.ndarray[Any, Any], stream: Any) -> Any:
@@ -39,10 +39,10 @@ class Memory:
         return host
 
     def settle(self) -> None:
-        """Waits until what `zeros` made is there, for work on any stream."""
+        """Synchronises, so that arrays of `zeros` can be used on any stream."""
 
     def write(self, array: Any, host: np.ndarray[Any, Any], stream: Any) -> None:
-        """Queues the copy of a host array into one of the same shape, or its part; `host` may change at once."""
+        """Queues the copy of a host array into an array, or part of one, of the same shape. `host` may change immediately."""
         array[...] = host
 
 
@@ -52,10 +52,10 @@ class _CupyMemory(Memory):
 
     def zeros(self, shape: tuple[int, ...], element: ElementKind) -> Any:
         cupy = require_gpu("PagedKVCache")
-        return cupy.zeros(shape, np.uint8 if element in BYTES_ALONE else element.dtype)
+        return cupy.zeros(shape, np.uint8 if element in BYTE_STORED_KINDS else element.dtype)
 
     def typed(self, array: Any, element: ElementKind) -> Any:
-        return GpuBuffer.view(array, element) if element in BYTES_ALONE else array
+        return GpuBuffer.view(array, element) if element in BYTE_STORED_KINDS else array
 
     def fresh(self, host: np.ndarray[Any, Any], stream: Any) -> Any:
         with self._on(stream):
@@ -66,7 +66,7 @@ class _CupyMemory(Memory):
 
     def write(self, array: Any, host: np.ndarray[Any, Any], stream: Any) -> None:
         with self._on(stream):
-            array.set(host)  # from memory that is not pinned: it has been read when this returns
+            array.set(host)  # the host memory is not pinned, so it has been read when this returns
 
 
 class _TorchMemory(Memory):
@@ -96,7 +96,7 @@ class _TorchMemory(Memory):
 
 
 def memory_of(device: Any, framework: str | None) -> Memory:
-    """The memory of a device: torch's, CuPy's or NumPy's, by default the one of the two last that the device takes."""
+    """The memory of a device: torch's, CuPy's or NumPy's; by default CuPy's for a GPU and NumPy's for the host."""
     own = "numpy" if spec_of(device).host_memory else "cupy"
     if framework in (None, own):
         made: Callable[[Any], Memory] = Memory if own == "numpy" else _CupyMemory

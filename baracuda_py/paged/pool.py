@@ -1,4 +1,4 @@
-"""Pages and how many hold each: taken and given back in constant time."""
+"""A pool of pages with reference counts; taking and releasing a page takes constant time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["PagePool"]
 
 
 class PagePool:
-    """`total` pages. One that nobody holds is free; the free ones are a stack, of which the lowest comes first at the start and
+    """`total` pages. A page with reference count 0 is free. The free pages are a stack, with the lowest on top initially and
     after `renumber`."""
 
     def __init__(self, total: int) -> None:
@@ -17,25 +17,25 @@ class PagePool:
         self.free = list(range(total - 1, -1, -1))
 
     def take(self) -> int:
-        """A free page, held once."""
+        """Takes a free page, with reference count 1."""
         page = self.free.pop()
         self.references[page] = 1
         return page
 
     def hold(self, page: int) -> None:
-        """One more holds a page that is held already."""
+        """Increments the reference count of a held page."""
         assert self.references[page] > 0, f"page {page} is free"
         self.references[page] += 1
 
     def release(self, page: int) -> None:
-        """One fewer holds the page."""
+        """Decrements the reference count of a page."""
         assert self.references[page] > 0, f"page {page} is free"
         self.references[page] -= 1
         if not self.references[page]:
             self.free.append(page)
 
     def moves(self) -> list[tuple[int, int]]:
-        """(page, where to) that put all pages that are held before all that are free: the lowest free page takes the lowest
+        """The moves (page, destination) that put all held pages before all free ones. The lowest free page receives the lowest
         page behind the end."""
         held = self.total - len(self.free)
         holes = (page for page in range(held) if not self.references[page])
@@ -43,7 +43,7 @@ class PagePool:
         return list(zip(behind, holes, strict=True))
 
     def renumber(self, moves: Iterable[tuple[int, int]]) -> None:
-        """The pages were moved so: those behind the held ones are free, the lowest first."""
+        """Applies moves: the pages behind the held ones become free, the lowest first."""
         for source, dest in moves:
             self.references[dest], self.references[source] = self.references[source], 0
         self.free = [page for page in range(self.total - 1, -1, -1) if not self.references[page]]

@@ -1,4 +1,4 @@
-"""Prefixes whose pages may be shared: a tree of whole pages, found by their tokens and let go the longest unused first."""
+"""The index of shareable prefixes: a tree of whole pages by their tokens, with least-recently-used eviction."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["PrefixIndex"]
 
 
 class Node:
-    """A page whose tokens are known, behind those of its parents. Children are found by their tokens: a dict compares them,
-    whatever their hashes are."""
+    """A page with known tokens, which follow those of its parents. Children are keyed by their tokens; a dict compares keys, so
+    equal hashes are harmless."""
 
     __slots__ = ("children", "page", "parent", "tokens")
 
@@ -24,10 +24,10 @@ class Node:
 
 
 class PrefixIndex:
-    """Holds each of its pages once.
+    """Holds one reference to each of its pages.
 
-    A sequence that has a page of the tree has those of its parents, too: so a page that no sequence has, an idle one, has only
-    idle children, which became idle before it did. The first of `idle` therefore never has children, and is the longest unused.
+    A sequence that has a page of the tree also has the pages of its parents. So an idle page, which no sequence has, has only
+    idle children, which became idle earlier. Therefore the first page of `idle` has no children and is the least recently used.
     """
 
     def __init__(self, pool: PagePool, page_size: int) -> None:
@@ -42,10 +42,10 @@ class PrefixIndex:
         size = self.page_size
         return (tuple(tokens[i * size : (i + 1) * size]) for i in range(pages))
 
-    def match(self, tokens: Sequence[int], most: int) -> list[int]:
-        """The pages, `most` at most, that hold how `tokens` begins."""
+    def match(self, tokens: Sequence[int], max_pages: int) -> list[int]:
+        """The cached pages, at most `max_pages`, of the longest prefix of `tokens`."""
         node, found = self.root, []
-        for chunk in self.chunks(tokens, most):
+        for chunk in self.chunks(tokens, max_pages):
             child = node.children.get(chunk)
             if child is None:
                 break
@@ -54,8 +54,8 @@ class PrefixIndex:
         return found
 
     def insert(self, tokens: Sequence[int], pages: Sequence[int]) -> int:
-        """Whole pages of a sequence, in order; how many are new. Behind a page that another sequence has put in already, with
-        the same tokens, nothing is: a page's parents have to be those of its sequence."""
+        """Inserts the whole pages of a sequence, in order, and returns the number of new ones. It stops at a page whose tokens
+        another sequence has inserted already, because a page's parents must be those of its sequence."""
         node, made = self.root, 0
         for chunk, page in zip(self.chunks(tokens, len(pages)), pages):
             child = node.children.get(chunk)
@@ -71,18 +71,18 @@ class PrefixIndex:
     def is_idle(self, page: int) -> bool:
         return page in self.nodes and self.nodes[page] in self.idle
 
-    def taken(self, page: int) -> None:
-        """A sequence has taken the page."""
+    def acquire(self, page: int) -> None:
+        """Records that a sequence uses the page."""
         if page in self.nodes:
             self.idle.pop(self.nodes[page], None)
 
-    def left(self, page: int) -> None:
-        """A sequence has let go of the page; of several pages, the last one first."""
+    def release(self, page: int) -> None:
+        """Records that a sequence has released the page. Of several pages, the last one comes first."""
         if page in self.nodes and self.pool.references[page] == 1:
             self.idle[self.nodes[page]] = None
 
     def evict(self) -> int:
-        """Lets go of the page that has been idle longest."""
+        """Evicts the least recently used idle page."""
         node, _ = self.idle.popitem(last=False)
         assert node.parent is not None and not node.children, f"page {node.page} has children"
         del node.parent.children[node.tokens], self.nodes[node.page]
@@ -90,7 +90,7 @@ class PrefixIndex:
         return node.page
 
     def renumber(self, to: Mapping[int, int]) -> None:
-        """The pages were moved so."""
+        """Applies moves of pages."""
         for node in self.nodes.values():
             node.page = to.get(node.page, node.page)
         self.nodes = {node.page: node for node in self.nodes.values()}

@@ -1,4 +1,4 @@
-"""A sequence of a paged cache, as its owner sees it."""
+"""A sequence of a paged cache."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Tokens = int | Iterable[int]
 
 @dataclass(eq=False)
 class PagedSequence:
-    """A sequence whose keys and values are in pages. To be read: only its cache changes it.
+    """A sequence whose keys and values are in pages. It is read-only for users: only its cache changes it.
 
-    `length` counts its tokens, of which the first `written` are in pages already: what was appended and `advance`d over, or found
-    cached (`cached` of them). `pages` are its pages in order, `tokens` the ids that are known of its first tokens: a part whose
-    ids were not given is never shared by prefix. `version` changes with `pages`; `freed` says that it is over.
+    `length` counts its tokens. The first `written` of them are in pages: they were appended and `advance`d over, or were cached
+    (`cached` of them). `pages` are its pages in order. `tokens` are the known ids of its first tokens; tokens without ids are
+    never shared. `version` changes with `pages`; `freed` is true after `free`.
     """
 
     number: int
@@ -36,7 +36,7 @@ class PagedSequence:
 
     @property
     def pending(self) -> int:
-        """Tokens that have their place, and are not yet written."""
+        """The number of tokens that have a slot and are not written yet."""
         return self.length - self.written
 
     def __repr__(self) -> str:
@@ -45,14 +45,14 @@ class PagedSequence:
 
 
 def tokens_of(given: Tokens, what: str) -> tuple[int, list[int] | None]:
-    """How many tokens were given, and their ids, None where only their number was."""
+    """The number of given tokens, and their ids, or None if only a number was given."""
     if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
         if given < 0:
             raise InvalidProblemError(f"{what}: {given} tokens", "give 0 or more, or their ids")
         return int(given), None
     try:
         each = None if isinstance(given, (str, bytes, bytearray, memoryview, Mapping, Set)) else iter(given)  # type: ignore[arg-type]
-    except Exception:  # a number of another kind, an array of no axes
+    except Exception:  # another type of number, a 0-d array
         each = None
     if each is None:
         raise InvalidProblemError(

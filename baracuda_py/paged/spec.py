@@ -1,4 +1,4 @@
-"""What a paged cache holds, and how many bytes that takes. Python's integers: no model's numbers overflow."""
+"""The contents of a paged cache and their size in bytes. Python integers do not overflow."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from typing import Any
 from ..plan.fields import choice, integer
 from ..types import ElementKind, ElementLike, InvalidProblemError, OperandTypeError
 
-__all__ = ["QUANTISED", "KVCacheSpec"]
+__all__ = ["QUANTIZED", "KVCacheSpec"]
 
-STORED = (ElementKind.F16, ElementKind.BF16, ElementKind.F32)
-QUANTISED = (ElementKind.I8, ElementKind.FP8_E4M3)
+FLOAT_KINDS = (ElementKind.F16, ElementKind.BF16, ElementKind.F32)
+QUANTIZED = (ElementKind.I8, ElementKind.FP8_E4M3)
 SCALINGS = ("none", "token", "head")
 SCALE_BYTES = 4
 
 
 @dataclass(frozen=True)
 class KVCacheSpec:
-    """Keys and values of a model: `layers`, `kv_heads` a layer, `head_dim` columns of a key and `v_head_dim` of a value
-    (by default as many), in pages of `page_size` tokens.
+    """The keys and values of a model: `layers`, `kv_heads` per layer, `head_dim` columns of a key and `v_head_dim` of a value
+    (by default the same), in pages of `page_size` tokens.
 
-    `element` is what pages hold; `scaling` how int8 and fp8_e4m3 are scaled: by a number a ``"token"`` and head, which the append
-    makes and stores (their default), or a ``"head"``, which is given; ``"none"`` where nothing is (tokens that are int8 or fp8
-    already). `layout` is ``"NHD"``, pages of [page_size, kv_heads, head_dim], or ``"HND"``, [kv_heads, page_size, head_dim].
+    `element` is the kind that pages hold. `scaling` says how int8 and fp8_e4m3 are scaled: ``"token"``, one scale per token and
+    head, which the append computes and stores (the default); ``"head"``, one given scale per head; ``"none"``, no scales
+    (tokens that are int8 or fp8 already). `layout` is ``"NHD"``, pages of [page_size, kv_heads, head_dim], or ``"HND"``,
+    [kv_heads, page_size, head_dim].
     """
 
     layers: int
@@ -40,7 +41,7 @@ class KVCacheSpec:
         held["element"] = ElementKind.of(self.element)
         held["v_head_dim"] = self.head_dim if self.v_head_dim is None else self.v_head_dim
         if self.scaling is None:
-            held["scaling"] = "token" if self.kind in QUANTISED else "none"
+            held["scaling"] = "token" if self.kind in QUANTIZED else "none"
         for field in fields(self):
             if field.name in ("element", "layout", "scaling"):
                 continue
@@ -49,9 +50,9 @@ class KVCacheSpec:
                 raise InvalidProblemError(f"KVCacheSpec: {field.name}={count}", "give 1 or more")
         held["layout"] = choice(("NHD", "HND"))(str(self.layout).upper(), "KVCacheSpec: layout")
         choice(SCALINGS)(self.scaling, "KVCacheSpec: scaling")
-        if self.kind not in STORED + QUANTISED:
+        if self.kind not in FLOAT_KINDS + QUANTIZED:
             raise OperandTypeError(f"KVCacheSpec: element={self.kind}", "give f16, bf16, f32, i8 or fp8_e4m3")
-        if self.scaling != "none" and self.kind not in QUANTISED:
+        if self.scaling != "none" and self.kind not in QUANTIZED:
             raise InvalidProblemError(
                 f"KVCacheSpec: scaling={self.scaling!r} of {self.kind}", 'leave it out, or say "none"'
             )
@@ -71,7 +72,7 @@ class KVCacheSpec:
 
     @property
     def bytes_per_token_per_layer(self) -> int:
-        """Of a key and a value of all heads, their scales included."""
+        """The bytes of a key and a value of all heads, including their scales."""
         columns = self.head_dim + int(self.v_head_dim or self.head_dim)
         scales = 2 * SCALE_BYTES if self.scaling == "token" else 0
         return self.kv_heads * (columns * self.kind.bits // 8 + scales)
@@ -82,23 +83,24 @@ class KVCacheSpec:
 
     @property
     def bytes_per_page(self) -> int:
-        """Of a page in all layers."""
+        """The bytes of a page in all layers."""
         return self.layers * self.bytes_per_page_per_layer
 
     def pages_needed(self, tokens: int) -> int:
-        """Pages that a sequence of so many tokens takes."""
+        """The pages that a sequence of that many tokens needs."""
         return -(-self._count(tokens, "tokens") // self.page_size)
 
     def bytes_per_layer(self, tokens: int) -> int:
-        """Bytes of the pages that a sequence of so many tokens takes in one layer."""
+        """The bytes of the pages that a sequence of that many tokens needs in one layer."""
         return self.pages_needed(tokens) * self.bytes_per_page_per_layer
 
     def bytes_total(self, tokens: int) -> int:
-        """Bytes of the pages that a sequence of so many tokens takes in all layers."""
+        """The bytes of the pages that a sequence of that many tokens needs in all layers."""
         return self.pages_needed(tokens) * self.bytes_per_page
 
     def pages_that_fit(self, nbytes: int) -> int:
-        """Pages that so many bytes have room for. Scales a head, of which there is one set a cache, are not counted."""
+        """The number of pages that fit into that many bytes. Scales per head are not counted, because a cache has one set of
+        them."""
         return self._count(nbytes, "nbytes") // self.bytes_per_page
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What a paged cache holds, counted exactly."""
+"""The exact contents of a paged cache."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["CacheStatistics"]
 
 @dataclass(frozen=True)
 class CacheStatistics:
-    """`pages` = `used` + `cached` + `free`: those that sequences have, those that only cached prefixes hold, and the others.
-    `shared` of the used ones belong to several sequences. `tokens` of all `sequences` fill slots, a shared slot counted once in
-    `filled`; `wasted` slots of used pages are empty. `bytes` are those of used and cached pages. Since the cache was made:
-    `copied` pages, shared ones that were about to be written; `moved` by defragmentation; `evicted`; and prompts' tokens that
-    were found cached, `hits`."""
+    """`pages` = `used` + `cached` + `free`: pages of sequences, pages that only cached prefixes hold, and free pages. `shared`
+    of the used pages belong to several sequences. `tokens` counts the tokens of all `sequences`; `filled` counts slots, a
+    shared slot once; `wasted` slots of used pages are empty. `bytes` is the size of used and cached pages. Counted since the
+    cache was created: pages that were `copied` before a write because they were shared, pages that were `moved` by
+    defragmentation, pages that were `evicted`, and `hits`, the tokens of prompts that were found cached."""
 
     pages: int
     used: int

@@ -1,4 +1,4 @@
-"""What every op shares: descriptors, candidates, selection, and plans.
+"""The parts that all ops share: descriptors, candidates, selection, and plans.
 
 Names are resolved when they are used, so that lower layers can import single modules of this package.
 """

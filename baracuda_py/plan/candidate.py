@@ -1,4 +1,4 @@
-"""A kernel that may serve a problem: what it supports, costs, guarantees, and lowers to."""
+"""A kernel that may serve a problem: what it supports, its cost, its guarantee, and its steps."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .lowering import Sub, lowered
 __all__ = ["OK", "Candidate", "Change", "Constraint", "Cost", "Feasibility", "Reference", "natural", "no", "steps_of"]
 
 D = TypeVar("D", bound=Descriptor)
-Config = Any  # hashable, printed with str(): "" where a candidate has only one
+Config = Any  # hashable, printed with str(): "" if a candidate has only one
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a question: other fields of the descriptor or the preference, or another device."""
+    """A change of a request: other fields of the descriptor or the preference, or another device."""
 
     desc: Mapping[str, Any] = field(default_factory=dict)
     pref: Mapping[str, Any] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Change:
     def applied(
         self, desc: Descriptor, pref: PlanPreference, device: DeviceSpec
     ) -> tuple[Descriptor, PlanPreference, DeviceSpec]:
-        """The changed question, the descriptor canonical; raises where the changed problem makes no sense."""
+        """The changed request, with the descriptor canonical; raises if the changed problem is invalid."""
         changed = replace(desc, **self.desc)
         changed.validate()
         return changed.canonical(), replace(pref, **self.pref), self.device or device
@@ -53,8 +53,8 @@ class Change:
 class Feasibility:
     """Truthy, or falsy with a `reason`.
 
-    `fix` says in words, and `change` as data, the smallest change that would admit it; `instead` is a variant that serves where
-    no change does. `error` is what to raise where nothing serves.
+    `fix` (text) and `change` (data) are the smallest change that would admit the candidate; `instead` is a variant that serves
+    if no change does. `error` is raised if nothing serves.
     """
 
     reason: str = ""
@@ -68,7 +68,7 @@ class Feasibility:
 
     @property
     def advice(self) -> str:
-        """What to do about it, worded to follow the reason; empty where nothing helps."""
+        """The advice that follows the reason in a message; empty if there is none."""
         if self.fix:
             return f"to admit it: {self.fix}"
         return f"serves instead: {self.instead}" if self.instead else ""
@@ -86,7 +86,7 @@ OK = Feasibility()
 
 
 def no(reason: str, fix: str = "", change: Change | None = None) -> Feasibility:
-    """A refusal. `change` would admit the candidate, if that is known; `fix` says it (default: the change's own words)."""
+    """A refusal. `change`, if known, would admit the candidate; `fix` is its text (default: ``str(change)``)."""
     return Feasibility(reason, fix or (str(change) if change else ""), change=change)
 
 
@@ -122,7 +122,8 @@ class Cost:
     def streaming(
         device: DeviceSpec, nbytes: int, *, flops: int = 0, instructions: float = 0.0, efficiency: float = 1.0
     ) -> Cost:
-        """A kernel that streams `nbytes` at a share of the device's bandwidth and issues `instructions` a thread sum."""
+        """The cost of a kernel that streams `nbytes` at `efficiency` times the device's bandwidth and issues `instructions`
+        thread instructions in total."""
         times = {
             "bandwidth": nbytes / (device.bandwidth * efficiency),
             "instruction issue": instructions / device.rate("issue"),
@@ -150,11 +151,11 @@ class Candidate(Generic[D]):
     variant: ClassVar[str]
     backend: ClassVar[BackendKind] = BackendKind.BESPOKE
     launches: ClassVar[tuple[str, ...]] = ()  # the kernels that it may launch, as "file:kernel"
-    constraints: ClassVar[tuple[Constraint, ...]] = ()  # requirements on operands; all others are in `supports`
+    constraints: ClassVar[tuple[Constraint, ...]] = ()  # requirements on operands; `supports` checks the others
     unaligned: ClassVar[bool] = False  # whether operands may start between two of their elements
     on_request: ClassVar[
         tuple[str, ...]
-    ] = ()  # flags of a preference, one of which must be set for it to be considered
+    ] = ()  # flags of a preference; if there are any, one must be set for the candidate to be considered
 
     def supports(self, desc: D, device: DeviceSpec) -> Feasibility:
         return next((said for constraint in self.constraints if not (said := constraint.of(desc))), OK)
@@ -184,17 +185,17 @@ class Candidate(Generic[D]):
 
 
 def steps_of(candidate: Candidate[D], desc: D, device: DeviceSpec, config: Config) -> tuple[Step, ...]:
-    """What a candidate lowers the canonical `desc` to; no steps where nothing is written, whatever the candidate."""
+    """The steps to which a candidate lowers the canonical `desc`; no steps if nothing is written."""
     return () if desc.empty else lowered(candidate.lower(desc, device, config))
 
 
 def exact_movement(element: ElementKind) -> PrecisionGuarantee:
-    """What a kernel that only moves bytes guarantees."""
+    """The guarantee of a kernel that only moves bytes."""
     return PrecisionGuarantee.exact(element)
 
 
 class Reference(Candidate[Descriptor]):
-    """The NumPy oracle on the host, chosen by ``device="cpu"`` and nothing else."""
+    """The NumPy oracle on the host, selected only by ``device="cpu"``."""
 
     variant = "reference"
     backend = BackendKind.REFERENCE

@@ -36,7 +36,7 @@ class Kinds:
 
 @dataclass(frozen=True)
 class InOrder:
-    """The operand lies in C order."""
+    """The operand is in C order."""
 
     operand: str
 
@@ -51,7 +51,7 @@ class InOrder:
 
 @dataclass(frozen=True)
 class UnitStride:
-    """Neighbours along the operand's last axis lie side by side."""
+    """The operand is contiguous along its last axis."""
 
     operand: str
 
@@ -81,16 +81,16 @@ class Aligned:
             reason = f"{name}'s first touched element is aligned to {x.align} bytes, not to {self.nbytes}"
             return no(reason, f"{name} on a multiple of {self.nbytes} bytes", Change({f"{name}_align": self.nbytes}))
         for extent, step in zip(x.shape[:-1], x.strides):
-            apart = x.element.nbytes(abs(step))
-            if extent > 1 and alignment_of(apart) < self.nbytes:
-                reason = f"{name}'s rows are {apart} bytes apart, not a multiple of {self.nbytes}"
+            row_bytes = x.element.nbytes(abs(step))
+            if extent > 1 and alignment_of(row_bytes) < self.nbytes:
+                reason = f"{name}'s rows are {row_bytes} bytes apart, not a multiple of {self.nbytes}"
                 return _padded(name, x, reason, self.nbytes)
         return OK
 
 
 @dataclass(frozen=True)
 class Multiple:
-    """The extent of the operand's axis is a multiple of `by`. `called` is what readers know it by."""
+    """The extent of the operand's axis is a multiple of `by`. `called` is its name in messages."""
 
     operand: str
     axis: int
@@ -115,6 +115,6 @@ def _padded(name: str, x: Layout, reason: str, nbytes: int) -> Feasibility:
     """A refusal whose fix is padded rows that start on multiples of `nbytes`."""
     per = max(1, nbytes * 8 // x.element.bits)
     strides: list[Any] = list(c_strides((*x.shape[:-1], -(-x.shape[-1] // per) * per)))
-    apart = x.element.nbytes(strides[-2])
-    said = f"{name} in C order with rows {apart} bytes apart"
+    row_bytes = x.element.nbytes(strides[-2])
+    said = f"{name} in C order with rows {row_bytes} bytes apart"
     return no(reason, said, Change({f"{name}_strides": tuple(strides)}))

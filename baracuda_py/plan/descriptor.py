@@ -31,8 +31,8 @@ RANK = 64  # the most axes, as for NumPy's arrays
 
 
 class ProblemKey(NamedTuple):
-    """The key under which tuned plans are stored: a text that stays the same in later versions, and the extent called `axis`,
-    which is not in the text because neighbouring extents may share tuned plans; 0 where there is none."""
+    """The key under which tuned plans are stored: a text that stays the same in later versions, and the extent of `axis` (0 if
+    there is none). The extent is not in the text, because neighbouring extents may share tuned plans."""
 
     text: str
     extent: int = 0
@@ -43,10 +43,10 @@ class ProblemKey(NamedTuple):
 class Descriptor:
     """Base of every descriptor.
 
-    A subclass is made by `described` from a table of its operands. It says its op's `name`, which of its fields are run-time
-    `values` (floats that no kernel is chosen by), the fields that no operand has, and in `check` what else must hold. At
-    construction every field is given its own type: lists and NumPy ints become tuples of ints, names members. Whether the
-    problem makes sense is asked by `select`, through `validate`.
+    `described` makes a subclass from a table of its operands. The subclass states its op's `name`, its run-time `values`
+    (fields that do not influence the choice of kernel), the fields that belong to no operand, and in `check` further
+    requirements. Construction converts every field to its type: lists and NumPy ints become tuples of ints, names become
+    members. `select` checks the problem, through `validate`.
     """
 
     values: ClassVar[tuple[str, ...]] = ()
@@ -55,8 +55,8 @@ class Descriptor:
     put_in: ClassVar[tuple[str, ...]] = ()  # the fields that come from the table
     counted: ClassVar[
         Mapping[str, str]
-    ] = {}  # outputs of which the device counts how much it writes -> what holds the count
-    signature_operands: ClassVar[tuple[Operand, ...]] = ()  # all that a problem of the family may have
+    ] = {}  # outputs whose length the device counts -> the operand that holds the count
+    signature_operands: ClassVar[tuple[Operand, ...]] = ()  # all operands that a problem of the family may have
     conversions: ClassVar[tuple[tuple[str, Conversion, bool], ...]] = ()
 
     def __post_init__(self) -> None:
@@ -70,12 +70,12 @@ class Descriptor:
 
     @classmethod
     def of(cls, *arrays: Any, **given: Any) -> Self:
-        """The descriptor of arrays as they lie. `described` makes it, with the operands for parameters."""
+        """The descriptor for arrays, with their layouts. `described` generates it, with the operands as parameters."""
         raise NotImplementedError
 
     @classmethod
     def taken(cls, op: str, operands: Mapping[str, Any]) -> dict[str, Tensor]:
-        """The operands as Tensors; InvalidProblemError where one is missing that every problem has."""
+        """The operands as Tensors; raises InvalidProblemError if a required operand is missing."""
         for name, role, optional in cls.signature_operands:
             if role != "out" and not optional and operands.get(name) is None:
                 raise InvalidProblemError(f"{op}: operand {name!r} is missing", f"pass {name}=...")
@@ -83,8 +83,8 @@ class Descriptor:
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor], **options: Any) -> Self:
-        """The descriptor of operands as they lie; a field that several share is the first one's. `options` are other fields,
-        or come before what would be read."""
+        """The descriptor for operands, with their layouts. A field that several operands share is read from the first one.
+        `options` are other fields, or replace fields that would be read."""
         known = cls.__dataclass_fields__
         given = dict(options)
         for name, tensor in tensors.items():
@@ -127,7 +127,7 @@ class Descriptor:
 
     @cached_property
     def operands(self) -> tuple[Operand, ...]:
-        """The operands of this very problem, in the order in which plans know them."""
+        """The operands of this problem, in the order of plans."""
         return tuple([s.operand for s in self.slots if self.has(s.name)])
 
     def has(self, name: str) -> bool:
@@ -144,7 +144,8 @@ class Descriptor:
         return self.layout(name).element if self.has(name) else None
 
     def layout(self, name: str) -> Layout:
-        """How an operand lies; InvalidProblemError where its strides have another number of axes than its shape."""
+        """The layout of an operand; raises InvalidProblemError if its strides have a different number of axes than its
+        shape."""
         made = self._layouts.get(name)
         if made is None:
             made = self._layouts[name] = self.laid_out(self.slot_of[name])
@@ -171,7 +172,7 @@ class Descriptor:
         )
 
     def default_element(self, name: str) -> ElementKind:
-        """The kind of an operand of which none was given."""
+        """The kind of an operand whose kind was not given."""
         return self.layout(self.slots[0].name).element
 
     def displacements(self) -> tuple[int, ...]:
@@ -179,22 +180,22 @@ class Descriptor:
         return (0,) * len(self.operands)
 
     def footprint(self, name: str, tensor: Tensor) -> Tensor:
-        """The part of an operand that is read or written, its pointer moved by its displacement."""
+        """The part of an operand that is read or written; its pointer is moved by its displacement."""
         return tensor
 
     def in_place(self, written: str, read: str) -> bool:
-        """Whether `written` may be the very same view as `read`."""
+        """Whether `written` may be the same view as `read`."""
         return False
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is written, and so nothing launched."""
+        """Whether nothing is written, so that nothing is launched."""
         written = [o.name for o in self.operands if o.written and not o.optional]
         return all(0 in self.layout(name).shape for name in written)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all operands, each counted once: what a kernel that streams them moves at least."""
+        """The bytes of all operands, each counted once: the minimum that a streaming kernel moves."""
         layouts = [self.layout(operand.name) for operand in self.operands if not operand.optional]
         return sum(x.element.nbytes(math.prod(x.shape)) for x in layouts)
 
@@ -205,7 +206,7 @@ class Descriptor:
         return self._like({**self._filled, **self.neutral()})
 
     def _like(self, changed: Mapping[str, Any]) -> Self:
-        """A copy with other fields, each of its own type already, under which every operand lies as it does here."""
+        """A copy with other fields, already converted, which do not change any operand's layout."""
         cls: Any = type(self)
         made: Self = object.__new__(cls)
         held = self.__dict__
@@ -226,7 +227,7 @@ class Descriptor:
         return filled
 
     def neutral(self) -> dict[str, Any]:
-        """Fields that `canonical` sets, but for those of the table: run-time values, by their defaults."""
+        """The fields that `canonical` sets besides those of the table: run-time values, to their defaults."""
         known = type(self).__dataclass_fields__
         return {name: known[name].default for name in self.values if name in known}
 
@@ -237,16 +238,16 @@ class Descriptor:
         return None
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
-        """The run-time values of a call, those of the descriptor where `given` has none; raises where they are out of range."""
+        """The run-time values of a call, from `given` or else from the descriptor; raises if they are out of range."""
         own = (v for v in self.values if v in type(self).__dataclass_fields__)
         return {v: scalar(given.get(v, getattr(self, v)), f"{self.op}: {v}") for v in own}
 
     def at(self, given: Mapping[str, Any]) -> Self:
-        """The same problem with the run-time values of `given` put in; raises where they are out of range."""
+        """The same problem with the run-time values of `given`; raises if they are out of range."""
         return replace(self, **self.scalars(given)) if any(v in given for v in self.values) else self
 
     def resolve(self, given: Mapping[str, Any]) -> tuple[tuple[int, ...], Mapping[str, Any]]:
-        """The short form of `at`: each operand's displacement in bytes, and the scalars steps ask for with Run(...)."""
+        """A short form of `at`: each operand's displacement in bytes, and the scalars that steps name with Run(...)."""
         return self.displacements(), self.scalars(given)
 
     def problem_key(self) -> ProblemKey:
@@ -255,14 +256,15 @@ class Descriptor:
         return ProblemKey(json.dumps(used, sort_keys=True))
 
     def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
-        """Raises where values in host memory are out of range. `tensors` are the operands that the caller passed: with a
-        `status` among them, the call reports there instead, as it does on a GPU."""
+        """Raises if values in host memory are out of range. `tensors` are the operands that the caller passed: with a `status`
+        among them, the call reports there instead, as it does on a GPU."""
 
     # ---- validity -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises InvalidProblemError or OperandTypeError where the family cannot make sense of the problem; its integers fit
-        64 bits, no shape has more than `RANK` axes or a negative extent, and operands hold kinds that are taken."""
+        """Raises InvalidProblemError or OperandTypeError for a problem that the family cannot define. Before it is called,
+        integers were checked to fit 64 bits, shapes to have at most `RANK` axes and no negative extent, and operands to hold
+        supported kinds."""
 
     def validate(self) -> None:
         """Raises InvalidProblemError or OperandTypeError where the problem is inconsistent, or too large for any memory."""
@@ -307,15 +309,15 @@ class Descriptor:
     # ---- fields, as users give them -------------------------------------------------------------------------------
 
     def align_of(self, name: str, displacement: int = 0) -> int:
-        """The alignment of an operand's first touched element, as `<name>_align` says it (more than 16 counts as 16). Left
-        open, the operand's own address is taken for aligned to 16 and the element for `displacement` bytes on."""
+        """The alignment of an operand's first touched element, from `<name>_align` (at most 16). If that is None, the operand's
+        address is assumed to be aligned to 16, and the element to be `displacement` bytes behind it."""
         align = getattr(self, f"{name}_align")
         if align is None:
             return alignment_of(displacement)
         return min(16, int(align))
 
     def _names_op(self, known: Any, field: str) -> None:
-        """Converts the field that names the op, first of all: until then errors name the class instead."""
+        """Converts the field that names the op. It comes first, because errors name the class until then."""
         object.__setattr__(self, field, choice(known)(getattr(self, field), f"{type(self).__name__}: {field}"))
 
     def _member(self, known: Any, *names: str) -> None:

@@ -1,4 +1,4 @@
-"""What a family of ops says of itself: its descriptor, its candidates, its oracle. Its Plan class adds the public methods."""
+"""The declarations of a family of ops: its descriptor, its candidates, its oracle. Its Plan class adds the public methods."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ D = TypeVar("D", bound=Descriptor)
 
 
 class Family(Generic[D]):
-    """The part of a Plan class that a family writes; everything here is asked of the class."""
+    """The part of a Plan class that a family writes. Everything here is read from the class."""
 
     descriptor: ClassVar[type[Descriptor]]
     category: ClassVar[OpCategory]
     candidates: ClassVar[tuple[Candidate[Any], ...]] = ()
-    # Functions (descriptor, operands by name) that bounds name; one with a parameter `output` is told for which output.
+    # The functions (descriptor, operands by name) that bounds name. A parameter `output` receives the output's name.
     measures: ClassVar[Mapping[str, Callable[..., Any]]] = {}
-    result_type: ClassVar[Any] = None  # a class of named tuples for several results; made where there is none
-    # Fields of small problems, some for every candidate: what they lower to names the present version of the family's host
-    # code (about/ledger.py). Fields that the op's name fixes are left out.
+    result_type: ClassVar[Any] = None  # the named tuple of several results; generated if None
+    # Fields of small problems, which reach every candidate. The steps that they lower to identify the version of the family's
+    # host code (about/ledger.py). Fields that the op's name fixes are omitted.
     probes: ClassVar[tuple[Mapping[str, Any], ...]] = ()
 
     def __init__(self, selection: Selection) -> None:
-        """A plan of what was selected."""
+        """Makes the plan of a selection."""
         raise NotImplementedError
 
     @classmethod
     def reference(cls, desc: Any, **arrays: Any) -> Any:
-        """The oracle: what each written operand must hold, in `operands` order, wide."""
+        """The oracle: the exact value of each written operand, in the order of `operands`, in a wide type."""
         raise NotImplementedError
 
     @classmethod
     def reference_guarantee(cls, desc: Any) -> PrecisionGuarantee:
-        """What the NumPy backend promises."""
+        """The guarantee of the NumPy backend."""
         raise NotImplementedError
 
     @classmethod
@@ -51,7 +51,7 @@ class Family(Generic[D]):
 
     @classmethod
     def sku_traits(cls, desc: Any) -> tuple[LayoutSku | None, EpilogueKind | None]:
-        """The layout and the epilogue that the sku shows, where the family has them."""
+        """The layout and the epilogue that the sku shows, if the family has them."""
         return None, None
 
     @classmethod

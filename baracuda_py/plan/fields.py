@@ -1,4 +1,5 @@
-"""Fields as users give them: lists and NumPy ints become tuples of ints, names members, numbers floats; and fields as JSON."""
+"""Converts the fields that users pass: lists and NumPy ints to tuples of ints, names to members, numbers to floats; and fields
+to JSON."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ from ..types.vocabulary import unknown
 __all__ = ["Conversion", "choice", "conversion", "integer", "integers", "kind", "plain", "scalar"]
 
 T = TypeVar("T")
-Conversion: TypeAlias = Callable[[Any, str], Any]  # of a value and what it is, for errors
+Conversion: TypeAlias = Callable[[Any, str], Any]  # (value, its description for errors)
 
 
 def conversion(annotation: str, known: Mapping[str, Any], *, value: bool = False) -> Conversion | None:
-    """The conversion for a field of that annotation (names as in the namespace `known`); `value` marks run-time values. None
-    where the descriptor converts the field itself."""
+    """The conversion for a field with that annotation (its names are looked up in `known`); `value` marks run-time values. None
+    if the descriptor converts the field itself."""
     stored = annotation.removesuffix(" | None")
     if value:
         return scalar
@@ -34,16 +35,16 @@ def conversion(annotation: str, known: Mapping[str, Any], *, value: bool = False
 
 
 def integer(value: Any, what: str) -> int:
-    """`index_of`, with errors that say what the value is for."""
-    return _told(index_of, value, what, "an integer", "an int")
+    """`index_of`, with errors that name the value."""
+    return _converted(index_of, value, what, "an integer", "an int")
 
 
 def integers(values: Any, what: str) -> tuple[int, ...]:
     """A tuple of Python ints from a tuple, a list or a NumPy array; sets and iterators are refused."""
-    return _told(as_ints, values, what, "a sequence of integers", "a tuple of ints")
+    return _converted(as_ints, values, what, "a sequence of integers", "a tuple of ints")
 
 
-def _told(made: Callable[[Any], T], value: Any, what: str, wanted: str, hint: str) -> T:
+def _converted(made: Callable[[Any], T], value: Any, what: str, wanted: str, hint: str) -> T:
     try:
         return made(value)
     except OverflowError:
@@ -60,8 +61,8 @@ def kind(value: Any, _what: str) -> ElementKind:
 
 
 def scalar(value: Any, what: str) -> float:
-    """A float; every NaN becomes the same object, so that a descriptor equals itself. Arrays are refused, because reading one on
-    a device would synchronise."""
+    """Converts to a float. Every NaN becomes the same object, so that a descriptor equals itself. Arrays are refused, because
+    reading one in device memory would synchronise."""
     if type(value) is float:
         return math.nan if value != value else value
     name = what.split()[-1]

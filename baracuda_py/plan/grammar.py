@@ -19,8 +19,8 @@ __all__ = ["Config", "glossary", "term"]
 
 
 def term(words: str, *, default: Any = MISSING, leads: bool = False, hidden: bool = False) -> Any:
-    """A field of a configuration. `words` explain it for the glossary. A field that `leads` is an extent of the tile; a `hidden`
-    one follows from the problem and is not printed."""
+    """A field of a configuration. `words` are its explanation in the glossary. A field that `leads` is an extent of the tile; a
+    `hidden` field follows from the problem and is not printed."""
     metadata = {"words": words, "leads": leads, "hidden": hidden}
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -38,8 +38,8 @@ class Config:
 
     @classmethod
     def parse(cls, text: str, **hidden: Any) -> Self:
-        """The configuration that prints as `text`; `hidden` gives its fields that are not printed. InvalidProblemError where no
-        configuration of this class prints so."""
+        """The configuration that prints as `text`; `hidden` has the fields that are not printed. Raises InvalidProblemError if
+        no configuration of this class prints so."""
         known = {f.name: f for f in _spelled(cls)}
         hints = get_type_hints(cls)
         leads = [name for name, f in known.items() if f.metadata["leads"]]
@@ -91,7 +91,7 @@ def _kinds(kind: type[Any]) -> Iterator[type[Any]]:
 
 
 def glossary() -> str:
-    """Every term of the ops' configurations, with its explanation, a line each."""
+    """All terms of the ops' configurations with their explanations, one per line."""
     from .registry import all_ops  # imported here, because families import this module
 
     all_ops()  # loads them

@@ -11,10 +11,10 @@ import numpy as np
 from ..runtime.steps import (
     WORKSPACE,
     Arg,
-    Asked,
     Call,
     Copy,
     Copy2D,
+    DeferredScratch,
     Fill,
     Launch,
     Ptr,
@@ -36,10 +36,10 @@ Place: TypeAlias = Ptr | Scratch
 
 @dataclass(frozen=True)
 class Sub:
-    """Another plan, run on operands and scratch of this one: `operands` says where each operand that it has lies.
+    """Another plan, run on operands and scratch of this one. `operands` maps each of its operands to a location.
 
-    Its selection is part of the candidate's configuration, so it is made once and the sku names it. Its run-time values are
-    those of its descriptor. All steps of this kind share their scratch, because they run one after another.
+    Its selection is part of the candidate's configuration, so it is computed once and the sku names it. Its run-time values are
+    those of its descriptor. All `Sub` steps share their scratch, because they run one after another.
     """
 
     selection: Selection
@@ -47,7 +47,7 @@ class Sub:
 
 
 def lowered(steps: Sequence[Step | Sub]) -> tuple[Step, ...]:
-    """Only launches, copies, fills and calls, with all scratch placed."""
+    """The steps as launches, copies, fills and calls only, with all scratch placed."""
     plain = tuple(step for step in steps if not isinstance(step, Sub))
     if len(plain) == len(steps) and not any(_is_open(place) for step in plain for place in _scratch_of(step)):
         return plain
@@ -64,7 +64,7 @@ def lowered(steps: Sequence[Step | Sub]) -> tuple[Step, ...]:
 
 
 def _placed(steps: Sequence[Step | Sub]) -> tuple[dict[str, Scratch], int]:
-    """The place of each named region, after those with fixed places, and the end of all."""
+    """The offset of each named region, behind the regions with fixed offsets, and the end of all."""
     named: dict[str, int] = {}
     fixed = 0
     for step in steps:
@@ -107,7 +107,7 @@ def _scratch_of(step: Step) -> Iterator[object]:
 
 @dataclass(frozen=True)
 class _Moving:
-    """Rewrites the places in a step: each through `place`. Also knows where scratch of a still unknown size begins."""
+    """Rewrites the locations in a step with `place`. `end` is the offset of scratch whose size is not known yet."""
 
     place: Callable[[Place], Place]
     end: int
@@ -123,7 +123,7 @@ class _Moving:
 
     def _call(self, step: Call) -> Call:
         if callable(step.scratch):
-            return replace(step, scratch=Asked(step.scratch, self.end))
+            return replace(step, scratch=DeferredScratch(step.scratch, self.end))
         placed = self.place(step.scratch) if isinstance(step.scratch, Scratch) else step.scratch
         return replace(step, scratch=placed)  # type: ignore[arg-type]  # scratch is placed in scratch
 
@@ -137,7 +137,7 @@ class _Moving:
 
 @dataclass(frozen=True)
 class _Inside(_Moving):
-    """The same for the steps of a plan inside another."""
+    """Rewrites the steps of a plan inside another."""
 
     names: tuple[str, ...] = ()
     held: Mapping[str, Place] = field(default_factory=dict)
@@ -167,10 +167,10 @@ class _Inside(_Moving):
 
     def _call(self, step: Call) -> Call:
         own, scratch = 0, step.scratch
-        if isinstance(scratch, Asked):
+        if isinstance(scratch, DeferredScratch):
             own = self.end + scratch.offset
             scratch = replace(scratch, offset=own)
-        else:  # from the beginning of the workspace, since operands may lie in it
+        else:  # relative to the whole workspace, since operands may be in it
             reached = [place.offset + place.nbytes for place in self.held.values() if isinstance(place, Scratch)]
             if isinstance(scratch, Scratch):
                 own = self.end + scratch.offset
@@ -184,8 +184,8 @@ class _Inside(_Moving):
 
 @dataclass(frozen=True)
 class _Renamed:
-    """A call's function, given its operands' addresses under its own names. `own` is the place of its scratch; `begins` is the
-    offset in the workspace, in bytes, of the scratch that the outer step has."""
+    """Calls a step's function with the operands' addresses under the inner plan's names. `own` is the location of its scratch;
+    `begins` is the offset in bytes of the outer step's scratch in the workspace."""
 
     function: Callable[..., None]
     places: tuple[tuple[str, Place | None], ...]
@@ -205,7 +205,7 @@ class _Renamed:
 
 
 def _on(place: Place, nbytes: int) -> Place:
-    """The place `nbytes` bytes further."""
+    """The location `nbytes` bytes behind `place`."""
     if isinstance(place, Ptr):
         return replace(place, offset=place.offset + nbytes)
     return replace(place, offset=place.offset + nbytes, nbytes=place.nbytes - nbytes)

@@ -37,7 +37,7 @@ class Plan(Family[D]):
     It owns no device memory and no stream. Setting an attribute raises dataclasses.FrozenInstanceError.
     """
 
-    selection: Selection  # what was chosen, and all that follows from it; the plan's attributes show it
+    selection: Selection  # the choice and everything derived from it, which the plan's attributes show
     desc: Any
     pref: PlanPreference
     device: DeviceSpec
@@ -58,7 +58,7 @@ class Plan(Family[D]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name in ("run", "bind", "can_implement"):  # own copies, each with the family's own signature
+        for name in ("run", "bind", "can_implement"):  # copies with the family's signature
             base = getattr(Plan, name)
             copy = FunctionType(base.__code__, base.__globals__, name, base.__defaults__, base.__closure__)
             copy.__kwdefaults__, copy.__doc__ = base.__kwdefaults__, base.__doc__
@@ -72,9 +72,8 @@ class Plan(Family[D]):
         """The best plan for `desc`: host only; compiles, allocates, synchronises and times nothing.
 
         `device` is None (the current CUDA device), an ordinal, a `bp.Device`, an arch (``"sm_90a"``), a GPU with shipped
-        figures (``"h200"``), either of them emulated on the host (``"ptx:sm_80"``, ``"ptx"`` for sm_90a) or ``"cpu"``.
-        Raises InvalidProblemError for a problem that makes no sense, and UnsupportedError, with every candidate's reason,
-        where nothing serves it.
+        figures (``"h200"``), either of them emulated on the host (``"ptx:sm_80"``, ``"ptx"`` for sm_90a) or ``"cpu"``. Raises
+        InvalidProblemError for an invalid problem, and UnsupportedError with every candidate's reason if nothing serves it.
         """
         return cls(selected(cls, desc, pref, device))
 
@@ -96,16 +95,17 @@ class Plan(Family[D]):
     def __hash__(self) -> int:
         return hash(self.selection)
 
-    # ---- what it says of itself -----------------------------------------------------------------------------------
+    # ---- description ----------------------------------------------------------------------------------------------
 
     @property
     def precision_guarantee(self) -> PrecisionGuarantee:
-        """What the result is worth, computed from the chosen candidate; of several results, ``.of(name)`` says it of one."""
+        """The error bounds and flags of the result, computed from the chosen candidate; with several results, ``.of(name)`` has
+        those of one."""
         return self.selection.guarantee
 
     @property
     def sku(self) -> KernelSku:
-        """Which kernel this is."""
+        """The identity of the kernel."""
         return self.selection.sku
 
     @property
@@ -115,7 +115,7 @@ class Plan(Family[D]):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """What `run` takes by name, in the order of `plan.desc.operands`."""
+        """The operands that `run` takes by name, in the order of `plan.desc.operands`."""
         return self.selection.operands
 
     @property
@@ -125,7 +125,7 @@ class Plan(Family[D]):
 
     @property
     def launch_config(self) -> tuple[LaunchConfig, ...]:
-        """Grid, block and dynamic shared memory, one a kernel."""
+        """Grid, block and dynamic shared memory of each kernel."""
         return self.selection.launch_config
 
     @property
@@ -145,7 +145,7 @@ class Plan(Family[D]):
 
     @property
     def deterministic(self) -> bool:
-        """Whether nothing is added in an order that scheduling decides: computed from the steps."""
+        """Whether no sum depends on the order of scheduling: computed from the steps."""
         return self.selection.deterministic
 
     def explain(self, *, configs: bool = False) -> Explanation:
@@ -168,9 +168,9 @@ class Plan(Family[D]):
     # ---- running --------------------------------------------------------------------------------------------------
 
     def can_implement(self, **operands: Any) -> Feasibility:
-        """Whether `run` would take these operands; falsy with .reason, .fix and .error. Raises nothing.
+        """Whether `run` would accept these operands; if not, falsy with .reason, .fix and .error. Raises nothing.
 
-        Asked of a plan: called on the class, it says so in an InvalidProblemError.
+        It is a method of a selected plan; called on the class, it raises InvalidProblemError.
         """
         asked: Any = self
         if not isinstance(asked, Plan):
@@ -184,13 +184,13 @@ class Plan(Family[D]):
     def run(self, *, workspace: Any = None, stream: Any = None, **operands: Any) -> Any:
         """Validates and launches on a stream; returns the output(s). Asynchronous, never synchronises.
 
-        Outputs that are not given are made in the kind of the first array: torch tensors by torch's allocator, JAX arrays, else
-        CuPy arrays from CuPy's pool. The stream is `stream`; else, where what is written belongs to another framework, that
-        framework's current stream; else CuPy's current stream.
+        Outputs that are not given are allocated in the framework of the first array: torch tensors by torch's allocator, JAX
+        arrays, else CuPy arrays from CuPy's pool. The stream is `stream`; else the current stream of the framework that owns
+        the written operands; else CuPy's current stream.
 
-        A plan of the host (the reference back end, or emulated kernels) is done when it returns: it takes no notice of
-        `stream` and `workspace`, and gives NumPy arrays. An emulated one raises a KernelFault where a kernel does what it must
-        not; then no operand is written.
+        A host plan (the reference back end, or emulated kernels) is synchronous: it ignores `stream` and `workspace`, and
+        returns NumPy arrays. An emulated plan raises a KernelFault if a kernel does something illegal, and then writes no
+        operand.
         """
         return self._call(operands, workspace, stream)
 
@@ -209,8 +209,8 @@ class Plan(Family[D]):
         return self
 
     def load(self) -> Self:
-        """Compiles and loads the kernels on the current device, so that a later `run` may be captured; an emulated plan's are
-        translated."""
+        """Compiles and loads the kernels on the current device, so that a later `run` can be captured. Kernels of an emulated
+        plan are translated."""
         if self.device.emulated:
             self.selection.program  # noqa: B018  # made now, and kept
             return self
@@ -218,10 +218,11 @@ class Plan(Family[D]):
         return self
 
     def autotune(self, *, top: int | None = 6, **operands: Any) -> Self:
-        """Times the `top` best predicted candidates and configurations (None: all) that promise at least what this plan does,
-        on these operands (written ones on copies), and returns the plan for the fastest; 5 % is needed to displace this one.
+        """Times the `top` best predicted candidates and configurations (None: all) whose guarantee is at least this plan's, on
+        these operands (written ones on copies), and returns the plan of the fastest. It must be 5 % faster to replace this
+        plan.
 
-        UnsupportedError for a plan of the host, which is not timed, and without a GPU.
+        Raises UnsupportedError for a host plan, which is not timed, and without a GPU.
         """
         from .about.tune import autotune
 
@@ -230,17 +231,17 @@ class Plan(Family[D]):
     def verify(self, **operands: Any) -> None:
         """Runs on copies of the operands and checks the result against the oracle and the guarantee (AssertionError).
 
-        Without operands, on those of the op's samples that this variant serves.
+        Without operands it uses the op's samples that this variant serves.
         """
         from .about.verify import verify, verify_samples
 
         verify(self.selection, operands) if operands else verify_samples(self.selection)
 
     def profile(self, *, repeats: int = 50, **operands: Any) -> Any:
-        """Seconds a launch takes in a CUDA graph on these operands, the median of `repeats`; written ones on copies.
+        """Seconds per launch in a CUDA graph on these operands (written ones on copies), the median of `repeats`.
 
-        An emulated plan has no such time: it runs once and gives the emulator's report, counts of instructions, memory
-        transactions and barriers. UnsupportedError for a plan of the reference back end, and without a GPU.
+        An emulated plan runs once and returns the emulator's report: counts of instructions, memory transactions and barriers.
+        Raises UnsupportedError for a plan of the reference back end, and without a GPU.
         """
         from .about.tune import profile
 
@@ -252,7 +253,7 @@ class Plan(Family[D]):
 
     @property
     def result(self) -> Callable[[Mapping[str, Any]], Any]:
-        """The function from the operands of a call to its result: the written one itself, several as a named tuple."""
+        """The function from a call's operands to its result: the written operand, or a named tuple of several."""
         return self.selection.result
 
     # ---- as a value -----------------------------------------------------------------------------------------------
@@ -265,11 +266,11 @@ class Plan(Family[D]):
 
     @staticmethod
     def from_json(text: str) -> Plan[Any]:
-        """Restores that very variant and configuration, and never ranks again.
+        """Restores the saved variant and configuration, without ranking candidates again.
 
-        The text is checked as `select` checks a problem: InvalidProblemError where it is no saved plan or describes a problem
-        that makes no sense; UnsupportedError, naming what `select` would choose, where another version saved something that
-        this one does not know, or the variant no longer serves.
+        The text is checked as `select` checks a problem. Raises InvalidProblemError if it is not a saved plan or describes an
+        invalid problem. Raises UnsupportedError, which names the choice of `select`, if it has a field that this version does
+        not know, or if the variant no longer serves.
         """
         from .about.serialize import from_json
 
@@ -281,7 +282,7 @@ class Plan(Family[D]):
 
 
 def _below(kind: type[Plan[Any]]) -> Iterator[type[Plan[Any]]]:
-    """The families, and what several of them share."""
+    """The subclasses of `kind`: the families and their shared bases."""
     for under in kind.__subclasses__():
         yield under
         yield from _below(under)
@@ -297,7 +298,7 @@ def signature(cls: type[Plan[Any]], method: str) -> inspect.Signature:
         inspect.Parameter(o.name, keyword, default=None if o.optional or o.role == "out" else inspect.Parameter.empty)
         for o in example
     ]
-    names = {o.name for o in example}  # an operand may be a run-time value in some problems
+    names = {o.name for o in example}  # an operand may be a run-time value of some problems
     values = (n for n in cls.descriptor.values if n not in names)
     parameters += [inspect.Parameter(n, keyword, default=None) for n in (*values, *extra)]
     return inspect.Signature(parameters)

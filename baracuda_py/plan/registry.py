@@ -1,4 +1,4 @@
-"""The op registry: one Op a public name, registered by its family's table; everything else iterates over it."""
+"""The op registry: one Op per public name, registered by its family's table. Everything else iterates over it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..types import UnsupportedError
+from ..types.deprecated import renamed_fields
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -20,22 +21,23 @@ __all__ = ["Gradient", "Op", "all_ops", "find", "get_op", "list_ops", "register"
 Samples: TypeAlias = Callable[..., Iterator[Any]]
 
 
+@renamed_fields(saves="saved", gives="gradients", called="renames")
 @dataclass(frozen=True)
 class Gradient:
-    """The op that computes another's gradients: `grad` is its operand for the gradient of the result, `saves` are operands of
-    the forward call that it takes (under the same names, but for those in `called`), and `gives` says which output is the
-    gradient of which operand, as far as the call has them. `more` are its operands for the gradients of further results, by
-    result.
+    """The op that computes the gradients of another op. `grad` is its operand for the gradient of the result, `more` are its
+    operands for the gradients of further results, by result. `saved` are the operands of the forward call that it takes, under
+    the same names except for those in `renames`. `gradients` maps each forward operand to the output that is its gradient, as
+    far as the call has them.
 
-    It is that of the call without what it does besides: the activation of a product and what is added to it are the caller's to
-    differentiate, and where a norm adds a residual first, its `residual_out` is the `x` to save.
+    It covers only the op's core: the caller differentiates the activation of a product and the terms that are added to it. If a
+    norm adds a residual first, `residual_out` is the `x` to save.
     """
 
     op: str
-    saves: tuple[str, ...]
-    gives: Mapping[str, str]
+    saved: tuple[str, ...]
+    gradients: Mapping[str, str]
     grad: str = "grad"
-    called: Mapping[str, str] = field(default_factory=dict)
+    renames: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -43,9 +45,9 @@ class Gradient:
 class Op:
     """One public name.
 
-    `samples` yields host problems (baracuda_py.samples.Sample) for tests, benches and `verify`; `fixed` are descriptor
-    fields that the name fixes (``{"kind": ...}``). `gradient` says which op gives its gradients, `peers` what it is called
-    elsewhere, and `arguments` the operand that each argument of the function is, where it is called otherwise.
+    `samples` yields host problems (baracuda_py.samples.Sample) for tests, benches and `verify`. `fixed` are the descriptor
+    fields that the name fixes (``{"kind": ...}``). `gradient` describes the op that computes its gradients. `peers` are its
+    names in other libraries, and `arguments` maps arguments of the function to operands of another name.
     """
 
     name: str
@@ -58,11 +60,11 @@ class Op:
     arguments: Mapping[str, str] = field(default_factory=dict)
 
     def describe(self, **fields: Any) -> Any:
-        """The op's descriptor with its fixed fields put in."""
+        """The op's descriptor, with its fixed fields."""
         return self.plan.descriptor(**{**self.fixed, **fields})
 
     def of(self, **operands: Any) -> Any:
-        """The op's descriptor read off arrays."""
+        """The op's descriptor for arrays."""
         return self.plan.descriptor.of(**{**self.fixed, **operands})
 
     def of_sample(self, operands: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
@@ -88,7 +90,8 @@ def register(op: Op) -> Op:
 
 @lru_cache(maxsize=1)
 def _import_families() -> None:
-    """Imports every module of ops: walking their folders takes most of a millisecond, and every look-up of an op asks for it."""
+    """Imports every module of ops, once: walking their folders takes nearly a millisecond, and every look-up of an op needs
+    it."""
     ops = importlib.import_module(
         f"{__package__.partition('.')[0]}.ops"
     )  # found by walking the folder: no module is named here
@@ -97,13 +100,13 @@ def _import_families() -> None:
 
 
 def all_ops() -> dict[str, Op]:
-    """Every op by name, all families imported: by category and module, whichever was imported first, then as registered."""
+    """All ops by name, with all families imported, ordered by category and module, then by registration."""
     _import_families()
     return dict(sorted(_OPS.items(), key=lambda item: (item[1].plan.category.value, item[1].function.__module__)))
 
 
 def get_op(name: str) -> Op:
-    """The op called `name`; UnsupportedError with near matches otherwise."""
+    """The op with that name; otherwise raises UnsupportedError with near matches."""
     _import_families()
     if name not in _OPS:
         near = find(name)
@@ -118,7 +121,7 @@ def list_ops() -> list[str]:
 
 
 def find(text: str) -> list[str]:
-    """Ops whose name, category or summary contains `text`, or whose name is spelled nearly so."""
+    """Ops whose name, category or summary contains `text`, or whose name is similar."""
     import difflib
 
     ops, key = all_ops(), text.lower()

@@ -1,4 +1,4 @@
-"""Selection: the problem is checked, every candidate assessed, and the fastest admissible one chosen."""
+"""Selection: checks the problem, assesses every candidate, and chooses the fastest admissible one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .descriptor import Descriptor
 __all__ = ["Assessment", "advised", "assess", "best", "cheapest", "checked", "choose", "serves"]
 
 D = TypeVar("D", bound=Descriptor)
-GRID = (2**31 - 1, 65535, 65535)  # most CTAs of a launch along x, y and z
-ROUNDING = 1 - 1e-9  # a floor may exceed the prediction that it bounds by rounding
-MOST_CHANGES = 8  # most changes tried for one candidate until it serves
+GRID = (2**31 - 1, 65535, 65535)  # maximal CTAs of a launch along x, y and z
+ROUNDING = 1 - 1e-9  # rounding may raise a floor above the prediction that it bounds
+MAX_CHANGES = 8  # changes that are tried for one candidate
 
 
 @dataclass(frozen=True)
 class Assessment:
-    """One candidate's answer for one configuration. Cost and guarantee are None where it does not apply."""
+    """One candidate's answer for one configuration. Cost and guarantee are None if it does not apply."""
 
     candidate: Candidate[Any]
     config: Any
@@ -33,7 +33,7 @@ class Assessment:
 
 
 def checked(desc: D) -> D:
-    """The canonical descriptor of a problem that makes sense; raises InvalidProblemError or OperandTypeError otherwise."""
+    """The canonical descriptor of a valid problem; raises InvalidProblemError or OperandTypeError otherwise."""
     desc.validate()
     return desc.canonical()
 
@@ -46,8 +46,8 @@ def assess(
     *,
     only: str | None = None,
 ) -> list[Assessment]:
-    """Every candidate's assessment of the canonical `desc`, one per configuration; with `only`, that of the configuration that
-    prints so."""
+    """Every candidate's assessments of the canonical `desc`, one per configuration; with `only`, just the configuration that
+    prints as that."""
     answers = []
     looked_at = _looked_at(desc, pref)
     for candidate in candidates:
@@ -75,7 +75,7 @@ def assess(
 def best(
     candidates: Sequence[Candidate[Any]], desc: Descriptor, pref: PlanPreference, device: DeviceSpec
 ) -> Assessment:
-    """What ``choose(assess(...))`` returns or raises, found with as few questions to candidates as possible."""
+    """The result of ``choose(assess(...))``, computed with as few calls to candidates as possible."""
     found = cheapest(candidates, desc, pref, device)
     return found[0] if found else choose(assess(candidates, desc, pref, device), desc, pref, device)
 
@@ -83,10 +83,10 @@ def best(
 def cheapest(
     candidates: Sequence[Candidate[Any]], desc: Descriptor, pref: PlanPreference, device: DeviceSpec
 ) -> tuple[Assessment, float] | None:
-    """The admissible configuration that is predicted to take least, with its seconds; None where nothing serves.
+    """The admissible configuration with the least predicted time, and that time in seconds; None if nothing serves.
 
-    A candidate whose floor is not below the best time so far is skipped. The others' configurations are priced, and checked in
-    the order of their prices until one is admitted.
+    A candidate whose floor is not below the best time so far is skipped. The other candidates' configurations are checked in
+    the order of their predicted times until one is admitted.
     """
     found, least = None, math.inf
     looked_at = _looked_at(desc, pref)
@@ -113,7 +113,7 @@ def serves(candidate: Candidate[Any], desc: Descriptor, pref: PlanPreference, de
 
 
 def _looked_at(desc: Descriptor, pref: PlanPreference) -> bool:
-    """Whether a configuration's steps have to be checked. Each CTA writes at least one element, so only large problems can have
+    """Whether a configuration's steps must be checked. Each CTA writes at least one element, so only large problems can have
     grids that are too large."""
     written = sum(math.prod(desc.layout(o.name).shape) for o in desc.operands if o.written)
     return written > GRID[0] or pref.max_workspace_bytes is not None
@@ -130,7 +130,7 @@ def _named(candidate: Candidate[Any], pref: PlanPreference) -> bool:
 
 
 def _requested(candidate: Candidate[Any], pref: PlanPreference) -> bool:
-    """Whether the preference asks for what the candidate exists for, or names it."""
+    """Whether the preference sets a flag that the candidate needs, or names the candidate."""
     asked = pref.variant == candidate.variant or any(getattr(pref, flag) for flag in candidate.on_request)
     return asked or not candidate.on_request
 
@@ -170,7 +170,7 @@ def _preferred(candidate: Candidate[Any], guarantee: PrecisionGuarantee, pref: P
 
 
 def _asked(reason: str, **pref: Any) -> Feasibility:
-    """A refusal because of the preference, with the preference that would be met."""
+    """A refusal because of the preference, with the change of the preference that would admit the candidate."""
     return no(reason, change=Change(pref=pref))
 
 
@@ -195,12 +195,12 @@ def advised(
     answer: Assessment, desc: Descriptor, pref: PlanPreference, device: DeviceSpec, *, instead: str = ""
 ) -> Feasibility:
     """A refusal with all the changes that are needed together, found by following each refusal's change until the candidate
-    serves. Where that does not succeed, only `instead`, the variant that serves."""
+    serves. If that fails, only `instead`, the variant that serves."""
     feasible, change = answer.feasibility, Change()
-    told: list[str] = []
+    fixes: list[str] = []
     asked = (desc, pref, device)
-    while feasible.change is not None and len(told) < MOST_CHANGES:
-        told.append(feasible.fix)
+    while feasible.change is not None and len(fixes) < MAX_CHANGES:
+        fixes.append(feasible.fix)
         change |= feasible.change
         try:
             asked = feasible.change.applied(*asked)
@@ -208,7 +208,7 @@ def advised(
         except BaracudaError:
             break  # the changed problem is inconsistent
         if any(found):
-            return replace(answer.feasibility, fix=" and ".join(dict.fromkeys(told)), change=change)
+            return replace(answer.feasibility, fix=" and ".join(dict.fromkeys(fixes)), change=change)
         feasible = found[0]
     return replace(answer.feasibility, fix="", change=None, instead=instead)
 
@@ -216,8 +216,8 @@ def advised(
 def choose(answers: Sequence[Assessment], desc: Descriptor, pref: PlanPreference, device: DeviceSpec) -> Assessment:
     """The admissible answer with the least predicted time; ties go to the earlier candidate.
 
-    Where there is none, raises the error that bars a candidate which would serve but for it (an address between two
-    elements), or else an UnsupportedError with every candidate's reason and what would admit it.
+    If there is none, raises the error of a candidate that would otherwise serve (an address between two elements), or else an
+    UnsupportedError with every candidate's reason and fix.
     """
     admitted = [a for a in answers if a.feasibility and a.cost is not None]
     if admitted:
@@ -236,12 +236,12 @@ def choose(answers: Sequence[Assessment], desc: Descriptor, pref: PlanPreference
             raise a.feasibility.error
     aligning = any(not a.candidate.unaligned for a in answers)
     if aligning and pref.variant is None and pref.backend is None and (bar := natural(desc)).error:
-        raise bar.error  # wider accesses, too, ask for whole elements
+        raise bar.error  # wider accesses need aligned elements too
     reasons: dict[str, list[str]] = {}  # variants with the same reason are listed together
     for a in answers:
         feasible = advised(a, desc, pref, device)
         named = reasons.setdefault(feasible.reason + (f" ({feasible.advice})" if feasible.advice else ""), [])
         if a.candidate.variant not in named:
             named.append(a.candidate.variant)
-    told = "; ".join(f"{', '.join(named)}: {reason}" for reason, named in reasons.items())
-    raise UnsupportedError(f"{desc.op}: no kernel for {device} serves this problem and preference. {told}")
+    refusals = "; ".join(f"{', '.join(named)}: {reason}" for reason, named in reasons.items())
+    raise UnsupportedError(f"{desc.op}: no kernel for {device} serves this problem and preference. {refusals}")

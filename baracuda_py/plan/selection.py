@@ -1,4 +1,4 @@
-"""Selection: which kernel was chosen for a problem, and all that follows from it. A record: plans show it, calls run it."""
+"""Selection: the kernel that was chosen for a problem, and everything derived from it. Plans show it, calls run it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["LaunchConfig", "Selection", "selected"]
 
 log = logging.getLogger("baracuda_py")
-_new = tuple.__new__  # a named tuple's, without its check of how many there are
+_new = tuple.__new__  # tuple.__new__, without a named tuple's check of the length
 
 
 class LaunchConfig(NamedTuple):
-    """How one kernel is launched; `shared_memory_bytes` is the dynamic part, a CTA."""
+    """The launch configuration of one kernel; `shared_memory_bytes` is dynamic shared memory per CTA."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -41,10 +41,10 @@ class LaunchConfig(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """A candidate and its configuration for one problem on one kind of device; `provenance` says what chose it.
+    """A candidate and its configuration for one problem on one kind of device; `provenance` says how it was chosen.
 
-    Equal and hashable by (family, descriptor, preference, device, variant, configuration). What follows from these is computed
-    when it is first asked for. It owns no device memory and no stream, only loaded kernels.
+    Equal and hashable by (family, descriptor, preference, device, variant, configuration). Derived properties are computed on
+    first use. It owns no device memory and no stream, only loaded kernels.
     """
 
     family: type[Family[Any]]
@@ -69,7 +69,7 @@ class Selection:
         return Selection(family, desc, pref, device, answer.candidate, answer.config, provenance)
 
     def known_as(self, provenance: str) -> Selection:
-        """The same, chosen by something else."""
+        """The same selection with another provenance."""
         return replace(self, provenance=provenance)
 
     def _identity(self) -> tuple[Any, ...]:
@@ -85,7 +85,7 @@ class Selection:
 
     @cached_property
     def canonical(self) -> Any:
-        """The descriptor with every run-time value neutral: all that candidates see."""
+        """The descriptor with neutral run-time values, which is the only one that candidates see."""
         return self.desc.canonical()
 
     @property
@@ -109,7 +109,7 @@ class Selection:
 
     @cached_property
     def result(self) -> Callable[[Mapping[str, Any]], Any]:
-        """What takes the operands of a call to its result: the written one bare, several as a named tuple."""
+        """The function from a call's operands to its result: the written operand, or a named tuple of several."""
         names = self.written
         if len(names) == 1:
             return itemgetter(names[0])
@@ -121,7 +121,7 @@ class Selection:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """What is launched, copied and called."""
+        """The launches, copies, fills and calls."""
         return steps_of(self.candidate, self.canonical, self.device, self.config)
 
     @property
@@ -148,7 +148,7 @@ class Selection:
 
     @property
     def deterministic(self) -> bool:
-        """Whether no step adds in an order that scheduling decides."""
+        """Whether no sum depends on the order of scheduling."""
         return not any(launch.float_atomics for launch in self.launches)
 
     @cached_property
@@ -163,11 +163,11 @@ class Selection:
     def cost(self) -> Cost:
         return self.candidate.cost(self.canonical, self.device, self.config)
 
-    # ---- what it promises -----------------------------------------------------------------------------------------
+    # ---- guarantee ------------------------------------------------------------------------------------------------
 
     @cached_property
     def guarantee(self) -> PrecisionGuarantee:
-        """What the results are worth; ``guarantee.of(name)`` what one of them is."""
+        """The guarantee of the results; ``guarantee.of(name)`` is that of one result."""
         return self.candidate.guarantee(self.canonical, self.device, self.config).for_outputs(
             [operand.name for operand in self.operands if operand.written]
         )
@@ -184,7 +184,7 @@ class Selection:
     # ---- on a device ----------------------------------------------------------------------------------------------
 
     def executable(self, ordinal: int) -> Executable:
-        """The steps on a CUDA device, which must be current; compiled and loaded the first time."""
+        """The executable of the steps on a CUDA device, which must be current; compiled and loaded on first use."""
         executable = self._executables.get(ordinal)
         if executable is None:
             check_arch(self.desc.op, self.device, ordinal)
@@ -205,7 +205,7 @@ class Selection:
 
 @cache
 def _result_type(family: str, names: tuple[str, ...]) -> Any:
-    """The named tuple that a family's plans give, one class for all of them."""
+    """The named tuple of a family's results, one class for all its plans."""
     return namedtuple(f"{family}Result", names)
 
 
@@ -215,9 +215,9 @@ def _asks_output(measure: Callable[..., Any]) -> bool:
 
 
 def selected(family: type[Family[Any]], desc: Any, pref: PlanPreference | None, device: Any) -> Selection:
-    """The best candidate for `desc`: the recorded winner where one stands, else the least predicted time.
+    """The best candidate for `desc`: the recorded winner, if a valid one exists, else the one with the least predicted time.
 
-    Raises InvalidProblemError for a problem that makes no sense, and UnsupportedError where nothing serves it.
+    Raises InvalidProblemError for an invalid problem, and UnsupportedError if nothing serves it.
     """
     if not isinstance(desc, family.descriptor):
         raise InvalidProblemError(

@@ -15,7 +15,7 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from ..types import ElementKind, OperandTypeError
-from ..types.keeping import keeps_hash
+from ..types.keeping import cached_hash
 from .fields import Conversion, conversion, integers
 
 __all__ = ["Layout", "Operand", "Slot", "bounded_fields", "described", "filled_fields", "own_fields"]
@@ -36,8 +36,8 @@ class Operand(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How an operand must lie in memory. Strides count elements; `align` and `phase` are those of the first element touched,
-    and `phase` is its place in its byte."""
+    """The required layout of an operand in memory. Strides count elements; `align` and `phase` are those of the first touched
+    element, and `phase` is its position in its byte."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -47,7 +47,7 @@ class Layout(NamedTuple):
 
     @property
     def natural(self) -> int:
-        """Bytes of an element: the alignment that an access of one needs."""
+        """The bytes of an element, which is the alignment that accessing one needs."""
         return max(1, self.element.bits // 8)
 
 
@@ -55,11 +55,11 @@ class Layout(NamedTuple):
 class Slot:
     """One operand of a descriptor.
 
-    `role` as in Operand. An `optional` operand is absent from a problem where its ``<name>_shape`` is None, or, where it has
-    the shape of something else, its ``<name>_element``. `takes` are the kinds it may hold; any where none are given.
-    `shape` names the descriptor's field or property that holds its shape: by default ``<name>_shape`` where there is one, else
-    ``shape``. `element` likewise, or a kind that it always holds. An operand that is not `strided` lies in C order, one that is
-    not `aligned` on a multiple of its element: neither has a field for it.
+    `role` is as in Operand. An `optional` operand is absent from a problem if its ``<name>_shape`` is None, or, if it shares
+    the shape of another, its ``<name>_element``. `takes` are the kinds that it may hold; empty admits any. `shape` names the
+    descriptor's field or property that holds its shape: by default ``<name>_shape`` if there is one, else ``shape``. `element`
+    works likewise, or is the one kind that it always holds. An operand without `strided` must be in C order, one without
+    `aligned` must be aligned to its element; such operands have no field for it.
     """
 
     name: str
@@ -74,12 +74,12 @@ class Slot:
 
     @cached_property
     def operand(self) -> Operand:
-        """The operand as `Plan.run` takes it: one that the problem has is not optional there."""
+        """The operand for `Plan.run`, where an operand that the problem has is not optional."""
         return Operand(self.name, self.role)
 
     @cached_property
     def presence(self) -> str:
-        """The field that is None where a problem lacks the operand; empty where none does."""
+        """The field that is None if a problem lacks the operand; empty if no problem does."""
         if not self.optional:
             return ""
         return f"{self.name}_{'shape' if self.shape == f'{self.name}_shape' else 'element'}"
@@ -94,7 +94,7 @@ class Slot:
         return replace(self, shape=shape, element=self.element or (own["element"] if "element" in has else "element"))
 
     def read(self, tensor: Any) -> Iterator[tuple[str, Any]]:
-        """The fields that an array fills."""
+        """The fields that are read from an array."""
         yield self.shape, tensor.shape
         if isinstance(self.element, str):
             yield self.element, tensor.element
@@ -102,7 +102,7 @@ class Slot:
             yield f"{self.name}_{what}", getattr(tensor, what)
 
     def check(self, op: str, kind: ElementKind) -> None:
-        """Raises OperandTypeError for a kind that is not taken."""
+        """Raises OperandTypeError for a kind that is not supported."""
         if not self.takes or kind in self.takes:
             return
         in_bytes = kind.packed and ElementKind.U8 in self.takes
@@ -120,9 +120,10 @@ def _has(cls: type, name: str) -> bool:
 
 @dataclass_transform(frozen_default=True)
 def described(*slots: Slot, last: tuple[str, ...] = ()) -> Callable[[type[C]], type[C]]:
-    """Makes a class a descriptor of the operands `slots`, in the order in which a plan knows them.
+    """Makes a class a descriptor with the operands `slots`, in the order of plans.
 
-    The class gets the fields of the table behind its own, but for those named in `last`, and becomes a frozen dataclass.
+    The class gets the fields of the table after its own, except that those named in `last` come last, and becomes a frozen
+    dataclass.
     """
 
     def made(cls: type[C]) -> type[C]:
@@ -137,7 +138,7 @@ def described(*slots: Slot, last: tuple[str, ...] = ()) -> Callable[[type[C]], t
         known: Any = cls
         known.slots, known.slot_of, known.put_in = table, {slot.name: slot for slot in table}, tuple(given)
         known.signature_operands = tuple(slot.operand._replace(optional=slot.optional) for slot in ordered)
-        made: Any = keeps_hash(dataclass(frozen=True)(cls))
+        made: Any = cached_hash(dataclass(frozen=True)(cls))
         known.conversions = tuple(_conversions(made, getattr(cls, "values", ())))
         if "of" not in cls.__dict__:
             known.of = classmethod(_reader(known, ordered))
@@ -164,7 +165,7 @@ def _conversions(cls: Any, values: tuple[str, ...]) -> Iterator[tuple[str, Conve
             yield field.name, made, field.default is None
 
 
-# ---- what is asked of a class on every call ----------------------------------------------------------------------------
+# ---- facts of a class, cached ------------------------------------------------------------------------------------------
 
 
 @cache
@@ -194,7 +195,7 @@ def bounded_fields(cls: Any) -> tuple[tuple[str, bool, bool], ...]:
 
 
 def _reader(cls: Any, slots: list[Slot]) -> Callable[..., Any]:
-    """Makes `of`: it takes operands in the order of the fields, then by name every field that is not read off them."""
+    """Generates `of`. It takes operands in the order of the fields, then by name every field that is not read from them."""
     read = {name for slot in slots for name, _ in slot.read(_Nothing)}
     word = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter("cls", word)]

@@ -1,1 +1,1 @@
-"""Below every plan: compiling, caching and loading kernels, devices, streams, and running steps."""
+"""The layer below plans: devices, streams, compiling, caching and loading kernels, running steps."""

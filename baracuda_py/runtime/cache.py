@@ -1,9 +1,10 @@
 """The kernel cache: content-addressed, atomic, bounded, and shared by threads, processes and users.
 
-An entry is ``<key>.json`` (mangled name, resources, which code) beside the code: ``<digest>.cubin``, which kernels that compiled
-together share, or ``<digest>.ptx``. A seal in the JSON is the digest of the key, of all that the JSON says and of the code. The
-JSON is written last, so a reader sees a whole entry or none; what does not match its seal counts as missing and is rebuilt.
-`files` says whose files are read. A folder that cannot be written is one warning, and kernels are loaded from memory.
+An entry is ``<key>.json`` (mangled name, resources, which code) beside the code: ``<digest>.cubin``, which kernels that
+compiled together share, or ``<digest>.ptx``. A seal in the JSON is the digest of the key, of all that the JSON says and of the
+code. The JSON is written last, so a reader sees a whole entry or none. An entry that does not match its seal counts as missing
+and is rebuilt. `files` decides whose files are trusted. If the folder cannot be written, one warning is issued and kernels are
+loaded from memory.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Hit:
 def cache_dir() -> Path:
     """``BARACUDA_CACHE_DIR``, else ``baracuda_py`` under ``XDG_CACHE_HOME`` or ``~/.cache``; absolute.
 
-    A user without a home, as containers have them, gets a folder among the temporary ones.
+    A user without a home directory (in a container) gets a folder in the temporary directory.
     """
     return _cache_dir(*map(os.environ.get, _DECIDING))
 
@@ -137,7 +138,7 @@ def store(code: bytes, entries: Mapping[str, Mapping[str, Any]], kind: Kind = "c
 
 def _write(path: Path, data: bytes) -> None:
     write_whole(path, data)
-    # Other threads' and processes' bytes may be missing here: whoever crosses the limit counts again.
+    # The bytes of other threads and processes may be missing here, so a writer that crosses the limit counts again.
     known = _sizes.get(path.parent)
     _sizes[path.parent] = _evict(path.parent) if known is None else known + len(data)
     if _sizes[path.parent] > LIMIT_BYTES:
@@ -145,7 +146,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def contents(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files of a folder whose names this module gives; others are left alone."""
+    """The files of a folder that have names of this module's form; other files are left alone."""
     with contextlib.suppress(OSError):
         for item in folder.iterdir():
             if _OURS.fullmatch(item.name) or _UNFINISHED.fullmatch(item.name):
@@ -156,9 +157,9 @@ def contents(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _evict(folder: Path) -> int:
-    """Drops temporaries that were left behind, and past the limit the files used longest ago, to three quarters of it.
+    """Deletes stale temporary files and, above the limit, the least recently used files down to three quarters of the limit.
 
-    Returns the bytes that are left.
+    Returns the remaining bytes.
     """
     now, total, held = time.time(), 0, []
     for item, status in contents(folder):

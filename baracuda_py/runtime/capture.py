@@ -1,8 +1,8 @@
-"""Captures of CUDA graphs: memory that lives as long as the graph, and calls that a capture otherwise forbids.
+"""Captures of CUDA graphs: memory that lives as long as the graph, and calls that are otherwise forbidden during a capture.
 
-A replay uses the addresses that the capture used. So memory that is taken during a capture comes from a pool of that capture,
-and the pool is released once the graph and everything instantiated from it are destroyed. CUDA says so through a user object
-that the graph retains.
+A replay uses the addresses that the capture used. So memory that is allocated during a capture comes from a pool of that
+capture. The pool is released once the graph and everything instantiated from it are destroyed, which CUDA reports through a
+user object that the graph retains.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .locks import new_lock
 
 __all__ = ["pool_allocator", "relaxed", "release_pools"]
 
-# Python's own locks, which need no GIL: `release` is what CUDA calls.
+# Python's own locks, which need no GIL: CUDA calls `release`.
 _allocate_lock = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThread_allocate_lock", ctypes.pythonapi))
 _acquire_lock = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)(
     ("PyThread_acquire_lock", ctypes.pythonapi)
@@ -40,7 +40,7 @@ def relaxed() -> Iterator[None]:
 
 
 def pool_allocator(stream: int) -> Callable[[int], Any]:
-    """The allocator of the capture that is under way on `stream`, as CuPy takes one."""
+    """The allocator (in CuPy's form) of the capture that is in progress on `stream`."""
     driver = bindings()
     _status, number, graph, *_ = _checked(driver.cuStreamGetCaptureInfo(driver.CUstream(stream)))
     with _changing:
@@ -51,7 +51,7 @@ def pool_allocator(stream: int) -> Callable[[int], Any]:
 
 
 def release_pools() -> None:
-    """Gives the memory of captures whose graphs are destroyed back to the device. Not for a thread that is capturing."""
+    """Returns the memory of captures whose graphs are destroyed to the device. A thread that is capturing must not call it."""
     if not _captures:
         return
     with _changing, relaxed():
@@ -80,8 +80,8 @@ class _Capture:
 
 
 def _held_lock() -> int:
-    """A lock that is taken. The user object's destructor is the function that releases it: CUDA calls that on a thread of its
-    own, where it needs neither the GIL nor an interpreter that still runs."""
+    """A lock in the acquired state. The user object's destructor is the function that releases it. CUDA calls the destructor on
+    a thread of its own, and it needs neither the GIL nor a running interpreter."""
     made: int = _allocate_lock()
     _acquire_lock(made, 1)
     return made
@@ -94,5 +94,5 @@ def _checked(answer: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(rest)
 
 
-_captures: dict[int, _Capture] = {}  # by the driver's number for a capture, which is used once in a process
+_captures: dict[int, _Capture] = {}  # by the driver's id of the capture, which is unique in a process
 _changing = new_lock()

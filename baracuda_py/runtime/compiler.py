@@ -1,4 +1,4 @@
-"""NVRTC: from a kernel and an arch to a cubin, with registers, spills and shared memory read off the compile log; or to PTX."""
+"""Compiles kernels with NVRTC, to a cubin (with registers, spills and shared memory from the compile log) or to PTX."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Compiled:
 
 
 def _language() -> tuple[str, ...]:
-    # No --use_fast_math and no -ftz: subnormals are kept unless a kernel asks for approx.ftz itself. Without a seed, names
-    # of internal linkage hold a random number, and every process that compiles a kernel leaves another cubin. Textures, surfaces
-    # and the runtime's types, which NVRTC would read ahead of each kernel, are left out: a third of what a small one takes.
+    # No --use_fast_math and no -ftz: subnormals are kept unless a kernel uses approx.ftz itself. Without a seed, names of
+    # internal linkage contain a random number, and every process that compiles a kernel stores another cubin. --minimal omits
+    # textures, surfaces and the runtime's types, whose parsing takes a third of a small kernel's compile time.
     return ("--std=c++17", "--frandom-seed=baracuda", "--minimal") if nvrtc_version() >= _KNOWN else ("--std=c++17",)
 
 
@@ -64,7 +64,7 @@ _LINE_INFO = "-lineinfo"
 
 @contextmanager
 def line_info() -> Iterator[None]:
-    """Within this context, cubins are built or loaded with source lines, which compute-sanitizer and Nsight Compute show. The
+    """A context in which cubins are built or loaded with source lines, which compute-sanitizer and Nsight Compute show. The
     code is the same. Kernels that this process has already loaded are not affected."""
     token = _LINES.set(True)
     try:
@@ -74,8 +74,8 @@ def line_info() -> Iterator[None]:
 
 
 def entry_key(kernel: Kernel, arch: str) -> str:
-    """The cache key: our code, the name expression, options, arch, NVRTC's build and CCCL's version. With source lines, which
-    comments move too, it is another."""
+    """The cache key: our code, the name expression, options, arch, NVRTC's build and CCCL's version. With source lines the key
+    covers comments too, because they move lines."""
     source = source_of(kernel)
     if _LINES.get():
         return cache.key(_LINE_INFO, source.exact_digest, kernel.entry, arch, *_language(), *_versions(source))
@@ -83,7 +83,7 @@ def entry_key(kernel: Kernel, arch: str) -> str:
 
 
 def ptx_key(kernel: Kernel, arch: str) -> str:
-    """The cache key of PTX with source lines, which comments move too."""
+    """The cache key of PTX with source lines. It covers comments, because they move lines."""
     source = source_of(kernel)
     return cache.key("ptx", source.exact_digest, kernel.entry, arch, *_language(), *_versions(source))
 
@@ -93,7 +93,7 @@ def _versions(source: Source) -> tuple[str, str]:
 
 
 def compile_kernels(kernels: Iterable[Kernel], arch: str, *, force: bool = False) -> dict[Kernel, Compiled]:
-    """Builds each kernel for `arch` (``"sm_90a"``), from the cache where it can; no GPU needed.
+    """Builds each kernel for `arch` (``"sm_90a"``) or loads it from the cache. It needs no GPU.
 
     Kernels that share a file and prelude compile as one program. Raises CompileError with the first error line.
     """
@@ -147,10 +147,10 @@ def _record(kernel: Kernel, arch: str, built: Compiled) -> dict[str, Any]:
 
 
 def compile_ptx(kernel: Kernel, arch: str, *, lines: bool = False, force: bool = False) -> str:
-    """The kernel's PTX, built afresh.
+    """Compiles the kernel to PTX.
 
-    With `lines` it says which line of which file under ``kernels/`` an instruction comes from (PTX ISA, Debugging Directives:
-    .file and .loc), and comes from the cache where it can, unless `force`.
+    With `lines` the PTX names the line and the file under ``kernels/`` of each instruction (PTX ISA, Debugging Directives:
+    .file and .loc), and is cached; `force` compiles it again.
     """
     if not lines:
         return _build_ptx(kernel, arch)
@@ -183,7 +183,7 @@ _PTX_FILE = re.compile(r'^(\s*\.file\s+\d+\s+")([^"]*)', re.MULTILINE)
 
 
 def _relative(text: str, source: Source) -> str:
-    """`text` with our files named as they lie under ``kernels/``: NVRTC puts the working directory before them."""
+    """`text` with our files named relative to ``kernels/``: NVRTC prepends the working directory."""
     places = {source.file: source.file} | {name: f"include/{name}" for name in source.headers}
 
     def placed(found: re.Match[str]) -> str:
@@ -238,7 +238,7 @@ class _Program:
         return _text(self.nvrtc.getProgramLog(self.handle))
 
 
-# ptxas reports these as information, yet each means a tensor-core kernel that is slower than it was written to be.
+# ptxas reports these as information, but each means that a tensor-core kernel is slower than intended.
 _REFUSED = re.compile(r"^.*\b(C7508|C751[0-7]|C7602)\b.*$", re.MULTILINE)
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")

@@ -1,7 +1,7 @@
 """cuBLAS's GEMM through ctypes, on handles of our own.
 
-CuPy's binding does not serve here: it moves its handle to CuPy's current stream at every call, refuses a stream that is
-being captured, can set no workspace, and shares the handle's math mode and pointer mode with whoever else uses it.
+CuPy's binding is not used: it moves its handle to CuPy's current stream at every call, refuses a stream that is being captured,
+cannot set a workspace, and shares the handle's math mode and pointer mode with its other users.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class _Handle:
         one, zero = scalar(alpha), scalar(0.0)
         cublas, handle = self._cublas, self._pointer
         with self._lock:
-            # Setting the stream resets the workspace. With its own one a call shares scratch with no other stream, allocates
-            # nothing in a capture, and chooses the same algorithm whatever else runs.
+            # Setting the stream resets the workspace. With a workspace of its own, a call shares scratch with no other stream,
+            # allocates nothing during a capture, and chooses the same algorithm whatever else runs.
             _check(cublas.cublasSetStream_v2(handle, stream), "setting the stream")
             _check(
                 cublas.cublasSetWorkspace_v2(handle, pointers[WORKSPACE], p.workspace_bytes), "setting the workspace"
@@ -113,7 +113,8 @@ def gemm(problem: Gemm, pointers: dict[str, int], values: Any, stream: int) -> N
 
 
 def prepare() -> _Handle:
-    """The handle on the current device, created the first time, which synchronises and allocates: not in a capture."""
+    """Creates the handle on the current device on first use. This synchronises and allocates, so it must not happen in a
+    capture."""
     ordinal = _ordinal()
     with _creating:
         if ordinal not in _handles:
@@ -128,7 +129,7 @@ def library() -> Any:
         from cuda import pathfinder
 
         cublas = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublas").abs_path)
-    except Exception as error:  # pathfinder is missing, finds nothing, or the loader refuses what it found
+    except Exception as error:  # pathfinder is missing or finds nothing, or the loader refuses the library
         reason = " ".join(str(error).split())[:200]
         raise UnsupportedError(f"cuBLAS cannot be loaded ({reason})", install_hint("full")) from None
     for name, types in _SIGNATURES.items():

@@ -1,15 +1,14 @@
-"""Splits CUDA sources into definitions: which names each defines, and which names it uses.
+"""Splits CUDA sources into definitions, with the names that each one defines and uses.
 
-What a kernel is compiled from is not the headers that it includes but those of their definitions that it reaches. They are
-followed by name alone: a name stands for every definition of it in whatever namespace, with its overloads, specialisations and
-members defined outside their class, so that no rule of C++'s look-up is needed. A class is one definition with its members,
-an enumeration one with its enumerators. A local variable that is called like a function reaches that function too: too much is
-reached, never too little.
+A kernel depends only on those definitions of its headers that it reaches. Definitions are followed by name alone: a name stands
+for all definitions of it in any namespace, with overloads, specialisations and out-of-class members, so C++'s look-up rules are
+not needed. A class is one definition with its members, an enumeration one with its enumerators. A local variable with the name
+of a function reaches that function too: the result may be too large, but never too small.
 
-What has no name that its users must write belongs to everybody who includes the file: directives other than includes,
-operators, ``using namespace``, ``static_assert``, and what range-for and structured bindings look for. A file of a form that is
-not known here is not split: all of it, and all that is compiled with it, belongs to its users. Comments and white space count
-for nothing; the order of definitions does.
+Items that are used without being named belong to all users of the file: directives other than includes, operators, ``using
+namespace``, ``static_assert``, and the functions that range-for and structured bindings look up. A file in an unknown form is
+not split: all of it, and all that is compiled with it, belongs to its users. Comments and white space do not count; the order
+of definitions does.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _DEFINE = re.compile(r"#\s*define\s+(\w+)(\(?)")
 _NO_ARGUMENTS = re.compile(r",\s*##\s*__VA_ARGS__")
 
 _CLASS = {"class", "struct", "union", "enum"}
-_ATTRIBUTES = {  # what stands before a bracket and is no function
+_ATTRIBUTES = {  # keywords before a bracket that are no functions
     "__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__align__", "__attribute__", "alignas", "decltype", "noexcept",
 }  # fmt: skip
 _KEYWORDS = {
@@ -61,8 +60,8 @@ class Piece:
 
 @dataclass(frozen=True)
 class Text:
-    """A file: its pieces, with the names of the headers that it includes in their midst, and the macros that it defines. `whole`:
-    it is not split, and what it is compiled with may not be."""
+    """A file: its pieces, with the names of included headers between them, and the macros that it defines. With `whole`,
+    neither it nor the files that it is compiled with may be split."""
 
     parts: tuple[Piece | str, ...]
     macros: frozenset[str] = frozenset()
@@ -86,7 +85,7 @@ def read(text: str) -> Text:
     try:
         macros = frozenset(found[1] for token in directives if (found := _DEFINE.match(token)))
         return Text(tuple(_parts(tokens)), macros)
-    except (_Unknown, IndexError):  # IndexError: a text that ends too early
+    except (_Unknown, IndexError):  # IndexError: the text ends too early
         includes = (found[1] for token in directives if (found := _INCLUDE.match(token)))
         return Text((*includes, _piece(tokens, frozenset())), whole=True)
 
@@ -97,7 +96,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _bare(directive: str) -> str:
-    """A directive spelled in one way. ``#define F(x)`` is another thing than ``#define F (x)``."""
+    """A directive in normal form. ``#define F(x)`` differs from ``#define F (x)``."""
     words = [word for word in _TOKEN.findall(directive[1:]) if word]
     macro = _DEFINE.match(directive)
     if macro and macro[2]:
@@ -134,7 +133,7 @@ def _parts(tokens: list[str]) -> Iterator[Piece | str]:
 
 def _piece(tokens: Sequence[str], names: frozenset[str]) -> Piece:
     words = set(tokens)
-    uses = set(filter(str.isidentifier, words))  # members are none: their class is reached anyway
+    uses = set(filter(str.isidentifier, words))  # members are omitted: their class is reached anyway
     for token in words:
         if token[0] == "#":
             uses |= identifiers(token)
@@ -151,13 +150,14 @@ def _directive(token: str) -> Iterator[Piece | str]:
 
 
 def _check(token: str) -> None:
-    """Refuses what puts names or lines together; a comma before no arguments goes, which makes no name."""
+    """Raises _Unknown for tokens that concatenate names or lines. ``, ##__VA_ARGS__`` is permitted, because it makes no
+    name."""
     if token == "\\" or "##" in _NO_ARGUMENTS.sub("", token):
         raise _Unknown
 
 
 def _scope(tokens: Sequence[str], at: int) -> int:
-    """Behind the brace of a namespace or a linkage that begins at `at`, or `at` where none does."""
+    """The index behind the opening brace of a namespace or linkage block that begins at `at`; `at` if none does."""
     if tokens[at] == "extern" and tokens[at + 1][0] == '"' and tokens[at + 2] == "{":
         return at + 3
     begin = at
@@ -171,7 +171,8 @@ def _scope(tokens: Sequence[str], at: int) -> int:
 
 
 def _declaration(tokens: Sequence[str], at: int) -> tuple[int, frozenset[str]]:
-    """Behind the declaration that begins at `at` (its semicolon, or the brace that closes a function), and what it names."""
+    """The index behind the declaration that begins at `at` (its semicolon, or a function's closing brace), and the declared
+    names."""
     head = _untemplated(tokens, at)
     depth = opened = closed = 0
     function = False
@@ -181,7 +182,7 @@ def _declaration(tokens: Sequence[str], at: int) -> tuple[int, frozenset[str]]:
             continue
         if step := _DEPTH.get(token):
             if token == "{" and depth == 0:
-                if opened or i == head:  # something was taken for what it is not
+                if opened or i == head:  # the declaration was misread
                     raise _Unknown
                 opened, function = i, _is_function(tokens[head:i])
             depth += step
@@ -203,7 +204,7 @@ def _declaration(tokens: Sequence[str], at: int) -> tuple[int, frozenset[str]]:
 
 
 def _untemplated(tokens: Sequence[str], at: int) -> int:
-    """Behind every ``template <...>`` that begins at `at`."""
+    """The index behind the ``template <...>`` heads that begin at `at`."""
     while tokens[at] == "template" and tokens[at + 1] == "<":
         at += 1
         brackets = angles = 0
@@ -215,7 +216,7 @@ def _untemplated(tokens: Sequence[str], at: int) -> int:
 
 
 def _level(tokens: Sequence[str]) -> Iterator[int]:
-    """Where the tokens are that stand in no bracket, and the brackets that open there; not those of an attribute."""
+    """The indices of the tokens outside brackets, and of the brackets that open there, without those of attributes."""
     depth = 0
     for i, token in enumerate(tokens):
         step = _DEPTH.get(token, 0)
@@ -225,7 +226,7 @@ def _level(tokens: Sequence[str]) -> Iterator[int]:
 
 
 def _is_function(head: Sequence[str]) -> bool:
-    """Whether what stands before a body is a function's head."""
+    """Whether the tokens before a body are the head of a function."""
     level = {head[i] for i in _level(head)}
     parameters = "(" in level and ("=" not in level or "operator" in level)
     if _CLASS & level and ("(" in level or "=" in level):
@@ -266,10 +267,10 @@ def _declared(words: Sequence[str], *followers: str) -> frozenset[str]:
     level = list(_level(words))
     if any(words[i] == "operator" for i in level):
         return frozenset()
-    value = next((i for i in level if words[i] == "="), len(words))  # the first one's; the others stand behind commas
+    value = next((i for i in level if words[i] == "="), len(words))  # the first name; the others follow commas
     for i in level:
         if words[i] in followers and (i <= value or words[i - 2] in (",", "*", "&")):
-            if words[i] == "(" and words[i + 1] in ("*", "&"):  # a pointer to a function, as it may be
+            if words[i] == "(" and words[i + 1] in ("*", "&"):  # possibly a pointer to a function
                 raise _Unknown
             names |= set(_chain(words, i))
     return frozenset(names - _KEYWORDS)

@@ -1,4 +1,4 @@
-"""The devices of this machine: ordinals, their DeviceSpec, and which one `device=` means."""
+"""The devices of this machine: ordinals, their DeviceSpecs, and the meaning of `device=`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Device:
 
 @contextlib.contextmanager
 def device(which: Any) -> Iterator[None]:
-    """``with bp.device("cpu"):`` makes `which` what ``device=None`` means, in this context."""
+    """A context in which ``device=None`` means `which`: ``with bp.device("cpu"):``."""
     token = _default.set(which)
     try:
         yield
@@ -74,7 +74,8 @@ def device(which: Any) -> Iterator[None]:
 
 
 def default_device() -> Any:
-    """What ``device=None`` stands for: the innermost ``with bp.device(...)``, else None (the current CUDA device)."""
+    """The device that ``device=None`` means: that of the innermost ``with bp.device(...)``, else None (the current CUDA
+    device)."""
     return _default.get()
 
 
@@ -90,7 +91,7 @@ def spec_of(which: Any = None) -> DeviceSpec:
         which = _default.get()
     if isinstance(which, DeviceSpec):
         return which
-    if type(which).__module__ == "torch":  # a torch.device spells itself as its name
+    if type(which).__module__ == "torch":  # str() of a torch.device is its name
         which = str(which)
     if isinstance(which, str) and which != "cuda":
         numbered = re.fullmatch(r"cuda:(\d{1,9})", which) if which.startswith("cuda:") else None
@@ -107,7 +108,7 @@ def spec_of(which: Any = None) -> DeviceSpec:
 
 
 def _ordinal_in(which: Any) -> int | None:
-    """The ordinal that an int or an object of a device stands for. Arrays stand for none: their `__index__` may synchronise, and
+    """The ordinal of an int or of a device object, else None. Arrays are not read: their `__index__` may synchronise, and
     foreign objects may raise anything."""
     try:
         ordinal = getattr(which, "ordinal", getattr(which, "id", which))
@@ -120,7 +121,7 @@ def _ordinal_in(which: Any) -> int | None:
 def check_arch(op: str, device: DeviceSpec, ordinal: int) -> None:
     """Raises DeviceMismatchError unless CUDA device `ordinal` is of the arch that a plan for `device` was selected for.
 
-    Where no device is usable nothing is said: nothing will be launched either.
+    Does nothing if no device is usable, since nothing can be launched then.
     """
     arch = _arch_of(ordinal) if device_count() else device.arch
     if arch != device.arch:
@@ -146,8 +147,8 @@ _CAPABILITY = 75, 76  # cudaDevAttrComputeCapabilityMajor and ...Minor
 
 @lru_cache(maxsize=64)
 def _present(ordinal: int) -> DeviceSpec:
-    """Shipped figures where the GPU is known by name, else its arch's nominal ones; size and memory as the driver says,
-    and the libraries that are installed beside it."""
+    """The spec of a present GPU: the shipped figures if its name is known, else its arch's nominal ones, with the driver's
+    number of SMs and sizes of memory, and the installed libraries."""
     runtime = require_gpu("a device's properties").cuda.runtime
     properties = runtime.getDeviceProperties(ordinal)
     name = properties["name"].decode() if isinstance(properties["name"], bytes) else str(properties["name"])

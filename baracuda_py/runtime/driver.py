@@ -49,19 +49,18 @@ def device_count() -> int:
 
 
 def require_gpu(what: str, *, for_a_run: bool = False) -> Any:
-    """cupy, where a CUDA device is there; else an UnsupportedError that says `what` needed one. The fix of a run does not name
-    devices that only select, explain and compile."""
+    """The cupy module, if there is a CUDA device; otherwise raises an UnsupportedError, in which `what` names the need. The fix
+    of a run does not name devices that only select, explain and compile."""
     module = cupy()
     if not device_count():
-        raise UnsupportedError(
-            f"{what} needs a CUDA device and none is usable here: {_RUN_FIX if for_a_run else _NO_GPU_FIX}"
-        )
+        fix = _RUN_FIX if for_a_run else _NO_GPU_FIX
+        raise UnsupportedError(f"{what} needs a CUDA device and none is usable here: {fix}")
     return module
 
 
 @lru_cache(maxsize=1)
 def bindings() -> Any:
-    """cuda.bindings.driver, for what CuPy does not reach: tensor maps, launch attributes, graph updates."""
+    """cuda.bindings.driver, for functions that CuPy lacks: tensor maps, launch attributes, graph updates."""
     try:
         return importlib.import_module("cuda.bindings.driver")
     except ImportError as error:

@@ -1,9 +1,9 @@
-"""Files that outlive the process: written whole, and read only where nobody else could have written them.
+"""Files that outlive the process: they are written whole, and read only if no other user could have written them.
 
-What is read here is run on the GPU or decides which kernel is. So the file itself is judged, on the descriptor that is read:
-it belongs to this user or to root, and not everybody may write to it. A group that may write is trusted, as its members share
-the files on purpose. The folder is not judged: whoever may write there can remove or swap files, but not make one that
-belongs to somebody else. So a reader must not believe a file's name: what a file is for is said, and digested, inside it.
+Their content is executed on the GPU or decides which kernel is. So the open file descriptor is checked: the file must belong to
+this user or to root, and must not be world-writable. A group with write permission is trusted, because its members share the
+files on purpose. The folder is not checked: a user who may write there can remove or swap files, but cannot create a file of
+another owner. So a reader must not trust a file's name: the purpose of a file is stated, and digested, inside it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 
 __all__ = ["TEMPORARY", "read_trusted", "write_atomic", "write_whole"]
 
-TEMPORARY = ".new-"  # in the name of a file until it is whole
-# A FIFO or a device must not block, nor a link lead elsewhere. Flags that a system lacks are 0.
+TEMPORARY = ".new-"  # the prefix of a file's name until it is whole
+# A FIFO or a device must not block, and links are not followed. Flags that a system lacks are 0.
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 _warned: set[Path] = set()
@@ -27,7 +27,7 @@ _warned: set[Path] = set()
 def read_trusted(path: Path, limit: int) -> bytes | None:
     """The bytes of a plain file of at most `limit` bytes; None where it is absent, unreadable, larger or no plain file.
 
-    None also where another user could have written it; that is said in one warning a folder. Never raises, never blocks.
+    Also returns None if another user could have written the file, with one warning per folder. Never raises, never blocks.
     """
     try:
         handle = os.open(path, _READ)
@@ -50,7 +50,7 @@ def read_trusted(path: Path, limit: int) -> bytes | None:
 
 
 def _distrust(status: os.stat_result) -> str:
-    """Why a file is not to be trusted, or an empty text. A system without users trusts its files."""
+    """The reason not to trust a file, or an empty text. A system without users trusts its files."""
     if not hasattr(os, "geteuid"):
         return ""
     if status.st_uid not in (0, os.geteuid()):
@@ -77,9 +77,10 @@ def write_atomic(path: Path, data: bytes) -> bool:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file whole or not at all, with the folder it lies in; OSError where that fails, and nothing is left behind.
+    """Writes a file whole or not at all, and creates its folder. Raises OSError if that fails, and leaves nothing behind.
 
-    The modes are the umask's, less everybody's right to write: other users may read the file, and nobody distrusts it.
+    The mode follows the umask, without write permission for others: other users may read the file, and `read_trusted` accepts
+    it.
     """
     temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
     path.parent.mkdir(mode=0o775, parents=True, exist_ok=True)

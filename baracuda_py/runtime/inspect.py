@@ -39,12 +39,12 @@ class KernelView:
 
     @property
     def shared_memory_bytes(self) -> int:
-        """Dynamic shared memory a CTA."""
+        """Dynamic shared memory per CTA."""
         return self._launch.shared_bytes
 
     @property
     def source(self) -> str:
-        """The CUDA text as NVRTC gets it."""
+        """The CUDA text that NVRTC compiles."""
         return source_of(self._launch.kernel).program
 
     @property
@@ -74,7 +74,7 @@ class KernelView:
             )
             try:
                 ran = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-            except OSError as error:  # of another architecture, or gone since it was found
+            except OSError as error:  # the tool is of another architecture, or was removed
                 raise UnsupportedError(f"{tool} does not run ({error.strerror or error}): {_TOOLS}") from None
         if ran.returncode:
             said = " ".join((ran.stderr.strip() or ran.stdout.strip()).split())

@@ -1,4 +1,4 @@
-"""Running steps on a device: kernels loaded once, argument arrays packed once, pointers patched at each call."""
+"""Runs steps on a device. Kernels are loaded once, argument buffers are packed once, and each call patches the pointers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from . import tensormap
 from .compiler import Compiled, compile_kernels
 from .driver import driver_error, require_gpu
 from .locks import new_lock
-from .overlap import can_overlap, overlapped_launch
+from .overlap import pdl_launch, supports_pdl
 from .steps import (
     WORKSPACE,
-    Asked,
     Call,
     Copy,
     Copy2D,
+    DeferredScratch,
     Fill,
     Launch,
     Packed,
@@ -36,9 +36,7 @@ __all__ = ["Executable", "load_kernel"]
 Values: TypeAlias = Mapping[str, Any]
 Pointers: TypeAlias = Sequence[int]
 
-_OPT_IN_SHARED = (
-    48 << 10
-)  # a CTA gets more shared memory than this, static and dynamic, only where the kernel has asked
+_OPT_IN_SHARED = 48 << 10  # bytes per CTA, static and dynamic, that need no opt-in by the kernel
 _TENSOR_MAP_ALIGN = 64
 _loaded: dict[tuple[int, str, bytes], tuple[Any, int, int]] = {}  # function, handle, dynamic bytes that it may have
 _loading = new_lock()
@@ -53,7 +51,7 @@ def load_kernel(compiled: Compiled, shared_bytes: int, ordinal: int) -> int:
             driver = cupy.cuda.driver
             try:
                 module = cupy.cuda.function.Module()
-                module.load(compiled.cubin)  # the very bytes that were checked: a file may have been replaced since
+                module.load(compiled.cubin)  # the bytes that were checked: the file may have been replaced since
                 function = module.get_function(compiled.name)
             except (driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
                 raise driver_error(error, f"loading {compiled.name}") from None
@@ -90,7 +88,7 @@ class Executable:
         for step in steps:
             if isinstance(step, Launch):
                 handle = load_kernel(compiled[step.kernel], step.shared_bytes, ordinal)
-                runner = _OverlappedRunner if step.overlapped and can_overlap(arch) else _LaunchRunner
+                runner = _PdlRunner if step.pdl and supports_pdl(arch) else _LaunchRunner
                 runners.append(runner(step, handle, index))
             elif isinstance(step, Copy) and isinstance(step.dest, Ptr) and isinstance(step.source, Ptr):
                 runners.append(_CopyRunner(step.dest, step.source, step.nbytes, index))
@@ -99,7 +97,7 @@ class Executable:
             else:
                 runners.append(_CallRunner(step, index))
         self._runners = tuple(runners)
-        # One step is by far the usual case: its runner is called directly.
+        # Most plans have one step, whose runner is called directly.
         self.run = runners[0].run if len(runners) == 1 else self._run_all
 
     def _run_all(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
@@ -107,18 +105,18 @@ class Executable:
             runner.run(pointers, values, scratch, stream)
 
     def prepare(self, pointers: Pointers, values: Values, scratch: int) -> tuple[Callable[[int], None], ...]:
-        """Calls that take only the stream, their arguments packed for good."""
+        """Calls that take only the stream; their arguments are packed once."""
         return tuple(runner.prepare(pointers, values, scratch) for runner in self._runners)
 
 
 class Arguments:
     """A kernel's arguments: one buffer of values, and the array of their addresses that the driver reads.
 
-    `encoder` makes the bytes of a tensor map for an address: the driver's, unless something else reads them.
+    `encoder` encodes a tensor map for an address: in the driver's format by default, in another for the emulator.
     """
 
     def __init__(self, args: Sequence[Any], index: Mapping[str, int], encoder: type[Any] = MapEncoder) -> None:
-        places: list[tuple[Any, int]] = []  # scalars, pointers and maps, with where they lie in the buffer
+        places: list[tuple[Any, int]] = []  # scalars, pointers and maps, with their offsets in the buffer
         offsets, end = [], 0
         for arg in args:
             fields = arg.fields if isinstance(arg, Struct) else (arg,)
@@ -141,7 +139,7 @@ class Arguments:
         self._pointers: list[tuple[int, int, int]] = []
         self._scratch: list[tuple[int, int]] = []
         self._values: list[tuple[int, memoryview, str, Any]] = []
-        # The run-time values that the buffer holds, and the mapping that they are of: most calls give the very same objects.
+        # The run-time values in the buffer, and the mapping that they were read from: most calls pass the same objects again.
         self._packed: list[Any] = []
         self._given: Values | None = None
         self._maps: list[tuple[memoryview, Any, int, int]] = []
@@ -166,7 +164,7 @@ class Arguments:
                 buffer[offset : offset + len(data)] = np.frombuffer(data, dtype=np.uint8)
 
     def patch(self, pointers: Pointers, values: Values, scratch: int) -> None:
-        """Puts in what a call gives. A mapping of values that was given before is taken for unchanged."""
+        """Writes a call's pointers and values into the buffer. A mapping of values that was passed before must be unchanged."""
         words = self._words
         for word, operand in self._plain:
             words[word] = pointers[operand]
@@ -178,7 +176,7 @@ class Arguments:
             view[:] = encoder.at((scratch if operand < 0 else pointers[operand]) + offset)
         if values is self._given:
             return
-        self._given = None  # what follows may raise between two values
+        self._given = None  # the loop may raise between two values
         packed = self._packed
         for i, view, name, scalar in self._values:
             value = values[name]
@@ -209,7 +207,7 @@ class _LaunchRunner:
         driver = require_gpu("a launch").cuda.driver
         self._step, self._index, self._refused = step, index, driver.CUDADriverError
         self._launch = partial(driver.launchKernel, function, *step.grid, *step.block, step.shared_bytes)
-        self._idle = [Arguments(step.args, index)]  # a launch at a time takes one, each thread its own
+        self._idle = [Arguments(step.args, index)]  # each launch in progress takes one
 
     def run(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
         try:
@@ -228,16 +226,16 @@ class _LaunchRunner:
         own = Arguments(self._step.args, self._index)
         own.patch(pointers, values, scratch)
 
-        def fire(
+        def launch_on_stream(
             stream: int, launch: Callable[..., Any] = self._launch, table: int = own.address, _keep: Arguments = own
         ) -> None:
             launch(stream, table, 0)
 
-        return fire
+        return launch_on_stream
 
 
-class _OverlappedRunner:
-    """A launch that may begin while the kernel ahead of it ends, whose configuration belongs to its arguments."""
+class _PdlRunner:
+    """A programmatic dependent launch. Its launch configuration belongs to its arguments."""
 
     def __init__(self, step: Launch, function: int, index: Mapping[str, int]) -> None:
         self._step, self._function, self._index = step, function, index
@@ -245,34 +243,34 @@ class _OverlappedRunner:
 
     def _made(self) -> tuple[Arguments, Callable[[int], None]]:
         own = Arguments(self._step.args, self._index)
-        return own, overlapped_launch(self._function, self._step, own.address)
+        return own, pdl_launch(self._function, self._step, own.address)
 
     def run(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
         try:
             made = self._idle.pop()
         except IndexError:
             made = self._made()
-        arguments, fire = made
+        arguments, launch_on_stream = made
         try:
             arguments.patch(pointers, values, scratch)
-            fire(stream)
+            launch_on_stream(stream)
         finally:
             self._idle.append(made)
 
     def prepare(self, pointers: Pointers, values: Values, scratch: int) -> Callable[[int], None]:
-        own, fire = self._made()
+        own, launch_on_stream = self._made()
         own.patch(pointers, values, scratch)
         lock = new_lock()
 
         def locked(stream: int, _keep: Arguments = own) -> None:
-            with lock:  # the stream is the configuration's
-                fire(stream)
+            with lock:  # the stream is a field of the configuration
+                launch_on_stream(stream)
 
         return locked
 
 
 class _CopyRunner:
-    """One memcpy: the shortest path there is, since an append is nothing else."""
+    """One memcpy, with the least host time, because an append to a cache consists of it."""
 
     def __init__(self, dest: Ptr, source: Ptr, nbytes: int, index: Mapping[str, int]) -> None:
         runtime = require_gpu("a copy").cuda.runtime
@@ -344,4 +342,4 @@ class _CallRunner:
     def _by_name(self, pointers: Pointers, scratch: int) -> dict[str, int]:
         named = {name: pointers[i] for name, i in self._index.items()}
         own = self._step.scratch
-        return named | {WORKSPACE: scratch + own.offset} if isinstance(own, (Scratch, Asked)) else named
+        return named | {WORKSPACE: scratch + own.offset} if isinstance(own, (Scratch, DeferredScratch)) else named

@@ -1,4 +1,4 @@
-"""Which CUDA libraries are installed, found by looking for files: nothing is loaded, so that `select` stays host-only."""
+"""Finds the installed CUDA libraries by their files. Nothing is loaded, so `select` stays host-only."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 __all__ = ["FILES", "installed_libraries", "package_folders"]
 
-FILES = {"cublas": "libcublas.so*"}  # library -> what its file is called
+FILES = {"cublas": "libcublas.so*"}  # library -> the pattern of its file's name
 
 
 def package_folders(name: str) -> list[Path]:
-    """Where a package that need not be importable lies: several folders for `nvidia`, which many wheels share."""
+    """The folders of a package, which need not be importable. `nvidia` has several, because many wheels share it."""
     with contextlib.suppress(ImportError, ValueError):  # an import hook that raises; a module without a spec
         spec = importlib.util.find_spec(name)
         return [Path(base) for base in (spec.submodule_search_locations or [])] if spec else []
@@ -24,7 +24,7 @@ def package_folders(name: str) -> list[Path]:
 
 
 def _folders() -> Iterator[Path]:
-    """Where a CUDA library may lie: the `nvidia` wheels, a Conda environment, a toolkit, the loader's folders."""
+    """The folders that may hold CUDA libraries: the `nvidia` wheels, a Conda environment, a toolkit, the loader's folders."""
     for base in package_folders("nvidia"):
         yield from base.glob("*/lib")
     yield Path(sys.prefix) / "lib"

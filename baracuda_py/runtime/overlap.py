@@ -1,5 +1,5 @@
-"""Programmatic dependent launch through ctypes: CuPy's launch takes no attributes, and that of cuda.bindings makes an object of
-every argument, which takes the host half a microsecond a launch."""
+"""Programmatic dependent launch (PDL) through ctypes. CuPy's launch takes no attributes, and that of cuda.bindings makes an
+object of every argument, which costs half a microsecond of host time per launch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..types import DriverError
 from .driver import bindings
 from .steps import Launch
 
-__all__ = ["can_overlap", "overlapped_launch"]
+__all__ = ["pdl_launch", "supports_pdl"]
 
 
 class _Attribute(ctypes.Structure):
@@ -32,12 +32,12 @@ class _Config(ctypes.Structure):
 
 _SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _STREAM = _Config.stream.offset // 8
-_SINCE = 11080  # the version of the driver's API, as it counts them, that has cuLaunchKernelEx and this attribute
+_MIN_DRIVER_VERSION = 11080  # CUDA 11.8, the first with cuLaunchKernelEx and this attribute
 
 
 @lru_cache(maxsize=64)
-def can_overlap(arch: str) -> bool:
-    """Whether an arch (``"sm_90a"``) has such launches; elsewhere a kernel is launched in the plain way.
+def supports_pdl(arch: str) -> bool:
+    """Whether an arch (``"sm_90a"``) supports programmatic dependent launch. On other archs a kernel is launched normally.
 
     >>> can_overlap("sm_90a"), can_overlap("sm_89")
     (True, False)
@@ -45,9 +45,9 @@ def can_overlap(arch: str) -> bool:
     return int(arch.removeprefix("sm_").rstrip("af")) >= 90
 
 
-def overlapped_launch(function: int, step: Launch, table: int) -> Callable[[int], None]:
-    """A call (stream) that launches `step` so that it may begin while the kernel before it ends. Not for two threads at once:
-    the stream is a part of its configuration, as the argument table is of its arguments."""
+def pdl_launch(function: int, step: Launch, table: int) -> Callable[[int], None]:
+    """A function (stream) that launches `step` as a programmatic dependent launch: it may begin before the previous kernel has
+    ended. Two threads must not call it at the same time, because the stream is a field of its configuration."""
     attribute = _Attribute(_SERIALIZATION, value=(1,))
     memory = bytearray(ctypes.sizeof(_Config))
     config = _Config.from_buffer(memory)
@@ -55,25 +55,25 @@ def overlapped_launch(function: int, step: Launch, table: int) -> Callable[[int]
     config.attributes, config.count = ctypes.pointer(attribute), 1
     words = memoryview(memory).cast("Q")  # in half the time of setting the field
     launch, doing = _driver_launch(), f"launching {step.kernel}"
-    # Arguments as ctypes would make them of numbers, call by call
+    # The arguments as ctypes objects, which ctypes would otherwise make of numbers at each call
     place, of, args, extra = map(ctypes.c_void_p.from_param, (ctypes.addressof(config), function, table, 0))
 
-    def fire(stream: int, _keep: _Config = config) -> None:
+    def launch_on_stream(stream: int, _keep: _Config = config) -> None:
         words[_STREAM] = stream
         if error := launch(place, of, args, extra):
             name = bindings().CUresult(error).name
             raise DriverError(f"{doing}: {name}", error, name)
 
-    return fire
+    return launch_on_stream
 
 
 @lru_cache(maxsize=1)
 def _driver_launch() -> Callable[[Any, Any, Any, Any], int]:
-    """cuLaunchKernelEx(configuration, function, argument table, 0), its stream 0 being the legacy one, as it is CuPy's."""
+    """cuLaunchKernelEx(configuration, function, argument table, 0). Its stream 0 is the legacy stream, as in CuPy."""
     d = bindings()
     flag = d.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_LEGACY_STREAM
-    error, address, *_ = d.cuGetProcAddress(b"cuLaunchKernelEx", _SINCE, int(flag))
+    error, address, *_ = d.cuGetProcAddress(b"cuLaunchKernelEx", _MIN_DRIVER_VERSION, int(flag))
     if error or not address:
         raise DriverError(f"looking for cuLaunchKernelEx: {error.name}", int(error), error.name)
-    prototype: Any = ctypes.CFUNCTYPE(ctypes.c_int)  # without types it takes arguments as they are
+    prototype: Any = ctypes.CFUNCTYPE(ctypes.c_int)  # without argtypes ctypes does not convert arguments
     return prototype(address)  # type: ignore[no-any-return]

@@ -23,7 +23,7 @@ class Reach:
         texts = [read(each) for each in (prelude, text, *headers.values())]
         macros = frozenset[str]().union(*(each.macros for each in texts))
         whole = any(each.whole for each in texts)
-        # a macro may stand for any name, so what seems to define it defines something else
+        # a macro may expand to any name, so its apparent definition may define another name
         self._common = {i for i, p in enumerate(self._pieces) if whole or not p.names or p.names & macros}
         self._defined: dict[str, set[int]] = {}
         for i, piece in enumerate(self._pieces):
@@ -41,7 +41,7 @@ class Reach:
                 self._compile(read(self._headers.get(part, "")))
 
     def digest(self, entry: str) -> str:
-        """SHA-256 of what a name expression reaches."""
+        """SHA-256 of the definitions that a name expression reaches."""
         roots = identifiers(entry) & self._known
         if roots not in self._digests:
             parts = (self._pieces[i].digest for i in sorted(self._reached(roots)))
@@ -49,7 +49,7 @@ class Reach:
         return self._digests[roots]
 
     def names(self, entry: str) -> frozenset[str]:
-        """The names of what an entry reaches."""
+        """The names that an entry reaches."""
         roots = identifiers(entry) & self._known
         return frozenset[str]().union(*(self._pieces[i].names for i in self._reached(roots)))
 

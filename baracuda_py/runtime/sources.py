@@ -1,4 +1,4 @@
-"""The texts of the kernels: where they are, what they include, and the hashes that name a version of one."""
+"""The sources of the kernels: their folder, their includes, and the digests that identify a version."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def kernels_dir() -> Path:
 
 
 class Source:
-    """What NVRTC is given for a kernel: a prelude, a kernel file, and the quoted headers of both. `base`, a source of the same
-    file, has read some of them already."""
+    """The text that NVRTC compiles for a kernel: a prelude, a kernel file, and the quoted headers of both. `base` is a source
+    of the same file, whose headers are not read again."""
 
     def __init__(self, file: str, prelude: str = "", base: Source | None = None) -> None:
         self.file, self.prelude = file, prelude
@@ -55,10 +55,10 @@ class Source:
         return f'#line 1 "prelude"\n{self.prelude}\n#line 1 "{self.file}"\n{self.text}'
 
     def digest(self, entry: str) -> str:
-        """SHA-256 of what the kernel of that name is made of: the definitions that `entry` and the prelude reach.
+        """SHA-256 of the definitions that `entry` and the prelude reach.
 
-        So a header may get what others need, and words about a kernel may be fixed, and what was tested and measured of it still
-        counts. What reaches what: definitions.py.
+        So records of a kernel stay valid when a header gets definitions for other kernels, or when comments change.
+        definitions.py finds the reached definitions.
         """
         return self._reach.digest(entry)
 
@@ -74,7 +74,7 @@ class Source:
 
     @cached_property
     def code_digest(self) -> str:
-        """SHA-256 of all the source, reached or not, without comments: everything that NVRTC's output may depend on."""
+        """SHA-256 of the whole source without comments, reached or not: everything that NVRTC's output may depend on."""
         return self._sha256(_code)
 
     @cached_property

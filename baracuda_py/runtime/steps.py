@@ -11,10 +11,10 @@ import numpy as np
 __all__ = [
     "WORKSPACE",
     "Arg",
-    "Asked",
     "Call",
     "Copy",
     "Copy2D",
+    "DeferredScratch",
     "Fill",
     "Kernel",
     "Launch",
@@ -47,7 +47,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Ptr:
-    """The address of an operand's first touched element, `offset` bytes on; null where an optional one is absent."""
+    """The address of an operand's first touched element, plus `offset` bytes; null if an optional operand is absent."""
 
     operand: str
     offset: int = 0
@@ -55,7 +55,7 @@ class Ptr:
 
 @dataclass(frozen=True)
 class Scratch:
-    """`nbytes` of the plan's workspace, `offset` bytes in; with a `name`, wherever the plan puts what is called so."""
+    """`nbytes` bytes of the plan's workspace, at `offset`; a region with a `name` gets its offset when the plan is lowered."""
 
     offset: int
     nbytes: int
@@ -68,8 +68,8 @@ class Scratch:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Scratch from `offset` bytes of the workspace on. The function `nbytes` gives its size once the library is loaded."""
+class DeferredScratch:
+    """Scratch of a library, at `offset` of the workspace. The function `nbytes` returns its size once the library is loaded."""
 
     nbytes: Callable[[], int]
     offset: int
@@ -93,10 +93,11 @@ class Packed:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A TMA tensor map: 128 bytes by value that describe a tensor `of` which a kernel copies boxes to and from shared memory.
+    """A TMA tensor map, 128 bytes passed by value. It describes the tensor at `of`, whose boxes a kernel copies to and from
+    shared memory.
 
-    `shape` and `box` count elements, innermost axis first; `strides` are bytes, of every axis but the innermost; `swizzle`
-    is 0, 32, 64 or 128 bytes (CUDA driver API, cuTensorMapEncodeTiled). What lies outside the shape reads as zero.
+    `shape` and `box` count elements, innermost axis first; `strides` are bytes, of every axis but the innermost; `swizzle` is
+    0, 32, 64 or 128 bytes (CUDA driver API, cuTensorMapEncodeTiled). Elements outside the shape read as zero.
     """
 
     of: Ptr | Scratch
@@ -109,7 +110,7 @@ class TensorMap:
 
 @dataclass(frozen=True)
 class Struct:
-    """A C struct passed by value, of arguments laid out as C lays them out."""
+    """A C struct of arguments, passed by value with C's layout."""
 
     fields: tuple[Ptr | Scratch | Run | Packed | TensorMap | np.generic, ...]
 
@@ -119,8 +120,9 @@ Arg: TypeAlias = "Ptr | Scratch | Run | Packed | TensorMap | Struct | np.generic
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch. `float_atomics` says that the result depends on the order in which threads add; `overlapped` that
-    it may begin before the kernel ahead of it has ended, for whose end it waits itself (kernels/include/ptx/overlap.cuh)."""
+    """One kernel launch. With `float_atomics` the result depends on the order in which threads add. With `pdl` it is a
+    programmatic dependent launch: the kernel may begin before the previous one has ended, and waits for that itself
+    (kernels/include/ptx/overlap.cuh)."""
 
     kernel: Kernel
     grid: tuple[int, int, int]
@@ -128,7 +130,7 @@ class Launch:
     args: tuple[Arg, ...]
     shared_bytes: int = 0
     float_atomics: bool = False
-    overlapped: bool = False
+    pdl: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Copy2D:
-    """`height` runs of `width` bytes, pitched on both sides."""
+    """`height` rows of `width` bytes, with a pitch on both sides."""
 
     dest: Ptr | Scratch
     dest_pitch: int
@@ -165,15 +167,15 @@ class Fill:
 class Call:
     """A library or host routine, called as ``function(pointers by operand, values, stream)`` with its device current.
 
-    `capturable` says a CUDA graph can hold it; the address of `scratch` is the pointer called `WORKSPACE`; `load` is called
-    once on a device before the first call there, since a capture can load and create nothing. A function for `scratch` gives
-    its bytes, and is called when the plan's workspace is first asked for.
+    `capturable` says that a CUDA graph can hold it. The address of `scratch` is passed as the pointer `WORKSPACE`. `load` is
+    called once per device before the first call, because nothing can be loaded or created during a capture. If `scratch` is a
+    function, it returns the number of bytes, and is called when the plan's workspace size is first read.
     """
 
     library: str
     function: Callable[..., None]
     capturable: bool = False
-    scratch: Scratch | Asked | Callable[[], int] | None = None
+    scratch: Scratch | DeferredScratch | Callable[[], int] | None = None
     load: Callable[[], object] | None = None
 
 
@@ -181,7 +183,7 @@ Step: TypeAlias = Launch | Copy | Copy2D | Fill | Call
 
 
 def workspace_size(steps: Sequence[Step]) -> int:
-    """Bytes of workspace that the steps need."""
+    """The bytes of workspace that the steps need."""
     regions = [a for s in steps if isinstance(s, Launch) for a in _flat(s.args) if isinstance(a, Scratch)]
     regions += [s.dest for s in steps if isinstance(s, Fill) and isinstance(s.dest, Scratch)]
     copies = [s for s in steps if isinstance(s, (Copy, Copy2D))]
@@ -189,7 +191,7 @@ def workspace_size(steps: Sequence[Step]) -> int:
     calls = [s.scratch for s in steps if isinstance(s, Call)]
     regions += [scratch for scratch in calls if isinstance(scratch, Scratch)]
     ends = [r.offset + r.nbytes for r in regions]
-    ends += [scratch.offset + scratch.nbytes() for scratch in calls if isinstance(scratch, Asked)]
+    ends += [scratch.offset + scratch.nbytes() for scratch in calls if isinstance(scratch, DeferredScratch)]
     return max(ends, default=0)
 
 

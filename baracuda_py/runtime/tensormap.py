@@ -13,15 +13,15 @@ from .steps import TensorMap
 __all__ = ["BYTES", "FLAGS", "MapEncoder"]
 
 BYTES = 128
-_KEPT = 32  # addresses for which a map keeps its encoding
+_MAX_ENCODINGS = 32  # addresses for which a map keeps its encoding
 
 _DTYPES = {
     "uint8": "UINT8", "float16": "FLOAT16", "bfloat16": "BFLOAT16", "tfloat32": "TFLOAT32", "float32": "FLOAT32",
     "float64": "FLOAT64",
 }  # fmt: skip
 
-# The same in every map. L2 promotion is off: fetching lines beyond a box's own cost up to 4 % in products that read weights
-# once.
+# These are the same in every map. L2 promotion is off: fetching lines outside a box cost up to 4 % in products that read
+# weights once.
 FLAGS = ("INTERLEAVE_NONE", "L2_PROMOTION_NONE", "FLOAT_OOB_FILL_NONE")
 
 
@@ -37,7 +37,7 @@ class MapEncoder:
         known = self._known.get(address)
         if known is None:
             known = self._known[address] = self._encode(address)
-            while len(self._known) > _KEPT:
+            while len(self._known) > _MAX_ENCODINGS:
                 self._known.popitem(last=False)
         return known
 

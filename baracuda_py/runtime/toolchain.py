@@ -1,4 +1,4 @@
-"""Finding what compiles and disassembles: NVRTC (through CuPy), CUDA and CCCL headers, cuobjdump or nvdisasm."""
+"""Finds the tools that compile and disassemble: NVRTC (through CuPy), CUDA and CCCL headers, cuobjdump or nvdisasm."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ __all__ = [
 
 _DRIVER = re.compile(r"\b\d{3}\.\d+(\.\d+)?\b")
 _VERSION, _BUILD = re.compile(rb"\bV(\d+\.\d+\.\d+)\b"), re.compile(rb"Build ID: (\S+)")  # in the head of PTX
-_DRIVER_OF_CUDA_13 = 580  # the first one that runs it
+_DRIVER_OF_CUDA_13 = 580  # the first driver that supports it
 _WHEELS = {"cupy-cuda13x": 13, "cupy-cuda12x": 12, "nvidia-cuda-nvrtc": 13, "nvidia-cuda-nvrtc-cu12": 12}
 
 
 @lru_cache(maxsize=1)
 def cuda_major() -> int | None:
-    """The CUDA of this installation: that of CuPy's wheel or of NVRTC's, else the newest that the driver runs."""
+    """The CUDA major version of this installation: that of CuPy's or NVRTC's wheel, else the newest that the driver
+    supports."""
     for wheel, major in _WHEELS.items():
         if installed_version(wheel):
             return major
@@ -53,8 +54,8 @@ def driver_version() -> str | None:
 
 
 def install_hint(extra: str = "cuda") -> str:
-    """How to install what is missing, from a checkout because no package index has this project: an extra (``cuda``, or
-    ``full`` with every library and header) for the CUDA here."""
+    """The command that installs what is missing, in a checkout because no package index has this project: an extra (``cuda``,
+    or ``full`` with all libraries and headers) for this CUDA version."""
     major = cuda_major()
     if major:
         return f"pip install '.[{extra}{major}]' in a checkout"
@@ -93,7 +94,7 @@ def nvrtc_version() -> tuple[int, int]:
 def nvrtc_build() -> str:
     """NVRTC's whole version and its build, ``"12.9.86 CL-36037853"``.
 
-    Only PTX says them, so an empty program is compiled. UnsupportedError where NVRTC cannot even do that.
+    Only PTX states them, so an empty program is compiled. Raises UnsupportedError if NVRTC cannot do that.
     """
     module = nvrtc()
     program = module.createProgram("", "", (), ())
@@ -128,7 +129,7 @@ def _roots() -> Iterable[Path]:
 
 @lru_cache(maxsize=8)
 def include_dirs(headers: frozenset[str]) -> tuple[str, ...]:
-    """Folders that together hold every system header named; UnsupportedError names the one that is nowhere."""
+    """Folders that together hold every named system header. An UnsupportedError names a header that was not found."""
     found: list[str] = []
     for header in sorted(headers):
         for root in _roots():
@@ -166,7 +167,7 @@ def disassembler() -> str | None:
     for base in package_folders("nvidia"):
         folders += sorted(map(str, base.glob("cu*/bin")), reverse=True)
     folders += [str(base / "backends" / "nvidia" / "bin") for base in package_folders("triton")]
-    # cuobjdump picks one kernel of a cubin, but only calls nvdisasm, which it looks for on PATH and beside itself.
+    # cuobjdump selects one kernel of a cubin, but calls nvdisasm, which it looks for on PATH and in its own folder.
     for folder in filter(None, folders):
         tool = shutil.which("cuobjdump", path=folder)
         if tool and (shutil.which("nvdisasm") or shutil.which("nvdisasm", path=folder)):

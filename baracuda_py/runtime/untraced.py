@@ -1,4 +1,4 @@
-"""Keeping torch.compile out: a call in a compiled function is a graph break, not a trace through this library's Python."""
+"""Keeps torch.compile from tracing this library: a call in a compiled function is a graph break."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ R = TypeVar("R")
 
 
 def untraced(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, which runs as it is written even where TorchDynamo traces its caller.
+    """A wrapper of `function` that TorchDynamo does not trace into.
 
-    Dynamo would follow a call down to addresses and drivers, and turn the NumPy that it meets into torch. It is found where
-    a program has loaded it, and never imported.
+    Dynamo would trace a call down to addresses and driver calls, and replace NumPy by torch. It is looked up among the loaded
+    modules and never imported.
     """
     made: list[Callable[P, R]] = []
 
     @wraps(function)
-    def door(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call_untraced(*args: P.args, **kwargs: P.kwargs) -> R:
         if "torch._dynamo" not in sys.modules:
             return function(*args, **kwargs)
         if not made:
             made.append(_outside_dynamo(function))
         return made[0](*args, **kwargs)
 
-    return door
+    return call_untraced
 
 
 def _outside_dynamo(function: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Operands: arrays of any framework taken in without a copy, and GpuBuffer."""
+"""Operands: arrays of any framework, read without a copy, and GpuBuffer."""
 
 from .arrays import how_to_wrap, intake, ordinal_of
 from .buffer import GpuBuffer

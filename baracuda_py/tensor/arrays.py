@@ -1,6 +1,6 @@
 """Reading arrays of CuPy, PyTorch, JAX and NumPy, or anything with ``__dlpack__`` or ``__cuda_array_interface__``.
 
-Nothing is copied or cast, and nothing but a BaracudaError is raised.
+Nothing is copied or cast. Only BaracudaErrors are raised.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def _framework(x: Any) -> str:
 def intake(x: Any, *, what: str, stream: int | None = None, host: bool = False) -> Tensor:
     """Reads an array's address and layout. `what` names the operand in errors (``"write_slice: dest"``).
 
-    With `stream`, work that another framework has queued on `x` is ordered before it; without, nothing is ordered (DLPack's
-    stream -1), since only the layout is wanted. A shape with a dtype (a torch meta tensor, a jax.ShapeDtypeStruct) is taken
-    for its layout. `host` says that the plan takes the host's memory.
+    With `stream`, that stream waits for work that another framework has queued on `x`; without it nothing is ordered (DLPack's
+    stream -1), because only the layout is read. A shape with a dtype (a torch meta tensor, a jax.ShapeDtypeStruct) is accepted
+    for its layout. `host` says that the plan uses host memory.
     """
     if isinstance(x, np.ndarray):
         return _from_numpy(x, what)
@@ -79,7 +79,7 @@ def intake(x: Any, *, what: str, stream: int | None = None, host: bool = False) 
 
 
 def _has(x: Any, name: str, what: str) -> bool:
-    """Whether a foreign object has that attribute; OperandTypeError where asking raises."""
+    """Whether a foreign object has that attribute; raises OperandTypeError if the look-up raises."""
     try:
         return hasattr(x, name)
     except Exception as error:
@@ -102,7 +102,7 @@ def _described(x: Any, what: str) -> Tensor:
 
 
 def ordinal_of(operands: Iterable[Any]) -> int | None:
-    """The CUDA ordinal of the first operand that lies on a device, None where none does. Raises nothing: `intake` does."""
+    """The CUDA ordinal of the first operand in device memory, or None. Raises nothing: `intake` reports errors."""
     cupy = sys.modules.get("cupy")
     for x in operands:
         if cupy is not None and isinstance(x, cupy.ndarray):
@@ -141,7 +141,7 @@ def how_to_wrap(x: Any, host: bool = False) -> str:
         return (
             f"wrap it with {package}.asarray({shown(x)}, dtype), in the other operands' dtype or the one to compute in"
         )
-    if fields := getattr(type(x), "_fields", ()):  # what an op with several outputs returns
+    if fields := getattr(type(x), "_fields", ()):  # the named tuple of an op with several outputs
         return f"pass one of its arrays: {', '.join(f'.{name}' for name in fields)}"
     return f"wrap it with {package}.asarray(...)" + (
         "" if host else ', or numpy.asarray(...) for device="cpu" or "ptx"'
@@ -176,7 +176,7 @@ def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Tensor:
     if isinstance(x, np.ma.MaskedArray):
         _refuse_mask(what)
     given = x
-    if type(x) is not np.ndarray:  # a subclass's own attributes need not be what its memory is
+    if type(x) is not np.ndarray:  # the attributes of a subclass need not describe its memory
         x = np.ndarray.view(x, np.ndarray)
     if not x.dtype.isnative:
         raise OperandTypeError(
@@ -188,13 +188,13 @@ def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Tensor:
     return Tensor(pointer, x.shape, strides, element, HOST_ORDINAL, "numpy", not x.flags.writeable, 0, None, given, x)
 
 
-_GUESSED = ("DLPackMemory", "UnownedMemory")  # CuPy derives their sizes from the shape of some view
+_UNSIZED_MEMORY = ("DLPackMemory", "UnownedMemory")  # CuPy derives the sizes of these from the shape of a view
 
 
-def room_of(memory: Any) -> tuple[int, int] | None:
-    """The bytes before and after a CuPy pointer in its allocation, None where CuPy did not make that itself."""
+def allocation_bounds(memory: Any) -> tuple[int, int] | None:
+    """The bytes of a CuPy pointer's allocation before and after it; None if CuPy did not allocate it."""
     whole = memory.mem
-    if not whole.size or type(whole).__name__ in _GUESSED:
+    if not whole.size or type(whole).__name__ in _UNSIZED_MEMORY:
         return None
     before = memory.ptr - whole.ptr
     return before, whole.size - before
@@ -204,7 +204,9 @@ def _from_cupy(x: Any, what: str) -> Tensor:
     memory = x.data
     strides = _element_strides(x.strides, x.itemsize, what)
     element = _kind(x.dtype, what)
-    return Tensor(memory.ptr, x.shape, strides, element, memory.device_id, "cupy", False, 0, room_of(memory), x, x)
+    return Tensor(
+        memory.ptr, x.shape, strides, element, memory.device_id, "cupy", False, 0, allocation_bounds(memory), x, x
+    )
 
 
 # ---- DLPack ----------------------------------------------------------------------------------------------------------
@@ -263,7 +265,7 @@ def _dlpack_device(x: Any, what: str, framework: str) -> tuple[int, int]:
 
 
 def _export(x: Any, what: str, framework: str, stream: int | None) -> Any:
-    # JAX takes any number for a stream's handle; without one it orders nothing.
+    # JAX takes any number for a stream's handle; without one it does not synchronise streams.
     arguments = {} if stream is None or (stream == -1 and framework == "jax") else {"stream": stream}
     try:
         try:
@@ -312,7 +314,7 @@ def _from_cuda_array_interface(x: Any, what: str, stream: int | None) -> Tensor:
 
 
 def _ordinal_at(pointer: int, what: str) -> int:
-    """The CUDA device that holds an address, 0 for a null one and where no device can be asked."""
+    """The CUDA device that holds an address; 0 for a null address, or if no device is usable."""
     if not pointer or not device_count():
         return 0
     cupy = cupy_or_none()

@@ -19,7 +19,7 @@ __all__ = [
     "collapse",
     "index_of",
     "merge_axes",
-    "rows_meet",
+    "rows_may_overlap",
     "self_overlapping",
     "span",
 ]
@@ -73,7 +73,7 @@ def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Collapse
 
 
 def span(shape: Sequence[int], strides: Sequence[int], element: ElementKind, phase: int = 0) -> tuple[int, int]:
-    """Bytes [low, high) that a view touches, relative to its first byte; (0, 0) when it is empty."""
+    """The bytes [low, high) that a view touches, relative to its first byte; (0, 0) if it is empty."""
     if 0 in shape:
         return 0, 0
     low = phase + sum(min(0, s * (n - 1)) for n, s in zip(shape, strides))
@@ -91,9 +91,9 @@ def self_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return False
 
 
-def rows_meet(shape: Sequence[int], strides: Sequence[int], element: ElementKind, phase: int = 0) -> bool:
-    """Whether two rows of a packed view may touch one byte, a row being what lies along the last axis and beginning at
-    element `phase` of a byte. False is certain."""
+def rows_may_overlap(shape: Sequence[int], strides: Sequence[int], element: ElementKind, phase: int = 0) -> bool:
+    """Whether two rows of a packed view may touch the same byte. A row runs along the last axis and begins at element `phase`
+    of a byte. False is certain."""
     if not shape or 0 in shape:
         return False
     per = element.per_byte
@@ -127,8 +127,8 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 
 
 def index_of(value: Any) -> int:
-    """A Python int of 64 bits; TypeError or OverflowError. Arrays are refused, 0-d ones too: reading one that lies on the
-    device would wait for it."""
+    """Converts to a Python int of 64 bits; raises TypeError or OverflowError. Arrays are refused, 0-d ones too: reading one in
+    device memory would synchronise."""
     if type(value) is not int:
         if isinstance(value, bool) or hasattr(type(value), "__dlpack__"):
             raise TypeError
@@ -139,8 +139,8 @@ def index_of(value: Any) -> int:
 
 
 def as_ints(values: Any) -> Shape:
-    """A tuple of Python ints from a tuple, a list or a NumPy array of them: what has an order and an end. TypeError or
-    OverflowError for anything else."""
+    """Converts a tuple, a list or a NumPy array to a tuple of Python ints; raises TypeError or OverflowError for anything
+    else."""
     if isinstance(values, np.ndarray) and values.ndim:
         values = list(values)
     if not isinstance(values, Sequence) or isinstance(values, (str, bytes, bytearray, memoryview)):

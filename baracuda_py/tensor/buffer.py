@@ -24,13 +24,12 @@ __all__ = ["GpuBuffer"]
 class GpuBuffer:
     """An array of one :class:`ElementKind` (KAIO's ``GpuBuffer``).
 
-    It wraps a CuPy array without copying (a NumPy one too, for ``device="cpu"``) and says how its bytes are to be read.
-    ``shape`` and ``strides`` count elements, packed kinds included. Exports ``__dlpack__`` and
-    ``__cuda_array_interface__``.
+    It wraps a CuPy array (or a NumPy array, for ``device="cpu"``) without a copy and states how its bytes are read. ``shape``
+    and ``strides`` count elements, packed kinds included. Exports ``__dlpack__`` and ``__cuda_array_interface__``.
 
-    ``array`` is that very view as a CuPy or NumPy array: its elements, or a packed kind's rows of bytes. A packed view that
-    is not made of such rows (it begins, steps or turns back inside bytes) is not `plain`: ``array`` is then the flat
-    bytes that it reaches, and ``offset`` the elements in them before its first one.
+    ``array`` is the same view as a CuPy or NumPy array: its elements, or the rows of bytes of a packed kind. A packed view
+    without such rows (it begins inside a byte, or has strides that are not whole bytes) is not `plain`: ``array`` is then the
+    flat range of bytes that it reaches, and ``offset`` the number of elements in it before the view's first one.
 
     >>> b = bp.GpuBuffer.view(x_u8, bp.S4)      # doctest: +SKIP
     """
@@ -40,9 +39,9 @@ class GpuBuffer:
     def __init__(
         self, array: Any, element: ElementLike, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0
     ) -> None:
-        """The view of `array`'s memory with that shape and those strides, `offset` elements from the array's first.
+        """A view of `array`'s memory with that shape and those strides, `offset` elements from the array's first element.
 
-        Raises InvalidProblemError where they are no layout, BufferTooSmallError where they reach beyond the array.
+        Raises InvalidProblemError if they are not a layout, and BufferTooSmallError if the view exceeds the array.
         """
         base = intake(getattr(array, "array", array) if isinstance(array, GpuBuffer) else array, what="GpuBuffer")
         kind = self.element = ElementKind.of(element)
@@ -58,7 +57,7 @@ class GpuBuffer:
         per = kind.per_byte
         tensor = replace(
             base, pointer=base.pointer + offset * kind.bits // 8, shape=self.shape, strides=self.strides, element=kind,
-            phase=offset % per, room=None, source=self,
+            phase=offset % per, bounds=None, source=self,
         )  # fmt: skip
         self._tensor = tensor
         self.plain = not kind.packed or _in_rows(tensor)
@@ -151,8 +150,8 @@ class GpuBuffer:
     def strided(self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> GpuBuffer:
         """Another view of the same memory: `strides` and `offset` count elements, any sign and zero included.
 
-        Raises InvalidProblemError where this view is not C-contiguous or the new one no layout, BufferTooSmallError where it
-        would reach beyond this one.
+        Raises InvalidProblemError if this view is not C-contiguous or the new one is not a layout, and BufferTooSmallError if
+        it exceeds this one.
         """
         if not self.plain or (self.array.size and not self.array.flags.c_contiguous):
             raise InvalidProblemError(
@@ -219,8 +218,8 @@ class GpuBuffer:
         return self._tensor
 
     def __dlpack__(self, **arguments: Any) -> Any:
-        """The view over DLPack. UnsupportedError where the protocol cannot say it: packed elements that do not lie in whole
-        rows of bytes, and memory of an immutable framework on a device."""
+        """Exports the view over DLPack. Raises UnsupportedError if the protocol cannot describe it: packed elements that do not
+        form whole rows of bytes, and memory of an immutable framework on a device."""
         bare = self._exported("DLPack")
         if bare.dtype == self.element.dtype and not self.element.packed:
             return bare.__dlpack__(**arguments)
@@ -233,13 +232,14 @@ class GpuBuffer:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The view; kinds that the interface has no name for (bf16, fp8) as unsigned integers, packed ones as their rows."""
+        """The view. Kinds without a name in the interface (bf16, fp8) appear as unsigned integers, packed kinds as their rows
+        of bytes."""
         if self._tensor.on_host:
             raise AttributeError("a GpuBuffer over a NumPy array has no __cuda_array_interface__")
         return self._exported("__cuda_array_interface__").__cuda_array_interface__  # type: ignore[no-any-return]
 
     def _exported(self, protocol: str) -> Any:
-        """`array`, as unsigned integers where NumPy has no such dtype of its own."""
+        """`array`, viewed as unsigned integers if NumPy has no such dtype."""
         if not self.plain:
             raise UnsupportedError(
                 f"GpuBuffer: {protocol} cannot say that {self.element} elements begin, step or turn back inside bytes",
@@ -280,7 +280,7 @@ def _ints(what: str, name: str, values: Any) -> tuple[int, ...]:
 def _layout(
     what: str, kind: ElementKind, shape: Any, strides: Any, offset: Any
 ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """A shape, strides and an offset as ints; InvalidProblemError where they are no layout."""
+    """Converts a shape, strides and an offset to ints; raises InvalidProblemError if they are not a layout."""
     extents, steps, (first,) = (
         _ints(what, "shape", shape),
         _ints(what, "strides", strides),
@@ -299,7 +299,7 @@ def _layout(
 
 
 def _in_rows(tensor: Tensor) -> bool:
-    """Whether a packed view is made of rows that begin on a byte and run on element by element."""
+    """Whether the rows of a packed view begin on a byte and are contiguous."""
     per = tensor.element.per_byte
     *outer, (last, step) = zip(tensor.shape, tensor.strides)
     return not tensor.phase and (step == 1 or last <= 1) and all(s % per == 0 or n <= 1 for n, s in outer)

@@ -18,7 +18,7 @@ __all__ = ["CUDA_DEVICES", "HOST_DEVICES", "Imported", "read", "relabel"]
 HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 CUDA_DEVICES = (2, 13)  # kDLCUDA, kDLCUDAManaged
 _READ_ONLY = 1
-_MAJOR = 1  # the layout below; another major version may lay its fields out in any way
+_MAJOR = 1  # the version of the structures below; another major version may differ
 
 
 class _Device(ctypes.Structure):
@@ -52,7 +52,7 @@ class _Versioned(ctypes.Structure):
     ]
 
 
-# A library object of our own: the functions of ctypes.pythonapi are shared, and anyone may set their argument types.
+# A separate library object: the functions of ctypes.pythonapi are shared, and other modules may set their argument types.
 _python = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)
 _pointer_of = _python.PyCapsule_GetPointer
 _pointer_of.restype = ctypes.c_void_p
@@ -81,7 +81,7 @@ class Imported:
 
 
 def _fields(capsule: Any, what: str) -> tuple[_Tensor, int]:
-    """The tensor in a capsule and its flags; OperandTypeError where it is no unconsumed capsule of a known version."""
+    """The tensor in a capsule and its flags; raises OperandTypeError for a consumed capsule or an unknown version."""
     if _is_valid(capsule, b"dltensor_versioned"):
         managed = _Versioned.from_address(_pointer_of(capsule, b"dltensor_versioned"))
         if managed.major != _MAJOR:
@@ -133,7 +133,7 @@ def read(capsule: Any, what: str) -> Imported:
 def relabel(capsule: Any, element: ElementKind, last: int | None = None) -> Any:
     """Changes the type of a fresh capsule of unsigned integers to `element`, which its exporter cannot express.
 
-    The capsule of a packed kind's rows of bytes counts elements then: `last` is the extent of its last axis.
+    The capsule of a packed kind then counts elements instead of bytes: `last` is the extent of its last axis.
     """
     tensor, _ = _fields(capsule, f"exporting {element}")
     tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes = *element.dlpack, 1

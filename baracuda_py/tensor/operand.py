@@ -32,7 +32,7 @@ def how_to_copy(x: Any, framework: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """An operand. `pointer` is the first element's address; `ordinal` is -1 on the host, and -2 where there is a shape alone."""
+    """An operand. `pointer` is the first element's address; `ordinal` is -1 on the host, and -2 for a shape without memory."""
 
     pointer: int
     shape: tuple[int, ...]
@@ -42,9 +42,9 @@ class Tensor:
     framework: str
     readonly: bool = False
     phase: int = 0  # elements by which a packed view starts inside its first byte
-    room: tuple[int, int] | None = None  # bytes before and after `pointer` inside the allocation, where known
+    bounds: tuple[int, int] | None = None  # bytes before and after `pointer` inside the allocation, where known
     source: Any = field(default=None, compare=False)  # the object passed in
-    keep: Any = field(default=None, compare=False)  # what keeps the memory alive
+    keep: Any = field(default=None, compare=False)  # keeps the memory alive
 
     @property
     def align(self) -> int:
@@ -60,9 +60,9 @@ class Tensor:
         return self.pointer + low, self.pointer + high
 
     def array(self, dtype: np.dtype[Any] | None = None) -> Any:
-        """A NumPy array (host) or CuPy array on this very memory, kept alive by it; `dtype` is the kind's own if None.
+        """A NumPy array (host) or CuPy array over this memory, which it keeps alive; `dtype` is the kind's own if None.
 
-        Not for packed kinds, whose elements are no bytes. CuPy has no dtype for fp8: ask for ``uint8`` there.
+        Not for packed kinds, whose elements are smaller than bytes. CuPy has no dtype for fp8: pass ``uint8``.
         """
         dtype = self.element.dtype if dtype is None else dtype
         if self.on_host:

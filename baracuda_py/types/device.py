@@ -10,21 +10,21 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from .errors import InvalidProblemError, UnsupportedError
-from .keeping import keeps_hash
+from .keeping import cached_hash
 from .vocabulary import ArchSku
 
 __all__ = ["DeviceSpec", "known_devices"]
 
 
-@keeps_hash
+@cached_hash
 @dataclass(frozen=True)
 class DeviceSpec:
-    """Everything selection asks about a device. Frozen, hashable and without an ordinal.
+    """The properties of a device that selection uses. Frozen, hashable and without an ordinal.
 
-    `bandwidth` is bytes a second, reads plus writes; `rates` maps a math precision to FLOP/s, and ``"issue"`` to
-    thread instructions a second; `overhead` is what a launch costs a CUDA graph, in seconds. `emulated` says that the host
-    executes the kernels: figures and kernels are the GPU's all the same, the name begins with ``"ptx:"``, and there are no
-    libraries. Raises UnsupportedError for an arch that is not known, and InvalidProblemError for figures that no device has.
+    `bandwidth` is bytes per second, reads plus writes. `rates` maps a math precision to FLOP/s, and ``"issue"`` to thread
+    instructions per second. `overhead` is the time of a launch in a CUDA graph, in seconds. With `emulated` the host executes
+    the kernels: figures and kernels are those of the GPU, the name begins with ``"ptx:"``, and there are no libraries. Raises
+    UnsupportedError for an unknown arch, and InvalidProblemError for figures that no device has.
     """
 
     name: str
@@ -49,7 +49,7 @@ class DeviceSpec:
 
     @property
     def host_memory(self) -> bool:
-        """Whether operands lie in the host's memory: with the reference back end and the emulator."""
+        """Whether operands are in host memory, as with the reference back end and the emulator."""
         return self.emulated or self.is_host
 
     @cached_property
@@ -58,7 +58,7 @@ class DeviceSpec:
         return replace(self, name=self.name.removeprefix(PTX), emulated=False) if self.emulated else self
 
     def rate(self, precision: str) -> float:
-        """FLOP/s in `precision`; KeyError if the device has no figure for it."""
+        """FLOP/s in `precision`; raises KeyError if the device has no figure for it."""
         return self._rates[precision]
 
     @cached_property
@@ -96,7 +96,7 @@ def known_devices() -> tuple[str, ...]:
     return tuple(_KNOWN)
 
 
-PTX = "ptx:"  # how the name of an emulated device begins
+PTX = "ptx:"  # the prefix of an emulated device's name
 
 
 # ---- figures -----------------------------------------------------------------------------------------------------------
@@ -107,17 +107,17 @@ _ARCHES = {
     "90": ("sm_90a", "sm_90a"), "100": ("sm_100a", "sm_100a"), "103": ("sm_100a", "sm_103a"),
     "120": ("sm_120", "sm_120"), "121": ("sm_120", "sm_121"),
 }  # fmt: skip
-_SHARED = {"86": 99 << 10}  # bytes per CTA, where they differ from the tier's
+_SHARED = {"86": 99 << 10}  # bytes per CTA, if they differ from the tier's
 _EXACT = {"80", "89", "90", "100", "120"}
 _TIERS = {target: ArchSku(tier.replace("_", "")) for tier, target in _ARCHES.values()} | {"host": ArchSku.HOST}
 
 _LONGEST_NAME = 128
 _RANGES = {"sms": (1, 1 << 16), "shared_bytes": (99 << 10, 1 << 24), "l2_bytes": (0, 1 << 40)}  # 99 KiB: from 8.0 on
-_RATES = {True: {"f32", "issue"}, False: {"f32", "issue", "bf16", "f16"}}  # what candidates ask for, by `is_host`
+_RATES = {True: {"f32", "issue"}, False: {"f32", "issue", "bf16", "f16"}}  # read by candidates; by `is_host`
 
 
 def _check(spec: DeviceSpec) -> None:
-    """Raises for a record that describes no device: one may come from outside, in a saved plan."""
+    """Raises for figures that no device has: a spec may come from a saved plan."""
 
     def refuse(field: str, fix: str) -> InvalidProblemError:
         return InvalidProblemError(f"DeviceSpec: {field}={getattr(spec, field)!r:.80}", fix)
@@ -198,7 +198,7 @@ _EMULATED = "sm_90a"  # the arch that "ptx" alone emulates
 
 
 def _found(key: str) -> DeviceSpec | None:
-    """The spec of a normalised name, where there are figures for it."""
+    """The spec of a normalised name, or None if there are no figures for it."""
     if key in _NAMED:
         return _NAMED[key]
     match = re.fullmatch(r"(?:sm|compute)?_?(\d{2,3})([af]?)", key)
@@ -207,7 +207,7 @@ def _found(key: str) -> DeviceSpec | None:
     return None
 
 
-# GPUs that have no figures here -> the arch to ask for.
+# GPUs without figures here -> the arch to use.
 _MODELS = {
     r"a100|a30": "sm_80",
     r"a2|a10g?|a16|a40|(rtx_?)?a\d000|(rtx_?)?30[5-9]0": "sm_86",
@@ -224,7 +224,7 @@ _TOO_OLD = r"v100|p100|k80|t4|(gtx_?)?1\d{3}|(rtx_?)?20[5-9]0|(sm|compute)_?[1-7
 
 
 def _advice(key: str, prefix: str = "") -> str:
-    """What to write for a device that is not known; `prefix` is what it begins with where it is to be emulated."""
+    """The fix for an unknown device name; `prefix` is the prefix of an emulated device."""
     for models, arch in _MODELS.items():
         if re.fullmatch(f"({models}){_SUFFIX}", key):
             return f'name its arch, device="{prefix}{arch}" (nominal figures)'

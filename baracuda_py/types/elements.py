@@ -49,9 +49,9 @@ _TRAITS = {
 class ElementKind(enum.Enum):
     """How one element is stored. Values are the lower-case names.
 
-    Wherever a kind is wanted, a NumPy or ml_dtypes dtype or its name (``"bfloat16"``, ``"bf16"``) does.
-    ``FP8_E4M3`` is ``float8_e4m3fn`` (max 448). S4, U4 and BIN are packed along the last axis into bytes, the even
-    element (bit 0) in the low nibble (bit), every row starting on a byte.
+    Wherever a kind is expected, a NumPy or ml_dtypes dtype or its name (``"bfloat16"``, ``"bf16"``) is accepted. ``FP8_E4M3``
+    is ``float8_e4m3fn`` (max 448). S4, U4 and BIN are packed along the last axis into bytes, the even element (bit 0) in the
+    low nibble (bit), every row starting on a byte.
     """
 
     F16 = "f16"
@@ -102,12 +102,12 @@ class ElementKind(enum.Enum):
 
     __hash__ = (
         object.__hash__
-    )  # members are one of a kind, and kinds are looked up on every call: Enum's own is in Python
+    )  # members are unique, and kinds are looked up on every call; Enum's own hash is written in Python
 
     @property
     def number(self) -> str:
-        """The CUDA type whose value is the element's own, for kernels that compute with it; `cuda` is what moves its bytes.
-        OperandTypeError for a kind that has none: its bytes would be taken for integers."""
+        """The CUDA type for kernels that compute with the element's value; `cuda` is the type that moves its bytes. Raises
+        OperandTypeError for a kind without one, whose bytes would be read as integers."""
         if self.packed or self.is_complex or (self.bits == 8 and not self.is_integer):
             raise OperandTypeError(f"{self} is stored as {self.cuda}: no kernel computes with it", "cast it")
         return self.cuda
@@ -118,7 +118,7 @@ class ElementKind(enum.Enum):
         return 2.0**-self.digits if self.digits else 0.0
 
     def nbytes(self, count: int) -> int:
-        """Bytes that `count` consecutive elements of one row take."""
+        """The bytes of `count` consecutive elements of one row."""
         return (count * self.bits + 7) // 8
 
     @staticmethod

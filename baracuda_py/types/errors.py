@@ -1,6 +1,6 @@
 """The errors that the library raises, all subclasses of :class:`BaracudaError`.
 
-A message names the op, the operand, what was expected, what came, and how to fix it.
+A message names the op, the operand, the expected and the given value, and a fix.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = [
     "WorkspaceTooSmallError",
 ]
 
-SHOWN = 120  # characters
+MAX_SHOWN_CHARS = 120
 
 
 class BaracudaError(Exception):
-    """Base of every error raised on purpose: `reason` says what is wrong, `fix` how to put it right."""
+    """Base of the library's errors: `reason` says what is wrong, `fix` how to fix it."""
 
     def __init__(self, reason: str, fix: str = "") -> None:
         super().__init__(f"{reason}: {fix}" if fix else reason)
@@ -51,7 +51,7 @@ class InvalidProblemError(BaracudaError, ValueError):
 
 
 class OperandTypeError(BaracudaError, TypeError):
-    """A dtype is wrong, an output is read-only, or a host array met a GPU plan (or the reverse)."""
+    """A dtype is wrong, an output is read-only, or a host array was passed to a GPU plan (or the reverse)."""
 
 
 class MisalignedOperandError(BaracudaError, ValueError):
@@ -59,7 +59,7 @@ class MisalignedOperandError(BaracudaError, ValueError):
 
 
 class DeviceMismatchError(BaracudaError, ValueError):
-    """Operands sit on different devices, or on one the plan was not selected for."""
+    """Operands are on different devices, or on a device that the plan was not selected for."""
 
 
 class OverlapError(BaracudaError, ValueError):
@@ -82,8 +82,8 @@ class WorkspaceTooSmallError(_SizeError):
 
 
 class OutOfPagesError(BaracudaError, RuntimeError):
-    """A paged cache has fewer pages than asked for: `needed` more, with `free` ones and `evictable` ones that nothing but cached
-    prefixes holds. Nothing was changed."""
+    """A paged cache has too few pages: `needed` more are required, `free` are free, and `evictable` are held only by cached
+    prefixes. Nothing was changed."""
 
     def __init__(self, reason: str, needed: int, free: int, evictable: int, fix: str = "") -> None:
         super().__init__(reason, fix)
@@ -93,7 +93,7 @@ class OutOfPagesError(BaracudaError, RuntimeError):
 
 
 class UnsupportedError(BaracudaError, NotImplementedError):
-    """Nothing here can do that: unknown arch or variant, a preference nobody honours, a missing library."""
+    """The library cannot do this: an unknown arch or variant, a preference that no candidate satisfies, a missing library."""
 
 
 class CompileError(BaracudaError, RuntimeError):
@@ -105,7 +105,7 @@ class CompileError(BaracudaError, RuntimeError):
 
 
 class DriverError(BaracudaError, RuntimeError):
-    """The CUDA driver or runtime refused a call; `code` and `name` are its own."""
+    """A call of the CUDA driver or runtime failed; `code` and `name` are CUDA's."""
 
     def __init__(self, reason: str, code: int = -1, name: str = "", fix: str = "") -> None:
         super().__init__(reason, fix)
@@ -114,17 +114,17 @@ class DriverError(BaracudaError, RuntimeError):
 
 
 class InternalError(BaracudaError, RuntimeError):
-    """The library contradicts itself: a defect of baracuda_py, whatever was passed. Nothing was launched."""
+    """A defect of baracuda_py, whatever was passed. Nothing was launched."""
 
 
 def shown(value: Any) -> str:
-    """`value` as messages show it: its repr, shortened; only the type of arrays and of objects without a telling repr."""
+    """`value` as text for messages: its repr, shortened; only the type for arrays and objects with the default repr."""
     kind = type(value)
     try:
         array = hasattr(kind, "__dlpack__") or hasattr(kind, "__cuda_array_interface__")
-        text = "" if array else repr(value)  # printing an array may wait for a device
+        text = "" if array else repr(value)  # printing an array may synchronise
     except Exception:
         text = ""
     if not text or " at 0x" in text:
         return f"an object of type {kind.__name__}"
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 3]}..."

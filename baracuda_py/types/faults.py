@@ -21,12 +21,12 @@ __all__ = [
 
 
 class KernelFault(BaracudaError, RuntimeError):
-    """A kernel did what a GPU does not allow, or leaves undefined. No operand was written.
+    """A kernel did something that a GPU forbids or leaves undefined. No operand was written.
 
-    `message` says what happened; where it is known, `kernel` (``"gemm/tc.cu:tc<...>"``) says in which kernel, `operand` (``""``
-    for shared memory), `space` (``"global"``, ``"shared"``, ``"local"``, ``"parameter"``), `byte` (an offset in the operand or in
-    the CTA's shared memory) and `extent` (the bytes there are) at which address, `cta` and `thread` (linear indices) who did it,
-    `source` (``"gemm/tc.cu:88"``), `ptx_line` and `instruction` (PTX) by which statement.
+    `message` says what happened. If known, `kernel` names the kernel (``"gemm/tc.cu:tc<...>"``). `operand` (``""`` for shared
+    memory), `space` (``"global"``, ``"shared"``, ``"local"``, ``"parameter"``), `byte` (an offset in the operand or in the
+    CTA's shared memory) and `extent` (the size in bytes) give the address. `cta` and `thread` are the linear indices of the
+    thread. `source` (``"gemm/tc.cu:88"``), `ptx_line` and `instruction` (PTX) give the statement.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class KernelFault(BaracudaError, RuntimeError):
 
 
 class OutOfBoundsFault(KernelFault):
-    """An access outside an operand's own elements, among them the gaps of a strided view, or outside the memory of a CTA."""
+    """An access outside an operand's elements (the gaps of a strided view are outside), or outside the memory of a CTA."""
 
 
 class MisalignedFault(KernelFault):
-    """An access at an address that is no multiple of what the instruction needs."""
+    """An access at an address that is not a multiple of the instruction's alignment."""
 
 
 class ReadOnlyFault(KernelFault):
@@ -95,7 +95,7 @@ class ReadOnlyFault(KernelFault):
 
 
 class UninitialisedFault(KernelFault):
-    """A value that nothing had written reached a result, a branch or an address."""
+    """A value that was never written reached a result, a branch or an address."""
 
 
 class RaceFault(KernelFault):
@@ -111,11 +111,11 @@ class DivergenceFault(KernelFault):
 
 
 class BarrierFault(KernelFault):
-    """A barrier or an mbarrier misused: not initialised, with too many arrivals, or with another count."""
+    """A barrier or an mbarrier was misused: not initialised, too many arrivals, or a different count."""
 
 
 class DeadlockFault(KernelFault):
-    """Every thread that still runs waits for something that cannot come."""
+    """Every running thread waits for an event that cannot occur."""
 
 
 class OverflowFault(KernelFault):
@@ -123,4 +123,4 @@ class OverflowFault(KernelFault):
 
 
 class TrapFault(KernelFault):
-    """The kernel executed ``trap``, which is what a failed assertion does."""
+    """The kernel executed ``trap``, as a failed assertion does."""

@@ -1,7 +1,7 @@
-"""The block formats of GGUF files: one table, from which oracles, kernels and messages are made.
+"""The block formats of GGUF files, in one table for oracles, kernels and messages.
 
-Every weight is ``scale * (code - less) - least``. A block holds its codes as bit planes, a scale or two as floats, and in the
-larger formats small integers that these are multiplied with, one for each sub-block.
+Every weight is ``scale * (code - less) - least``. A block holds its codes as bit planes and one or two scales as floats. The
+larger formats also hold a small integer per sub-block, which multiplies the scale.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ __all__ = ["BLOCKS", "BOOKS", "Block", "Float", "GgufFormat", "Plane", "SixBits"
 
 
 class GgufFormat(Named):
-    """A block format; ``"Q4_K"``, or a member of the `gguf` package's ``GGMLQuantizationType``, does wherever one is wanted.
+    """A block format. Wherever one is expected, ``"Q4_K"`` or a member of the `gguf` package's ``GGMLQuantizationType`` is
+    accepted.
 
-    Q4_SIMPLE32 is no format of GGUF files: 18 bytes for 32 weights, ``d * code``, neighbours in one byte.
+    Q4_SIMPLE32 is not a format of GGUF files: 18 bytes for 32 weights, ``d * code``, two neighbours per byte.
     """
 
     Q4_0 = enum.auto()
@@ -42,7 +43,7 @@ class GgufFormat(Named):
 
     @classmethod
     def of(cls, like: Any, what: str = "") -> Self:
-        """The member that `like` stands for: a member, its name, or what has a name that is one's."""
+        """The member for `like`: a member, its name, or an object whose `name` is a member's name."""
         try:
             named = like if isinstance(like, (str, cls)) else getattr(like, "name", like)
         except Exception:  # a foreign object's property may raise anything
@@ -56,8 +57,8 @@ class GgufFormat(Named):
 
 @dataclass(frozen=True)
 class Plane:
-    """Fields of `bits` bits from byte `at` on, lowest bits of a byte first. Bytes come in groups: field i of byte l of group c is
-    that of code ``(c * 8 / bits + i) * group + l``."""
+    """Fields of `bits` bits from byte `at` on, lowest bits of a byte first. Bytes form groups: field i of byte l of group c
+    belongs to code ``(c * 8 / bits + i) * group + l``."""
 
     bits: int
     at: int
@@ -87,18 +88,19 @@ class Float:
 
 @dataclass(frozen=True)
 class SixBits:
-    """Twelve bytes from `at` on with eight scales and eight minima of six bits. Bytes 0 to 7 hold the first four of each in their
-    low six bits; bytes 8 to 11 the low halves of the others, a scale's below a minimum's; their top bits are those of bytes
-    0 to 7."""
+    """Twelve bytes from `at` on, with eight scales and eight minima of six bits. Bytes 0 to 7 hold the first four of each in
+    their low six bits. Bytes 8 to 11 hold the low four bits of the others, the scale's in the low half; their top two bits are
+    the top bits of bytes 0 to 7."""
 
     at: int
 
 
 @dataclass(frozen=True)
 class Block:
-    """A format. `planes` are the codes' bits, lowest first; `less` is taken off a code, which is `signed` where it is a two's
-    complement byte, and looked up in `book` where there is one. `sub` weights share a scale: d times one of `scales`, which are
-    planes less `scales_less`, signed bytes, or six bits. `least` is added (Q4_1) or, times its own integer (Q4_K), taken off."""
+    """A format. `planes` are the codes' bits, lowest first. `less` is subtracted from a code; a `signed` code is a two's
+    complement byte; `book`, if any, is a look-up table of codes. `sub` weights share a scale: d times one of `scales`, which
+    are planes minus `scales_less`, signed bytes, or six-bit fields. `least` is added (Q4_1), or multiplied by its own integer
+    and subtracted (Q4_K)."""
 
     name: str
     ggml: int | None  # its number in files
@@ -117,7 +119,7 @@ class Block:
 
     @property
     def has_minima(self) -> bool:
-        """Whether `least` is multiplied by an integer of each sub-block and taken off."""
+        """Whether `least` is multiplied by an integer of each sub-block and subtracted."""
         return self.least is not None and bool(self.scales)
 
     @property
@@ -126,11 +128,11 @@ class Block:
 
     @property
     def align(self) -> int:
-        """Bytes that every block is aligned to, of a buffer that is aligned to 16."""
+        """The alignment in bytes of every block in a buffer that is aligned to 16 bytes."""
         return min(16, self.nbytes & -self.nbytes)
 
     def bytes_of(self, weights: int) -> int:
-        """Bytes of a row of so many weights, whole blocks."""
+        """The bytes of a row of that many weights, in whole blocks."""
         return weights // self.weights * self.nbytes
 
     @cached_property

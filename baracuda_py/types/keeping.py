@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, TypeVar
 
-__all__ = ["keeps_hash"]
+__all__ = ["cached_hash"]
 
 C = TypeVar("C", bound=type)
 _HASH = "_hash"
 
 
-def keeps_hash(cls: C) -> C:
-    """Makes instances of a frozen dataclass cache their hash. It is not pickled or copied, because strings hash differently in
-    another process."""
+def cached_hash(cls: C) -> C:
+    """Makes instances of a frozen dataclass cache their hash. The hash is not pickled or copied, because strings hash
+    differently in another process."""
     known: Any = cls
     fresh, names = known.__hash__, tuple(field.name for field in fields(known))
 

@@ -1,4 +1,4 @@
-"""Text that fits the terminal: lines are folded between words, never inside one."""
+"""Wraps text to the terminal's width, between words only."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import textwrap
 
 __all__ = ["folded", "screen_width"]
 
-_LEAST = 40  # columns; a narrower terminal folds by itself
+_LEAST = 40  # columns; a narrower terminal wraps by itself
 
 
 def screen_width() -> int | None:
-    """The columns of a line: as COLUMNS says, else the terminal's; None where stdout is a pipe, so that grep sees whole lines."""
+    """The width of a line: COLUMNS, else the terminal's; None if stdout is a pipe, so that grep sees whole lines."""
     said = os.environ.get("COLUMNS", "")
     if said.isdecimal() and int(said):
         return max(int(said), _LEAST)
@@ -23,7 +23,7 @@ def screen_width() -> int | None:
 
 
 def folded(text: str, first: str = "", rest: str = "") -> list[str]:
-    """The lines of a text, begun by `first` and, from the second on, by `rest`."""
+    """The wrapped lines of a text. `first` is the prefix of the first line, `rest` that of the others."""
     width = screen_width()
     if width is None:
         return [(first + text).rstrip()]

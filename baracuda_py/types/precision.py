@@ -35,7 +35,8 @@ class Exact:
 
 @dataclass(frozen=True)
 class Ulp:
-    """|computed - exact| <= n units in the last place of the output type, plus `absolute` (0 unless tails flush)."""
+    """|computed - exact| <= n units in the last place of the output type, plus `absolute` (0 unless small results are
+    flushed)."""
 
     n: float
     absolute: float = 0.0
@@ -49,7 +50,8 @@ class Ulp:
 
 @dataclass(frozen=True)
 class Term:
-    """coefficient * unit roundoff of `unit` * `measure`, "abs_result" being the result's magnitude, what it errs by included."""
+    """coefficient * unit roundoff of `unit` * `measure`. The measure "abs_result" is the magnitude of the result, including its
+    error."""
 
     coefficient: float
     unit: ElementKind
@@ -61,15 +63,15 @@ class Term:
 
 @dataclass(frozen=True)
 class Componentwise:
-    """A sum of terms, each scaled by a measure of the operands. `outside` names a measure that is true of elements to which the
-    bound does not apply, because of their operands' values; "" where it always applies."""
+    """A sum of terms, each scaled by a measure of the operands. `outside` names a measure that is true for elements to which
+    the bound does not apply, because of their operands' values; "" if it always applies."""
 
     terms: tuple[Term, ...]
     source: str
     outside: str = ""
 
     def allowed(self, wide: Array, output: ElementKind, operands: Mapping[str, Array], measures: Measures) -> Any:
-        """What is rounded at the end is the computed result, which may be larger than the exact one by all other terms."""
+        """The final rounding applies to the computed result, which may exceed the exact one by the sum of the other terms."""
         units = [(t.coefficient * t.unit.unit_roundoff, t.measure) for t in self.terms]
         errors = sum(n * measures[measure](**operands) for n, measure in units if measure != "abs_result")
         return errors + sum(n for n, measure in units if measure == "abs_result") * (np.abs(wide) + errors)
@@ -88,7 +90,7 @@ class Componentwise:
 
 @dataclass(frozen=True)
 class ByOutput:
-    """Bounds that differ from output to output: (name, bound) of each."""
+    """Bounds that differ between outputs, as pairs (name, bound)."""
 
     bounds: tuple[tuple[str, Exact | Ulp | Componentwise], ...]
 
@@ -109,7 +111,7 @@ def _which(names: Sequence[str]) -> InvalidProblemError:
 
 
 def _as_tight(bound: Bound, other: Bound) -> bool:
-    """Whether `bound` admits nothing that `other` does not; False where the two cannot be compared.
+    """Whether every error that `bound` admits is admitted by `other`; False if the two cannot be compared.
 
     Exact is the tightest. Ulps are compared with ulps, and sums of terms by coefficient for each measure and unit.
     """
@@ -128,7 +130,7 @@ def _as_tight(bound: Bound, other: Bound) -> bool:
 def ulp_of(wide: Array, output: ElementKind) -> Array:
     """The spacing of `output`'s numbers at each |wide|, subnormals included (long double for f64: half of one counts)."""
     info = _float_info(output)
-    magnitude = np.abs(np.asarray(wide, dtype=np.float64))  # what rounds up to a power of two gets the larger ulp
+    magnitude = np.abs(np.asarray(wide, dtype=np.float64))  # rounding up to a power of two takes its ulp
     _, exponent = np.frexp(np.where(np.isfinite(magnitude), magnitude, 1.0))
     exponent = np.where(magnitude == 0, info, exponent)  # frexp(0) has exponent 0, as if it were a half
     one = np.longdouble(1) if output is ElementKind.F64 else np.float64(1)
@@ -146,13 +148,12 @@ def _float_info(output: ElementKind) -> int:
 class PrecisionGuarantee:
     """The guarantee of a plan's result, computed from the chosen candidate.
 
-    `deterministic`: the same plan on the same operands gives the same bits at every call.
-    `bit_stable_on_same_hardware`: also in another process, at other addresses of the same alignment.
-    `batch_invariant`: a row's result does not depend on what else is in the batch.
-    `exact_weights`: quantised weights are not rounded to the activations' type; True where no operand is such a weight.
-    `outputs` are the names of the outputs it is about, if known; where outputs differ, `parts` has a guarantee for each, which
-    `of` returns. `bound` holds for any operands, apart from the elements that it excludes; `probable`, where there is one,
-    holds for operands without a pattern, and is tight enough to show missing work.
+    `deterministic`: the same plan on the same operands gives the same bits at every call. `bit_stable_on_same_hardware`: also
+    in another process, at other addresses of the same alignment. `batch_invariant`: a row's result does not depend on the other
+    rows of the batch. `exact_weights`: quantised weights are not rounded to the activations' type; True where no operand is
+    such a weight. `outputs` are the names of the outputs that it covers, if known. If outputs differ, `parts` has a guarantee
+    for each, which `of` returns. `bound` holds for any operands, except for the elements that it excludes. `probable`, if there
+    is one, holds for operands without a pattern, and is tight enough to show missing work.
     """
 
     math_precision: MathPrecision
@@ -181,15 +182,15 @@ class PrecisionGuarantee:
 
     @staticmethod
     def by_output(**parts: PrecisionGuarantee) -> PrecisionGuarantee:
-        """The guarantee of several outputs, each with its own. A flag is set where it is set for all of them.
+        """The guarantee of several outputs, each with its own. A flag is set if it is set for all of them.
 
         Math and accumulator are those of the first output that is computed, not moved.
         """
         each = list(parts.values())
-        told = next((part for part in each if part.math_precision is not MathPrecision.EXACT), each[0])
+        inexact = next((part for part in each if part.math_precision is not MathPrecision.EXACT), each[0])
         return PrecisionGuarantee(
-            told.math_precision,
-            told.accumulator,
+            inexact.math_precision,
+            inexact.accumulator,
             all(part.deterministic for part in each),
             all(part.bit_stable_on_same_hardware for part in each),
             all(part.batch_invariant for part in each),
@@ -201,14 +202,15 @@ class PrecisionGuarantee:
         )
 
     def for_outputs(self, names: Sequence[str]) -> PrecisionGuarantee:
-        """The same guarantee for outputs of these names. ValueError where it names others, which is an error of the candidate."""
+        """The same guarantee for outputs of these names. Raises ValueError if it names other outputs, which is an error of the
+        candidate."""
         own = [name for name, _ in self.parts]
         if own and set(own) != set(names):
             raise ValueError(f"a guarantee of the outputs {', '.join(own)}, where there are {', '.join(names)}")
         return replace(self, outputs=tuple(names))
 
     def of(self, output: str) -> PrecisionGuarantee:
-        """The guarantee of one output; InvalidProblemError, listing the outputs, where there is none of that name."""
+        """The guarantee of one output; raises InvalidProblemError, which lists the outputs, if there is none of that name."""
         if self.outputs and output not in self.outputs:
             raise InvalidProblemError(
                 f"precision_guarantee: there is no output {output!r}", f"ask of one of {', '.join(self.outputs)}"
@@ -216,7 +218,7 @@ class PrecisionGuarantee:
         return dict(self.parts).get(output, self)
 
     def at_least(self, other: PrecisionGuarantee) -> bool:
-        """Whether this promises everything that `other` does for any operands, of each output: `probable` is not compared."""
+        """Whether this guarantee is at least as strong as `other`, for each output. `probable` is not compared."""
         if self.parts or other.parts:
             names = dict.fromkeys(name for name, _ in (*self.parts, *other.parts))
             return all(dict(self.parts).get(n, self).at_least(dict(other.parts).get(n, other)) for n in names)
@@ -238,10 +240,9 @@ class PrecisionGuarantee:
     ) -> None:
         """Raises AssertionError, naming the worst element, unless `got` is within the bound of `reference`, and the probable one.
 
-        `reference` is the wide (float64) exact result. NaN matches NaN and an infinity itself, nothing else does; an
-        infinity also stands for a finite value that overflows `output` within the bound. Where the bound is not finite, it
-        says nothing, and only the exact result will do. Where outputs differ, ask ``.of(name)`` for one to check with:
-        InvalidProblemError otherwise.
+        `reference` is the wide (float64) exact result. NaN matches NaN and an infinity itself, nothing else does; an infinity
+        also stands for a finite value that overflows `output` within the bound. Where the bound is not finite, only the exact
+        result passes. If outputs differ, use ``.of(name)`` and check with its result; otherwise InvalidProblemError is raised.
         """
         if self.parts:
             raise _which([name for name, _ in self.parts])
@@ -265,7 +266,7 @@ class PrecisionGuarantee:
                 ) from None
 
     def exact_for(self, output: ElementKind) -> bool:
-        """Whether only the exact result will do: always of integers, unless terms bound what they are codes of."""
+        """Whether only the exact result passes: always for integers, unless they are codes of values that terms bound."""
         counted = output.is_float or output.is_complex or isinstance(self.bound, Componentwise)
         return isinstance(self.bound, Exact) or not counted
 

@@ -1,4 +1,4 @@
-"""The identity of a selected kernel, and what a caller may ask of selection."""
+"""The identity of a selected kernel, and the caller's preferences for selection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ __all__ = ["KernelSku", "PlanPreference"]
 
 @dataclass(frozen=True)
 class KernelSku:
-    """Which kernel a plan launches. Prints as one line: ``shape_layout.write_slice/bf16/memcpy.contiguous_chunk@sm_90a``."""
+    """The identity of the kernel that a plan launches. It prints as one line:
+    ``shape_layout.write_slice/bf16/memcpy.contiguous_chunk@sm_90a``."""
 
     category: OpCategory
     op: str
@@ -40,12 +41,12 @@ class KernelSku:
 
 @dataclass(frozen=True)
 class PlanPreference:
-    """What the caller insists on. A preference that no candidate can honour is an UnsupportedError.
+    """Requirements of the caller. A preference that no candidate satisfies raises UnsupportedError.
 
-    A candidate whose result depends on scheduling is admitted only with ``deterministic=False``. A variant's configurations,
-    which it ranks itself, are spelled as ``128x256 cluster=2 ping_pong``: extents of a tile, ``name=value``, flags that are set.
-    ``print(baracuda_py.plan.glossary())`` explains each term.
-    ``exact_weights=True`` admits no variant that rounds quantised weights to the activations' type before it multiplies them.
+    A candidate whose result depends on scheduling is admitted only with ``deterministic=False``. A variant ranks its own
+    configurations, which are written as ``128x256 cluster=2 ping_pong``: extents of a tile, ``name=value``, flags that are set.
+    ``print(baracuda_py.plan.glossary())`` explains each term. ``exact_weights=True`` admits no variant that rounds quantised
+    weights to the activations' type before it multiplies them.
     """
 
     backend: BackendKind | None = None
@@ -78,7 +79,7 @@ class PlanPreference:
         if most is not None:
             if not isinstance(most, (int, np.integer)) or isinstance(most, bool) or most < 0:
                 raise _refused("max_workspace_bytes", most, "give a number of bytes, 0 or more, or None")
-            object.__setattr__(self, "max_workspace_bytes", min(int(most), (1 << 63) - 1))  # more is in no memory
+            object.__setattr__(self, "max_workspace_bytes", min(int(most), (1 << 63) - 1))  # no memory is larger
 
     @staticmethod
     def of(pref: object) -> PlanPreference:

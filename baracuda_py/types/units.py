@@ -1,4 +1,4 @@
-"""Numbers with their units, as people read them: memory in powers of two, rates in powers of ten, times to three digits."""
+"""Formats numbers with units: memory in powers of two, rates in powers of ten, times to three digits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["bytes_text", "rate_text", "time_text"]
 
 
 def bytes_text(count: float) -> str:
-    """Bytes in powers of two, as memory is sold: ``72 B``, ``16 KiB``, ``1.5 GiB``."""
+    """Bytes in powers of two, as for memory: ``72 B``, ``16 KiB``, ``1.5 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.4g} {unit}"
@@ -17,13 +17,13 @@ def bytes_text(count: float) -> str:
 def time_text(seconds: float) -> str:
     """A duration of three digits: ``7.20 ns``, ``18.3 µs``, ``1.20 ms``, ``2.00 s``."""
     for unit, scale in (("ns", 1e9), ("µs", 1e6), ("ms", 1e3)):
-        if seconds * scale < 999.5:  # what would print as 1000 takes the next unit
+        if seconds * scale < 999.5:  # a value that would print as 1000 takes the next unit
             return f"{_digits(seconds * scale)} {unit}"
     return f"{_digits(seconds)} s"
 
 
 def rate_text(bytes_per_second: float) -> str:
-    """Bytes a second in powers of ten, as bandwidth is quoted: ``4.10 TB/s``."""
+    """Bytes per second in powers of ten, as for bandwidth: ``4.10 TB/s``."""
     for unit, scale in (("MB/s", 1e6), ("GB/s", 1e9)):
         if bytes_per_second / scale < 999.5:
             return f"{_digits(bytes_per_second / scale)} {unit}"

@@ -22,7 +22,7 @@ __all__ = [
 
 
 def unknown(name: Any, known: Sequence[str], what: str) -> InvalidProblemError:
-    """The error for a name that is not among the known, with those that are spelled nearly so first."""
+    """The error for an unknown name; names with a similar spelling are listed first."""
     near = difflib.get_close_matches(name.lower(), known, n=3) if isinstance(name, str) else []
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return InvalidProblemError(f"{what}={shown(name)} is not known", f"{hint}one of {', '.join(known)}")
@@ -31,7 +31,7 @@ def unknown(name: Any, known: Sequence[str], what: str) -> InvalidProblemError:
 class Named(enum.Enum):
     """An enum whose values are the members' lower-case names."""
 
-    __hash__ = object.__hash__  # members are one of a kind; Enum's own is in Python
+    __hash__ = object.__hash__  # members are unique; Enum's own hash is written in Python
 
     @staticmethod
     def _generate_next_value_(name: str, start: int, count: int, last_values: list[str]) -> str:
@@ -39,7 +39,7 @@ class Named(enum.Enum):
 
     @classmethod
     def of(cls, like: Any, what: str = "") -> Self:
-        """The member that `like`, a member or its name, stands for; InvalidProblemError with near matches otherwise."""
+        """The member for `like`, a member or its name; otherwise raises InvalidProblemError with near matches."""
         if isinstance(like, cls):
             return like
         known: list[str] = [str(member.value) for member in cls]
@@ -53,7 +53,7 @@ class Named(enum.Enum):
 
 
 class MathPrecision(Named):
-    """What a kernel multiplies and accumulates in, as against how elements are stored."""
+    """The precision in which a kernel multiplies and accumulates, as opposed to how elements are stored."""
 
     F16 = enum.auto()
     BF16 = enum.auto()
@@ -61,7 +61,7 @@ class MathPrecision(Named):
     F32 = enum.auto()
     F64 = enum.auto()
     INT8 = enum.auto()
-    FP8 = enum.auto()  # products of fp8, summed in f32 from every 128 of K on
+    FP8 = enum.auto()  # products of fp8; partial sums of 128 of K are added in f32
     FP8_FAST = enum.auto()  # summed by the tensor cores alone, to 14 bits on Hopper
     EXACT = enum.auto()
 
@@ -118,7 +118,7 @@ class LayoutSku(Named):
 
 
 class Activation(Named):
-    """The function a matmul applies on its way out. GELU is exact (erf), GELU_TANH its tanh approximation."""
+    """The activation function of a matmul's epilogue. GELU is exact (erf), GELU_TANH its tanh approximation."""
 
     IDENTITY = enum.auto()
     RELU = enum.auto()

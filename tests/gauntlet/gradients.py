@@ -62,14 +62,14 @@ class Differentiable:
     @property
     def differentiated(self) -> dict[str, str]:
         """The inputs with a gradient, and the output that holds it."""
-        return {n: to for n, to in self.gradient.gives.items() if n in self.inputs and is_float(self.inputs[n])}
+        return {n: to for n, to in self.gradient.gradients.items() if n in self.inputs and is_float(self.inputs[n])}
 
     @cached_property
     def desc(self) -> Any:
         """The forward problem, with the optional outputs that the backward op takes."""
         desc = self._described(self.op, self.inputs)
         wanted = [operand.name for operand in desc.signature_operands if operand.written and operand.optional]
-        return _with(desc, {name: self.element for name in wanted if name in self.gradient.saves})
+        return _with(desc, {name: self.element for name in wanted if name in self.gradient.saved})
 
     def _described(self, op: Op, arrays: Mapping[str, Array]) -> Any:
         typed = {}
@@ -107,11 +107,11 @@ class Differentiable:
     def gradients(self, oracle: Oracle) -> dict[str, Array]:
         """The backward op's outputs as `oracle` gives them."""
         gradient, known = self.gradient, {**self.own_results, **self.inputs}
-        saved = {gradient.called.get(n, n): known[n] for n in gradient.saves if n in known}
+        saved = {gradient.renames.get(n, n): known[n] for n in gradient.saved if n in known}
         operands = {self.incoming[name]: grad for name, grad in self.grads.items()} | saved
         desc = self._described(self.backward, operands)
         optional = [name for name, to in self.differentiated.items() if desc.slot_of[to].optional and not desc.has(to)]
-        desc = _with(desc, {gradient.gives[name]: self.desc.layout(name).element for name in optional})
+        desc = _with(desc, {gradient.gradients[name]: self.desc.layout(name).element for name in optional})
         names = (operand.name for operand in desc.operands if operand.written)
         return dict(zip(names, as_tuple(oracle(desc, **operands))))
 
@@ -134,7 +134,7 @@ class Differentiable:
         size = sum(float(np.abs(grad * self.own_results[name]).sum()) for name, grad in self.grads.items())
         found = []
         for name, (direction, wanted) in self.differences.items():
-            output = self.gradient.gives[name]
+            output = self.gradient.gradients[name]
             if gradients[output].shape != direction.shape:
                 found.append(f"{self}: {output} has shape {gradients[output].shape}, and {name} {direction.shape}")
                 continue
@@ -159,7 +159,7 @@ class Differentiable:
     def aspects(self) -> set[str]:
         """The operands with their ranks, those that are absent, and the options with their values."""
         given = {f"{name} of rank {x.ndim}" for name, x in self.inputs.items()}
-        absent = {f"no {name}" for name in self.gradient.gives if name not in self.inputs}
+        absent = {f"no {name}" for name in self.gradient.gradients if name not in self.inputs}
         return given | absent | {f"{name}={x!r}" for name, x in self.options.items()}
 
     def served(self) -> Differentiable | None:
@@ -192,7 +192,7 @@ def _problem(op: Op, sample: Sample) -> Differentiable | None:
     """What a sample of either op says of the forward problem: without what the gradient is not of (`Gradient`). None where the
     sample lacks an operand, is large, or has next to no elements."""
     assert op.gradient is not None
-    back, known = get_op(op.gradient.op), {*op.gradient.gives, *op.gradient.saves}
+    back, known = get_op(op.gradient.op), {*op.gradient.gradients, *op.gradient.saved}
     slots = {o.name: o for o in op.plan.descriptor.signature_operands if not o.written}
     given = {name: x for name, x in sample.operands.items() if name in slots and name in known}
     if any(name not in given for name, slot in slots.items() if not slot.optional):

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.grammar import Config, term
-from ...runtime.overlap import can_overlap
+from ...runtime.overlap import supports_pdl
 from ...runtime.steps import Arg, Kernel, Launch, Step
 from ...types import DeviceSpec, PrecisionGuarantee
 from .._launch import overlapped_overhead
@@ -153,7 +153,7 @@ class SplitKeys(Candidate[Any]):
         for tile in tiles:
             for splits in self._shares(desc, device, tile):
                 yield replace(tile, splits=splits)
-                if splits in CLUSTERS and tile.ctas < LOOSE and can_overlap(device.arch):
+                if splits in CLUSTERS and tile.ctas < LOOSE and supports_pdl(device.arch):
                     clustered = replace(tile, splits=splits, clustered=True)
                     if tile.ctas * (clustered.whole_bytes + RESERVED) <= device.shared_bytes + RESERVED:
                         yield clustered
@@ -184,7 +184,7 @@ class SplitKeys(Candidate[Any]):
         """Where the largest clusters fill half of the device: twice as many CTAs, each with half of the columns of values. Keys
         are read twice, the second time from L2, and nothing is left for a second launch."""
         tile = self._tile(desc, device, 1, 8, chunks=2)
-        if tile is None or tile.columns % 32 or not can_overlap(device.arch):
+        if tile is None or tile.columns % 32 or not supports_pdl(device.arch):
             return
         made = replace(tile, splits=CLUSTERS[-1], clustered=True)
         if 0.75 * device.sms <= self._ctas(desc, made) <= device.sms and made.whole_bytes <= device.shared_bytes:
@@ -293,7 +293,7 @@ class SplitKeys(Candidate[Any]):
         ctas = self._ctas(desc, config) + checks
         first = Launch(
             Kernel("attention/decode.cu", entry), (ctas, 1, 1), (32 * config.warps, 1, 1), args, config.shared_bytes,
-            overlapped=splits.overlapped,
+            pdl=splits.pdl,
         )  # fmt: skip
         return splits.merged(first, device)
 

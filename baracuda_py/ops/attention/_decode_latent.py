@@ -150,7 +150,7 @@ class LatentKeys(Candidate[Any]):
         )  # fmt: skip
         first = Launch(
             Kernel("attention/decode_latent.cu", entry), (self._ctas(desc, config) + desc.checked, 1, 1), (32 * WARPS, 1, 1),
-            args, config.shared_bytes, overlapped=splits.overlapped,
+            args, config.shared_bytes, pdl=splits.pdl,
         )  # fmt: skip
         return splits.merged(first, device)
 

@@ -115,7 +115,7 @@ class SimtKeys(Candidate[Any]):
         )  # fmt: skip
         first = Launch(
             Kernel("attention/decode_simt.cu", entry), (self._ctas(desc, config) + desc.checked, 1, 1), (32 * WARPS, 1, 1), args,
-            self._shared_bytes(desc, config), overlapped=splits.overlapped,
+            self._shared_bytes(desc, config), pdl=splits.pdl,
         )  # fmt: skip
         return splits.merged(first, device)
 

@@ -72,4 +72,4 @@ def merge_launch(lines: Lines, outs: Arg, lses: Arg, device: DeviceSpec) -> Laun
     lse = Ptr("lse") if lines.has_lse else Packed(bytes(8))
     args = Struct((Ptr("out"), lse, outs, lses, Packed(steps, 8), Packed(extents, 4)))  # type: ignore[arg-type]
     grid = (max(1, -(-count * team // WARPS)), 1, 1)
-    return Launch(Kernel("attention/merge.cu", entry), grid, (32 * WARPS, 1, 1), (args,), overlapped=True)
+    return Launch(Kernel("attention/merge.cu", entry), grid, (32 * WARPS, 1, 1), (args,), pdl=True)

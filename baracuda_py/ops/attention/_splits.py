@@ -53,7 +53,7 @@ class Splits:
         return Struct((outs, lses, Packed(counts.tobytes(), 4)))
 
     @property
-    def overlapped(self) -> bool:
+    def pdl(self) -> bool:
         """Whether what comes before the first launch may still run."""
         return not (self.apart and self.desc.ragged)
 

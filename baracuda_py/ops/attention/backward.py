@@ -22,7 +22,7 @@ from ...types import (
     PlanPreference,
     PrecisionGuarantee,
 )
-from .._function import Asked, function_of
+from .._function import CallArgs, function_of
 from . import _backward_guarantee
 from ._backward_flash import FlashBackward
 from ._backward_simt import SimtBackward
@@ -194,7 +194,7 @@ def attention_backward(
     offset: int | None = None, layout: str = "BHSD", math: MathPrecision | str | None = None, needs: Sequence[str] = (),
     grad_q: Any = None, grad_k: Any = None, grad_v: Any = None, grad_sinks: Any = None, grad_mask: Any = None,
     grad_alibi_slopes: Any = None, pref: PlanPreference | None = None,
-) -> Asked:  # fmt: skip
+) -> CallArgs:  # fmt: skip
     """The gradients of `attention` with respect to q, k, v and sinks, and where `needs` names them "mask" and "alibi_slopes".
 
     grad, out: as `attention` gives out, of q's dtype: the gradient of its result, and that result. lse: as it gives with

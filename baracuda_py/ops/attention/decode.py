@@ -18,7 +18,7 @@ from ...types import (
     OperandTypeError,
     PrecisionGuarantee,
 )
-from .._function import Ways, function_of
+from .._function import SignatureRules, function_of
 from . import _guarantee
 from ._decode import SplitKeys
 from ._decode_latent import LatentKeys
@@ -222,7 +222,7 @@ class DecodeAttentionPlan(Plan[DecodeAttentionDescriptor]):
         return oracle.guarantee(desc, _guarantee.forward(desc, dot=desc.d, keys=desc.most_k, blocks=1))
 
 
-@function_of(DecodeAttentionPlan, ways=Ways(reads={"window": sides}))
+@function_of(DecodeAttentionPlan, rules=SignatureRules(reads={"window": sides}))
 def attention_decode(
     q: Any, k: Any, v: Any, lengths: Any = None, *, scale: float | None = None,
     window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, sinks: Any = None,

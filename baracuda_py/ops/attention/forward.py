@@ -21,7 +21,7 @@ from ...types import (
     PlanPreference,
     PrecisionGuarantee,
 )
-from .._function import Derived, Ways, function_of
+from .._function import DerivedArgs, SignatureRules, function_of
 from . import _guarantee
 from ._flash import HALVES, Flash
 from ._problem import FLOATS, SHORT_KEYS, Attended, computed
@@ -193,12 +193,12 @@ def _multiplied(pref: Any, math: Any = None) -> tuple[Any]:
     return (math,)
 
 
-def _ways(*takes: str, **reads: Callable[[Any, str], Any]) -> Ways:
+def _signature_rules(*takes: str, **reads: Callable[[Any, str], Any]) -> SignatureRules:
     """How arguments are read; `takes` are the parameters that say how products are formed."""
-    return Ways(reads={"window": sides, **reads}, derived=Derived(("math",), takes, _multiplied))
+    return SignatureRules(reads={"window": sides, **reads}, derived=DerivedArgs(("math",), takes, _multiplied))
 
 
-@function_of(AttentionPlan, ways=_ways("pref", "math", block_size=integers), name="attention")
+@function_of(AttentionPlan, rules=_signature_rules("pref", "math", block_size=integers), name="attention")
 def attention(
     q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None,
     window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, mask: Any = None,
@@ -237,8 +237,8 @@ _PEERS = {"torch": "nn.functional.scaled_dot_product_attention"}
 _MORE = ("mask", "block_mask", "alibi_slopes", "sinks", "cu_seqlens_q", "cu_seqlens_k")  # as far as a problem has them
 _GRADIENT = Gradient(
     "attention_backward",
-    saves=("q", "k", "v", "out", "lse", *_MORE),
-    gives={name: f"grad_{name}" for name in ("q", "k", "v", "sinks", "mask", "alibi_slopes")},
+    saved=("q", "k", "v", "out", "lse", *_MORE),
+    gradients={name: f"grad_{name}" for name in ("q", "k", "v", "sinks", "mask", "alibi_slopes")},
 )
 register(Op("attention", AttentionPlan, attention, samples.attention, gradient=_GRADIENT, peers=_PEERS))
 _DOC = """{what} attention{of}, as `attention`: q [S, D] or [B, Hq, S, D], k and v alike; the result is {result}.
@@ -262,7 +262,7 @@ def _named(name: str) -> Any:
     short = f"Up to {SHORT_KEYS} keys: all scores in shared memory, one softmax; of more keys, whatever is fastest.\n"
     result = "f32" if narrow else "of q's dtype"
     doc = _DOC.format(what=what, of=of, result=result, short=short if narrow else "")
-    function = function_of(AttentionPlan, called=name, doc=doc, ways=_ways("pref"), name=name)(template)
+    function = function_of(AttentionPlan, called=name, doc=doc, rules=_signature_rules("pref"), name=name)(template)
     register(Op(name, AttentionPlan, function, samples.named, {"name": name}, peers=_PEERS))
     return function
 

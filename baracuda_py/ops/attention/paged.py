@@ -12,7 +12,7 @@ from ...plan.registry import Op, register
 from ...reference import attention_decode as oracle
 from ...samples import attention_decode as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
-from .._function import Ways, function_of
+from .._function import SignatureRules, function_of
 from . import _guarantee
 from ._decode import SplitPages
 from ._decode_latent import LatentPages
@@ -250,7 +250,7 @@ class PagedAttentionPlan(Plan[PagedAttentionDescriptor]):
         return PrecisionGuarantee.by_output(**dict(made.parts), status=PrecisionGuarantee.exact(I32))
 
 
-@function_of(PagedAttentionPlan, ways=Ways(reads={"window": sides}))
+@function_of(PagedAttentionPlan, rules=SignatureRules(reads={"window": sides}))
 def paged_attention(
     q: Any, k_pages: Any, v_pages: Any, page_table: Any, lengths: Any, *, cu_seqlens_q: Any = None,
     scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None,

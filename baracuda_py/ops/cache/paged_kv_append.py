@@ -21,7 +21,7 @@ from ._guarantee import guarantee_of
 __all__ = ["PagedKvAppendDescriptor", "PagedKvAppendPlan", "paged_kv_append"]
 
 NEW = (ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.I8, ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)
-QUANTISED = (ElementKind.I8, ElementKind.FP8_E4M3)
+QUANTIZED = (ElementKind.I8, ElementKind.FP8_E4M3)
 WIDE = (ElementKind.F16, ElementKind.BF16, ElementKind.F32)
 LAYOUTS = {"NHD": (1, 2), "HND": (2, 1)}  # where slots and heads are in [pages, ..., D]
 _I32 = (ElementKind.I32,)
@@ -199,7 +199,7 @@ class PagedKvAppendDescriptor(Angled):
                     "leave it out",
                 )
             return
-        if self.pages_element not in QUANTISED or self.element not in WIDE:
+        if self.pages_element not in QUANTIZED or self.element not in WIDE:
             raise OperandTypeError(
                 f"{self.op}: k holds {self.element} and k_pages {self.pages_element}",
                 "give both one dtype, or pages of i8 or fp8_e4m3 for tokens of f16, bf16 or f32",

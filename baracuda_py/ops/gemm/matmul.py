@@ -253,7 +253,7 @@ def _product(
 
 
 matmul = function_of(MatmulPlan, called="matmul", name="matmul")(_product)
-_GRADIENT = Gradient("matmul_backward", saves=("a", "b"), gives={"a": "grad_a", "b": "grad_b"})
+_GRADIENT = Gradient("matmul_backward", saved=("a", "b"), gradients={"a": "grad_a", "b": "grad_b"})
 _PEERS = {"cupy": "matmul", "torch": "matmul"}
 register(Op("matmul", MatmulPlan, matmul, samples.matmul, {"name": "matmul"}, gradient=_GRADIENT, peers=_PEERS))
 _DOC = """The matrix product of {element} operands by variant `{variant}`, in f32.

@@ -18,7 +18,7 @@ from ...samples import indexing as samples
 from ...tensor import Tensor
 from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
-from .._function import Ways, function_of
+from .._function import SignatureRules, function_of
 from .._launch import THREADS, grid_of, index_scalar, index_type, pack_dims
 
 __all__ = ["TakeAlongAxisDescriptor", "TakeAlongAxisPlan", "take_along_axis"]
@@ -172,7 +172,7 @@ class TakeAlongAxisPlan(Plan[TakeAlongAxisDescriptor]):
         return exact_movement(desc.element)
 
 
-@function_of(TakeAlongAxisPlan, ways=Ways(wanted={"status": ("mode", "status")}))
+@function_of(TakeAlongAxisPlan, rules=SignatureRules(wanted={"status": ("mode", "status")}))
 def take_along_axis(x: Any, indices: Any, axis: int = -1, *, mode: str = "status", status: Any = None) -> Any:
     """Elements of `x` by `indices` along `axis`: with ``mode="status"`` (out, status), else out alone.
 

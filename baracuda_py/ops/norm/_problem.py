@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from ...plan.descriptor import Descriptor, integers
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
 from ...types.errors import shown
-from .._function import Asked
+from .._function import CallArgs
 from .._rows import Rows, computed_in, rows_of
 
 __all__ = ["TABLE", "Normed", "Part", "asked", "described_by", "probes"]
@@ -157,7 +157,7 @@ def described_by(descriptor: type[Normed]) -> Callable[..., Normed]:
 def asked(
     descriptor: type[Normed], name: str, operands: Mapping[str, Any], made: Collection[str],
     normalized_shape: Sequence[int] | None,
-) -> Asked:  # fmt: skip
+) -> CallArgs:  # fmt: skip
     """What a gradient's function asks for: the operands that are given, and those of `made` that are not."""
     axes = None if normalized_shape is None else integers(normalized_shape, f"{name}: normalized_shape")
     given = {n: x for n, x in operands.items() if x is not None or n in made}

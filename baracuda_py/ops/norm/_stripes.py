@@ -77,7 +77,7 @@ class StripedNormBackward(Candidate[Any]):
         outs = [Ptr(name) for name in desc.flagged if desc.has(name)]
         sums = (np.uint32(stripes), rows.counts[1], partial, outs[0], outs[-1])
         adders = _kernel(SUMS, computed.cuda, weight, str(ADDERS), rows.index)
-        add = Launch(adders, (grid_of(rows.length, 32)[0], parts, 1), (32 * ADDERS, 1, 1), sums, overlapped=True)
+        add = Launch(adders, (grid_of(rows.length, 32)[0], parts, 1), (32 * ADDERS, 1, 1), sums, pdl=True)
         if config.resident:
             return along, add
 

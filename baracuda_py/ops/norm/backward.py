@@ -11,7 +11,7 @@ from ...plan.registry import Op, register
 from ...reference import norm as oracle
 from ...samples import norm as samples
 from ...types import ElementKind, OpCategory, PrecisionGuarantee
-from .._function import Asked, function_of
+from .._function import CallArgs, function_of
 from .._rows import FLOATS, RowConfig
 from . import _guarantee
 from ._problem import Normed, Part, asked, probes
@@ -76,7 +76,7 @@ class NormBackwardPlan(Plan[NormBackwardDescriptor]):
         return oracle.guarantee(desc, _guarantee.backward(desc, RowConfig(1, 1, 1, True), 1))
 
 
-def _asked(name: str, operands: dict[str, Any], normalized_shape: Sequence[int] | None) -> Asked:
+def _asked(name: str, operands: dict[str, Any], normalized_shape: Sequence[int] | None) -> CallArgs:
     sums = {"grad_weight", "grad_bias"} if operands["weight"] is not None else set()
     return asked(
         NormBackwardDescriptor, name, operands, {"grad_x", "grad", "x", "mean", "rstd"} | sums, normalized_shape
@@ -87,7 +87,7 @@ def _asked(name: str, operands: dict[str, Any], normalized_shape: Sequence[int] 
 def rms_norm_backward(
     grad: Any, x: Any, weight: Any = None, rstd: Any = None, *, normalized_shape: Sequence[int] | None = None, grad_x: Any = None,
     grad_weight: Any = None,
-) -> Asked:  # fmt: skip
+) -> CallArgs:  # fmt: skip
     """The gradients of `rms_norm` with respect to x (or the residual, which has the same) and weight.
 
     grad, x: [..., *normalized_shape], of one dtype (f16, bf16, f32, f64), any strides; x is what was normalised, with a
@@ -104,7 +104,7 @@ def rms_norm_backward(
 def layer_norm_backward(
     grad: Any, x: Any, weight: Any = None, mean: Any = None, rstd: Any = None, *, normalized_shape: Sequence[int] | None = None,
     grad_x: Any = None, grad_weight: Any = None, grad_bias: Any = None,
-) -> Asked:  # fmt: skip
+) -> CallArgs:  # fmt: skip
     """The gradients of `layer_norm` with respect to x, weight and bias.
 
     As `rms_norm_backward`. mean: like rstd. Returns the named tuple (grad_x, grad_weight, grad_bias), or grad_x alone where

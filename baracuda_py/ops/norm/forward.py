@@ -16,7 +16,7 @@ from ...runtime.steps import Run, Step
 from ...samples import norm as samples
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._anywhere import anywhere_config, anywhere_launch, anywhere_rows
-from .._function import Ways, function_of
+from .._function import SignatureRules, function_of
 from .._rows import FLOATS, RowConfig, clustered, computed_in, row_configs, row_cost
 from . import _guarantee
 from ._problem import TABLE, Normed, Part, described_by, probes
@@ -162,13 +162,13 @@ class NormPlan(Plan[NormDescriptor]):
         return oracle.guarantee(desc, _guarantee.forward(desc, depth=1))
 
 
-WAYS = Ways(
+SIGNATURE_RULES = SignatureRules(
     reads={"normalized_shape": integers}, wanted={"residual_out": "residual", "mean": "stats", "rstd": "stats"},
     of=described_by(NormDescriptor),
 )  # fmt: skip
 
 
-@function_of(NormPlan, ways=WAYS, name="rms_norm")
+@function_of(NormPlan, rules=SIGNATURE_RULES, name="rms_norm")
 def rms_norm(
     x: Any, weight: Any = None, *, eps: float = 1e-5, residual: Any = None, normalized_shape: Sequence[int] | None = None,
     stats: bool = False, out: Any = None, residual_out: Any = None, rstd: Any = None,
@@ -184,7 +184,7 @@ def rms_norm(
     """
 
 
-@function_of(NormPlan, ways=WAYS, name="layer_norm")
+@function_of(NormPlan, rules=SIGNATURE_RULES, name="layer_norm")
 def layer_norm(
     x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, residual: Any = None,
     normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None,

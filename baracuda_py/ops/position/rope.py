@@ -13,7 +13,7 @@ from ...plan.registry import Gradient, Op, register
 from ...reference import position as oracle
 from ...samples import position as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
-from .._function import Derived, Ways, function_of
+from .._function import DerivedArgs, SignatureRules, function_of
 from .._rows import FLOATS
 from ._pairs import TurnPairs, guarantee_of
 from ._problem import Roped
@@ -173,11 +173,11 @@ def _angles(
     return scaling.on(x), own if factor is None else factor
 
 
-def _ways(descriptor: type[RopeDescriptor] | type[RopeBackwardDescriptor]) -> Ways:
+def _signature_rules(descriptor: type[RopeDescriptor] | type[RopeBackwardDescriptor]) -> SignatureRules:
     """How either function reads its arguments."""
     (_, x), (k_out, k) = descriptor.names.items()
-    derived = Derived(("inv_freq", "attention_factor"), (x, *GIVEN), partial(_angles, descriptor.name))
-    return Ways(wanted={k_out: k, "status": "cos"}, derived=derived)
+    derived = DerivedArgs(("inv_freq", "attention_factor"), (x, *GIVEN), partial(_angles, descriptor.name))
+    return SignatureRules(wanted={k_out: k, "status": "cos"}, derived=derived)
 
 
 def _frequencies(
@@ -201,7 +201,7 @@ def _frequencies(
     return scaling
 
 
-@function_of(RopePlan, ways=_ways(RopeDescriptor))
+@function_of(RopePlan, rules=_signature_rules(RopeDescriptor))
 def rope(
     x: Any, positions: Any = None, *, k: Any = None, cos: Any = None, sin: Any = None, inv_freq: Any = None,
     base: float | None = None, scaling: RopeScaling | None = None, rotary_dim: int | None = None, style: str = "half",
@@ -227,7 +227,7 @@ def rope(
     """
 
 
-@function_of(RopeBackwardPlan, ways=_ways(RopeBackwardDescriptor))
+@function_of(RopeBackwardPlan, rules=_signature_rules(RopeBackwardDescriptor))
 def rope_backward(
     grad: Any, positions: Any = None, *, k_grad: Any = None, cos: Any = None, sin: Any = None, inv_freq: Any = None,
     base: float | None = None, scaling: RopeScaling | None = None, rotary_dim: int | None = None, style: str = "half",

@@ -171,7 +171,7 @@ class Panels(Candidate[Any]):
             np.uint32(self._chunks(desc, config)), np.uint64(partial_size(gemm) if config.split_k > 1 else 0),
         )  # fmt: skip
         grid, threads = (config.tiles(desc), 1, 1), (config.threads, 1, 1)
-        launch = Launch(kernel, grid, threads, args, config.shared_bytes, overlapped=True)
+        launch = Launch(kernel, grid, threads, args, config.shared_bytes, pdl=True)
         if config.split_k == 1:
             return (launch,)
         second = reduce_step(product, gemm, config.split_k)

@@ -260,7 +260,7 @@ class Product(Candidate[Any]):
             (config.warps * 32, 1, 1),
             args,
             config.shared_bytes,
-            overlapped=True,
+            pdl=True,
         )
 
 
@@ -293,7 +293,7 @@ class ExactActivation(Product):
         args = (Ptr("x"), to, np.uint64(0), np.int64(step), np.int64(1), np.uint32(desc.k), np.uint32(pitch))
         grid = (grid_of(pitch, EIGHT * COPIERS)[0], tokens, 1)
         kernel = Kernel("quantized/tokens.cu", f"stage_tokens<{desc.x_element.number}>")
-        copy = Launch(kernel, grid, (COPIERS, 1, 1), args, overlapped=True)
+        copy = Launch(kernel, grid, (COPIERS, 1, 1), args, pdl=True)
         return copy, self._launch(desc, device, config, to, kind, pitch * size)
 
     def _ahead(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> float:

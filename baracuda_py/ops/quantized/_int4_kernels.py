@@ -201,7 +201,7 @@ class Int4Kernel(Candidate[Any]):
         entry = f"{name}<{types}, {', '.join(map(str, numbers))}, {kind}, {len(weights)}>"
         return Launch(
             Kernel(self.file, entry), (columns * tiles, config.split_k, 1), (config.threads, 1, 1), args,
-            config.shared_bytes, overlapped=True,
+            config.shared_bytes, pdl=True,
         )  # fmt: skip
 
 

@@ -106,7 +106,7 @@ def reduce_parts(product: Product, finish: Finish, splits: int, zeros: str, sums
         Kernel("gemm/reduce.cu", entry, HEADER), grid_of(vectors, THREADS), (THREADS, 1, 1),
         (parts_of(product, splits), Struct(finish.args(*sums)), BATCH, index_scalar(vectors, index), np.uint32(splits),
          np.uint32(product.m), divisor(product.n // vector, index), divisor(product.m, index)),
-        overlapped=True,
+        pdl=True,
     )  # fmt: skip
 
 

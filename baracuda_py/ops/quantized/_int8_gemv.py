@@ -283,7 +283,7 @@ def gemv_launches(matrices: Sequence[Matrix], config: GemvConfig, a: Arg) -> tup
     )  # fmt: skip
     launch = Launch(
         Kernel("quantized/int8_gemv.cu", entry), (max(1, first), config.split_k, 1), (config.warps * 32, 1, 1), args,
-        _shared_bytes(config, way) + dynamic * tokens_bytes(product), overlapped=True,
+        _shared_bytes(config, way) + dynamic * tokens_bytes(product), pdl=True,
     )  # fmt: skip
     if not split:
         return (launch,)

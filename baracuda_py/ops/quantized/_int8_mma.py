@@ -110,7 +110,7 @@ def _sums(side: Side, place: Arg, lines: int, k: int, step: int, name: str) -> t
     out = Scratch.named(name, 4 * max(1, lines))
     entry = f"line_sums<{side.element.number}, {access}, 256>"
     args = (place, np.int64(step), np.uint32(lines), np.uint32(k), out)
-    return Launch(Kernel("quantized/int8_sums.cu", entry), grid_of(lines, 8), (256, 1, 1), args, overlapped=True), out
+    return Launch(Kernel("quantized/int8_sums.cu", entry), grid_of(lines, 8), (256, 1, 1), args, pdl=True), out
 
 
 def launches_of(desc: Any, product: Product, device: DeviceSpec, tile: Tile, a: Arg, b: Arg) -> tuple[Step, ...]:
@@ -140,7 +140,7 @@ def launches_of(desc: Any, product: Product, device: DeviceSpec, tile: Tile, a: 
     )  # fmt: skip
     grid = (_count(product, tile) * tile.split_k, 1, 1)
     kernel = Kernel("gemm/tc_async.cu", entry, HEADER)
-    steps.append(Launch(kernel, grid, (tile.threads, 1, 1), args, tile.shared_bytes, overlapped=True))
+    steps.append(Launch(kernel, grid, (tile.threads, 1, 1), args, tile.shared_bytes, pdl=True))
     if split:
         steps.append(reduce_parts(product, finish, tile.split_k, "BY_SUMS", (sums[0], sums[1]), "i32"))
     return tuple(steps)

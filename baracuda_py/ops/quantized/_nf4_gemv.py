@@ -131,9 +131,7 @@ class Nf4Gemv(Candidate[Any]):
             np.uint64(partial_size(gemm) if split else 0),
         )  # fmt: skip
         grid = (config.ctas(gemm.m, gemm.n), config.split_k, 1)
-        steps.append(
-            Launch(Kernel(FILE, entry), grid, (config.threads, 1, 1), args, config.shared_bytes, overlapped=True)
-        )
+        steps.append(Launch(Kernel(FILE, entry), grid, (config.threads, 1, 1), args, config.shared_bytes, pdl=True))
         if split:
             second = reduce_step(desc, gemm, config.split_k)
             steps.append(replace(second, args=tuple(map(settled, second.args))))

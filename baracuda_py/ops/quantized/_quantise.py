@@ -64,7 +64,7 @@ class QuantiseRows(Candidate[Any]):
             index_scalar(rows.count, rows.index), index_scalar(rows.length, rows.index), rows.places(), *rows.pointers(),
         )  # fmt: skip
         grid = config.grid(rows.count)
-        return (Launch(Kernel(FILE, entry), grid, (config.threads, 1, 1), args, overlapped=True),)
+        return (Launch(Kernel(FILE, entry), grid, (config.threads, 1, 1), args, pdl=True),)
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class RangesFirst(Candidate[Any]):
         return (
             Fill(ranges, 0, ranges.nbytes),
             Launch(Kernel(FILE, finding), grid, block, (*sizes, ranges, pointers[3])),
-            Launch(Kernel(FILE, making), grid, block, (*sizes, *pointers, ranges), overlapped=True),
+            Launch(Kernel(FILE, making), grid, block, (*sizes, *pointers, ranges), pdl=True),
         )
 
 
@@ -194,7 +194,7 @@ class Dequantise(Candidate[Any]):
         codes, scales, zeros, out = rows.pointers()
         grid, block = grid_of(config.ctas(rows), 1), (THREADS, 1, 1)
         args = (*_sizes(rows, config, rows.count, rows.length), codes, scales, zeros, out)
-        return (Launch(Kernel(FILE, making), grid, block, args, overlapped=True),)
+        return (Launch(Kernel(FILE, making), grid, block, args, pdl=True),)
 
 
 def _sizes(rows: Rows, config: PartConfig, count: int, length: int) -> tuple[Any, ...]:

@@ -61,7 +61,7 @@ class StagedTokens:
                 np.int64(self.x.col), np.uint32(self.k), np.uint32(self.pitch),
             )  # fmt: skip
             grid = (grid_of(self.pitch, PIECE * THREADS)[0], rows, 1)
-            yield Launch(kernel, grid, (THREADS, 1, 1), args, overlapped=True)
+            yield Launch(kernel, grid, (THREADS, 1, 1), args, pdl=True)
 
 
 def staged_tokens(desc: Any) -> StagedTokens | None:

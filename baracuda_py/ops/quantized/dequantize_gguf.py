@@ -15,7 +15,7 @@ from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...samples import gguf as samples
 from ...types import BufferTooSmallError, DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from ...types.gguf import GgufFormat
-from .._function import Asked, function_of
+from .._function import CallArgs, function_of
 from .._launch import THREADS, grid_of, index_scalar, index_type
 from ._gguf import FLOATS, asked_element, block_align, blocks_of, check_columns
 
@@ -108,7 +108,7 @@ class Dequantize(Candidate[GgufDequantizeDescriptor]):
         types = f"{desc.format.block.cuda}, {out.element.number}"
         entry = f"gguf_dequantize<{types}, {align}, {min(store, EIGHT)}, {THREADS}, {index}>"
         args = (Ptr("out"), Ptr("blocks"), index_scalar(threads, index))
-        return (Launch(Kernel(FILE, entry), grid_of(threads, THREADS), (THREADS, 1, 1), args, overlapped=True),)
+        return (Launch(Kernel(FILE, entry), grid_of(threads, THREADS), (THREADS, 1, 1), args, pdl=True),)
 
 
 class GgufDequantizePlan(Plan[GgufDequantizeDescriptor]):
@@ -138,7 +138,7 @@ class GgufDequantizePlan(Plan[GgufDequantizeDescriptor]):
 @function_of(GgufDequantizePlan)
 def dequantize_gguf(
     blocks: Any, format: Any = None, *, shape: Any = None, out_dtype: Any = None, out: Any = None
-) -> Asked:
+) -> CallArgs:
     """Blocks of a GGUF format as floats, bit for bit those of the `gguf` package.
 
     blocks: a PackedGguf, which has format and shape; or u8 [..., bytes] in C order, rows of whole blocks, as the package's reader

@@ -15,7 +15,7 @@ from ...reference import int4 as oracle
 from ...runtime.steps import Arg, Kernel, Launch, Ptr, Step
 from ...samples import int4 as samples
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
-from .._function import Asked, function_of
+from .._function import CallArgs, function_of
 from .._launch import divisor, grid_of, index_scalar, index_type
 from ._int4_weight import HALVES, ORDER, SLOTS, Int4Weight, arrays_of, cuda_layout, pointer, taken_weight
 
@@ -150,7 +150,7 @@ class DequantizeInt4Plan(Plan[DequantizeInt4Descriptor]):
 def dequantize_int4(
     codes: Any, scales: Any = None, zeros: Any = None, order: Any = None, *, shape: Any = None, group_size: int | None = None,
     layout: Any = None, out_dtype: Any = None, out: Any = None,
-) -> Asked:  # fmt: skip
+) -> CallArgs:  # fmt: skip
     """The matrix [K, N] that int4 weights stand for: (code - zero) scale, rounded once.
 
     codes: a PackedInt4, which has all that follows; or its arrays, with `shape` (K, N), `group_size` and `layout` ("kaio", "awq",

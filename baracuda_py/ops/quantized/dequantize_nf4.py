@@ -15,7 +15,7 @@ from ...reference import nf4 as oracle
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...samples import nf4 as samples
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
-from .._function import Asked, function_of
+from .._function import CallArgs, function_of
 from .._launch import grid_of, index_scalar, index_type
 from ._gguf import asked_element
 from ._nf4_weight import FLOATS, SLOTS, Nf4Weight, arrays_of_nf4, magnitudes_struct
@@ -80,7 +80,7 @@ class Eights(Candidate[DequantizeNf4Descriptor]):
         entry = f"nf4_dequantize<{out.element.number}, {double}, {align}, {min(store, EIGHT)}, {index}>"
         shift = np.uint32((desc.block_size // EIGHT).bit_length() - 1)
         args = (Ptr("out"), Ptr("codes"), magnitudes_struct(desc), shift, index_scalar(eights, index))
-        return (Launch(Kernel(FILE, entry), grid_of(eights, THREADS * TURNS), (THREADS, 1, 1), args, overlapped=True),)
+        return (Launch(Kernel(FILE, entry), grid_of(eights, THREADS * TURNS), (THREADS, 1, 1), args, pdl=True),)
 
 
 class DequantizeNf4Plan(Plan[DequantizeNf4Descriptor]):
@@ -110,7 +110,7 @@ class DequantizeNf4Plan(Plan[DequantizeNf4Descriptor]):
 def dequantize_nf4(
     codes: Any, absmax: Any = None, *, scales: Any = None, offset: Any = None, block_size: int | None = None,
     out_dtype: Any = None, out: Any = None,
-) -> Asked:  # fmt: skip
+) -> CallArgs:  # fmt: skip
     """The values that NF4 codes stand for: NF4[code] absmax, in f32, then rounded to the result's type.
 
     codes: a PackedNf4, which has all that follows; or u8 [..., K/2], two codes a byte, the first in the high four bits.

@@ -19,7 +19,7 @@ from ...types import (
     OperandTypeError,
     PrecisionGuarantee,
 )
-from .._function import Asked, function_of
+from .._function import CallArgs, function_of
 from ..gemm._problem.shapes import check_addend
 from ._even_rows import EvenRows
 from ._int4_composite import DequantizeThenMatmul
@@ -140,7 +140,7 @@ def matmul_int4(
     x: Any, codes: Any, scales: Any = None, *, zeros: Any = None, order: Any = None, shape: Any = None,
     group_size: int | None = None, layout: Any = None, bias: Any = None, activation: Any = None, out_dtype: Any = None,
     out: Any = None,
-) -> Asked:  # fmt: skip
+) -> CallArgs:  # fmt: skip
     """f(x W + bias) with W[k, n] = (code - zero) scale, never rounded but where W is dequantised first; sums in f32.
 
     PlanPreference(exact_weights=True) excludes that rounding, batch_invariant=True keeps a row's bits, at any number of tokens.

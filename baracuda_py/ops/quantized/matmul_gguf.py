@@ -22,7 +22,7 @@ from ...types import (
     PrecisionGuarantee,
 )
 from ...types.gguf import GgufFormat
-from .._function import Asked, function_of
+from .._function import CallArgs, function_of
 from ._gguf import FLOATS, asked_element, blocks_of, check_columns, check_row_bytes
 from ._gguf_dequantized import Dequantized
 from ._gguf_panels import Panels
@@ -168,7 +168,7 @@ _FORMAT = 'format: "Q4_K", ... (`GgufFormat`), or the `gguf` package\'s own memb
 def matmul_gguf(
     x: Any, w: Any, format: Any = None, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None,
     pref: PlanPreference | None = None,
-) -> Asked:  # fmt: skip
+) -> CallArgs:  # fmt: skip
     return _asked("matmul_gguf", x, w, format, out_dtype, math, out, pref)
 
 
@@ -176,7 +176,7 @@ def matmul_gguf(
 def matmul_q4k(
     x: Any, w: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None,
     pref: PlanPreference | None = None,
-) -> Asked:  # fmt: skip
+) -> CallArgs:  # fmt: skip
     return _asked(
         "matmul_q4k", x, w, None if isinstance(w, PackedGguf) else GgufFormat.Q4_K, out_dtype, math, out, pref
     )
@@ -184,7 +184,7 @@ def matmul_q4k(
 
 def _asked(
     op: str, x: Any, w: Any, format: Any, out_dtype: Any, math: Any, out: Any, pref: PlanPreference | None
-) -> Asked:
+) -> CallArgs:
     """What a call asks for; how to multiply is a preference as well."""
     blocks, kind, _ = blocks_of(op, "w", w, format)
     if math is None and isinstance(pref, PlanPreference):

@@ -10,7 +10,7 @@ from ...plan.registry import Op, register
 from ...reference import nf4 as oracle
 from ...samples import nf4 as samples
 from ...types import Activation, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
-from .._function import Asked, function_of
+from .._function import CallArgs, function_of
 from ..gemm._problem.shapes import check_addend
 from ._gguf import asked_element
 from ._nf4_composite import DequantizeNf4ThenMatmul
@@ -107,7 +107,7 @@ class Nf4MatmulPlan(Plan[Nf4MatmulDescriptor]):
 def matmul_nf4(
     x: Any, codes: Any, absmax: Any = None, *, scales: Any = None, offset: Any = None, block_size: int | None = None,
     bias: Any = None, activation: Any = None, out_dtype: Any = None, out: Any = None,
-) -> Asked:  # fmt: skip
+) -> CallArgs:  # fmt: skip
     """f(x W^T + bias), W[n, k] = NF4[code] absmax, whose values are rounded to the type of x; sums in f32.
 
     x: [..., K], f16 or bf16, any strides. codes: a PackedNf4, which has all that describes the weight; or u8 [N, K/2] as

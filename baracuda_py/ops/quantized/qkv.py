@@ -10,7 +10,7 @@ from ...plan.registry import Op, register
 from ...reference import projection as oracle
 from ...samples import int4_projection, int8_projection
 from ...types import OpCategory, PrecisionGuarantee
-from .._function import Asked, Ways, function_of
+from .._function import CallArgs, SignatureRules, function_of
 from ._int4_kernels import Int4Gemv, Int4Mma
 from ._int4_projections import FusedInt4
 from ._int8_projections import FusedGemv
@@ -90,7 +90,7 @@ their codes, with `scales_q` and so on, `widths` (N of each; only layout "tiled"
 )  # fmt: skip
 
 
-@function_of(QkvProjectPlan, doc=_INT8, ways=Ways(wanted={"status": "cos"}), weights="int8")
+@function_of(QkvProjectPlan, doc=_INT8, rules=SignatureRules(wanted={"status": "cos"}), weights="int8")
 def qkv_project_int8(
     x: Any, wq: Any, wk: Any, wv: Any, scale_q: Any = None, scale_k: Any = None, scale_v: Any = None, *, scale_x: Any = None,
     bias_q: Any = None, bias_k: Any = None, bias_v: Any = None, positions: Any = None, inv_freq: Any = None, cos: Any = None,
@@ -108,7 +108,7 @@ def qkv_project_int4(
     head_dim: int | None = None, style: str = "half", attention_factor: float = 1.0, widths: Any = None,
     group_size: int | None = None, layout: Any = None, out_dtype: Any = None, q: Any = None, k: Any = None, v: Any = None,
     status: Any = None,
-) -> Asked:  # fmt: skip
+) -> CallArgs:  # fmt: skip
     weights = {
         "wq": wq, "wk": wk, "wv": wv, "scales_q": scales_q, "scales_k": scales_k, "scales_v": scales_v, "zeros_q": zeros_q,
         "zeros_k": zeros_k, "zeros_v": zeros_v, "order_q": order_q, "order_k": order_k, "order_v": order_v,

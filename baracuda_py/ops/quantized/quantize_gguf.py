@@ -100,7 +100,7 @@ class Quantize(Candidate[GgufQuantizeDescriptor]):
         entry = f"gguf_quantize<{MAKERS[desc.format]}, {x.element.number}, {vector}, {align}, {THREADS}, {index}>"
         args = (Ptr("out"), Ptr("x"), divisor(of_row, index), index_scalar(blocks, index), np.uint32(columns))
         grid = grid_of(blocks * block.weights, THREADS * EIGHT)
-        return (Launch(Kernel(FILE, entry), grid, (THREADS, 1, 1), args, overlapped=True),)
+        return (Launch(Kernel(FILE, entry), grid, (THREADS, 1, 1), args, pdl=True),)
 
 
 class GgufQuantizePlan(Plan[GgufQuantizeDescriptor]):

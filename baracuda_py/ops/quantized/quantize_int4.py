@@ -17,7 +17,7 @@ from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...samples import int4 as samples
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, MathPrecision, OpCategory, PrecisionGuarantee
 from ...types.precision import Exact
-from .._function import Asked, function_of
+from .._function import CallArgs, function_of
 from .._launch import grid_of
 from ._flag import flag
 from ._int4_weight import HALVES, Int4Weight, groups_fit, pointer
@@ -139,7 +139,7 @@ class QuantizeInt4Plan(Plan[QuantizeInt4Descriptor]):
 def quantize_int4(
     w: Any, *, group_size: int = 128, symmetric: bool = True, scales_dtype: Any = None, least_zero: int = 0, out: Any = None,
     scales: Any = None, zeros: Any = None,
-) -> Asked:  # fmt: skip
+) -> CallArgs:  # fmt: skip
     """int4 codes of a matrix in layout "tiled", with a scale for `group_size` of K; `pack_int4` makes a PackedInt4 of them.
 
     w: [K, N], f16, bf16 or f32, finite, any strides: of a weight [N, K] its transpose. group_size: 32, 64, 128 or K.

@@ -12,7 +12,7 @@ from ...plan.registry import Op, register
 from ...reference import int8 as oracle
 from ...samples import int8 as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
-from .._function import Asked, function_of
+from .._function import CallArgs, function_of
 from ._flag import flag
 from ._quantise import Dequantise, QuantiseRows, RangesFirst
 from ._scheme import BYTES, FLOATS, INTEGERS, Scheme
@@ -174,7 +174,7 @@ class DequantizePlan(Plan[DequantizeDescriptor]):
         return exact_movement(desc.element)
 
 
-def _asked(name: str, operands: dict[str, Any], options: dict[str, Any]) -> Asked:
+def _asked(name: str, operands: dict[str, Any], options: dict[str, Any]) -> CallArgs:
     zero_points = flag(options.get("zero_points", False), f"{name}: zero_points")
     made = {"codes", "scales", "x"} | ({"zeros"} if zero_points else set())
     given = {n: x for n, x in operands.items() if x is not None or n in made}
@@ -185,7 +185,7 @@ def _asked(name: str, operands: dict[str, Any], options: dict[str, Any]) -> Aske
 def quantize_int8(
     x: Any, *, per: str = "row", group_size: int | None = None, dtype: Any = "i8", zero_points: bool = False,
     codes: Any = None, scales: Any = None, zeros: Any = None,
-) -> Asked:  # fmt: skip
+) -> CallArgs:  # fmt: skip
     """x as codes of 8 bits: round(x / scale) + zero, to nearest even; `dequantize_int8` is its inverse.
 
     x: [..., K], f16, bf16 or f32, any strides. per: what has a scale of its own: the "tensor", a "row" along the last axis (a
@@ -205,7 +205,7 @@ def quantize_int8(
 @function_of(QuantizePlan)
 def quantize_fp8(
     x: Any, *, per: str = "row", group_size: int | None = None, dtype: Any = "fp8_e4m3", codes: Any = None, scales: Any = None
-) -> Asked:  # fmt: skip
+) -> CallArgs:  # fmt: skip
     """x as fp8 (e4m3): x / scale rounded to nearest even, scale = max(|x|) / 448. As `quantize_int8`, without zero points.
 
     NaN is NaN. Returns the named tuple (codes, scales), such as `matmul` takes them.

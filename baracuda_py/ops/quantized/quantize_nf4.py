@@ -17,7 +17,7 @@ from ...runtime.steps import Arg, Kernel, Launch, Ptr, Scratch, Step
 from ...samples import nf4 as samples
 from ...tensor import intake
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
-from .._function import Asked, function_of
+from .._function import CallArgs, function_of
 from .._launch import grid_of, index_scalar, index_type
 from ._flag import flag
 from ._nf4_weight import FLOATS, Nf4Weight
@@ -98,7 +98,7 @@ class Blocks(Candidate[QuantizeNf4Descriptor]):
         most: Ptr | Scratch = Scratch(0, 4 * blocks) if desc.double else Ptr("absmax")
         entry = f"nf4_quantize<{x.element.number}, {vector}, {lanes}, {words}, {threads}, {index}>"
         args: tuple[Arg, ...] = (Ptr("out"), most, Ptr("x"), index_scalar(eights, index))
-        first = Launch(Kernel(FILE, entry), grid_of(eights, threads), (threads, 1, 1), args, overlapped=True)
+        first = Launch(Kernel(FILE, entry), grid_of(eights, threads), (threads, 1, 1), args, pdl=True)
         if not desc.double:
             return (first,)
         parts, count, block = -(-blocks // OF_SUM), np.uint32(blocks), (THREADS, 1, 1)
@@ -106,9 +106,9 @@ class Blocks(Candidate[QuantizeNf4Descriptor]):
         of_magnitudes = (Ptr("absmax"), Ptr("scales"), Ptr("offset"), most, sums, count)
         return (
             first,
-            Launch(Kernel(FILE, f"nf4_sum<{THREADS}>"), (parts, 1, 1), block, (sums, most, count), overlapped=True),
+            Launch(Kernel(FILE, f"nf4_sum<{THREADS}>"), (parts, 1, 1), block, (sums, most, count), pdl=True),
             Launch(
-                Kernel(FILE, f"nf4_magnitudes<{THREADS}>"), grid_of(blocks, THREADS), block, of_magnitudes, overlapped=True
+                Kernel(FILE, f"nf4_magnitudes<{THREADS}>"), grid_of(blocks, THREADS), block, of_magnitudes, pdl=True
             ),
         )  # fmt: skip
 
@@ -137,7 +137,7 @@ class QuantizeNf4Plan(Plan[QuantizeNf4Descriptor]):
 def quantize_nf4(
     x: Any, *, block_size: int = 64, double_quant: bool = False, out: Any = None, absmax: Any = None, scales: Any = None,
     offset: Any = None,
-) -> Asked:  # fmt: skip
+) -> CallArgs:  # fmt: skip
     """NF4 codes of floats, as bitsandbytes lays them out; `dequantize_nf4` is the inverse, `pack_nf4` makes a PackedNf4 of them.
 
     x: [..., K] in C order, f32, f16 or bf16, K a multiple of 64. What is not finite counts as 0: no code stands for it.

@@ -16,7 +16,7 @@ from ...reference import int4 as oracle
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...samples import int4 as samples
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
-from .._function import Asked, function_of
+from .._function import CallArgs, function_of
 from .._launch import grid_of
 from ._int4_weight import HALVES, SLOTS, WORDS, Int4Weight, cuda_layout, extents_of, groups_fit, pointer, taken_weight
 
@@ -167,7 +167,7 @@ class RelayoutInt4Plan(Plan[RelayoutInt4Descriptor]):
 def relayout_int4(
     codes: Any, scales: Any, zeros: Any = None, gather: Any = None, *, shape: Any = None, group_size: int = 128,
     layout: Any = "gptq", to: Any = "tiled", out: Any = None, out_scales: Any = None, out_zeros: Any = None,
-) -> Asked:  # fmt: skip
+) -> CallArgs:  # fmt: skip
     """An int4 weight's codes, scales and zero points in layout `to`; `repack_int4` does it for a PackedInt4.
 
     codes, scales, zeros: as PackedInt4 has them in `layout`; shape: (K, N), which only "tiled" needs.

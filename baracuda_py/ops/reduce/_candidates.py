@@ -44,7 +44,7 @@ def _join(desc: ReduceDescriptor, chunks: int, results: int, partial: Arg, kept:
     args = (index_scalar(results, index), np.uint32(chunks), np.int64(desc.extent), np.int32(desc.correction),
             pack_dims(extents, [steps], index), Ptr("out"), partial)  # fmt: skip
     entry = f"join_chunks<{desc.reducer}, {JOINERS}, {outs}, {len(extents)}, {index}>"
-    return Launch(Kernel(FILE, entry), grid_of(results, outs), (JOINERS, 1, 1), args, overlapped=True)
+    return Launch(Kernel(FILE, entry), grid_of(results, outs), (JOINERS, 1, 1), args, pdl=True)
 
 
 def _scratch(desc: ReduceDescriptor, chunks: int, results: int) -> Arg:

@@ -20,7 +20,7 @@ from ...tensor import Tensor
 from ...tensor.axes import alignment_of
 from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
 from ...types.errors import shown
-from .._function import Asked, function_of
+from .._function import CallArgs, function_of
 from ._candidates import COPY_CANDIDATES
 from ._copy import WholeDest
 from ._dynamic import DynamicStart
@@ -289,7 +289,7 @@ def write_slice(
     dynamic_axis: int | None = None,
     start: Any = None,
     status: Any = None,
-) -> Asked:
+) -> CallArgs:
     """Writes `source` into the window `ranges` of `dest`, in place, and returns `dest`.
 
     dest: any array of rank 1 or more and any strides; every kind but BIN. source: the window's shape, the same kind.

@@ -195,5 +195,5 @@ Returns out. Raises InvalidProblemError for an axis that there is not.
 for _name, _formula in TABLE.items():
     globals()[_name] = function_of(SoftmaxPlan, called=_name, doc=_DOC.format(formula=_formula), name=_name)(_along)
     __all__ += [_name]
-    _gradient = Gradient(f"{_name}_backward", ("out",), {"x": "grad_x"}, called={"out": "y"})
+    _gradient = Gradient(f"{_name}_backward", ("out",), {"x": "grad_x"}, renames={"out": "y"})
     register(Op(_name, SoftmaxPlan, globals()[_name], samples.softmax, {"name": _name}, _gradient, {"torch": _name}))

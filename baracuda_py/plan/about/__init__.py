@@ -1,1 +1,1 @@
-"""What can be asked of a plan besides running it: explain, tune and remember winners, verify, save, ledger and digests."""
+"""What a plan offers besides running: explain, tune and record winners, verify, save, ledger and digests."""

@@ -1,7 +1,7 @@
-"""A digest of what a plan would launch: its kernels' sources, and everything that the host passes to them.
+"""A digest of a plan's steps: the sources of its kernels, and everything that the host passes to them.
 
-Two lists of steps have the same digest only if a device would do the same work in the same way. So a measurement or a test holds
-for as long as the digest stays the same.
+Two lists of steps have the same digest only if a device would execute the same work. So a measurement or a test stays valid as
+long as the digest is unchanged.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from ...runtime.steps import Kernel, Step, TensorMap
 from ...runtime.tensormap import FLAGS
 
 __all__ = ["lowered_digest"]
+
+# Renamed classes and fields keep their names in recorded digests.
+_RECORDED_AS = {"DeferredScratch": "Asked", "pdl": "overlapped"}
 
 
 def lowered_digest(steps: Sequence[Step]) -> str:
@@ -44,7 +47,8 @@ def _text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.hex()
     if is_dataclass(value) and not isinstance(value, type):
-        return f"{type(value).__name__}({', '.join(_fields(value))})"
+        name = type(value).__name__
+        return f"{_RECORDED_AS.get(name, name)}({', '.join(_fields(value))})"
     if isinstance(value, tuple):
         return f"({', '.join(map(_text, value))})"
     if isinstance(value, partial):
@@ -64,6 +68,6 @@ def _fields(value: Any) -> Iterator[str]:
     for name in _names(type(value)):  # type: ignore[arg-type]
         held = getattr(value, name)
         if isinstance(held, np.generic) or held:
-            yield f"{name}={_text(held)}"
+            yield f"{_RECORDED_AS.get(name, name)}={_text(held)}"
     if isinstance(value, TensorMap):
         yield f"flags={_text(FLAGS)}"

@@ -21,7 +21,7 @@ _INDENT = " " * 5
 
 @dataclass(frozen=True)
 class Row:
-    """One candidate (or configuration). `reason` says why it was chosen, or not; figures are None where it does not apply."""
+    """One candidate (or configuration). `reason` says why it was chosen or not; figures are None if it does not apply."""
 
     variant: str
     config: str
@@ -102,14 +102,14 @@ class Explanation:
 
 
 def _step(step: Step) -> str:
-    """What runs, without a kernel's parameters."""
+    """The name of a step, without a kernel's template arguments."""
     if isinstance(step, Launch):
         return step.kernel.entry.partition("<")[0]
     return step.library if isinstance(step, Call) else "memset" if isinstance(step, Fill) else "memcpy"
 
 
 def _counted(selection: Selection) -> str:
-    """The words for outputs whose extent the device counts."""
+    """The text for outputs whose length the device counts."""
     said = [
         f"how much of {name} is written is counted on the device, in {by}"
         for name, by in selection.desc.counted.items()

@@ -28,10 +28,10 @@ LONG = 16  # a menu of more configurations is sampled
 
 
 def lowered(op: Op, arch: str) -> Iterator[tuple[str, tuple[Step, ...]]]:
-    """Every candidate that takes a probe on a nominal GPU of `arch`, and what it launches. Of a long menu each probe takes every
-    n-th configuration, with another start for each probe."""
+    """Each candidate that supports a probe on a nominal GPU of `arch`, and its steps. From a long menu, each probe takes every
+    n-th configuration, with a different offset per probe."""
     device = DeviceSpec.named(arch).with_libraries(frozenset(FILES))
-    for turn, probe in enumerate(op.plan.probes):
+    for probe_index, probe in enumerate(op.plan.probes):
         try:
             desc = op.describe(**probe)
             desc.validate()
@@ -42,7 +42,7 @@ def lowered(op: Op, arch: str) -> Iterator[tuple[str, tuple[Step, ...]]]:
             if candidate.supports(desc, device):
                 menu = list(candidate.configs(desc, device))
                 step = 1 + len(menu) // LONG
-                for config in menu[turn % step :: step]:
+                for config in menu[probe_index % step :: step]:
                     yield f"{candidate.variant}[{config}]", steps_of(candidate, desc, device, config)
 
 
@@ -55,7 +55,7 @@ def _digest_of(name: str, arch: str) -> str:
     serving = {candidate.partition("[")[0] for candidate, _ in launched}
     declared = {kernel for c in op.plan.candidates if c.variant in serving for kernel in c.launches}
     parts = [f"{kernel} {_made_of(*kernel.split(':'))}" for kernel in sorted(declared)]
-    # Not the configuration's text: what it is lowered to is what runs.
+    # The configuration's text is not digested: its steps are what runs.
     parts += [f"{candidate.partition('[')[0]} {lowered_digest(steps)}" for candidate, steps in launched]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 

@@ -48,7 +48,7 @@ class _Reader:
     unknown: list[str] = field(default_factory=list)
 
     def take(self, kind: type[Any], data: Any, what: str) -> dict[str, Any]:
-        """The fields of a dataclass in `data`; InvalidProblemError where one is missing."""
+        """The fields of a dataclass in `data`; raises InvalidProblemError if one is missing."""
         if not isinstance(data, dict):
             raise _unreadable(f"{what} is a {type(data).__name__}, not an object")
         known = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(kind)}
@@ -104,8 +104,8 @@ def from_json(text: str) -> Selection:
 
 
 def _known_truly(plan: Selection) -> Selection:
-    """The plan as "asked for" where its text says that the cost model or the shipped table chose it, and here they choose
-    another: the text was edited, or is of another version."""
+    """The plan, with the provenance "asked for" if its text says that the cost model or the shipped table chose it and they now
+    choose another: the text was edited, or is from another version."""
     if plan.provenance not in ("model", "shipped"):
         return plan
     now = selected(plan.family, plan.desc, plan.pref, plan.device)

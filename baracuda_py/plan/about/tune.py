@@ -1,4 +1,4 @@
-"""Timing plans: `profile` times one plan, `autotune` finds the fastest admissible one. No other code of the package measures."""
+"""Times plans: `profile` times one plan, `autotune` finds the fastest admissible one. No other code of the package measures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...call.allocate import BYTES_IN_CUPY
+from ...call.allocate import BYTE_STORED_KINDS
 from ...call.bound import BoundPlan
 from ...call.host import prepare
 from ...runtime.driver import require_gpu
@@ -34,18 +34,18 @@ log = logging.getLogger("baracuda_py")
 
 
 def copy_of(x: Any, *, to_gpu: bool = False) -> Any:
-    """A copy of an array or GpuBuffer that keeps strides and alignment to 256 bytes: NumPy's of what lies on the host, else
-    CuPy's; with `to_gpu` CuPy's on the current device in any case."""
+    """A copy of an array or GpuBuffer with the same strides and the same address modulo 256: a NumPy array for one in host
+    memory, else a CuPy array; with `to_gpu` always a CuPy array on the current device."""
     if isinstance(x, GpuBuffer):
         return GpuBuffer(copy_of(x.array, to_gpu=to_gpu), x.element, x.shape, x.strides, x.offset)
-    taken = intake(x, what="operand")
-    dtype, (low, high) = taken.element.dtype, taken.interval()
-    strides = tuple(s * dtype.itemsize for s in taken.strides)
-    if taken.on_host and not to_gpu:
-        room = np.empty(high - low + 256, np.uint8)
-        start = (low - room.ctypes.data) % 256 + taken.pointer - low
-        fresh: Any = np.ndarray(taken.shape, dtype, room.data, start, strides)
-        fresh[...] = taken.array()
+    tensor = intake(x, what="operand")
+    dtype, (low, high) = tensor.element.dtype, tensor.interval()
+    strides = tuple(s * dtype.itemsize for s in tensor.strides)
+    if tensor.on_host and not to_gpu:
+        storage = np.empty(high - low + 256, np.uint8)
+        start = (low - storage.ctypes.data) % 256 + tensor.pointer - low
+        fresh: Any = np.ndarray(tensor.shape, dtype, storage.data, start, strides)
+        fresh[...] = tensor.array()
         return fresh
     cupy = require_gpu("copying an operand")
     stream = cupy.cuda.get_current_stream().ptr
@@ -53,11 +53,11 @@ def copy_of(x: Any, *, to_gpu: bool = False) -> Any:
     pad = low % 256
     memory = cupy.cuda.alloc(high - low + pad)
     if high > low:
-        kind = 1 if taken.on_host else 3  # cudaMemcpyHostToDevice, cudaMemcpyDeviceToDevice
+        kind = 1 if tensor.on_host else 3  # cudaMemcpyHostToDevice, cudaMemcpyDeviceToDevice
         cupy.cuda.runtime.memcpyAsync(memory.ptr + pad, low, high - low, kind, stream)
-    bare = np.dtype(np.uint8) if taken.element in BYTES_IN_CUPY else dtype
-    fresh = cupy.ndarray(taken.shape, bare, memory + (pad + taken.pointer - low), strides)
-    return fresh if bare == dtype else GpuBuffer.view(fresh, taken.element)
+    bare = np.dtype(np.uint8) if tensor.element in BYTE_STORED_KINDS else dtype
+    fresh = cupy.ndarray(tensor.shape, bare, memory + (pad + tensor.pointer - low), strides)
+    return fresh if bare == dtype else GpuBuffer.view(fresh, tensor.element)
 
 
 def _spared(plan: Selection, operands: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _spared(plan: Selection, operands: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def profile(plan: Selection, operands: Mapping[str, Any], repeats: int = 50) -> Any:
-    """Seconds a launch in a CUDA graph of 16, caches as such repetition leaves them; of an emulated plan what one run did."""
+    """Seconds per launch in a CUDA graph of 16 launches, with warm caches; for an emulated plan the report of one run."""
     if plan.device.emulated:
         call, _ = prepare(plan, _spared(plan, operands), accesses=True)
         return call(0)
@@ -97,8 +97,8 @@ def profile(plan: Selection, operands: Mapping[str, Any], repeats: int = 50) -> 
 def admissible(
     kind: type[Plan[Any]], desc: Any, pref: PlanPreference, device: DeviceSpec, *, per_variant: int | None = None
 ) -> list[Plan[Any]]:
-    """A plan for every candidate and configuration that may serve, the least predicted time first; with `per_variant`, only
-    so many of each variant."""
+    """A plan for every candidate and configuration that may serve, by predicted time; with `per_variant`, at most that many of
+    each variant."""
     return [kind(selection) for selection in _admitted(kind, desc, pref, device, per_variant)]
 
 
@@ -117,13 +117,14 @@ def _admitted(
 
 
 def rivals(plan: Selection, top: int | None) -> list[Selection]:
-    """The `top` best predicted plans for the same problem (None: all) that promise at least what `plan` does, of each output."""
+    """The `top` best predicted plans for the same problem (None: all) whose guarantee is at least that of `plan` for each
+    output."""
     every = _admitted(plan.family, plan.desc, plan.pref, plan.device)
     return [rival for rival in every if rival.guarantee.at_least(plan.guarantee)][:top]
 
 
 def autotune(plan: Selection, operands: Mapping[str, Any], top: int | None) -> Selection:
-    """The fastest of `plan` and its rivals; the winner is remembered for `select`."""
+    """The fastest of `plan` and its rivals; the winner is recorded for `select`."""
     _gpu_of(plan, "autotune")
     if top is not None and (type(top) is not int or top < 1):
         raise InvalidProblemError(
@@ -155,7 +156,7 @@ def _gpu_of(plan: Selection, what: str) -> Any:
 
 
 def _tracked(plans: Sequence[Selection]) -> Iterator[Selection]:
-    """The plans in turn, with a progress bar on a terminal's stderr."""
+    """Iterates over the plans, with a progress bar on a terminal's stderr."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -40,10 +40,10 @@ Winner = dict[str, str]
 Stamp = tuple[int, int]
 FIELDS = ("variant", "config", "sources", "provenance")
 SHIPPED = Path(__file__).resolve().parents[2] / "tuned"
-GRACE = 1.05  # the margin that autotune asks of a challenger
-MOST_CODES = 1024
+MAX_SLOWDOWN = 1.05  # the margin by which autotune requires a challenger to be faster
+MAX_CODES = 1024
 _codes: dict[tuple[Any, ...], str] = {}
-MOST_BYTES = 8 << 20  # most bytes of a table, or of one winner's file
+MAX_BYTES = 8 << 20  # most bytes of a table, or of one winner's file
 log = logging.getLogger("baracuda_py")
 
 
@@ -89,7 +89,7 @@ def key_of(kind: type[Family[Any]], desc: Any, pref: PlanPreference) -> str:
 
 
 def source_digest(candidate: Candidate[Any], config: Any, desc: Any, device: DeviceSpec) -> str:
-    """The digest of what a candidate's configuration would launch."""
+    """The digest of the steps of a candidate's configuration."""
     return lowered_digest(steps_of(candidate, desc, device, config))
 
 
@@ -104,7 +104,7 @@ def code_digest(steps: Sequence[Step]) -> str:
 
 
 def own_folder(device: DeviceSpec) -> Path:
-    """The folder of what was tuned on such a device: one file a winner, named by its key."""
+    """The folder of winners that were tuned on such a device: one file per winner, named by its key."""
     return _folder_in(cache_dir(), device)
 
 
@@ -149,7 +149,7 @@ class Place(NamedTuple):
 def _stamp(path: Path) -> Stamp | None:
     """A value that changes when the file does; None where there is no file."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - of what Path.stat takes half
+        status = os.stat(path)  # noqa: PTH116 - it takes half the time of Path.stat
     except (OSError, ValueError):
         return None
     return status.st_mtime_ns, status.st_size
@@ -159,7 +159,7 @@ def _stamp(path: Path) -> Stamp | None:
 def _read(path: Path, _stamp: Stamp, *, shipped: bool) -> dict[str, Winner]:
     """The winners in a file by their keys. Malformed ones are left out, and logged once for each state of the file."""
     try:  # shipped files are trusted as the installed package is
-        table = json.loads((path.read_bytes() if shipped else read_trusted(path, MOST_BYTES)) or b"{}")
+        table = json.loads((path.read_bytes() if shipped else read_trusted(path, MAX_BYTES)) or b"{}")
     except (OSError, ValueError, RecursionError):
         table = None
     records = table if isinstance(table, dict) else {}
@@ -170,7 +170,7 @@ def _read(path: Path, _stamp: Stamp, *, shipped: bool) -> dict[str, Winner]:
 
 
 def _is_winner(record: Any) -> bool:
-    """Whether each field is one line of text: plans show their provenance and are restored with it."""
+    """Whether each field is one line of text, because plans print their provenance and are restored from it."""
     values = [record.get(field) for field in FIELDS] if isinstance(record, dict) else [None]
     return all(isinstance(value, str) and value.isprintable() for value in values)
 
@@ -216,8 +216,8 @@ def _neighbours(key: Key, places: Sequence[Place]) -> Iterator[Winner]:
 def recommended(
     kind: type[Family[Any]], candidates: Sequence[Candidate[Any]], desc: Any, pref: PlanPreference, device: DeviceSpec
 ) -> tuple[Assessment, str]:
-    """What `select` chooses, and its provenance: a recorded winner that is still valid, else the model's best, or what the winner
-    of a neighbouring extent corrects it to."""
+    """The choice of `select`, and its provenance: a recorded winner that is still valid, else the cost model's best, or the
+    correction by the winner of a neighbouring extent."""
     if device.is_host:
         return best(candidates, desc, pref, device), "model"
     key, places = _key(kind, desc, pref), _places(desc.op, device.chip)
@@ -236,7 +236,7 @@ def _recorded(
     pref: PlanPreference,
     device: DeviceSpec,
 ) -> tuple[Assessment, str] | None:
-    """The winner of this very problem, if there is one that is still admissible and launches what was measured."""
+    """The winner of this problem, if there is one that is still admissible and whose steps are those that were measured."""
     for winner in _winners(str(key), places):
         found = _admissible(winner, candidates, desc, pref, device)
         if found and source_digest(found.candidate, found.config, desc, device) == winner["sources"]:
@@ -257,12 +257,12 @@ def _corrected(
 
     At the measured extent the model wrongly predicted the winner to take `slower` times as long as the model's own choice. It is
     assumed to err by at most as much at neighbouring extents: the winner is chosen where its prediction is at most `slower`
-    times `GRACE` that of the choice, and where its kernels have the code that was measured. Launch arguments differ with the
-    extent, so they are not compared.
+    times `MAX_SLOWDOWN` that of the choice, and where its kernels have the code that was measured. Launch arguments differ with
+    the extent, so they are not compared.
     """
     for winner in neighbours:
         found = _admissible(winner, candidates, desc, pref, device)
-        most = _seconds(predicted, desc, device) * _slower(winner) * GRACE
+        most = _seconds(predicted, desc, device) * _slower(winner) * MAX_SLOWDOWN
         if not found or _seconds(found, desc, device) > most:
             continue
         if _code_of(key, found, desc, device) == winner.get("code"):
@@ -285,11 +285,11 @@ def _admissible(
 
 
 def _code_of(key: Key, found: Assessment, desc: Any, device: DeviceSpec) -> str:
-    """`code_digest` of what a configuration launches for problems of this structure. Cached, because lowering dominates the time
-    of these checks."""
+    """`code_digest` of a configuration's steps for problems of this structure. Cached, because lowering dominates the time of
+    these checks."""
     known = key.structure, found.candidate.variant, found.config, device
     if known not in _codes:
-        if len(_codes) >= MOST_CODES:
+        if len(_codes) >= MAX_CODES:
             _codes.clear()
         _codes[known] = code_digest(steps_of(found.candidate, desc, device, found.config))
     return _codes[known]
@@ -329,7 +329,7 @@ def entry(winner: Selection, provenance: str) -> tuple[str, Winner]:
 
 
 def record(winner: Selection, provenance: str) -> None:
-    """Puts a winner into the cache directory; a folder that cannot be written is no error, and is logged."""
+    """Stores a winner in the cache directory. A folder that cannot be written is logged and is not an error."""
     key, won = entry(winner, provenance)
     path = own_folder(winner.device) / f"{key}.json"
     if not write_atomic(path, json.dumps({key: won}).encode()):

@@ -1,4 +1,4 @@
-"""Checking plans: results on copies of given operands, or on the op's samples, compared with the oracle within the guarantee."""
+"""Checks plans: compares results, on copies of given operands or on the op's samples, with the oracle within the guarantee."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _host(x: Any) -> np.ndarray[Any, Any]:
 
 
 def verify(plan: Selection, operands: Mapping[str, Any], run: Callable[[dict[str, Any]], Any] | None = None) -> None:
-    """Raises AssertionError where a written operand differs from the oracle by more than its guarantee allows. `run` stands in
-    for ``plan.run(**operands)``."""
+    """Raises AssertionError if a written operand differs from the oracle by more than its guarantee allows. `run` replaces
+    ``plan.run(**operands)``."""
     feasible(plan, operands).raise_on_error()
     desc = plan.desc.at(operands)
     written = [o for o in plan.operands if o.written]
@@ -81,8 +81,8 @@ class Outcome:
 
 
 def outcome_of(op: Op, sample: Sample, pref: PlanPreference, device: DeviceSpec) -> Outcome:
-    """Runs one sample, at its own shapes and types. A wrong result is an AssertionError, a fault or what does not compile a
-    BaracudaError; both are in the outcome."""
+    """Runs one sample, at its own shapes and types. The outcome holds an AssertionError for a wrong result, and a BaracudaError
+    for a fault or a compile error."""
     selection = None
     try:
         arrays = {name: placed(x, device.host_memory) for name, x in sample.operands.items()}
@@ -97,7 +97,7 @@ def outcome_of(op: Op, sample: Sample, pref: PlanPreference, device: DeviceSpec)
 
 
 def wanted_of(op: str, variant: str | None = None) -> list[Wanted]:
-    """The problems of `op` that reach what its samples do not; with `variant`, those that it may serve."""
+    """The problems of `op` that reach code which its samples do not reach; with `variant`, those that it may serve."""
     return [w for w in WANTED if w.op == op and (variant is None or w.variant in (None, variant))]
 
 

@@ -283,6 +283,6 @@ class Gemv(Tabled):
             (config.groups(gemm.n), config.split_k * gemm.batches, 1), (config.warps * 32, 1, 1),
             (Ptr(gemm.a.operand), Ptr(gemm.b.operand), args, walk(gemm.a), walk(gemm.b), batch_struct(gemm), *extents,
              np.int64(partial_size(gemm))),
-            config.shared_bytes, overlapped=True,
+            config.shared_bytes, pdl=True,
         )  # fmt: skip
         return (first, reduce_step(desc, gemm, config.split_k)) if split else (first,)

@@ -305,7 +305,7 @@ def _launch(gemm: Gemm, kind: str, epilogue: Arg, device: DeviceSpec, config: Ti
     parts = (np.uint32(config.split_k), np.uint32(config.k_split(gemm)), np.uint64(partial_size(gemm)))
     args = (*_problem(gemm, epilogue, config, device), *parts)
     grid, block = (tiles_of(gemm, config), 1, 1), (config.threads, 1, 1)
-    return Launch(kernel, grid, block, args, config.shared_bytes, overlapped=True)
+    return Launch(kernel, grid, block, args, config.shared_bytes, pdl=True)
 
 
 class Tc(_Mma):
@@ -325,4 +325,4 @@ class Tc(_Mma):
         kernel = Kernel("gemm/tc.cu", f"tc<{_types(gemm, epilogue_type(gemm, desc.activation), config)}, {a}, {b}>")
         args = _problem(gemm, epilogue_args(gemm), config, device)
         grid, block = (tiles_of(gemm, config), 1, 1), (config.threads, 1, 1)
-        return (Launch(kernel, grid, block, args, overlapped=True),)
+        return (Launch(kernel, grid, block, args, pdl=True),)

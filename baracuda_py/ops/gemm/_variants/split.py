@@ -75,5 +75,5 @@ def reduce_step(desc: Any, gemm: Gemm, splits: int) -> Launch:
         Kernel("gemm/reduce.cu", entry), grid_of(vectors, THREADS), (THREADS, 1, 1),
         (scratch_of(gemm, splits), epilogue_args(gemm), batch_struct(gemm), index_scalar(vectors, index), np.uint32(splits),
          np.uint32(gemm.m), divisor(gemm.n // vector, index), divisor(gemm.m, index)),
-        overlapped=True,
+        pdl=True,
     )  # fmt: skip

@@ -125,7 +125,7 @@ def _launch(desc: Any, gemm: Gemm, tile: Tile, raster: Raster, device: DeviceSpe
             sums_args,
         ),
         shared_bytes=shared_bytes,
-        overlapped=True,
+        pdl=True,
     )
 
 

@@ -221,5 +221,5 @@ def _copy_step(first: StagedCopy, last: StagedCopy, to: dict[str, Scratch]) -> L
         (first.ctas + (last.ctas if last is not first else 0), 1, 1),
         (THREADS, 1, 1),
         (first.struct(to[first.operand]), last.struct(to[last.operand]), np.uint32(first.ctas)),
-        overlapped=True,
+        pdl=True,
     )
