@@ -32,12 +32,12 @@ from .ops.scan.cumsum import CumsumPlan as _CumsumPlan
 from .types import DeadlockFault as DeadlockFault
 from .ops.attention.decode import DecodeAttentionDescriptor as _DecodeAttentionDescriptor
 from .ops.attention.decode import DecodeAttentionPlan as _DecodeAttentionPlan
-from .ops.quantized.quantize_int8 import DequantizeDescriptor as _DequantizeDescriptor
-from .ops.quantized.dequantize_int4 import DequantizeInt4Descriptor as _DequantizeInt4Descriptor
-from .ops.quantized.dequantize_int4 import DequantizeInt4Plan as _DequantizeInt4Plan
-from .ops.quantized.dequantize_nf4 import DequantizeNf4Descriptor as _DequantizeNf4Descriptor
-from .ops.quantized.dequantize_nf4 import DequantizeNf4Plan as _DequantizeNf4Plan
-from .ops.quantized.quantize_int8 import DequantizePlan as _DequantizePlan
+from .ops.quantized.int8.quantize import DequantizeDescriptor as _DequantizeDescriptor
+from .ops.quantized.int4.dequantize import DequantizeInt4Descriptor as _DequantizeInt4Descriptor
+from .ops.quantized.int4.dequantize import DequantizeInt4Plan as _DequantizeInt4Plan
+from .ops.quantized.nf4.dequantize import DequantizeNf4Descriptor as _DequantizeNf4Descriptor
+from .ops.quantized.nf4.dequantize import DequantizeNf4Plan as _DequantizeNf4Plan
+from .ops.quantized.int8.quantize import DequantizePlan as _DequantizePlan
 from .runtime.device import Device as Device
 from .types import DeviceMismatchError as DeviceMismatchError
 from .types import DeviceSpec as DeviceSpec
@@ -48,20 +48,20 @@ from .types import ElementLike as ElementLike
 from .types import EpilogueKind as EpilogueKind
 from .types import Exact as Exact
 from .plan import Feasibility as Feasibility
-from .ops.quantized.dequantize_gguf import GgufDequantizeDescriptor as _GgufDequantizeDescriptor
-from .ops.quantized.dequantize_gguf import GgufDequantizePlan as _GgufDequantizePlan
+from .ops.quantized.gguf.dequantize import GgufDequantizeDescriptor as _GgufDequantizeDescriptor
+from .ops.quantized.gguf.dequantize import GgufDequantizePlan as _GgufDequantizePlan
 from .types import GgufFormat as GgufFormat
-from .ops.quantized.matmul_gguf import GgufMatmulDescriptor as _GgufMatmulDescriptor
-from .ops.quantized.matmul_gguf import GgufMatmulPlan as _GgufMatmulPlan
-from .ops.quantized.quantize_gguf import GgufQuantizeDescriptor as _GgufQuantizeDescriptor
-from .ops.quantized.quantize_gguf import GgufQuantizePlan as _GgufQuantizePlan
+from .ops.quantized.gguf.matmul import GgufMatmulDescriptor as _GgufMatmulDescriptor
+from .ops.quantized.gguf.matmul import GgufMatmulPlan as _GgufMatmulPlan
+from .ops.quantized.gguf.quantize import GgufQuantizeDescriptor as _GgufQuantizeDescriptor
+from .ops.quantized.gguf.quantize import GgufQuantizePlan as _GgufQuantizePlan
 from .tensor import GpuBuffer as GpuBuffer
 from .call.graph import Graph as Graph
 from .packed import Int4Layout as Int4Layout
-from .ops.quantized.int4 import Int4MatmulDescriptor as _Int4MatmulDescriptor
-from .ops.quantized.int4 import Int4MatmulPlan as _Int4MatmulPlan
-from .ops.quantized.int8 import Int8MatmulDescriptor as _Int8MatmulDescriptor
-from .ops.quantized.int8 import Int8MatmulPlan as _Int8MatmulPlan
+from .ops.quantized.int4.matmul import Int4MatmulDescriptor as _Int4MatmulDescriptor
+from .ops.quantized.int4.matmul import Int4MatmulPlan as _Int4MatmulPlan
+from .ops.quantized.int8.matmul import Int8MatmulDescriptor as _Int8MatmulDescriptor
+from .ops.quantized.int8.matmul import Int8MatmulPlan as _Int8MatmulPlan
 from .types import InternalError as InternalError
 from .types import InvalidProblemError as InvalidProblemError
 from .paged import KVCacheSpec as KVCacheSpec
@@ -81,8 +81,8 @@ from .ops.attention.merge import MergeAttentionDescriptor as _MergeAttentionDesc
 from .ops.attention.merge import MergeAttentionPlan as _MergeAttentionPlan
 from .types import MisalignedFault as MisalignedFault
 from .types import MisalignedOperandError as MisalignedOperandError
-from .ops.quantized.nf4 import Nf4MatmulDescriptor as _Nf4MatmulDescriptor
-from .ops.quantized.nf4 import Nf4MatmulPlan as _Nf4MatmulPlan
+from .ops.quantized.nf4.matmul import Nf4MatmulDescriptor as _Nf4MatmulDescriptor
+from .ops.quantized.nf4.matmul import Nf4MatmulPlan as _Nf4MatmulPlan
 from .ops.indexing.nonzero import NonzeroDescriptor as _NonzeroDescriptor
 from .ops.indexing.nonzero import NonzeroPlan as _NonzeroPlan
 from .ops.norm.backward import NormBackwardDescriptor as _NormBackwardDescriptor
@@ -110,20 +110,20 @@ from .plan import Plan as Plan
 from .types import PlanPreference as _PlanPreference
 from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ProxyFault as ProxyFault
-from .ops.quantized._qkv_problem import QkvProjectDescriptor as _QkvProjectDescriptor
-from .ops.quantized.qkv import QkvProjectPlan as _QkvProjectPlan
-from .ops.quantized.quantize_int8 import QuantizeDescriptor as _QuantizeDescriptor
-from .ops.quantized.quantize_int4 import QuantizeInt4Descriptor as _QuantizeInt4Descriptor
-from .ops.quantized.quantize_int4 import QuantizeInt4Plan as _QuantizeInt4Plan
-from .ops.quantized.quantize_nf4 import QuantizeNf4Descriptor as _QuantizeNf4Descriptor
-from .ops.quantized.quantize_nf4 import QuantizeNf4Plan as _QuantizeNf4Plan
-from .ops.quantized.quantize_int8 import QuantizePlan as _QuantizePlan
+from .ops.quantized.qkv._problem import QkvProjectDescriptor as _QkvProjectDescriptor
+from .ops.quantized.qkv.project import QkvProjectPlan as _QkvProjectPlan
+from .ops.quantized.int8.quantize import QuantizeDescriptor as _QuantizeDescriptor
+from .ops.quantized.int4.quantize import QuantizeInt4Descriptor as _QuantizeInt4Descriptor
+from .ops.quantized.int4.quantize import QuantizeInt4Plan as _QuantizeInt4Plan
+from .ops.quantized.nf4.quantize import QuantizeNf4Descriptor as _QuantizeNf4Descriptor
+from .ops.quantized.nf4.quantize import QuantizeNf4Plan as _QuantizeNf4Plan
+from .ops.quantized.int8.quantize import QuantizePlan as _QuantizePlan
 from .types import RaceFault as RaceFault
 from .types import ReadOnlyFault as ReadOnlyFault
 from .ops.reduce._problem import ReduceDescriptor as _ReduceDescriptor
 from .ops.reduce.reduce import ReducePlan as _ReducePlan
-from .ops.quantized.relayout_int4 import RelayoutInt4Descriptor as _RelayoutInt4Descriptor
-from .ops.quantized.relayout_int4 import RelayoutInt4Plan as _RelayoutInt4Plan
+from .ops.quantized.int4.relayout import RelayoutInt4Descriptor as _RelayoutInt4Descriptor
+from .ops.quantized.int4.relayout import RelayoutInt4Plan as _RelayoutInt4Plan
 from .ops.position.rope import RopeBackwardDescriptor as _RopeBackwardDescriptor
 from .ops.position.rope import RopeBackwardPlan as _RopeBackwardPlan
 from .ops.position.rope import RopeDescriptor as _RopeDescriptor
@@ -158,10 +158,10 @@ from .plan import find as find
 from .plan import get_op as get_op
 from .types import known_devices as known_devices
 from .plan import list_ops as list_ops
-from .ops.quantized.pack_int4 import pack_int4 as pack_int4
-from .ops.quantized.quantize_nf4 import pack_nf4 as pack_nf4
+from .ops.quantized.int4.pack import pack_int4 as pack_int4
+from .ops.quantized.nf4.quantize import pack_nf4 as pack_nf4
 from .call.cache import plan_cache as plan_cache
-from .ops.quantized.pack_int4 import repack_int4 as repack_int4
+from .ops.quantized.int4.pack import repack_int4 as repack_int4
 
 __version__: str
 F16: ElementKind
@@ -2010,29 +2010,26 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05,
 def dequantize_gguf(blocks: Any, format: Any = None, *, shape: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Blocks of a GGUF format as floats, bit for bit those of the `gguf` package."""
 
-def dequantize_int4(codes: Any, scales: Any = None, zeros: Any = None, order: Any = None, *, shape: Any = None, group_size: int | None = None, layout: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
-    """The matrix [K, N] that int4 weights stand for: (code - zero) scale, rounded once."""
-
-def dequantize_nf4(codes: Any, absmax: Any = None, *, scales: Any = None, offset: Any = None, block_size: int | None = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
-    """The values that NF4 codes stand for: NF4[code] absmax, in f32, then rounded to the result's type."""
-
-def matmul_int4(x: Any, codes: Any, scales: Any = None, *, zeros: Any = None, order: Any = None, shape: Any = None, group_size: int | None = None, layout: Any = None, bias: Any = None, activation: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
-    """f(x W + bias) with W[k, n] = (code - zero) scale, never rounded but where W is dequantised first; sums in f32."""
-
 def matmul_gguf(x: Any, w: Any, format: Any = None, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
     """x times the transposed weights, which are blocks of a GGUF format as they lie in the file."""
 
 def matmul_q4k(x: Any, w: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
     """x times the transposed weights, which are blocks of a GGUF format as they lie in the file."""
 
-def matmul_nf4(x: Any, codes: Any, absmax: Any = None, *, scales: Any = None, offset: Any = None, block_size: int | None = None, bias: Any = None, activation: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
-    """f(x W^T + bias), W[n, k] = NF4[code] absmax, whose values are rounded to the type of x; sums in f32."""
-
 def quantize_gguf(x: Any, format: Any, *, pad: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Rows of floats as blocks of a GGUF format; `dequantize_gguf` is the inverse."""
 
+def dequantize_int4(codes: Any, scales: Any = None, zeros: Any = None, order: Any = None, *, shape: Any = None, group_size: int | None = None, layout: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The matrix [K, N] that int4 weights stand for: (code - zero) scale, rounded once."""
+
+def matmul_int4(x: Any, codes: Any, scales: Any = None, *, zeros: Any = None, order: Any = None, shape: Any = None, group_size: int | None = None, layout: Any = None, bias: Any = None, activation: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """f(x W + bias) with W[k, n] = (code - zero) scale, never rounded but where W is dequantised first; sums in f32."""
+
 def quantize_int4(w: Any, *, group_size: int = 128, symmetric: bool = True, scales_dtype: Any = None, least_zero: int = 0, out: Any = None, scales: Any = None, zeros: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """int4 codes of a matrix in layout "tiled", with a scale for `group_size` of K; `pack_int4` makes a PackedInt4 of them."""
+
+def relayout_int4(codes: Any, scales: Any, zeros: Any = None, gather: Any = None, *, shape: Any = None, group_size: int = 128, layout: Any = 'gptq', to: Any = 'tiled', out: Any = None, out_scales: Any = None, out_zeros: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """An int4 weight's codes, scales and zero points in layout `to`; `repack_int4` does it for a PackedInt4."""
 
 def dequantize_int8(codes: Any, scales: Any, zeros: Any = None, *, per: str = 'row', group_size: int | None = None, dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """(code - zero) scale, rounded to f32 and then to `dtype`: f32 by default, f16 or bf16. The inverse of `quantize_int8`."""
@@ -2046,11 +2043,14 @@ def quantize_int8(x: Any, *, per: str = 'row', group_size: int | None = None, dt
 def quantize_fp8(x: Any, *, per: str = 'row', group_size: int | None = None, dtype: Any = 'fp8_e4m3', codes: Any = None, scales: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x as fp8 (e4m3): x / scale rounded to nearest even, scale = max(|x|) / 448. As `quantize_int8`, without zero points."""
 
+def dequantize_nf4(codes: Any, absmax: Any = None, *, scales: Any = None, offset: Any = None, block_size: int | None = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The values that NF4 codes stand for: NF4[code] absmax, in f32, then rounded to the result's type."""
+
+def matmul_nf4(x: Any, codes: Any, absmax: Any = None, *, scales: Any = None, offset: Any = None, block_size: int | None = None, bias: Any = None, activation: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """f(x W^T + bias), W[n, k] = NF4[code] absmax, whose values are rounded to the type of x; sums in f32."""
+
 def quantize_nf4(x: Any, *, block_size: int = 64, double_quant: bool = False, out: Any = None, absmax: Any = None, scales: Any = None, offset: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """NF4 codes of floats, as bitsandbytes lays them out; `dequantize_nf4` is the inverse, `pack_nf4` makes a PackedNf4 of them."""
-
-def relayout_int4(codes: Any, scales: Any, zeros: Any = None, gather: Any = None, *, shape: Any = None, group_size: int = 128, layout: Any = 'gptq', to: Any = 'tiled', out: Any = None, out_scales: Any = None, out_zeros: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
-    """An int4 weight's codes, scales and zero points in layout `to`; `repack_int4` does it for a PackedInt4."""
 
 def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The sum; integers add up in 64 bits and wrap, as in NumPy."""

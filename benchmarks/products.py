@@ -72,7 +72,7 @@ class Product:
         return any(p % 16 for p in pitches)
 
     def _scale_shapes(self) -> dict[str, tuple[int, ...]]:
-        from baracuda_py.ops.gemm._problem.scales import SCALES, accepted
+        from baracuda_py.ops.products.scales import SCALES, accepted
 
         if not self.scales:
             return {}

@@ -20,9 +20,9 @@ from baracuda_py import functional
 from baracuda_py.call import allocate, recipe, resolve
 from baracuda_py.call.cache import plan_cache
 from baracuda_py.call.caller import Caller
-from baracuda_py.ops.gemm._problem.gemm import Matrix
 from baracuda_py.ops.gemm._variants.cublas import Cublas, Side, blas_gemm, side_of
 from baracuda_py.ops.gemm.matmul import MatmulDescriptor, MatmulPlan
+from baracuda_py.ops.products.gemm import Matrix
 from baracuda_py.plan.select import assess
 from baracuda_py.runtime import cublas, libraries, streams
 from baracuda_py.runtime.launch import Executable

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import baracuda_py as bp
-from baracuda_py.ops.gemm._problem.gemm import Gemm, Matrix
-from baracuda_py.ops.gemm._variants.epilogue import batch_struct, walk
+from baracuda_py.ops.products.epilogue import batch_struct, walk
+from baracuda_py.ops.products.gemm import Gemm, Matrix
 from baracuda_py.plan import get_op
 from baracuda_py.reference.rounding import round_to
 

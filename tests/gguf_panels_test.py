@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.ops.quantized._gguf_panels import TABLE
+from baracuda_py.ops.quantized.gguf._panels import TABLE
 from baracuda_py.plan.about.tune import admissible
 from baracuda_py.reference import gguf as oracle
 from baracuda_py.samples.gguf import blocks as random_blocks

@@ -11,7 +11,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.ops.gemm._problem.elements import NAMED
-from baracuda_py.ops.gemm._variants.guarantee import ROUNDED, TRUNCATED, guarantee_of
+from baracuda_py.ops.products.guarantee import ROUNDED, TRUNCATED, guarantee_of
 from baracuda_py.plan import get_op
 from baracuda_py.plan.about import tune
 from baracuda_py.reference.rounding import round_to

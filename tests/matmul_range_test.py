@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.ops.gemm._variants.guarantee import ROUNDED, TRUNCATED, guarantee_of
+from baracuda_py.ops.products.guarantee import ROUNDED, TRUNCATED, guarantee_of
 from baracuda_py.types import MathPrecision, PrecisionGuarantee
 
 from .tensor_cores import MODES, summed

@@ -303,7 +303,8 @@ def test_places_of_more_than_32_bits(rows: int) -> None:
 
 @pytest.mark.parametrize("double", [False, True])
 def test_wide_places_are_the_same_values(monkeypatch: pytest.MonkeyPatch, double: bool) -> None:
-    from baracuda_py.ops.quantized import dequantize_nf4, quantize_nf4
+    from baracuda_py.ops.quantized.nf4 import dequantize as dequantize_nf4
+    from baracuda_py.ops.quantized.nf4 import quantize as quantize_nf4
 
     x = rng.standard_normal((9, 320)).astype(F32)
     wanted = bp.quantize_nf4(x, double_quant=double, device="cpu")

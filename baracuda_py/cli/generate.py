@@ -29,8 +29,8 @@ PACKAGE = Path(__file__).resolve().parent.parent
 FIXED = {
     "ops.gemm.backward": ("MatmulGradients",),
     "ops.position.scaling": ("RopeScaling",),
-    "ops.quantized.pack_int4": ("pack_int4", "repack_int4"),
-    "ops.quantized.quantize_nf4": ("pack_nf4",),
+    "ops.quantized.int4.pack": ("pack_int4", "repack_int4"),
+    "ops.quantized.nf4.quantize": ("pack_nf4",),
     "call.bound": ("BoundPlan",),
     "call.graph": ("Graph",),
     "plan": (

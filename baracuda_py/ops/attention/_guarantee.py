@@ -1,7 +1,7 @@
 """Error bounds of attention, an output each.
 
 With s_j the scores as they enter the softmax, p_j = exp(s_j - lse) and out = sum p_j v_j. u is the unit roundoff of what is
-computed in; `each` is 1 where products are added with rounding and 2 where tensor cores truncate (ops/gemm/_guarantee.py).
+computed in; `each` is 1 where products are added with rounding and 2 where tensor cores truncate (ops/products/guarantee.py).
 
 - A score's sum of `dot` products errs by dot each u e_j, e_j = |scale| sum|q k|; scale, softcap (of slope 1 at most), ALiBi and
   mask add a few u of m_j = e_j + |alibi| + |mask|. tanh errs by a few u of `softcap`.

@@ -19,9 +19,9 @@ from ...plan.registry import Op, register
 from ...reference import gemm as oracle
 from ...samples import gemm as samples
 from ...types import ElementKind, MathPrecision, OpCategory, OperandTypeError, PlanPreference, PrecisionGuarantee
+from ..products.shapes import product_shape
 from ._problem.elements import check_elements
 from ._problem.gradients import Product, products
-from ._problem.shapes import product_shape
 from ._two_products import TWO_PRODUCTS
 from .matmul import MatmulDescriptor, MatmulPlan
 

@@ -13,12 +13,12 @@ from ...reference import gemm as oracle
 from ...samples import gemm as samples
 from ...types import Activation, ElementKind, EpilogueKind, LayoutSku, MathPrecision, OpCategory, PrecisionGuarantee
 from .._function import function_of
+from ..products.gemm import ADDENDS, Gemm, as_matrices, gemm_of
+from ..products.scales import SCALES, Scaling, check_scales, scaling_of
+from ..products.shapes import check_addend, product_shape
 from ._candidates import CANDIDATES
 from ._problem.elements import EIGHTS, MATH, NAMED, asked_output, check_elements, output_element
-from ._problem.gemm import ADDENDS, Gemm, as_matrices, gemm_of
 from ._problem.key import problem_key
-from ._problem.scales import SCALES, Scaling, check_scales, scaling_of
-from ._problem.shapes import check_addend, product_shape
 from ._problem.weights import beyond_f32, check_beta, check_range
 
 __all__ = [

@@ -7,8 +7,8 @@ from typing import Any
 
 from ...plan.descriptor import Descriptor
 from ...types import Activation, ElementKind, MathPrecision
-from ..gemm._problem.gemm import Gemm, as_matrices, gemm_of
 from ..gemm.matmul import MatmulDescriptor
+from ..products.gemm import Gemm, as_matrices, gemm_of
 
 __all__ = ["WeightProduct"]
 

@@ -13,8 +13,8 @@ import numpy as np
 from ...runtime.steps import Kernel, Launch, Ptr, Scratch
 from ...types import DeviceSpec
 from .._launch import grid_of, overlapped_overhead
-from ..gemm._problem.gemm import Gemm, Matrix
-from ._int4_weight import pointer
+from ..products.gemm import Gemm, Matrix
+from .int4.weight import pointer
 
 __all__ = ["MOST_STAGED", "StagedTokens", "staged_tokens"]
 

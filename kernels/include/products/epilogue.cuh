@@ -1,7 +1,7 @@
 // The epilogue of a matrix product: out = residual + f(alpha acc + beta c + bias), computed in Acc, rounded once.
 // Scaled: acc is first multiplied by the scales of its row of A and of its column of B.
 // c and residual may alias out: the thread that stores an element has read c and residual of that element before.
-// Mirrored by baracuda_py/ops/gemm/_variants/epilogue.py, which packs the structs. Absent operands cost nothing.
+// Mirrored by baracuda_py/ops/products/epilogue.py, which packs the structs. Absent operands cost nothing.
 #pragma once
 #include "math/extrema.cuh"
 #include "math/gelu.cuh"

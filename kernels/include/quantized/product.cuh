@@ -1,7 +1,7 @@
 // int8 matrix products with exact s32 accumulation, and their epilogue:
 //   exact = sum (a - zero_a) (b - zero_b);  out = f(exact scale_a scale_b + bias), in f32, separate roundings.
 // Products of floats with i8 (W8A16) have the same epilogue without zero points. An i32 output stays exact, with
-// integer bias and relu. Mirrored by baracuda_py/ops/quantized/_int8_finish.py, which packs the struct.
+// integer bias and relu. Mirrored by baracuda_py/ops/quantized/int8/_finish.py, which packs the struct.
 #pragma once
 #include "products/epilogue.cuh"
 #include "products/tile.cuh"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....types import ElementKind, MathPrecision, OperandTypeError
-from .gemm import ADDENDS
+from ...products.gemm import ADDENDS
 
 __all__ = ["EIGHTS", "MATH", "NAMED", "Named", "asked_output", "check_elements", "output_element"]
 

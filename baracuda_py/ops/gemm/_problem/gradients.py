@@ -12,7 +12,7 @@ import numpy as np
 from ....plan.descriptor import Layout
 from ....tensor.axes import merge_axes
 from ....types import ElementKind, UnsupportedError
-from .gemm import as_matrices
+from ...products.gemm import as_matrices
 
 __all__ = ["Product", "View", "products"]
 

@@ -11,9 +11,9 @@ from ....runtime import cublas
 from ....runtime.steps import Call, Scratch, Step
 from ....runtime.toolchain import install_hint
 from ....types import Activation, ArchSku, BackendKind, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
-from .._problem.gemm import ADDENDS, Gemm, Matrix
-from .checks import cast, fixed, relaid
-from .guarantee import ROUNDED, TRUNCATED, guarantee_of
+from ...products.checks import cast, fixed, relaid
+from ...products.gemm import ADDENDS, Gemm, Matrix
+from ...products.guarantee import ROUNDED, TRUNCATED, guarantee_of
 
 __all__ = ["Cublas", "Side", "blas_gemm", "side_of"]
 

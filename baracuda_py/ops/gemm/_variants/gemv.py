@@ -17,14 +17,14 @@ from ....plan.grammar import Config, term
 from ....runtime.steps import Kernel, Launch, Ptr, Step
 from ....types import BackendKind, DeviceSpec, PrecisionGuarantee
 from ..._launch import overlapped_overhead
-from .._problem.gemm import Gemm
-from .checks import admitted, countable, launchable
-from .epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
-from .guarantee import ROUNDED, guarantee_of
+from ...products.checks import admitted, countable, launchable
+from ...products.epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
+from ...products.gemm import Gemm
+from ...products.guarantee import ROUNDED, guarantee_of
+from ...products.split import partial_epilogue, partial_size, reduce_step, second_pass
+from ...products.table import Table, Tabled, across, larger, longest, smaller, spread, with_splits
+from ...products.vector import nearest_axis, vector_width
 from .simt import MATHS, fma_rate
-from .split import partial_epilogue, partial_size, reduce_step, second_pass
-from .table import Table, Tabled, across, larger, longest, smaller, spread, with_splits
-from .vector import nearest_axis, vector_width
 
 __all__ = ["Gemv"]
 

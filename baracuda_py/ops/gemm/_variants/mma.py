@@ -16,12 +16,12 @@ from ....plan.grammar import Config, term
 from ....runtime.steps import Arg, Kernel, Launch, Ptr, Step
 from ....types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
 from ..._launch import overlapped_overhead
-from .._problem.gemm import Gemm, Matrix
-from .checks import MOST_CTAS, WARPGROUP_MATHS, admitted, countable, launchable, takes_any_m
-from .epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
-from .guarantee import ROUNDED, TRUNCATED, guarantee_of
-from .split import partial_epilogue, partial_size, reduce_step, second_pass
-from .table import Table, Tabled, across, longest, spread
+from ...products.checks import MOST_CTAS, WARPGROUP_MATHS, admitted, countable, launchable, takes_any_m
+from ...products.epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
+from ...products.gemm import Gemm, Matrix
+from ...products.guarantee import ROUNDED, TRUNCATED, guarantee_of
+from ...products.split import partial_epilogue, partial_size, reduce_step, second_pass
+from ...products.table import Table, Tabled, across, longest, spread
 
 __all__ = ["Tc", "TcAsync", "Tile"]
 

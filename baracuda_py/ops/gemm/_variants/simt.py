@@ -12,13 +12,13 @@ from ....plan.candidate import Feasibility
 from ....plan.grammar import Config, term
 from ....runtime.steps import Kernel, Launch, Ptr, Step
 from ....types import ArchSku, BackendKind, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
-from .._problem.gemm import Gemm, Matrix
-from .checks import MOST_CTAS, admitted, countable, launchable
-from .epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
-from .guarantee import ROUNDED, guarantee_of
-from .split import partial_epilogue, partial_size, reduce_step, second_pass
-from .table import Table, Tabled, across, longest, spread, with_splits
-from .vector import nearest_axis, vector_width
+from ...products.checks import MOST_CTAS, admitted, countable, launchable
+from ...products.epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
+from ...products.gemm import Gemm, Matrix
+from ...products.guarantee import ROUNDED, guarantee_of
+from ...products.split import partial_epilogue, partial_size, reduce_step, second_pass
+from ...products.table import Table, Tabled, across, longest, spread, with_splits
+from ...products.vector import nearest_axis, vector_width
 
 __all__ = ["MATHS", "Simt", "fma_rate"]
 

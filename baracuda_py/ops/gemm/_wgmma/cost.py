@@ -14,9 +14,9 @@ import numpy as np
 
 from ....types import DeviceSpec
 from ..._launch import overlapped_overhead
-from .._problem.gemm import Gemm
-from .._problem.scales import BLOCK
-from .._variants.table import Array, Table, larger, smaller
+from ...products.gemm import Gemm
+from ...products.scales import BLOCK
+from ...products.table import Array, Table, larger, smaller
 from .tile import LEAST_STAGES, MENU, PARTS, STEP, Tile, Traits, clusters_at_once, pipeline_of, split_last_waves
 from .tma import K_BLOCK
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from ....runtime.steps import Kernel, Launch, Packed, Ptr, Struct
 from ....types import DeviceSpec, ElementKind, MathPrecision
-from .._problem.gemm import BATCH_RANK, Gemm, Matrix
-from .._variants.epilogue import batch_struct, epilogue_args, epilogue_type, walk
+from ...products.epilogue import batch_struct, epilogue_args, epilogue_type, walk
+from ...products.gemm import BATCH_RANK, Gemm, Matrix
 from .tile import STEP, Tile, clusters_at_once, group_m_of, k_blocks_of, oriented, pipeline_of, traits_of
 from .tma import ELEMENTS, leave_of, out_map, scales_map, view_of
 

@@ -19,8 +19,8 @@ from ....plan.grammar import term
 from ....runtime.steps import Ptr, Step, Struct, TensorMap
 from ....types import DeviceSpec, PrecisionGuarantee
 from ..._launch import overlapped_overhead
-from .._variants.checks import fixed, launchable
-from .._variants.table import Table, Tabled
+from ...products.checks import fixed, launchable
+from ...products.table import Table, Tabled
 from .cost import floor_of
 from .launch import launches
 from .staged_copy import copy_steps, over_copies, places, staged_copies

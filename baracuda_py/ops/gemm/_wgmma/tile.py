@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ....plan.grammar import Config, term
 from ....types import DeviceSpec
-from .._problem.gemm import Gemm
+from ...products.gemm import Gemm
 from .tma import K_BLOCK, leave_of, staged_bytes, view_of
 
 __all__ = [

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from ....runtime.steps import Ptr, Scratch, Struct, TensorMap
 from ....types import ElementKind
-from .._problem.gemm import BATCH_RANK, Gemm, Matrix
-from .._problem.scales import BLOCK
+from ...products.gemm import BATCH_RANK, Gemm, Matrix
+from ...products.scales import BLOCK
 
 __all__ = [
     "ELEMENTS", "K_BLOCK", "View", "either_major", "leave_of", "out_map", "scales_map", "staged_bytes", "taken", "view_of",

@@ -8,10 +8,10 @@ from typing import Any
 from ....plan.candidate import OK, Change, Feasibility, no
 from ....runtime.steps import Step
 from ....types import ArchSku, DeviceSpec, PrecisionGuarantee
-from .._problem.gemm import Gemm
-from .._variants.checks import TMA_INDEX_BITS, WARPGROUP_MATHS, admitted, countable, takes_any_m
-from .._variants.guarantee import TRUNCATED, guarantee_of, narrow_additions
-from .._variants.table import Table, Tabled
+from ...products.checks import TMA_INDEX_BITS, WARPGROUP_MATHS, admitted, countable, takes_any_m
+from ...products.gemm import Gemm
+from ...products.guarantee import TRUNCATED, guarantee_of, narrow_additions
+from ...products.table import Table, Tabled
 from .cost import Menu, floor_of, menu_of
 from .launch import launches, promoted
 from .staged_copy import WORD, relaid, staged_copies

@@ -1,0 +1,1 @@
+"""Weights in blocks of a GGUF format: quantized, dequantized and multiplied."""

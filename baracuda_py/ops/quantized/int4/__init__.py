@@ -1,0 +1,1 @@
+"""Int4 weights: quantized, packed, converted between layouts, dequantized and multiplied."""

@@ -1,0 +1,1 @@
+"""Matrices of one byte per element, int8 and fp8: quantized, dequantized and multiplied."""

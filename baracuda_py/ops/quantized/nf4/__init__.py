@@ -1,0 +1,1 @@
+"""NF4 weights: quantized, dequantized and multiplied."""

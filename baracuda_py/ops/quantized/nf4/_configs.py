@@ -1,0 +1,127 @@
+"""Configurations of the kernel of NF4 products, as a table, and their predicted times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ....plan.grammar import Config, term
+from ....types import DeviceSpec
+from ..._launch import overlapped_overhead
+from ...products.gemm import Gemm
+from ...products.split import second_pass
+
+__all__ = ["CHUNK", "SMALL", "TABLE", "Nf4Config", "seconds_of"]
+
+CHUNK = 64  # of K: what a sum is multiplied with a magnitude after
+TABLE_BYTES = 65536
+# Fitted to 121 times of 6 problems on an H200, to 11 %: cycles of an SM for 1024 weights and for 8 tokens more, and warps enough
+# for that; bytes a second of L2 and SM, tokens being what all read; share of the bandwidth that an SM alone may have; seconds
+# until the first slab, of further rounds, of a second launch, of a copy of tokens.
+WEIGHTS, TOKENS, BUSY = 27.0, 17.0, 9.7
+L2, PULL = 2.5e10, 4.0
+FILL, ROUND, SECOND_PASS, STAGED = 0.73e-6, 2.6e-6, 1.1e-6, 1.2e-6
+OVERLAP = 3.3  # exponent of the norm of limits
+WARPS_OF_SM, SHARED_OF_SM = 16, 228 * 1024
+
+
+@dataclass(frozen=True)
+class Nf4Config(Config):
+    """A CTA's tile: `tokens` rows of x by 16 `strips` `across` rows of the weight, and how K goes by."""
+
+    tokens: int = term("rows of x a CTA takes", leads=True)
+    strips: int = term("strips of 16 rows of the weight that a warp multiplies", leads=True)
+    across: int = term("warps that share tokens", default=4)
+    along: int = term("groups of so many warps, which take slabs in turn", default=4)
+    stages: int = term("slabs in shared memory, of each group", default=3)
+    depth: int = term("of K, a slab", default=256)
+    split_k: int = term("parts of K that are summed apart and then added", default=1)
+    double: bool = term("whether magnitudes are codes", default=False, hidden=True)
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.across * self.along
+
+    @property
+    def rows(self) -> int:
+        """Of the weight, a CTA."""
+        return 16 * self.strips * self.across
+
+    @property
+    def spread(self) -> int:
+        """64s of K that are multiplied side by side."""
+        return min(max(1, 8 // self.tokens), self.depth // CHUNK)
+
+    @property
+    def shared_bytes(self) -> int:
+        sums = self.along * self.tokens * self.spread * (self.rows + 4) * 4
+        slabs = self.along * self.stages * self.depth * (self.rows // 2 + self.tokens * 2)
+        return TABLE_BYTES + max(slabs, sums)
+
+    @property
+    def resident(self) -> int:
+        """CTAs that an SM has room for: registers suffice for 16 warps."""
+        return max(1, min(WARPS_OF_SM * 32 // self.threads, SHARED_OF_SM // (self.shared_bytes + 1024)))
+
+    def slabs(self, k: int) -> int:
+        """Slabs of a part of K."""
+        slabs = -(-k // self.depth)
+        return -(-slabs // self.split_k)
+
+    def tiles(self, m: int) -> int:
+        return -(-m // self.tokens)
+
+    def ctas(self, m: int, n: int) -> int:
+        return max(1, -(-n // self.rows) * self.tiles(m))
+
+
+def _table(*rows: tuple[int, int, int, int, int, int]) -> tuple[Nf4Config, ...]:
+    return tuple(Nf4Config(*row) for row in rows)
+
+
+# Tokens, strips, warps across and along, stages, depth.
+TABLE = _table(
+    (1, 1, 2, 4, 2, 256), (1, 1, 1, 8, 3, 256), (1, 2, 2, 8, 2, 256), (1, 4, 1, 8, 2, 256),
+    (2, 1, 2, 4, 2, 256), (2, 1, 1, 8, 3, 256), (2, 2, 2, 8, 2, 256),
+    (4, 1, 2, 4, 2, 256), (4, 1, 1, 8, 3, 256), (4, 2, 2, 6, 2, 256),
+    (8, 1, 1, 8, 2, 256), (8, 2, 2, 4, 3, 256), (8, 2, 2, 6, 2, 256), (8, 2, 4, 4, 3, 128), (8, 4, 2, 4, 3, 128),
+    (8, 2, 4, 3, 2, 256),
+    (16, 1, 1, 4, 2, 256), (16, 1, 2, 4, 2, 256), (16, 2, 4, 3, 2, 256), (16, 2, 4, 3, 3, 128), (16, 4, 4, 2, 2, 256),
+    (16, 4, 4, 2, 3, 128), (16, 2, 8, 1, 4, 256), (16, 4, 2, 4, 2, 128),
+    (32, 2, 4, 2, 2, 256), (32, 2, 4, 2, 3, 128),
+)  # fmt: skip
+# Where an SM has 99 KB.
+SMALL = _table(
+    (1, 1, 4, 2, 2, 256), (2, 1, 4, 2, 3, 128), (4, 1, 4, 2, 3, 128), (8, 1, 4, 2, 2, 128), (16, 1, 4, 2, 2, 128),
+    (16, 2, 4, 1, 2, 128),
+)  # fmt: skip
+
+
+def seconds_of(desc: Any, device: DeviceSpec, config: Nf4Config, *, staged: bool) -> tuple[float, str]:
+    """The predicted time, and what sets it: memory, products and their lookups, or tokens from L2."""
+    gemm: Gemm = desc.gemm
+    n, k = desc.weight_shape
+    ctas = config.ctas(gemm.m, n) * config.split_k
+    room, slabs = device.sms * config.resident, -(-config.slabs(k) // config.along) * config.along
+    waves, rest = divmod(ctas, room)
+    busiest = waves * config.resident + -(-rest // device.sms)  # CTAs of the SM that has most
+    read = n * k * (0.5 + (1 if config.double else 4) / desc.block_size) + 2.0 * gemm.m * k
+    clock = device.rate("issue") / (device.sms * 128)
+    warps = config.threads // 32 * min(busiest, config.resident)
+    tiles = -(-config.tokens // 8)
+    cycles = slabs * config.depth * config.rows / 1024 * (WEIGHTS + TOKENS * (tiles - 1)) / min(1.0, warps / BUSY)
+    limits = {
+        "bandwidth": read
+        * max(1.0, busiest * device.sms / ctas)
+        / (device.bandwidth * min(1.0, ctas / device.sms * PULL)),
+        "shared memory": busiest * cycles / clock,
+        "L2": busiest * slabs * config.depth * (config.rows / 2 + config.tokens * 2) / L2,
+    }
+    limit = max(limits, key=lambda name: limits[name])
+    seconds = float(sum(each**OVERLAP for each in limits.values()) ** (1 / OVERLAP))
+    seconds += overlapped_overhead(device) + FILL + max(0, -(-ctas // room) - 1) * ROUND
+    if config.split_k > 1:
+        seconds += float(second_pass(gemm, config.split_k, device, SECOND_PASS))
+    if staged:
+        seconds += overlapped_overhead(device) + STAGED + 4.0 * gemm.m * k / device.bandwidth
+    return seconds, limit
