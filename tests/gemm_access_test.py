@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.ops.gemm._variants.mma import Side, side_of
 from baracuda_py.ops.gemm._variants.simt import Simt
 from baracuda_py.ops.gemm._wgmma.launch import launches
 from baracuda_py.ops.gemm._wgmma.tile import oriented
@@ -18,6 +17,7 @@ from baracuda_py.ops.gemm._wgmma.tma import K_BLOCK, leave_of, staged_bytes, vie
 from baracuda_py.ops.gemm._wgmma.wgmma import Wgmma
 from baracuda_py.ops.products.epilogue import paired
 from baracuda_py.ops.products.gemm import Matrix
+from baracuda_py.ops.products.mma import Side, side_of
 from baracuda_py.ops.products.vector import vector_width
 from baracuda_py.runtime.steps import Ptr, TensorMap
 from baracuda_py.types import DeviceSpec, ElementKind

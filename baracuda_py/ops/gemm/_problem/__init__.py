@@ -1,1 +1,1 @@
-"""A matrix product as a problem: its operands' elements, shapes, scales and weights, its gradients, and how kernels walk it."""
+"""What only matmul and its gradients ask of a product: elements, weights alpha and beta, views for gradients, tuned keys."""

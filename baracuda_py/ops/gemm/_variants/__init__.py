@@ -1,4 +1,1 @@
-"""Variants of matmul for every arch, `simt`, `gemv`, `mma` and `cublas`, and what all variants share.
-
-Shared: `checks` (what is served), `table` (prices), `guarantee` (bounds), `epilogue`, `split` (K in two passes), `vector`.
-"""
+"""Variants of matmul for every arch: `simt`, `gemv`, `mma`, `cublas`. What other products share with them is in ops/products."""

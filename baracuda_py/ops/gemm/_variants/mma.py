@@ -5,25 +5,25 @@ Where tiles are few, `tc_async` splits K and kernels/gemm/reduce.cu adds the par
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ....plan.candidate import Feasibility
-from ....plan.grammar import Config, term
 from ....runtime.steps import Arg, Kernel, Launch, Ptr, Step
 from ....types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
 from ..._launch import overlapped_overhead
 from ...products.checks import MOST_CTAS, WARPGROUP_MATHS, admitted, countable, launchable, takes_any_m
 from ...products.epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
-from ...products.gemm import Gemm, Matrix
+from ...products.gemm import Gemm
 from ...products.guarantee import ROUNDED, TRUNCATED, guarantee_of
+from ...products.mma import NARROW, Side, Tile, mma_rate, side_of
 from ...products.split import partial_epilogue, partial_size, reduce_step, second_pass
 from ...products.table import Table, Tabled, across, longest, spread
 
-__all__ = ["Tc", "TcAsync", "Tile"]
+__all__ = ["Tc", "TcAsync"]
 
 SERVED = (
     MathPrecision.TF32,
@@ -34,10 +34,6 @@ SERVED = (
 MOST_PIECES = 32  # loads of a thread per K tile: each is at least one instruction
 FEW_PIECES = 16  # the limit where accumulators take 128 registers
 
-# mma.sync's share of the device's tensor rate, and what f64 reaches of its bf16 rate.
-MMA_SHARE = {ArchSku.SM90A: 0.44, ArchSku.SM100A: 0.45}
-F64_SHARE = {ArchSku.SM80: 1 / 16, ArchSku.SM90A: 1 / 15, ArchSku.SM100A: 1 / 60}
-F64_SHARE_ELSEWHERE = 1 / 128
 L2_BYTES = 22.7  # per clock and SM
 STREAMED = 0.56  # share of the bandwidth reached where that is the limit
 FILL = 2.7e-7  # seconds until the first tile has come
@@ -46,47 +42,6 @@ PIECE = 61.5  # thread instructions per piece (one load of a thread)
 MOST_SPLITS, LEAST_TILES = 32, 4  # most parts of K, and fewest K tiles in a part
 
 
-@dataclass(frozen=True)
-class Tile(Config):
-    """A CTA's tile and a warp's. `share` is the part of mma.sync's rate that warps of this shape reach for long K. The formulas
-    also take a Tile whose fields are arrays, one entry per configuration."""
-
-    m: int = term("rows of the result a CTA computes", leads=True)
-    n: int = term("columns of the result a CTA computes", leads=True)
-    k_bytes: int = term("bytes of K that a stage holds of each row")
-    warp: tuple[int, int] = term("rows x columns of the result that a warp sums")
-    stages: int = term("blocks of K in the pipeline of shared memory")
-    split_k: int = term("parts of K that are summed apart and then added", default=1)
-    share: float = term("of mma.sync's rate", default=1.0, hidden=True)
-
-    @property
-    def threads(self) -> int:
-        return self.m // self.warp[0] * (self.n // self.warp[1]) * 32
-
-    @property
-    def shared_bytes(self) -> int:
-        return self.stages * (self.m + self.n) * self.k_bytes
-
-    def k_split(self, gemm: Gemm) -> int:
-        """Elements of K per split: all of K, or whole K tiles."""
-        return gemm.k if self.split_k == 1 else -(-self.k_tiles(gemm) // self.split_k) * self.k_bytes // gemm.a.itemsize
-
-    def k_tiles(self, gemm: Gemm) -> int:
-        return -(-gemm.k * gemm.a.itemsize // self.k_bytes)
-
-
-NARROW = (  # 16-bit types and tf32
-    Tile(128, 256, 128, (64, 64), 4, share=0.97),
-    Tile(128, 256, 128, (64, 64), 3, share=0.96),
-    Tile(256, 128, 128, (64, 64), 4, share=0.97),
-    Tile(128, 256, 64, (64, 64), 4, share=0.93),
-    Tile(128, 128, 128, (64, 64), 3, share=0.92),
-    Tile(128, 128, 64, (64, 64), 5, share=0.92),
-    Tile(128, 128, 64, (64, 32), 4, share=0.85),
-    Tile(64, 128, 128, (32, 64), 4, share=0.8),
-    Tile(64, 64, 128, (32, 32), 4, share=0.65),
-    Tile(64, 64, 64, (32, 32), 5, share=0.6),
-)
 WIDE = (  # f64
     Tile(128, 128, 128, (64, 32), 4, share=0.95),
     Tile(128, 128, 128, (64, 32), 3, share=0.94),
@@ -97,37 +52,6 @@ WIDE = (  # f64
 )
 SYNCHRONOUS = (Tile(128, 128, 64, (64, 32), 1, share=0.19), Tile(64, 64, 64, (32, 32), 1, share=0.13))
 SYNCHRONOUS_WIDE = (Tile(64, 64, 128, (32, 32), 1, share=0.2),)
-
-
-@dataclass(frozen=True)
-class Side:
-    """How an operand is loaded: whether its pieces run along K, and their bytes (one element where strides are arbitrary)."""
-
-    k_major: bool
-    nbytes: int
-
-    def pieces(self, extent: int, k_bytes: int) -> int:
-        return extent * k_bytes // self.nbytes
-
-    def __str__(self) -> str:
-        return f"{'true' if self.k_major else 'false'}, {self.nbytes}"
-
-
-def side_of(matrix: Matrix, extents: tuple[int, int], k_axis: int) -> Side:
-    """The widest pieces that `matrix`, of `extents` and with K along `k_axis`, allows; along K where both axes do."""
-    rows, cols = extents
-    found = Side(
-        abs(matrix.col if k_axis else matrix.row) <= abs(matrix.row if k_axis else matrix.col), matrix.itemsize
-    )
-    for axis in (k_axis, 1 - k_axis):
-        # The stride of an axis of extent 1 is never stepped.
-        free = replace(matrix, row=matrix.row if rows > 1 else 1 - axis, col=matrix.col if cols > 1 else axis)
-        if (free.row, free.col)[axis] != 1:
-            continue
-        width = next((w for w in (16, 8, 4) if w > matrix.itemsize and free.aligned(w, along=axis)), matrix.itemsize)
-        if width > found.nbytes:
-            found = Side(axis == k_axis, width)
-    return found
 
 
 def sides(gemm: Gemm) -> tuple[Side, Side]:
@@ -214,14 +138,6 @@ def menu_of(
 @lru_cache(maxsize=64)
 def _table(menu: Menu, desc: Any, device: DeviceSpec) -> Table[Tile]:
     return menu.table(desc, device)
-
-
-def mma_rate(device: DeviceSpec, math: MathPrecision) -> float:
-    """mma.sync's FLOP/s."""
-    tensor = device.rate("bf16")
-    if math is MathPrecision.F64:
-        return tensor * F64_SHARE.get(device.tier, F64_SHARE_ELSEWHERE)
-    return tensor * MMA_SHARE.get(device.tier, 0.9) * (0.5 if math is MathPrecision.TF32 else 1.0)
 
 
 class _Mma(Tabled):

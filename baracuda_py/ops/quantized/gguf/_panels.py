@@ -18,11 +18,11 @@ from ....plan.grammar import Config, term
 from ....runtime.steps import Kernel, Launch, Ptr, Step
 from ....types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee
 from ..._launch import overlapped_overhead
-from ...gemm._variants.mma import side_of
 from ...gemm.matmul import MatmulDescriptor
 from ...products.epilogue import epilogue_args, epilogue_type, settled
 from ...products.gemm import Gemm
 from ...products.guarantee import TRUNCATED, guarantee_of
+from ...products.mma import side_of
 from ...products.split import partial_epilogue, partial_size, reduce_step, second_pass
 from ._composite import of_weights
 from ._product import rows_are_read, rows_of

@@ -14,7 +14,7 @@ from typing import Any
 from ....plan.grammar import Config, term
 from ....types import DeviceSpec
 from ..._launch import overlapped_overhead
-from ...gemm._variants.mma import mma_rate
+from ...products.mma import mma_rate
 from ...products.split import second_pass
 
 __all__ = ["GEMV", "MMA", "Int4Config", "flush_of", "seconds_of"]

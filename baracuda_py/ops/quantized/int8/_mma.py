@@ -15,7 +15,7 @@ from ....plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ....runtime.steps import Arg, Kernel, Launch, Ptr, Scratch, Step, Struct
 from ....types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
 from ..._launch import grid_of, overlapped_overhead
-from ...gemm._variants.mma import NARROW, Tile
+from ...products.mma import NARROW, Tile
 from ._finish import BATCH, HEADER, NULL, Finish, partial_finish, reduce_parts, second_pass, side_walk
 from .guarantee import guarantee
 from .problem import CODES, Product, Side, across
