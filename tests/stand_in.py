@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from baracuda_py.call.cache import plan_cache
-from baracuda_py.emulator.options import Options
+from baracuda_py.emulator.options import Options, current_options
+from baracuda_py.plan import backend
+from baracuda_py.runtime.steps import Step
 
 __all__ = ["Engine", "Ran", "stand_in"]
 
@@ -39,8 +39,27 @@ class Reported:
         return self.text
 
 
+@dataclass
+class Program:
+    engine: Engine
+
+    def run(
+        self,
+        tensors: Any,
+        written: Any,
+        values: Any,
+        workspace: int,
+        *,
+        accesses: bool = False,
+        flops: float = 0.0,
+        nbytes: float = 0.0,
+    ) -> Reported:
+        return self.engine.run(dict(tensors), set(written), dict(values), workspace, current_options(), accesses)
+
+
 class Engine:
-    """Puts what `effect` makes of the arrays (by default 7) into what is written, or raises `error`."""
+    """A backend of emulated plans: puts what `effect` makes of the arrays (by default 7) into what is written. Raises `error`
+    where one is set."""
 
     def __init__(self) -> None:
         self.programs: list[tuple[Any, ...]] = []
@@ -48,28 +67,10 @@ class Engine:
         self.error: Exception | None = None
         self.effect: Callable[[dict[str, Any]], Any] = lambda _arrays: 7
         self.lines: dict[str, int] = {}
-        engine = self
 
-        class Program:
-            def __init__(self, op: str, steps: Any, operands: Any, arch: str) -> None:
-                engine.programs.append((op, tuple(steps), tuple(operands), arch))
-
-            def run(
-                self,
-                tensors: Any,
-                written: Any,
-                values: Any,
-                workspace: int,
-                options: Options,
-                *,
-                accesses: bool = False,
-                flops: float = 0.0,
-                nbytes: float = 0.0,
-            ) -> Reported:
-                return engine.run(dict(tensors), set(written), dict(values), workspace, options, accesses)
-
-        self.module = ModuleType("baracuda_py.emulator.launch")
-        self.module.Program = Program  # type: ignore[attr-defined]
+    def program(self, op: str, steps: Sequence[Step], operands: Sequence[str], arch: str) -> Program:
+        self.programs.append((op, tuple(steps), tuple(operands), arch))
+        return Program(self)
 
     def run(self, tensors: dict[str, Any], written: set[str], *rest: Any) -> Reported:
         arrays = {name: t.array() for name, t in tensors.items() if not t.element.packed}
@@ -84,7 +85,7 @@ class Engine:
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     """The stand-in in the engine's place, for the life of a fixture."""
     engine = Engine()
-    monkeypatch.setitem(sys.modules, engine.module.__name__, engine.module)
+    monkeypatch.setitem(backend._made, backend.PTX, engine)
     plan_cache.clear()
     yield engine
     plan_cache.clear()

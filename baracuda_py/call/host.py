@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..plan.backend import Backend, register
 from ..plan.selection import Selection
 from ..reference.rounding import round_to
 from ..runtime.untraced import untraced
@@ -48,12 +49,19 @@ def prepare(
     return _computed(selection, desc, held, check), given
 
 
+def _emulator() -> Backend:
+    from ..emulator.launch import Emulator
+
+    return Emulator()
+
+
+register(_emulator)
+
+
 def _emulated(
     selection: Selection, desc: Any, held: Mapping[str, Tensor], check: Callable[[], None], accesses: bool
 ) -> Callable[[int], Any]:
     """A call that emulates the plan's kernels on the touched part of each operand, with the options in effect at the call."""
-    from ..emulator.options import current_options
-
     footprints = {name: desc.footprint(name, tensor) for name, tensor in held.items()}
     written = frozenset(operand.name for operand in desc.operands if operand.written and operand.name in held)
     values = desc.resolve({})[1]
@@ -62,8 +70,8 @@ def _emulated(
     def call(_stream: int) -> Any:
         check()
         return selection.program.run(
-            footprints, written, values, selection.workspace_size, current_options(), accesses=accesses,
-            flops=selection.cost.flops, nbytes=selection.cost.bytes,
+            footprints, written, values, selection.workspace_size, accesses=accesses, flops=selection.cost.flops,
+            nbytes=selection.cost.bytes,
         )  # fmt: skip
 
     return call

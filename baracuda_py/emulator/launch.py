@@ -25,7 +25,7 @@ from .lanes import Array
 from .maps import EmulatedMap
 from .memory import GlobalMemory, Region
 from .operands import fill, move, put_back, regions_of, together
-from .options import PATIENCE, Options
+from .options import PATIENCE, Options, current_options
 from .parse import parse
 from .report import LaunchReport, Report
 from .syntax import SIZES
@@ -33,7 +33,7 @@ from .translate import Translator
 from .unknown import FRESH, KNOWN, Variation, check
 from .waves import Launched, run_launch
 
-__all__ = ["Program", "translated", "translator"]
+__all__ = ["Emulator", "Program", "translated", "translator"]
 
 # Where things lie, far from one another: an address beside one of them is no other's.
 WORKSPACE, CONSTANTS = 0x7C00_0000_0000, 0x7D00_0000_0000
@@ -68,6 +68,13 @@ def translator(ptx: str, entry: str = "") -> Translator:
     return Translator(parse(ptx, entry), EMITTERS)
 
 
+class Emulator:
+    """The backend of emulated plans (`plan.backend.Backend`)."""
+
+    def program(self, op: str, steps: Sequence[Step], operands: Sequence[str], arch: str) -> Program:
+        return Program(op, steps, operands, arch)
+
+
 class Program:
     """The steps of one plan. Thread-safe: it holds no data."""
 
@@ -87,12 +94,12 @@ class Program:
 
     def run(
         self, tensors: Mapping[str, Tensor], written: Collection[str], values: Mapping[str, Any], workspace: int,
-        options: Options, *, accesses: bool = False, flops: float = 0.0, nbytes: float = 0.0,
+        options: Options | None = None, *, accesses: bool = False, flops: float = 0.0, nbytes: float = 0.0,
     ) -> Report:  # fmt: skip
         """Runs the steps on copies of the operands, by name their footprints on the host; what is `written` is put back at the
         end, and not where anything faults. `accesses` also counts sectors and wavefronts. `flops` and `nbytes` are what the
-        problem is expected to take: UnsupportedError where that would be minutes."""
-        began = time.perf_counter()
+        problem is expected to take: UnsupportedError where that would be minutes. `options` are those in effect by default."""
+        began, options = time.perf_counter(), options or current_options()
         groups = together(tensors)
         options.refuse_large(self._op, sum(high - low for low, high, _ in groups) + workspace, flops, nbytes)
         regions, places = regions_of(groups, tensors, written)

@@ -17,12 +17,12 @@ from ..runtime.launch import Executable
 from ..runtime.steps import Call, Launch, Step, workspace_size
 from ..types import DeviceSpec, InvalidProblemError, KernelSku, PlanPreference, PrecisionGuarantee
 from .about.tuned import recommended
+from .backend import Program, backend
 from .candidate import Candidate, Cost, steps_of
 from .descriptor import Operand
 from .select import Assessment, checked
 
 if TYPE_CHECKING:
-    from ..emulator.launch import Program
     from .family import Family
 
 __all__ = ["LaunchConfig", "Selection", "selected"]
@@ -197,10 +197,8 @@ class Selection:
 
     @cached_property
     def program(self) -> Program:
-        """The emulator's counterpart of an executable."""
-        from ..emulator.launch import Program
-
-        return Program(self.desc.op, self.steps, self.names, self.device.arch)
+        """The counterpart of an executable for an emulated plan."""
+        return backend(self.desc.op).program(self.desc.op, self.steps, self.names, self.device.arch)
 
 
 @cache
