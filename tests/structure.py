@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-__all__ = ["Module", "circles", "includes_of", "modules_of", "private_uses", "upward"]
+__all__ = ["Module", "circles", "folders", "includes_of", "modules_of", "private_uses", "upward"]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 OF_NAMEDTUPLES = {"_replace", "_asdict", "_fields", "_make"}
@@ -149,18 +150,27 @@ def circles(modules: Mapping[str, Module]) -> list[list[str]]:
     return found
 
 
+def _homes(name: str) -> Iterator[str]:
+    """The folder of each private part of a dotted name."""
+    parts = name.split(".")
+    return (".".join(parts[:place]) for place, part in enumerate(parts) if is_private(part))
+
+
+def folders(modules: Mapping[str, Module]) -> dict[str, int]:
+    """How many modules each folder holds, by its dotted name; its own `__init__.py` is not counted."""
+    return dict(Counter(module.package for module in modules.values() if module.path.name != "__init__.py"))
+
+
 def private_uses(modules: Mapping[str, Module]) -> list[str]:
     """``module:line name`` wherever a private name of another module is taken: imported, or asked of something that is not
-    `self` or `cls`. A private *module* may be imported within its own folder."""
+    `self` or `cls`. A private *module* may be imported within its own folder, and so may all that a private folder holds."""
     everywhere = {name for module in modules.values() for name in module.defined}
     found = []
     for name, module in modules.items():
         for to, taken in module.imported:
             if is_private(taken):
                 found.append(f"{name}: {taken} of {to}")
-            last = to.rpartition(".")[2]
-            home = to.rpartition(".")[0]
-            if is_private(last) and not (module.package + ".").startswith(home + "."):
+            if any(not (module.package + ".").startswith(home + ".") for home in _homes(to)):
                 found.append(f"{name}: the module {to}")
         for node in ast.walk(module.tree):
             if not isinstance(node, ast.Attribute) or not is_private(node.attr) or _is_own(node.value):

@@ -17,10 +17,13 @@ import baracuda_py as bp
 from baracuda_py.runtime.sources import kernels_dir
 
 from .simulated import Gpus, simulated
-from .structure import Module, circles, includes_of, modules_of, private_uses, upward
+from .structure import Module, circles, folders, includes_of, modules_of, private_uses, upward
 
 PACKAGE = Path(bp.__file__).resolve().parent
 LINES = 400
+MODULES = 14  # of a folder
+# Folders that are still larger, and may not grow.
+CROWDED = {"call": 16, "cli": 16, "emulator": 49, "ops.attention": 22, "reference": 27, "runtime": 20, "samples": 23}
 # From the bottom up: a module imports none of a layer above its own. What uses a plan to run it stands above `call`.
 LAYERS = (
     ("types",),
@@ -76,6 +79,11 @@ def test_imports_point_down(modules: dict[str, Module]) -> None:
 def test_no_module_is_long(modules: dict[str, Module]) -> None:
     lengths = {short(name): len(module.text.splitlines()) for name, module in modules.items()}
     assert {name: lines for name, lines in lengths.items() if lines > LINES} == {}
+
+
+def test_no_folder_holds_many_modules(modules: dict[str, Module]) -> None:
+    held = {short(name): count for name, count in folders(modules).items()}
+    assert {name: count for name, count in held.items() if count > CROWDED.get(name, MODULES)} == {}
 
 
 # ---- headers of kernels ------------------------------------------------------------------------------------------------
@@ -157,6 +165,10 @@ PLANTED = {
     "room/_inner.py": "x = 1\n",
     "room/door.py": "from ._inner import x\n",
     "window.py": "from .room import _inner\n",
+    "room/_cellar/__init__.py": "",
+    "room/_cellar/wine.py": "x = 1\n",
+    "room/stairs.py": "from ._cellar.wine import x\n",
+    "thief.py": "from .room._cellar.wine import x\n",
 }
 
 
@@ -175,8 +187,13 @@ def test_circles_are_found_inside_functions_and_not_among_types(planted: dict[st
 
 def test_private_uses_are_found(planted: dict[str, Module]) -> None:
     assert sorted(private_uses(planted)) == [
-        "tree.user: _hidden of tree.low", "tree.user:5 x._part", "tree.window: the module tree.room._inner",
+        "tree.thief: the module tree.room._cellar.wine", "tree.user: _hidden of tree.low", "tree.user:5 x._part",
+        "tree.window: the module tree.room._inner",
     ]  # fmt: skip
+
+
+def test_folders_are_counted_without_their_own_file(planted: dict[str, Module]) -> None:
+    assert folders(planted) == {"tree": 8, "tree.room": 3, "tree.room._cellar": 1}
 
 
 # ---- the walk of a call ------------------------------------------------------------------------------------------------
