@@ -237,6 +237,14 @@ def test_only_families_of_this_library_are_looked_up(name: str) -> None:
     assert all(m.startswith("baracuda_py.") for m in set(sys.modules) - before)
 
 
+@pytest.mark.parametrize("module", ["quantized.int4", "quantized.absent", "absent"])
+def test_from_json_finds_plans_of_moved_modules(module: str) -> None:
+    """`ops.quantized.int4` was the plan's module, and is a package now."""
+    desc = bp.Int4MatmulDescriptor(**bp.Int4MatmulPlan.probes[0])
+    plan = bp.Int4MatmulPlan.select(desc, device="h200")
+    assert Plan.from_json(changed(plan, plan=f"baracuda_py.ops.{module}:Int4MatmulPlan")) == plan
+
+
 @pytest.mark.parametrize("place", ["newer", "descriptor__newer", "preference__newer", "device__newer"])
 def test_what_a_newer_version_says_is_refused_with_what_select_would_choose(place: str) -> None:
     plan = window()

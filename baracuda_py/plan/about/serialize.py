@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...types import ArchSku, BaracudaError, DeviceSpec, InvalidProblemError, PlanPreference, UnsupportedError
 from ..family import Family
+from ..registry import all_ops
 from ..select import assess, checked
 from ..selection import Selection, selected
 
@@ -123,15 +124,20 @@ def _parsed(text: str) -> Any:
 
 
 def _family(name: str) -> type[Family[Any]]:
-    """The Plan class of that name; only classes of this library's op families are found."""
+    """The Plan class of that name; only classes of this library's op families are found. Where the module has none, as in the
+    text of a version that kept it elsewhere, the class is found by its own name among the plans of all ops."""
     found = _OPS.fullmatch(name)
-    try:
-        kind = getattr(importlib.import_module(found[1]), found[2], None) if found else None
-    except ImportError:
-        kind = None
-    if not isinstance(kind, type) or not issubclass(kind, Family) or f"{kind.__module__}:{kind.__qualname__}" != name:
-        raise UnsupportedError(f"{name!r:.80} is not a plan of this library", "save it again with this version")
-    return kind
+    if found:
+        try:
+            kind = getattr(importlib.import_module(found[1]), found[2], None)
+        except ImportError:
+            kind = None
+        if isinstance(kind, type) and issubclass(kind, Family) and f"{kind.__module__}:{kind.__qualname__}" == name:
+            return kind
+        for op in all_ops().values():
+            if op.plan.__qualname__ == found[2]:
+                return op.plan
+    raise UnsupportedError(f"{name!r:.80} is not a plan of this library", "save it again with this version")
 
 
 def _understood(read: Callable[[], T]) -> T:
