@@ -1,7 +1,7 @@
 """What the sources say of their structure: which module imports which and who uses whose private names, read with `ast`; which
 header each file of the kernels includes.
 
-Imports inside functions count, those under ``if TYPE_CHECKING`` do not: a circle that only types close is none at run time.
+Imports inside functions count. Those under ``if TYPE_CHECKING`` are not carried out, and are told from the others.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -43,8 +43,16 @@ class Module:
     @cached_property
     def imported(self) -> list[tuple[str, str]]:
         """(module of the tree, the name taken from it or ""), of every import that is carried out."""
+        return self._imports(_carried_out(self.tree))
+
+    @cached_property
+    def named(self) -> list[tuple[str, str]]:
+        """The same of every import, those that only type checkers read among them."""
+        return self._imports(ast.walk(self.tree))
+
+    def _imports(self, nodes: Iterable[ast.AST]) -> list[tuple[str, str]]:
         found = []
-        for node in _carried_out(self.tree):
+        for node in nodes:
             if isinstance(node, ast.Import):
                 found += [(alias.name, "") for alias in node.names if alias.name in self.known]
             elif isinstance(node, ast.ImportFrom):
@@ -121,9 +129,13 @@ def modules_of(root: Path) -> dict[str, Module]:
     return found
 
 
-def circles(modules: Mapping[str, Module]) -> list[list[str]]:
-    """The sets of modules that import one another, directly or through others (Tarjan's strongly connected components)."""
-    arrows = {name: sorted({to for to, _ in module.imported if to != name}) for name, module in modules.items()}
+def circles(modules: Mapping[str, Module], *, types: bool = False) -> list[list[str]]:
+    """The sets of modules that import one another, directly or through others (Tarjan's strongly connected components). With
+    `types`, what only type checkers import counts too."""
+    arrows = {
+        name: sorted({to for to, _ in (module.named if types else module.imported) if to != name})
+        for name, module in modules.items()
+    }
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []

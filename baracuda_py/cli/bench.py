@@ -13,6 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from ..plan.plan import Plan
     from ..plan.registry import Op
 
 __all__ = ["SUMMARY", "arguments", "graph_seconds", "run"]
@@ -194,7 +195,7 @@ def _time(op: Op, kind: str, size: int, repeats: int) -> Result:
     build: Callable[[Any, Any, int], Problem] = _BUILDERS.get(op.name) or _map
     problem = build(op, element.dtype, size)
     described = {name: x for name, x in problem.operands.items() if name != "out"}
-    plan = op.plan.select(op.of(**described, **problem.options))
+    plan: Plan[Any] = op.plan.select(op.of(**described, **problem.options))
     seconds = plan.profile(repeats=repeats, **problem.operands)
     peer = None
     if problem.peer is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..plan.plan import Plan
     from ..plan.registry import Op
     from ..runtime.compiler import Compiled
     from ..runtime.steps import Kernel
@@ -95,7 +96,7 @@ def kernels_of(op: Op, arch: str, limit: int) -> list[Kernel]:
     kinds: dict[str, int] = {}
     for desc in sample_descriptors(op):
         try:
-            plan = op.plan.select(desc, device=arch)
+            plan: Plan[Any] = op.plan.select(desc, device=arch)
         except BaracudaError:
             continue  # a sample this arch does not serve
         for step in plan.selection.launches:

@@ -54,7 +54,7 @@ def run(given: argparse.Namespace) -> int:
     op = get_op(given.op)
     desc = described(op, parse_fields(op, given.fields))
     spec, note = default_device(given.device)
-    plan = op.plan.select(desc, PlanPreference(variant=given.variant), device=spec)
+    plan: Plan[Any] = op.plan.select(desc, PlanPreference(variant=given.variant), device=spec)
     if note:
         print(note)
     print(plan, plan.explain(configs=given.configs), sep="\n\n")

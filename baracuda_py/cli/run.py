@@ -54,7 +54,7 @@ def run(given: argparse.Namespace) -> int:
     desc = described(op, parse_fields(op, given.fields))
     spec, note = default_device(given.device, _FALLBACK)
     options = _options(given, spec)
-    plan = op.plan.select(desc, PlanPreference(variant=given.variant), device=spec)
+    plan: Plan[Any] = op.plan.select(desc, PlanPreference(variant=given.variant), device=spec)
     try:
         with current_device("run", given.device, spec), emulation(**options):
             report, words = _checked(plan, given.seed, note)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from ..types import ElementKind, EpilogueKind, LayoutSku, OpCategory, PrecisionGuarantee
+from ..types import ElementKind, EpilogueKind, LayoutSku, OpCategory, PlanPreference, PrecisionGuarantee
 from .candidate import Candidate, Reference
 from .descriptor import Descriptor
-
-if TYPE_CHECKING:
-    from .selection import Selection
+from .selected import Selected
 
 __all__ = ["Family"]
 
@@ -30,8 +28,13 @@ class Family(Generic[D]):
     # host code (about/ledger.py). Fields that the op's name fixes are omitted.
     probes: ClassVar[tuple[Mapping[str, Any], ...]] = ()
 
-    def __init__(self, selection: Selection) -> None:
+    def __init__(self, selection: Selected) -> None:
         """Makes the plan of a selection."""
+        raise NotImplementedError
+
+    @classmethod
+    def select(cls, desc: Any, pref: PlanPreference | None = None, *, device: Any = None) -> Any:
+        """The best plan for `desc`, of this class."""
         raise NotImplementedError
 
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,9 +24,7 @@ from ..runtime.steps import (
     Struct,
     TensorMap,
 )  # fmt: skip
-
-if TYPE_CHECKING:
-    from .selection import Selection
+from .selected import Selected
 
 __all__ = ["Sub", "lowered"]
 
@@ -42,7 +40,7 @@ class Sub:
     those of its descriptor. All `Sub` steps share their scratch, because they run one after another.
     """
 
-    selection: Selection
+    selection: Selected
     operands: Mapping[str, Place]
 
 

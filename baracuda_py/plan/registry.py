@@ -8,13 +8,11 @@ import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ..types import UnsupportedError
 from ..types.deprecated import renamed_fields
-
-if TYPE_CHECKING:
-    from .plan import Plan
+from .family import Family
 
 __all__ = ["Gradient", "Op", "all_ops", "find", "get_op", "list_ops", "register"]
 
@@ -51,7 +49,7 @@ class Op:
     """
 
     name: str
-    plan: type[Plan[Any]]
+    plan: type[Family[Any]]
     function: Callable[..., Any]
     samples: Samples
     fixed: Mapping[str, Any] = field(default_factory=dict)

@@ -7,7 +7,7 @@ import logging
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,19 +18,17 @@ from ...runtime.driver import require_gpu
 from ...tensor import GpuBuffer, intake
 from ...types import BaracudaError, DeviceSpec, InvalidProblemError, PlanPreference, UnsupportedError
 from ...types.units import time_text
+from ..family import Family
 from ..select import assess
 from ..selection import Selection
 from .tuned import record
-
-if TYPE_CHECKING:
-    from ..family import Family
-    from ..plan import Plan
 
 __all__ = ["admissible", "autotune", "copy_of", "profile"]
 
 LAUNCHES = 16  # launches per graph, so that host time does not count
 MARGIN = 0.95  # a challenger must be 5 % faster
 log = logging.getLogger("baracuda_py")
+P = TypeVar("P", bound=Family[Any])
 
 
 def copy_of(x: Any, *, to_gpu: bool = False) -> Any:
@@ -95,8 +93,8 @@ def profile(plan: Selection, operands: Mapping[str, Any], repeats: int = 50) -> 
 
 
 def admissible(
-    kind: type[Plan[Any]], desc: Any, pref: PlanPreference, device: DeviceSpec, *, per_variant: int | None = None
-) -> list[Plan[Any]]:
+    kind: type[P], desc: Any, pref: PlanPreference, device: DeviceSpec, *, per_variant: int | None = None
+) -> list[P]:
     """A plan for every candidate and configuration that may serve, by predicted time; with `per_variant`, at most that many of
     each variant."""
     return [kind(selection) for selection in _admitted(kind, desc, pref, device, per_variant)]

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ...runtime.cache import cache_dir
 from ...runtime.files import read_trusted, write_atomic
@@ -27,12 +27,12 @@ from ...runtime.steps import Launch, Step
 from ...types import DeviceSpec, PlanPreference, known_devices
 from ..candidate import OK, steps_of
 from ..select import Assessment, best, serves
+from ..selected import Selected
 from .digest import lowered_digest
 
 if TYPE_CHECKING:
-    from ..candidate import Candidate
+    from ..candidate import Candidate, Cost
     from ..family import Family
-    from ..selection import Selection
 
 __all__ = ["Winner", "code_digest", "entry", "key_of", "recommended", "record", "shipped_path", "source_digest"]
 
@@ -310,7 +310,20 @@ def _slower(winner: Winner) -> float:
 # ---- writing -----------------------------------------------------------------------------------------------------------
 
 
-def entry(winner: Selection, provenance: str) -> tuple[str, Winner]:
+class Chosen(Selected, Protocol):
+    """A selection, as its record needs it."""
+
+    @property
+    def family(self) -> type[Family[Any]]: ...
+
+    @property
+    def candidate(self) -> Candidate[Any]: ...
+
+    @property
+    def cost(self) -> Cost: ...
+
+
+def entry(winner: Chosen, provenance: str) -> tuple[str, Winner]:
     """The key and the record of `winner` in a table."""
     candidate, config, desc = winner.candidate, winner.config, winner.canonical
     device, pref = winner.device, winner.pref
@@ -328,7 +341,7 @@ def entry(winner: Selection, provenance: str) -> tuple[str, Winner]:
     return str(key), entry
 
 
-def record(winner: Selection, provenance: str) -> None:
+def record(winner: Chosen, provenance: str) -> None:
     """Stores a winner in the cache directory. A folder that cannot be written is logged and is not an error."""
     key, won = entry(winner, provenance)
     path = own_folder(winner.device) / f"{key}.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from ...types import BaracudaError, DeviceSpec, PlanPreference, UnsupportedError
 from ..registry import Op, get_op
 from ..selection import Selection, selected
 from .tune import admissible, copy_of
-
-if TYPE_CHECKING:
-    from ..plan import Plan
 
 __all__ = [
     "Outcome",
@@ -101,9 +98,7 @@ def wanted_of(op: str, variant: str | None = None) -> list[Wanted]:
     return [w for w in WANTED if w.op == op and (variant is None or w.variant in (None, variant))]
 
 
-def wanted_plans(
-    wanted: Wanted, desc: Any, spec: DeviceSpec, pref: PlanPreference | None = None
-) -> Iterator[Plan[Any]]:
+def wanted_plans(wanted: Wanted, desc: Any, spec: DeviceSpec, pref: PlanPreference | None = None) -> Iterator[Any]:
     """The plans that a wanted problem is for: of each of its patterns the first configuration that serves on `spec`."""
     device = wanted.device(spec)
     if device is None:
@@ -111,7 +106,7 @@ def wanted_plans(
     pref = replace(pref or PlanPreference(), deterministic=False)
     if wanted.variant is not None:
         pref = replace(pref, variant=wanted.variant)
-    found = admissible(get_op(wanted.op).plan, desc, pref, device)
+    found: list[Any] = admissible(get_op(wanted.op).plan, desc, pref, device)
     for pattern in wanted.configs:
         yield from [plan for plan in found if fnmatch(str(plan.sku.config), pattern)][:1]
 
