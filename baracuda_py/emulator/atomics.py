@@ -12,7 +12,7 @@ from .lanes import Array, Selection
 from .translate import DTYPES
 
 if TYPE_CHECKING:
-    from .machine import Wave
+    from .wave import Wave
 
 __all__ = ["OPERATIONS", "Atomics"]
 

@@ -15,7 +15,7 @@ from ..types.faults import BarrierFault, KernelFault, ProxyFault
 from .lanes import WARP, Array, Selection, pairs_of
 
 if TYPE_CHECKING:
-    from .machine import Wave
+    from .wave import Wave
 
 __all__ = ["ClusterBarrier", "MBarriers", "NamedBarriers"]
 

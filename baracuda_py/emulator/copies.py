@@ -22,7 +22,7 @@ from .shadow import COMING
 from .shared import STALE
 
 if TYPE_CHECKING:
-    from .machine import Wave
+    from .wave import Wave
 
 __all__ = ["Copies"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from .lanes import Array, Selection
 
 if TYPE_CHECKING:
-    from .machine import Wave
+    from .wave import Wave
 
 __all__ = ["LOCAL", "PARAMETERS", "SHARED", "Generic"]
 

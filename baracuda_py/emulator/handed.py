@@ -19,7 +19,7 @@ from .named import read, registers, written
 from .syntax import Instruction, Vector
 
 if TYPE_CHECKING:
-    from .machine import Wave
+    from .wave import Wave
 
 __all__ = ["GROUP", "Fragments", "Handed"]
 

@@ -22,6 +22,7 @@ from .counters import Counters
 from .emit_memory import EMITTERS
 from .generic import PARAMETERS
 from .lanes import Array
+from .launched import Launched
 from .maps import EmulatedMap
 from .memory import GlobalMemory, Region
 from .operands import fill, move, put_back, regions_of, together
@@ -31,7 +32,7 @@ from .report import LaunchReport, Report
 from .syntax import SIZES
 from .translate import Translator
 from .unknown import FRESH, KNOWN, Variation, check
-from .waves import Launched, run_launch
+from .waves import run_launch
 
 __all__ = ["Emulator", "Program", "translated", "translator"]
 

@@ -12,7 +12,7 @@ from .memory import fill
 from .unknown import FRESH
 
 if TYPE_CHECKING:
-    from .machine import Wave
+    from .wave import Wave
 
 __all__ = ["LocalMemory"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from .clocks import Clocks
 from .copies import Copies
 from .generic import LOCAL, PARAMETERS, SHARED, Generic
 from .lanes import EVERYONE, WARP, Array, Lanes, Selection
+from .launched import Launched
 from .local import LocalMemory
 from .matrices import Matrices
 from .options import PATIENCE
@@ -35,9 +36,6 @@ from .overflow import Overflows
 from .shared import RANK_SHIFT, SharedMemory
 from .unknown import FRESH
 from .warps import Warps
-
-if TYPE_CHECKING:
-    from .waves import Launched
 
 __all__ = ["Wave"]
 

@@ -20,7 +20,7 @@ from .boxes import ITEMSIZE, UNIT
 from .lanes import Selection
 
 if TYPE_CHECKING:
-    from .machine import Wave
+    from .wave import Wave
 
 __all__ = ["EmulatedMap", "map_at"]
 

@@ -21,7 +21,7 @@ from .handed import GROUP, Handed
 from .lanes import WARP, Array, Selection
 
 if TYPE_CHECKING:
-    from .machine import Wave
+    from .wave import Wave
 
 __all__ = ["Matrices"]
 

@@ -18,7 +18,7 @@ from .touched import Touched
 from .unknown import Variation
 
 if TYPE_CHECKING:
-    from .machine import Wave
+    from .wave import Wave
 
 __all__ = ["EARLY", "GlobalMemory", "Region", "fill"]
 

@@ -13,7 +13,7 @@ from .lanes import WARP, Array, Selection
 from .touched import MANY, NOBODY, PER_WARP
 
 if TYPE_CHECKING:
-    from .machine import Wave
+    from .wave import Wave
 
 __all__ = ["Order"]
 
@@ -47,7 +47,7 @@ class Order:
                 self._waited = None
 
     def early(self, s: Selection) -> bool:
-        """Whether a lane has not waited for the launch ahead of an overlapped one, and is not behind another that has."""
+        """Whether a lane has not waited for the launch ahead of a launch with `pdl`, and is not behind another that has."""
         if self._waited is None or self._waited[s].all():
             return False
         late = self._lanes.numbers(s)[~self._waited[s]]

@@ -23,7 +23,7 @@ from .named import registers, written
 from .syntax import SIZES, Instruction, Memory, Operand
 
 if TYPE_CHECKING:
-    from .machine import Wave
+    from .wave import Wave
 
 __all__ = ["Overflows", "address_slices", "wrapping"]
 

@@ -17,8 +17,7 @@ from .lanes import Array, Selection
 from .loads import NOBODY, Loads, grains_of
 
 if TYPE_CHECKING:
-    from .machine import Wave
-    from .shared import SharedMemory
+    from .wave import Shared, Wave
 
 __all__ = ["COMING", "NOTHING", "Shadow"]
 
@@ -33,7 +32,7 @@ class Shadow:
     """`wrote` has who stored to a grain last: a warp of the cluster, or behind these a copy into one of its CTAs; its lane; and
     whether it was the generic proxy; `written` has when."""
 
-    def __init__(self, wave: Wave, memory: SharedMemory, total: int, grain: int) -> None:
+    def __init__(self, wave: Wave, memory: Shared, total: int, grain: int) -> None:
         self._wave, self._memory, self.grain = wave, memory, grain
         self.on = wave.checks and bool(total)
         if self.on:

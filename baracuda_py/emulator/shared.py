@@ -19,7 +19,7 @@ from .shadow import NOTHING, Shadow
 from .unknown import FRESH
 
 if TYPE_CHECKING:
-    from .machine import Wave
+    from .wave import Wave
 
 __all__ = ["RANK_SHIFT", "SharedMemory"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from .lanes import WARP, Array, Selection
 
 if TYPE_CHECKING:
-    from .machine import Wave
+    from .wave import Wave
 
 __all__ = ["MANY", "NOBODY", "PER_WARP", "SEVERAL", "Touched"]
 

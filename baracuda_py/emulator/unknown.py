@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from ..types.faults import KernelFault
 from .lanes import Array
 from .named import read, written
 from .syntax import SIZES, Bits, Instruction, Integer
-
-if TYPE_CHECKING:
-    from .memory import Region
 
 __all__ = ["FRESH", "KNOWN", "Variation", "check"]
 
@@ -83,9 +80,18 @@ def _memory(i: Instruction, opcode: str) -> set[str]:
     return {x.split("::")[0] for x in i.opcode} & _MEMORY if i.opcode[0] == opcode else set()
 
 
+class Held(Protocol):
+    """A region's bytes, and which of them hold something (None: all do)."""
+
+    known: Array | None
+
+    @property
+    def bytes(self) -> Array: ...
+
+
 def check(
     again: Callable[[Variation], KernelFault | None], instructions: Sequence[Instruction], suspects: Mapping[int, KernelFault],
-    fault: KernelFault | None, before: Sequence[tuple[Region, Array, Array | None]],
+    fault: KernelFault | None, before: Sequence[tuple[Held, Array, Array | None]],
 ) -> None:  # fmt: skip
     """Raises what is suspected of an instruction where it matters what it saw: another run must leave the same in all operands,
     or the same fault. What differs in the workspace counts as not written, for the launches behind this one. `before` holds the

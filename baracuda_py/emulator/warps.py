@@ -11,7 +11,7 @@ from ..types.faults import DivergenceFault
 from .lanes import WARP, Array, Selection
 
 if TYPE_CHECKING:
-    from .machine import Wave
+    from .wave import Wave
 
 __all__ = ["Warps"]
 
