@@ -42,6 +42,10 @@ NEAR = {
         "matmul_range", "matmul_backward", "advice", "wgmma", "staged", "staged_copy", "split_k", "gemv", "cublas", "large",
         "exact_products", "shared_bytes", "overlap", "launchable", "registry",
     ),
+    "ops/products": (
+        "gemm_access", "gemm_problem", "matmul_guarantee", "matmul_probable", "matmul_range", "split_k", "gemv", "gguf_panels",
+        "exact_products", "registry",
+    ),
     "ops/position": ("rope", "registry", "align", "arguments", "launchable"),
     "ops": ("walked", "copy_lowering", "index", "launchable"),
     "plan": (

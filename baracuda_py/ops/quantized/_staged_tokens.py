@@ -14,7 +14,7 @@ from ...runtime.steps import Kernel, Launch, Ptr, Scratch
 from ...types import DeviceSpec
 from .._launch import grid_of, overlapped_overhead
 from ..products.gemm import Gemm, Matrix
-from .int4.weight import pointer
+from ._arguments import pointer
 
 __all__ = ["MOST_STAGED", "StagedTokens", "staged_tokens"]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from ....packed.gguf import PackedGguf
 from ....packed.weight import refuse_packed
-from ....types import BufferTooSmallError, ElementKind, InvalidProblemError, OperandTypeError
+from ....types import BufferTooSmallError, ElementKind, InvalidProblemError
 from ....types.errors import shown
 from ....types.gguf import GgufFormat
 
-__all__ = ["FLOATS", "asked_element", "block_align", "blocks_of", "check_columns", "check_row_bytes", "padded"]
+__all__ = ["FLOATS", "block_align", "blocks_of", "check_columns", "check_row_bytes", "padded"]
 
 FLOATS = (ElementKind.F16, ElementKind.BF16, ElementKind.F32)
 
@@ -51,17 +51,6 @@ def check_row_bytes(op: str, name: str, got: int, weights: int, kind: GgufFormat
 def block_align(kind: GgufFormat, align: int) -> int:
     """Bytes that every block is aligned to, of a buffer that is aligned to `align`: 16, 8, 4, 2 or 1."""
     return math.gcd(kind.block.nbytes, align, 16)
-
-
-def asked_element(op: str, out_dtype: Any, out: Any) -> ElementKind | None:
-    """The result's kind, by `out_dtype` or by what `out` holds; OperandTypeError where they differ."""
-    held = out.element if out is not None else None
-    if out_dtype is None:
-        return held
-    wanted = ElementKind.of(out_dtype)
-    if held not in (None, wanted):
-        raise OperandTypeError(f"{op}: out holds {held} and out_dtype is {wanted}", "give one of them")
-    return wanted
 
 
 def blocks_of(op: str, name: str, blocks: Any, format: Any, shape: Any = None) -> tuple[Any, Any, Any]:

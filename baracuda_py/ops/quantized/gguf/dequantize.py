@@ -17,7 +17,8 @@ from ....types import BufferTooSmallError, DeviceSpec, ElementKind, InvalidProbl
 from ....types.gguf import GgufFormat
 from ..._function import CallArgs, function_of
 from ..._launch import THREADS, grid_of, index_scalar, index_type
-from .blocks import FLOATS, asked_element, block_align, blocks_of, check_columns
+from .._arguments import asked_element
+from .blocks import FLOATS, block_align, blocks_of, check_columns
 
 __all__ = ["GgufDequantizeDescriptor", "GgufDequantizePlan", "dequantize_gguf"]
 

@@ -23,11 +23,12 @@ from ....types import (
 )
 from ....types.gguf import GgufFormat
 from ..._function import CallArgs, function_of
+from .._arguments import asked_element
 from .._widened import F32Weights
 from ._composite import Dequantized
 from ._panels import Panels
 from ._product import ExactActivation, Q8Activation, Q8InOrder
-from .blocks import FLOATS, asked_element, blocks_of, check_columns, check_row_bytes
+from .blocks import FLOATS, blocks_of, check_columns, check_row_bytes
 
 __all__ = ["GgufMatmulDescriptor", "GgufMatmulPlan", "matmul_gguf", "matmul_q4k"]
 

@@ -18,7 +18,7 @@ from ....types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, 
 from ....types.gguf import GgufFormat
 from ..._function import function_of
 from ..._launch import THREADS, divisor, grid_of, index_scalar, index_type
-from .._flag import flag
+from .._arguments import flag
 from .blocks import FLOATS, block_align, check_columns, padded
 
 __all__ = ["GgufQuantizeDescriptor", "GgufQuantizePlan", "quantize_gguf"]

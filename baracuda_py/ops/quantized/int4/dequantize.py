@@ -17,7 +17,8 @@ from ....samples import int4 as samples
 from ....types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from ..._function import CallArgs, function_of
 from ..._launch import divisor, grid_of, index_scalar, index_type
-from .weight import HALVES, ORDER, SLOTS, Int4Weight, arrays_of, cuda_layout, pointer, taken_weight
+from .._arguments import pointer
+from .weight import HALVES, ORDER, SLOTS, Int4Weight, arrays_of, cuda_layout, taken_weight
 
 __all__ = ["DequantizeInt4Descriptor", "DequantizeInt4Plan", "dequantize_int4"]
 

@@ -21,9 +21,9 @@ from ...products.epilogue import epilogue_args, epilogue_type, settled
 from ...products.gemm import Gemm
 from ...products.guarantee import TRUNCATED, guarantee_of
 from ...products.split import partial_epilogue, partial_size, reduce_step, scratch_of
+from .._arguments import pointer
 from .._staged_tokens import staged_tokens
 from .configs import GEMV, MMA, SLAB, Int4Config, flush_of, seconds_of
-from .weight import pointer
 
 __all__ = ["Int4Gemv", "Int4Kernel", "Int4Mma", "common_epilogue"]
 

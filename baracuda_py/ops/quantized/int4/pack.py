@@ -10,7 +10,7 @@ from ....packed.int4 import BYTES, Int4Layout, PackedInt4, check_problem, check_
 from ....plan.fields import integer
 from ....tensor import intake
 from ....types import InvalidProblemError, OperandTypeError
-from .._flag import flag
+from .._arguments import flag
 from .quantize import quantize_int4
 from .relayout import relayout_int4
 from .weight import order_of

@@ -19,8 +19,8 @@ from ....types import DeviceSpec, ElementKind, InvalidProblemError, MathPrecisio
 from ....types.precision import Exact
 from ..._function import CallArgs, function_of
 from ..._launch import grid_of
-from .._flag import flag
-from .weight import HALVES, Int4Weight, groups_fit, pointer
+from .._arguments import flag, pointer
+from .weight import HALVES, Int4Weight, groups_fit
 
 __all__ = ["QuantizeInt4Descriptor", "QuantizeInt4Plan", "quantize_int4"]
 

@@ -18,7 +18,8 @@ from ....samples import int4 as samples
 from ....types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from ..._function import CallArgs, function_of
 from ..._launch import grid_of
-from .weight import HALVES, SLOTS, WORDS, Int4Weight, cuda_layout, extents_of, groups_fit, pointer, taken_weight
+from .._arguments import pointer
+from .weight import HALVES, SLOTS, WORDS, Int4Weight, cuda_layout, extents_of, groups_fit, taken_weight
 
 __all__ = ["RelayoutInt4Descriptor", "RelayoutInt4Plan", "relayout_int4"]
 

@@ -12,7 +12,6 @@ from ....packed.weight import on_host, refuse_packed
 from ....plan.candidate import OK, Feasibility, no
 from ....plan.descriptor import Descriptor, Slot
 from ....plan.fields import integer
-from ....runtime.steps import Arg, Packed, Ptr
 from ....tensor import Tensor
 from ....tensor.axes import as_ints
 from ....types import ElementKind, InvalidProblemError, OperandTypeError
@@ -29,7 +28,6 @@ __all__ = [
     "extents_of",
     "groups_fit",
     "order_of",
-    "pointer",
     "taken_weight",
 ]
 
@@ -223,11 +221,6 @@ def arrays_of(
     if reads and order is not None and on_host(order):
         check_order(op, Int4Layout.of(layout, f"{op}: layout"), order, group_size)
     return given, {"shape": whole, "group_size": group_size, "layout": layout}
-
-
-def pointer(desc: Int4Weight, name: str) -> Arg:
-    """An operand's address, null where the problem lacks it."""
-    return Ptr(name) if name in desc.slot_of and desc.has(name) else Packed(bytes(8))
 
 
 MOST_GROUPS = 65535  # CTAs along y

@@ -12,7 +12,7 @@ from ....reference import int8 as oracle
 from ....samples import int8 as samples
 from ....types import Activation, ElementKind, OpCategory, OperandTypeError, PrecisionGuarantee
 from ..._function import function_of
-from .._flag import flag
+from .._arguments import flag
 from .._widened import F32Weights
 from ._composite import Dequantised, Quantised, Staged
 from ._gemv_tiles import GemvTiles

@@ -13,7 +13,7 @@ from ....reference import int8 as oracle
 from ....samples import int8 as samples
 from ....types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from ..._function import CallArgs, function_of
-from .._flag import flag
+from .._arguments import flag
 from ._scheme import BYTES, FLOATS, INTEGERS, Scheme
 from .quantize_kernels import Dequantise, QuantiseRows, RangesFirst
 

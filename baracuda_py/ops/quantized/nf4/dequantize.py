@@ -17,7 +17,7 @@ from ....samples import nf4 as samples
 from ....types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from ..._function import CallArgs, function_of
 from ..._launch import grid_of, index_scalar, index_type
-from ..gguf.blocks import asked_element
+from .._arguments import asked_element
 from ._weight import FLOATS, SLOTS, Nf4Weight, arrays_of_nf4, magnitudes_struct
 
 __all__ = ["DequantizeNf4Descriptor", "DequantizeNf4Plan", "dequantize_nf4"]

@@ -19,7 +19,7 @@ from ....tensor import intake
 from ....types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from ..._function import CallArgs, function_of
 from ..._launch import grid_of, index_scalar, index_type
-from .._flag import flag
+from .._arguments import flag
 from ..int4.quantize import exactly
 from ._weight import FLOATS, Nf4Weight
 

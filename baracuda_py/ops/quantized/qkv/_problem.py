@@ -17,7 +17,7 @@ from ....tensor.axes import c_strides
 from ....types import ElementKind, InvalidProblemError
 from ...position.angles import ANGLES, STYLES, refuse_positions
 from ...position.rope import POSITIONS, STATUS, RopeDescriptor
-from .._flag import flag
+from .._arguments import flag
 from ..int4.weight import HALVES, WORDS
 from ..int8.gemv import Matrix
 from ._packed import arrays_of_each, packing_of
