@@ -119,7 +119,7 @@ PLANTED = [
     (CLUSTER, HANDED, "", bp.RaceFault, "no wgmma.fence"),
     (CLUSTER, SEEN, "", bp.ProxyFault, "no fence between its initialisation"),
     (CLUSTER, ALONE + "\n  await();", ALONE, bp.RaceFault, "may not have begun"),
-    (CLUSTER, "tma::wait_stores_read<0>();  // shared", ";  // shared", bp.RaceFault, "a CTA ends before"),
+    (CLUSTER, "COLUMNS_BY_TMA) tma::wait_stores_read<0>();", "COLUMNS_BY_TMA) ;", bp.RaceFault, "a CTA ends before"),
     ((64, 64, 320, "tc", TC), "    __syncthreads();\n  }", "  }", bp.RaceFault, "another warp's load"),
     ((64, 64, 320, "tc_async", "64x64 k_bytes=128 warp=32x32 stages=4"), WAIT, WAIT + " + 1", bp.RaceFault, "has yet to bring"),
 ]  # fmt: skip
