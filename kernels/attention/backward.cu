@@ -1,18 +1,18 @@
 // dV = P^T dO, dK = scale dS^T Q, dQ = scale dS K; P = min(exp(S - lse), 1), dS = P (dO V^T - delta) [1 - tanh^2].
-// FlashAttention-2 backward (T. Dao, 2023, algorithm 2) on mma.sync; f16, bf16; each score is computed once. The factor
-// 1 - tanh^2 is the derivative of softcap.
+// FlashAttention-2 backward (T. Dao, 2023, algorithm 2) on mma.sync; f16, bf16; each score is computed once.
+// lse and delta = rowsum(dO * O) are read as `stats` (backward_rows.cu); 1 - tanh^2 is the derivative of softcap.
 // Tiling:    one CTA per BN keys (or several such blocks); query tiles of BM, for every head of the GQA group. Head
 //            dims are padded with zeros.
 // Threads:   S^T = K Q^T, dP^T = V dO^T: 16 BLOCKS keys by SUB queries per warp.
 //   SPLIT=1  P^T and dS^T stay in registers as A operands; each warp accumulates dK and dV of its keys.
-//   SPLIT=2  two warps share keys: half of the queries each, then half of the columns; P^T, dS^T through shared memory.
+//   SPLIT=2  two warps share keys: half of the queries each, then half of dK's and dV's columns; P^T, dS^T in shared.
 //   APART=1  as SPLIT=2, but half of the warps accumulate dV, the others dK, of up to 64 keys each.
 //   APART=2  also: of two warps one computes S^T, one dP^T, for the keys of both; they swap halves.
-// dQ:        dS through shared memory; 32 queries per warp; red.add to f32 in L2: in arrival order, or to slices that
-//            attention_backward_queries sums in order (IN_TURN: the CTAs that share a slice add in order).
+// dQ:        dS through shared memory; 32 queries per warp; red.add to f32 in L2: in arrival order, or to slices.
+//            IN_TURN: the CTAs that share a slice add in order (query_sums.cuh). The second kernel sums and rounds.
 // Shared:    K, V, STAGES x (Q, dO, lse and delta) by cp.async, dS^T; SPLIT=2: P^T; APART=2: swapped scores (f32).
-// Grid:      k_blocks from the first (longest under causal), section of heads after section (query_sums.cuh).
-// Bound:     mma.sync rate, closely followed by shared-memory bandwidth (which is the bound for BLOCKS = 1).
+// Grid:      k_blocks from the first (longest under causal), section of heads after section.   Bound: mma.sync rate,
+//            closely followed by shared-memory bandwidth (which is the bound for BLOCKS = 1).
 #include "attention/anew.cuh"
 #include "attention/changes.cuh"
 #include "attention/gradients.cuh"
@@ -43,7 +43,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
   using Scores = Panels<BN, BM>;
   constexpr int STAGE = Queries::BYTES + Pulls::BYTES, STATS = BM * 8;
   extern __shared__ __align__(128) u8 memory[];
-  // CTA-wide constants: in registers they would displace the operands of mma.
+  // CTA-wide constants: in registers they would displace the operands of mma. start to last: the query tiles, in the
+  // order of the loop; first, end, keys: the Band (mask.cuh); others: the last known progress of the preceding CTA.
   __shared__ struct {
     volatile u32 batch, kv_head, of_head, slice, round, others;
     volatile float by, cap;
@@ -107,7 +108,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
                     : kept.round ? int(sums.block(of_head, kept.round - 1, rounds)) : -1;
     }
     __syncthreads();
-    const bool seen = (kept.last - kept.start) * STEP >= 0;
+    const bool seen = (kept.last - kept.start) * STEP >= 0;  // by some query; otherwise dK and dV are 0
     if (seen) {
       const int tile = kept.tile;
       // Trailing keys that no query sees may be uninitialized: they are not read.
@@ -131,13 +132,14 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       const u32 queries = ring + stage * STAGE, pulls = queries + Queries::BYTES;
       await_copies<0>();
       __syncthreads();
-      if (asks()) kept.others = sums.before();
+      if (asks()) kept.others = sums.before();  // early, so that take_turn rarely has to poll
       if (STAGES == 2) {
         if (following_shared < p.group) bring(following, number + last_block, stage ^ 1);
         commit_copies();
       }
       const int first = block * BM, tile = kept.tile, past = min(first + BM, kept.rows);
       const Head<T, T, float> head(p, kept.batch, number);  // its masks and slope
+      // Skip a query tile that the block mask drops; but not as its first visitor, which must store the tile of dQ
       if ((CHANGES & BLOCK_MASK) && kept.before >= visitors_of(block).first &&
           !any_counts(p, head, first, past, tile, min(tile + BN, head.keys))) {
         if (STAGES == 1 && following_shared < p.group) bring(following, number + last_block, 0);
@@ -149,6 +151,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       const float slope = CHANGES & SLOPE ? slope_of(p, head) : 0.0f;
       const u32 thread = anew(threadIdx.x);
       const int warp = thread / 32, lane = thread % 32, role = warp % 2;
+      // The warp's first key, and its part of the queries (SPLIT > 1: also of the columns)
       const int own = APART == 2 ? warp / (2 * PARTS) * 32 * BLOCKS + role * 16 * BLOCKS : warp / SPLIT * 16 * BLOCKS;
       const int half = APART == 2 ? warp / 2 % PARTS : warp % SPLIT;
 
@@ -204,7 +207,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
               [&](int n, int step) { return Pulls::at(at_pulls, n, step); });
         }
 
-        // 3b. P (weight), dS (pull): exp(S - lse), P (dP - delta)
+        // 3b. P (weight), dS (pull): exp(S - lse), P (dP - delta). Queries past the last row are zeros, and so are
+        // their lse and delta: dS is 0, and P is multiplied by a dO of 0
         const Band band{kept.first, kept.end, kept.keys};
         const bool whole = band.of(past - 1).first <= tile && band.of(first).end >= tile + BN;
         const float by = CHANGES ? kept.by : float(p.scale), cap = CHANGES & CAP ? kept.cap : 1.0f;
@@ -237,7 +241,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
                   if ((CHANGES & BLOCK_MASK) && mixed && !in_a_block(p, head, i, j)) weight = rows::minus_infinity<float>();
                   weight *= math::LOG2E;
                 }
-                weight = fminf(math::ex2_ftz(weight), 1.0f);  // f32 holds lse to half an ulp only
+                weight = fminf(math::ex2_ftz(weight), 1.0f);  // lse is rounded: P could exceed 1 by any factor
                 if (!whole && !seen_here) weight = 0.0f;
                 pull = weight * (pull - delta);
                 if (CHANGES & CAP) pull *= fmaf(-part, part, 1.0f);
@@ -299,7 +303,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       if (STAGES == 1) commit_copies();
 
       // 3e. dQ += dS K, by f32 red.add
-      // A warp has 32 queries; a tile's first visitor stores instead of adding.
+      // A warp has 32 queries by D / ACROSS columns; a tile's first visitor stores instead of adding.
       constexpr int ACROSS = WARPS / (BM / 32), COLUMNS = D / ACROSS;
       static_assert(COLUMNS % 16 == 0);
       const int down = warp / ACROSS * 2, across = warp % ACROSS * (COLUMNS / 16);

@@ -1,16 +1,16 @@
 // out = softmax(change(scale q k^T)) v for a few tokens per sequence over its KV cache (split-KV); f16, bf16; lse.
 //
-// Tiling:    one CTA per (split of the keys, KV head, 16 BLOCKS rows, DV columns); one row per (token, query head of
-//            the GQA group), token by token.
+// Tiling:    one CTA per (sequence, KV head, split of the keys, 16 BLOCKS rows, DV columns of V); one row per (token,
+//            query head of the GQA group), token by token. CTAs with other columns compute the same scores.
 // Threads:   each of WARPS warps takes every WARPS-th k_block of 16 keys from load to P V, with no CTA barrier in the
 //            loop; the warps' (m, l, O) are combined once at the end.
-// Pipeline:  cp.async, STAGES stages per warp. PDL: without pages, Q and the first k_blocks are prefetched
-//            to L2 before griddepcontrol.wait and before the lengths are known.
+// Pipeline:  cp.async, STAGES stages per warp. PDL: without pages, Q and the first k_blocks are prefetched to L2 before
+//            griddepcontrol.wait and before the lengths are known. CHANGED: `change` is softcap, ALiBi; no mask.
 // E:         element of the cache: T, or 8 bits, widened in registers (bytes.cuh). ldmatrix then delivers
 //            columns of 8-bit K and V in another order: Q is stored permuted, O is permuted back at the end.
 // PAGED:     page ids are looked up a k_block ahead, one key per lane; keys of missing pages are masked. The first
 //            CTAs, one per sequence, check the page table.
-// CLUSTER:   the splits of a cluster are combined through DSMEM. Otherwise splits write for merge.cu.
+// CLUSTER:   its CTAs are the splits, combined through DSMEM. CLUSTER = 1: two and more splits write for merge.cu.
 // Shared:    Q, WARPS x STAGES x (K, V, SCALED: one f32 scale per key and value); at the end the warps' O.
 // Bound:     DRAM, STAGES - 1 k_blocks per warp in flight; short problems: latency.
 #include "attention/bytes.cuh"
@@ -23,8 +23,8 @@
 using namespace attention;
 
 // Scales columns of S or P (mma accumulators of 16 keys) by one f32 per key, read at `from`, 8 bytes per lane.
-// HELD: saturates at 65504 where |scale| < 256. P is at most 2^8 but for rounding, so the product may round to 2^16,
-// which is within half an ulp of f16's largest number.
+// HELD (P in f16): where |scale| < 256, products saturate at f16's largest number, 65504. As P is at most 2^8 but for
+// rounding, they are at most 2^16, one ulp (32) more. Products of larger scales may become infinite.
 template <bool HELD, int BLOCKS> __device__ __forceinline__ void scale_columns(float (&s)[BLOCKS][2][4], u32 from) {
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
@@ -53,7 +53,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   constexpr int ROWS_BYTES = Keys_::BYTES + Values::BYTES, STAGE = ROWS_BYTES + (SCALED ? 128 : 0), PITCH = DV + 8;
   constexpr bool HELD = BLOCKS * D <= 128 && WARPS * RESIDENT <= 8;  // Q in registers
   extern __shared__ __align__(1024) u8 memory[];
-  // Row maximum m (`reached`, in base 2) and sum l of every warp.
+  // Reference maximum m (`reached`, in base 2: softmax.cuh's lazy base) and sum l of every warp's rows.
   __shared__ float reached[WARPS][ROWS], sums[WARPS][ROWS];
   __shared__ __align__(8) float states[CLUSTER > 1 ? 2 * ROWS : 1];  // (m, l) per row
   const u32 joint = shared_address(states);
@@ -89,7 +89,6 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   // 3. PDL: wait, then release the next kernel
   overlap::wait();
   overlap::release();
-
   if constexpr (PAGED) {
     if (blockIdx.x < cache.sequences) check<THREADS>(cache, p, blockIdx.x);
     if (blockIdx.x < checks) return;
@@ -98,20 +97,20 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   const int rows = shared.count, first_row = shared.first;
   if (first_row >= rows) return;
 
-  // 4. k_blocks of this split that some row sees
+  // 4. k_blocks of this split that some row sees; every row sees the keys [whole_begin, whole_end)
   const Keys highest = shared.seen_by(shared.last), lowest = shared.seen_by(first_row);
   const int begin = lowest.first, end = highest.end, whole_begin = highest.first, whole_end = lowest.end;
   const Turns turns = begin < end ? splits.turns(split, begin, end, WARPS) : Turns{0, 0, WARPS};
+  // A split without keys stores lse = -inf. Split 0 goes on: it has the sink; so do all CTAs of a cluster: they meet.
   if (CLUSTER == 1 && split && turns.first >= turns.end) {
     if (chunk == 0) shared.template leave_nothing<THREADS>(splits, split);
     return;
   }
   int block = turns.first + warp;
-  while (block * 16 + 16 <= begin) block += turns.step;
+  while (block * 16 + 16 <= begin) block += turns.step;  // splits of fixed size begin at key 0, seen or not
 
-  // 5. loader: cp.async of one k_block
-  // Rows that no query sees are filled with zeros.
-  // PAGED: `page` and `slot` locate the lane's key of the next k_block.
+  // 5. loader: cp.async of one k_block; rows that no query sees are filled with zeros
+  // PAGED: `page` and `slot` locate key lane % 16 of the k_block that is loaded next.
   const KeyBlock<Keys_, E> key_block(lane, int(p.d));
   const KeyBlock<Values, E> value_block(lane, columns);
   const E* k = reinterpret_cast<const E*>(p.k) + kv_head * p.k_walk.head + key_block.column(lane);
@@ -166,8 +165,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
 #pragma unroll
   for (int s = 0; s < STAGES - 1; ++s) bring(s, block + s * turns.step);
 
-  // 7. Q to shared memory
-  // Q is negated if scale < 0, so that the largest product stays the largest score.
+  // 7. Q to shared memory, negated if scale < 0, so that the largest product stays the largest score
   const float whole_scale = float(p.scale) * scales.of_keys(kv_head);
   shared.template bring_queries<Queries, ROWS, THREADS, NARROW>(queries, whole_scale < 0 ? 0x80008000u : 0);
   __syncthreads();
@@ -183,7 +181,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   const float scale = whole_scale == 0.0f ? 0x1p-149f : fabsf(whole_scale);  // nonzero, so that scale * -inf stays -inf
   const float factor = CHANGED ? math::LOG2E : scale * math::LOG2E;
   Keys seen[OWN];
-  const Standing any = shared.standing(0);
+  const Standing any = shared.standing(0);  // for `changed`, which reads only its offset: there is no mask
   float slope[OWN];
 #pragma unroll
   for (int r = 0; r < OWN; ++r) {
@@ -198,7 +196,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   int stage = 0;
   for (; block < turns.end; block += turns.step) {
     await_copies<STAGES - 2>();
-    __syncwarp();
+    __syncwarp();  // all lanes' copies are visible, and all have read the previous stage, which is refilled
     bring(stage == 0 ? STAGES - 1 : stage - 1, block + (STAGES - 1) * turns.step);
 
     // 8a. S = Q K^T
@@ -260,7 +258,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
     softmax.follow(s, factor, acc, [](float(&)[OWN]) {});
     softmax.weigh(s, factor);
 
-    // 8d. O += P V
+    // 8d. O += P V; the values' scales multiply P, of which the row sums are taken already
     const u32 at_values = ring + stage * STAGE + Keys_::BYTES + Values::template enter<true>(lane);
     if constexpr (SCALED)
       if (scales.v_each) scale_columns<Same<T, f16>::value>(s, at_scales + 64);
@@ -315,8 +313,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   }
   __syncthreads();
 
-  // 10. combine warps, four columns per thread
-  // The sink's term is added in split 0.
+  // 10. combine warps, four columns per thread; the sink's term is added in split 0
   const int live = min(ROWS, rows - first_row);
   const auto joined = [&](int line, int column, Vec<float, 4>& x, float& whole) {
     const float sink = split == 0 ? sink_of<T, float>(p, shared.standing(first_row + line)) * math::LOG2E : rows::minus_infinity<float>();

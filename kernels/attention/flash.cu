@@ -7,11 +7,11 @@
 //            warp); each has a part of the keys for S and a part of the columns for O; P goes through shared memory.
 // Pipeline:  cp.async. STAGES = 2: the next K and V are loaded during exp and P V, one barrier per k_block. STAGES = 1:
 //            V is loaded during Q K^T, the next K during softmax and P V.
-// Masking:   only k_blocks at an edge (last key, causal, window) compare indices. CHANGES: see changes.cuh.
-// PAGED:     16-bit K and V through a page table (page_lines.cuh); keys of missing pages are masked. The first
-//            cache.sequences CTAs only check page tables, one sequence each.
+// Masking:   only k_blocks at an edge (last key, causal, window) compare indices. CHANGES (changes.cuh): softcap,
+//            ALiBi, mask, block mask. PAGED: 16-bit K and V by a page table (page_lines.cuh), no block mask; keys of
+//            missing pages are masked. The first cache.sequences CTAs only check page tables, one sequence each.
 // Grid:      query tiles from the last to the first (longest first under causal), `section` heads interleaved for L2.
-// Shared:    Q, STAGES x (K, V), SPLIT > 1: P. Registers: up to 192 accumulators; HELD k-steps of Q stay in registers.
+// Shared:    Q, STAGES x (K, V), SPLIT > 1: P. Registers: up to 192 accumulators per thread, HELD k-steps of Q.
 // Bound:     mma.sync rate, closely followed by shared-memory bandwidth (which is the bound for BLOCKS = 1 or D = 256).
 #include "attention/anew.cuh"
 #include "attention/changes.cuh"
@@ -32,17 +32,19 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
   constexpr int STAGE = KeyPanels::BYTES + ValuePanels::BYTES, OWN = sizeof(T) * ROWS * (D > DV ? D : DV);
   using WeightPanels = Panels<ROWS, BN>;  // P of SPLIT warps
   extern __shared__ __align__(128) u8 memory[];
-  // CTA-wide constants that the k_block loop reads from shared memory, because registers are full.
+  // CTA-wide constants that the k_block loop reads from shared memory, because registers are full (volatile: it
+  // loads them at each use). first, end, keys: the Band (mask.cuh); past: end of the keys that the tile sees.
   __shared__ struct {
     const T *volatile k, *volatile v;
     volatile float factor, by, cap, slope;
     volatile u32 batch, head;
     volatile int tile, begin, first, end, keys, past, whole_begin, whole_end;
-    const i32* volatile table;  // PAGED: the sequence's page table row; keys the tile sees; some page is missing
+    const i32* volatile table;  // PAGED: the sequence's page table row; keys that the tile sees; some page is missing
     volatile int seen_first, seen_end, missing;
   } kept;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = warp / SPLIT * ROWS, part = warp % SPLIT;
-  // Shared memory: Q, stage buffers (`ring`), P (`weights`), row maxima (`exchange`), page lookups.
+  // Shared memory: Q (OWN bytes per SPLIT warps, later their rows of O), stage buffers (`ring`), P (`weights`), row
+  // maxima or sums (`exchange`), page lookups.
   const u32 queries = shared_address(memory) + warp / SPLIT * OWN, ring = shared_address(memory) + BM / ROWS * OWN;
   const u32 weights = ring + STAGES * STAGE, exchange = weights + BM * BN * 2;
   const PageLines<BN> pages = {SPLIT > 1 ? exchange + 4 * BM * SPLIT : weights};
@@ -62,6 +64,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
   const int tile = at.tile * BM, last_row = min(tile + BM, head.rows) - 1;
   if (tile < 0 || tile >= head.rows) return;
   const Band band = Band::make(p, head);
+  // k_blocks [begin, end) hold the keys up to `past` that some query of the tile sees.
   const int begin = band.of(tile).first / BN, past = band.of(last_row).end, end = (past + BN - 1) / BN;
   // k_blocks [whole_begin, whole_end) are visible to every query of the tile.
   const int whole_begin = (band.of(last_row).first + BN - 1) / BN, whole_end = band.of(tile).end / BN;
@@ -92,7 +95,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     return block;
   };
 
-  // 3. CTA constants to shared memory
+  // 3. CTA constants to shared memory. The scale is not 0, so that factor * -inf stays -inf.
   const float signed_scale = float(p.scale) * (PAGED ? float(scales.k_number) : 1.0f);
   if (threadIdx.x == 0) {
     const Units units = units_of<CHANGES>(p, fmaxf(fabsf(signed_scale), 0x1p-149f));
@@ -130,7 +133,8 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
   }
 
   // 5. sign of scale into Q; TF32 rounding
-  // Q is negated if scale < 0, so that the largest product stays the largest score.
+  // Q is negated if scale < 0, so that the largest product stays the largest score. The warp that
+  // loaded the rows does it, and waits for no other. TF32: Q has a commit group of its own.
   if ((TF32 || signed_scale < 0) && block >= begin && part == 0) {
     await_copies<TF32>();
     __syncwarp();
@@ -156,6 +160,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
   int turn = 0;  // index of the pipeline stage
   OnlineSoftmax<BLOCKS> softmax;
   float acc[BLOCKS][COLUMNS / 8][4] = {};
+  // Row maxima over the SPLIT warps.
   const auto highest = [&](float (&most)[2 * BLOCKS]) { join_rows<BLOCKS, SPLIT, true>(exchange, anew(threadIdx.x), most); };
 
   // 7. main loop over k_blocks, last to first
@@ -169,7 +174,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
       commit_copies();
     }
 
-    // 7a. S = Q K^T; masked scores start at -inf
+    // 7a. S = Q K^T. Without CHANGES, accumulators of masked scores start at -inf; otherwise 7b masks.
     const u32 thread = anew(threadIdx.x);
     const u32 at_queries = shared_address(memory) + thread / 32 / SPLIT * OWN + QueryPanels::template enter<true>(thread % 32);
     const u32 own_part = SPLIT > 1 ? thread / 32 % SPLIT : 0;
@@ -255,7 +260,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     }
     const u32 at_weights = weights + thread / 32 / SPLIT * WeightPanels::BYTES + WeightPanels::template enter<true>(thread % 32);
     const u32 of_values = ring + (STAGES == 2 ? turn ^ 1 : 0) * STAGE + KeyPanels::BYTES;
-    // The columns of one part may begin in the middle of a panel.
+    // The columns of one part may begin in the middle of a panel; every second half panel of it is in the next (carry).
     constexpr int STEPS = COLUMNS / 16, FLIPS = ValuePanels::FLIPS;
     static_assert(STEPS % FLIPS == 0 || (SPLIT == 2 && STEPS % FLIPS == FLIPS / 2) || SPLIT == 1);
     const u32 entered = enter_values<T, ValuePanels>(thread % 32) ^ own_part * (STEPS % FLIPS * 32);
@@ -286,7 +291,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
   }
 
   // 9. store O
-  // 16-bit rows are staged in the warp's own Q buffer and stored by 16 bytes.
+  // 16-bit rows are staged in the warp's Q buffer (SPLIT > 1: each warp its own columns) and stored by 16 bytes.
   using Results = Panels<16, DV>;
   constexpr int CHUNKS = COLUMNS / 8;
   const u32 first_chunk = part * CHUNKS, first_column = part * COLUMNS;

@@ -1,11 +1,11 @@
 // out = epilogue(A B) by wgmma (Hopper) with f32 accumulators: f16, bf16, f32 as tf32, fp8.
 //
-// Tiling:   persistent CTAs, BM x BN output tiles by the tile swizzle of raster.cuh, k_blocks (SLAB) of 128 bytes of K.
+// Tiling:   persistent CTAs, RESIDENT per SM; BM x BN tiles, swizzled (raster.cuh); k_blocks (SLAB) of 128 bytes of K.
 // Threads:  one producer warpgroup, of which one thread issues TMA, and one or two consumer warpgroups of 64 ROWS rows
 //           by BN columns. Two consumers share a tile, or (BM = 64 ROWS) alternate between tiles: ping-pong (BY_TURNS).
-// Pipeline: STAGES stages (Ring) with full and empty mbarriers; a stage is released one wgmma group after its own.
-// Cluster:  CLUSTER CTAs stacked along M load 1 / CLUSTER of the B tile each and multicast it. SPLIT CTAs split K of
-//           one tile and reduce through DSMEM in rank order. RESIDENT: CTAs per SM, more than 1 for small problems.
+// Pipeline: STAGES stages (Ring), full and empty mbarriers; a stage is released after the next one's wgmmas are issued.
+// Cluster:  either CLUSTER CTAs stacked along M, which load 1 / CLUSTER of the B tile each and multicast it, or SPLIT
+//           CTAs that split K of one tile and reduce through DSMEM in rank order; these compute one tile only.
 // fp8:      the tensor cores accumulate 14 bits (DeepSeek-V3, arXiv:2412.19437, section 3.3.2). PROMOTED: per-k_block
 //           accumulators are promoted to f32 and multiplied by the block scales, if any.
 // Edges:    K-major or (16-bit) MN-major boxes, 128-byte swizzle. TMA zero-fills K. Rows past M or N are not loaded, as
@@ -22,11 +22,12 @@
 #include "ptx/tma.cuh"
 
 constexpr int SLAB = 128;  // k_block: bytes of K per stage, one row of the 128-byte swizzle
-// Named barriers: ping-pong (TURN and TURN + 1, one per consumer) and drained stages; 1 and 2 are the epilogues'.
+// Named barriers. TURN and TURN + 1: the consumer of that index may issue its wgmmas (ping-pong). DRAINED: the other
+// consumer's wgmmas have read the stages. 1 and 2 are the epilogues' (group).
 constexpr u32 TURN = 4, DRAINED = 6;
 
-// How the epilogue stores a tile: directly from registers, or through shared memory by TMA or by warps, as rows or
-// columns.
+// How the epilogue stores a tile: directly from registers (STRAIGHT), or through shared memory, by TMA or by warps.
+// ROWS: the rows of `out` are contiguous; COLUMNS: its columns are, so the tile is transposed.
 enum Leave { STRAIGHT, ROWS_BY_TMA, COLUMNS_BY_TMA, ROWS_BY_WARPS, COLUMNS_BY_WARPS };
 
 struct Extents {
@@ -35,11 +36,10 @@ struct Extents {
 };
 
 struct Boxes {
-  TensorMap whole, edge;  // edge: a box of only the rows that are left in the last tile of a K-major operand
+  TensorMap whole, edge;  // full boxes (of B: 1 / CLUSTER of a tile), and the last, shorter one (K-major)
 };
 
-// The pipeline's stage buffers (A, then B, per stage), and its barriers: 16 bytes per stage, then the stages' block
-// scales.
+// The stage buffers (A, then B), the barriers (16 bytes per stage), and 512 bytes further the stages' block scales.
 template <int BM, int BN, int STAGES, bool B_MN, int SCALES> struct Ring {
   static constexpr u32 A_BYTES = BM * SLAB, B_BYTES = (B_MN ? (BN + 63) / 64 * 64 : BN) * SLAB, STAGE = A_BYTES + B_BYTES;
   u32 base, barriers;
@@ -51,7 +51,7 @@ template <int BM, int BN, int STAGES, bool B_MN, int SCALES> struct Ring {
 };
 
 // Loads one operand's k_block into a stage: EXTENT rows from `mn`, of which `left` exist, from element `k` of K. With
-// PARTS > 1, each CTA of the cluster loads its part and multicasts it to all.
+// PARTS > 1, this CTA loads part `part` and multicasts it to all. MN_MAJOR: `slab` is a box of 64 mn, not a k_block.
 template <int EXTENT, bool MN_MAJOR, bool BATCHED, int PARTS>
 __device__ __forceinline__ void fill(u32 to, const Boxes& boxes, i32 mn, i32 left, i32 k, const BatchIndex& b, u32 full, u32 part) {
   constexpr u16 EVERY = (1 << PARTS) - 1;
@@ -70,7 +70,7 @@ __device__ __forceinline__ void fill(u32 to, const Boxes& boxes, i32 mn, i32 lef
   }
 }
 
-// Bytes that `fill` adds to the full barrier's transaction count, all parts of the cluster together.
+// Bytes of one operand that arrive at a CTA's full barrier, from all parts. Boxes of 64 mn count whole (zero-filled).
 template <int EXTENT, bool MN_MAJOR> __device__ __forceinline__ u32 arriving(i32 left) {
   if constexpr (MN_MAJOR) return min((max(left, 0) + 63) / 64, (EXTENT + 63) / 64) * (64 * SLAB);
   return min(max(left, 0), EXTENT) * SLAB;
@@ -122,7 +122,7 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
         }
       // Wait until the buffer's previous TMA store has read it
       if (BY_TMA && !roomy && threadIdx.x % 128 == 0) {
-        if (i == 0 && PARTS % 2) tma::wait_stores_read<0>();  // PARTS odd: the previous tile's last part used it too
+        if (i == 0 && PARTS % 2) tma::wait_stores_read<0>();  // PARTS odd: the previous call's last part used it too
         else tma::wait_stores_read<1>();
       }
       meet(name, 128);
@@ -174,8 +174,9 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
   ring.barriers = ring.base + (SPLIT == 1 ? IN_FLIGHT + STAGED : IN_FLIGHT > AFTERWARDS ? IN_FLIGHT : AFTERWARDS);
   const u32 arrived = ring.full(STAGES);
 
-  // 2. Roles. above: the CTA's tile row in a multicast cluster; part: its split of K, k_blocks [first, last). sharer:
-  // the consumer's part of a shared tile; turn: its index in a ping-pong pair. step: tiles per pass of the grid
+  // 2. Roles. above: the CTA's tile row in a multicast cluster, whose CLUSTER stacked tiles are one tile of the raster;
+  // part: its split of K, k_blocks [first, last). sharer: the consumer's part of a shared tile; turn: its index in a
+  // ping-pong pair. step: tiles of the raster per pass of the grid
   const u32 group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), rank = CLUSTER * SPLIT > 1 ? cluster::rank() : 0;
   const u32 above = CLUSTER > 1 ? rank : 0, part = SPLIT > 1 ? rank : 0;
   const u32 consumer = group - 1, sharer = BY_TURNS ? 0 : consumer, turn = BY_TURNS && group > 0 ? consumer : 0;
@@ -184,7 +185,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
   u32 at = raster.begin + blockIdx.x / (CLUSTER * SPLIT) + turn * step;
   Work work = raster.locate(min(at, raster.end - 1));  // divisions overlap the previous kernel (PDL)
   asm volatile("" : "+r"(work.m), "+r"(work.n));
-  // 3. Prefetch tensor maps, initialise barriers
+  // 3. Prefetch tensor maps, initialise barriers. A stage is empty when the consumer warps of all CTAs have released it
   if (threadIdx.x == 0) {
     tma::prefetch(a.whole);
     tma::prefetch(b.whole);
@@ -208,7 +209,6 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
   if constexpr (CLUSTER * SPLIT > 1) cluster::begin();
   overlap::wait();
   overlap::release();
-
   Cursor<STAGES> cursor;
 
   // 4. Producer warpgroup: one elected thread issues the TMA loads of every tile
@@ -224,7 +224,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
         typename Sums::Bringer scales(sums, work.batch, row);
         for (u32 block = first; block < last; ++block, cursor.next()) {
           const u32 full = ring.full(cursor.stage);
-          // Acquire an empty stage, load A (and B, multicast) and the block scales into it
+          // Acquire an empty stage, load A, B (multicast: this CTA's part) and the block scales into it
           barrier::wait(ring.empty(cursor.stage), cursor.parity ^ 1);
           barrier::expect(full, bytes);
           fill<BM, A_MN, BATCHED, 1>(ring.a(cursor.stage), a, row, rows, block * BK, a_batch, full, 0);
@@ -236,7 +236,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
     __syncwarp();
     if constexpr (CLUSTER * SPLIT > 1) cluster::arrive();
   } else {
-    // 5. Consumer warpgroups: one arrival per warp (and CTA of the cluster) releases a stage
+    // 5. Consumer warpgroups. A warp releases a stage in every CTA of the cluster, since peers multicast into all
     if constexpr (CONSUMERS == 2) warpgroup::take_registers<(3 * REGISTERS - KEPT) / 16 * 8>();
     const u32 lane = threadIdx.x % 32;
     const auto release = [&](u32 stage) {
@@ -246,12 +246,12 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
         if (lane == 0) barrier::arrive(ring.empty(stage));
       }
     };
-    // Ping-pong: the second consumer starts one tile later in the pipeline and lets the first one go ahead
+    // Ping-pong: the second consumer skips the first tile's stages; its arrival lets the first consumer begin
     if (BY_TURNS && turn == 1) {
       cursor.skip(last - first);
       announce(TURN, 256);
     }
-    // Multicast: a CTA arrives at the cluster's exit barrier when the stages of its last tile have been released
+    // Multicast: a thread arrives at the cluster's exit barrier when it has released the stages of its last tile
     const u32 apart = (BY_TURNS ? 2 : 1) * step;
     if constexpr (CLUSTER > 1)
       if (at >= raster.end) cluster::arrive();
@@ -337,7 +337,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
         announce(TURN + (turn ^ 1), 256);
         cursor.skip(last - first);
       }
-      // Complete the last wgmmas, release their stage; before the CTA's last tile tell the other consumer (DRAINED)
+      // Complete the last wgmmas, release their stage (PROMOTED: done); the CTA's last tile but one signals DRAINED
       if constexpr (!Sums::PROMOTED) {
         warpgroup::wait<0>();
 #pragma unroll
@@ -349,7 +349,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       if constexpr (CLUSTER > 1)
         if (at + apart >= raster.end) cluster::arrive();
 
-      // 5.4 Epilogue. roomy: the CTA's last tile, when no more loads arrive and the stages are free as buffers
+      // 5.4 Epilogue. roomy: the CTA's last tile, after which no loads arrive, so that the stages are free as buffers
       const E finishing = epilogue.enter(work.batch);
       const bool roomy = SHARERS == 1 && SPLIT == 1 && at + step >= raster.end;
       const u32 buffers = roomy ? ring.base : staging + consumer * BUFFERS;
@@ -357,7 +357,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       if (BY_TURNS && !Sums::PROMOTED && roomy && at >= raster.begin + step) meet(DRAINED, 256);
       if constexpr (SPLIT > 1) {
         // Split K: send each peer this CTA's partial sums of the peer's BN / SPLIT columns (st.async, 16 bytes per
-        // thread), receive the peers' partial sums of its own columns, and add all in rank order
+        // thread), receive the peers' partial sums of its own columns, and add all in rank order (one tile per CTA)
         constexpr int SHARE = BN / 2 / SPLIT;
         cluster::arrive();
         cluster::await();  // all CTAs have finished reading their stages

@@ -1,14 +1,15 @@
 // out[m, n] = sum over k of x[m, k] * weight[n, k], weights in GGUF blocks [N, K], few rows of x ("tokens").
 //
-// Operands:  mma.sync, A: 16 weight rows, B: 8 activation columns. One pass over the weights per TOKENS tokens.
+// Operands:  mma.sync, A: 16 weight rows, B: TILES x 8 activation columns. One pass over the weights per TOKENS tokens.
+//            X (fragments.cuh): x as f16 or bf16, f32 as three bf16 terms, or in Q8_1 blocks (ROUNDED: int8 mma).
 // Tiling:    a warp has 16 weight rows and every WARPS_K-th chunk (PARTS x 256 weights) of K; a CTA of WARPS_N x
 //            WARPS_K warps loops over row blocks (grid y). Token blocks (grid x) are neighbours and share weights in
 //            L2.
-// Columns:   a token fills SPREAD columns of B (f32: x 4), one per sub-block of a group. One mma chain per sub-block; a
-//            lane keeps only the columns that hold that sub-block's activations.
-// Scales:    a lane decodes sub-blocks t and t + 4 of rows g and g + 8, for itself (SPREAD == 8) or, through shared
-//            memory, for the row's four lanes. Code offsets and minima multiply activation sums: one mma with ones.
-// Pipeline:  weights by cp.async through STAGES warp-private stages; activations from L1, AHEAD groups prefetched.
+// Columns:   a token fills SPREAD columns of B (f32: x 4), one per sub-block (F::SUB weights, one scale) of a group.
+//            One mma chain per sub-block over all columns; a lane keeps those that hold that sub-block's activations.
+// Scales:    lane (g, t) = (lane / 4, lane % 4) decodes those of sub-blocks t and t + 4 of rows g and g + 8, for itself
+//            (SPREAD == 8) or for the row's lanes. Code offsets and minima multiply activation sums (mma with ones).
+// Pipeline:  weights by cp.async through STAGES warp-private stages; activations to registers, AHEAD groups ahead.
 // Order:     warps of the same rows are summed in warp order: the result depends on the configuration only.
 // Shared:    stages, two buffers of row sums, scale tables; BOOK: 32 KB of value pairs by code byte, a copy per bank.
 // Bound:     DRAM (Q4_K: 0.56 B per weight, 512 MiB in 117 us at 4.6 TB/s), if the issue slots suffice: see the kernel.
@@ -19,7 +20,8 @@
 using gguf::kept, gguf::PART, gguf::ROWS;
 extern __shared__ uint4 pool[];  // stages of all warps, row sums, scale tables, value pairs (BOOK)
 
-// Layout of a warp's scale table: (scale, fold) of each sub-block of 256 weights; PITCH is floats per row.
+// Layout of a warp's scale table: (scale, fold) of each sub-block of 256 weights; PITCH is floats per row. A
+// sub-block adds scale * (codes . activations) - fold * (sum of activations): fold holds minimum and code offset.
 template <class F> struct Table { static constexpr u32 PITCH = PART / F::SUB * 2 + 4; };
 
 __device__ __forceinline__ u32 shared_word(u32 at) {
@@ -33,7 +35,8 @@ template <class X, int UNITS, int TILES, bool WHOLE, bool APART> struct Group {
   u32 b[TILES][UNITS][X::B];
   float scale[TILES];  // scales of Q8_1 activation blocks
 
-  // Loads from `from` + `at` + `within`; `left` elements are left in the row (unused if rows are WHOLE chunks).
+  // Loads from `from` + `at` + `within`, of an f32 its bf16 term `part`; `left` elements are left in the row (unused if
+  // rows are WHOLE chunks). APART: pair order of the codes, see fragments.cuh.
   __device__ __forceinline__ void load(const u8* const (&from)[TILES], u32 within, u32 at, u32 part, i32 left) {
 #pragma unroll
     for (int tile = 0; tile < TILES; ++tile) {
@@ -63,11 +66,11 @@ template <class X, int UNITS, int TILES, bool WHOLE, bool APART> struct Group {
   }
 };
 
-// Issue budget: at 4.6 TB/s a scheduler has 465 cycles for 256 weights of 16 rows of Q4_K, 908 of Q8_0, 693 of Q6_K,
-// 277 of Q2_K, 363 of Q3_K. Shifts, logic and PRMT take two cycles, a shared-memory line four; IMAD has an idle pipe,
-// which joins half words. sm_90 instructions at one bf16 token without copies (two-cycle ones): Q4_K 248 (148), Q4_0
-// 242 (135), Q5_0 385 (211), Q8_0 397 (192), Q6_K 387 (202), Q2_K 267 (144), Q3_K 373 (227), MXFP4 430 (172), IQ4_NL
-// 310 (105) and 100 lines with BOOK, 468 (357) without. Q4_K at 2, 4 and 8 tokens: 267, 296 and 395.
+// Issue budget of a warp's step, 256 weights of 16 rows. Cycles that a scheduler has for it at 4.6 TB/s: Q4_K 465, Q8_0
+// 908, Q6_K 693, Q2_K 277, Q3_K 363. Shifts, logic and PRMT take two cycles, a shared-memory wavefront four; IMAD, with
+// an idle pipe, joins half words. sm_90 instructions at one bf16 token, copies excluded (of them two-cycle ones): Q4_K
+// 248 (148), Q4_0 242 (135), Q5_0 385 (211), Q8_0 397 (192), Q6_K 387 (202), Q2_K 267 (144), Q3_K 373 (227), MXFP4 430
+// (172), IQ4_NL 310 (105) and 100 wavefronts with BOOK, 468 (357) without. Q4_K at 2, 4, 8 tokens: 267, 296, 395.
 template <class F, class X, class Out, int ALIGN, bool SHIFTED, bool WHOLE, int SPREAD, int TILES, int CHUNK, int WARPS_N, int WARPS_K,
           int STAGES, int CTAS, bool BOOK, int AHEAD>
 __global__ void __launch_bounds__(WARPS_N * WARPS_K * 32, CTAS)
@@ -77,9 +80,10 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   constexpr int OF_TOKEN = X::COLUMNS * SPREAD, TOKENS = 8 * TILES / OF_TOKEN;
   constexpr bool ROLLED = TILES > 2;  // loop over groups not unrolled, no prefetch: the accumulators need the registers
   static_assert(GROUPS % AHEAD == 0);
-  constexpr int LESS = F::LESS + X::template MORE<F::SIGNED>;
+  constexpr int LESS = F::LESS + X::template MORE<F::SIGNED>;  // of the format, and of the codes' widening
   constexpr bool FOLDS = LESS != 0 || F::LEAST;
-  // IN_PLACE: codes stay at their bit position in the byte; the scale makes up for the power of two
+  // IN_PLACE: codes stay at their bit position in the byte, which multiplies them by a power of two; the scale makes up
+  // for it. F::LESS is 0 in all formats with such codes: it is not multiplied, and would need another factor
   constexpr int BITS = F::Codes::Only::BITS;
   constexpr bool IN_PLACE = SPREAD > 1 && X::template IN_PLACE<BITS>;
   constexpr bool LOOKED = F::Codes::LOOKED && !X::ROUNDED;  // a codebook maps codes to floats
@@ -91,7 +95,8 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   const u32 warp = threadIdx.x / 32, lane = kept(threadIdx.x % 32), g = lane / 4, t = lane % 4;
   const u32 own_k = warp % WARPS_K, own_rows = warp / WARPS_K * ROWS, first_token = blockIdx.x * TOKENS;
   const u32 chunks = (k + CHUNK - 1) / CHUNK, slots = shared_address(pool) + warp * (STAGES * S::SIZE);
-  // Opaque to the compiler (kept): an instruction holds only one immediate
+  // k >> 30 is 0, which the compiler cannot know (kept): the constant stays in a register, as an instruction holds only
+  // one immediate
   constexpr u32 EXPONENTS = IN_PLACE ? Place::EXPONENTS : X::template EXPONENTS<F::SIGNED>;
   const u32 exponents = EXPONENTS && ((F::SIGNED && !LOOKED) || IN_PLACE) ? kept(EXPONENTS + (k >> 30)) : EXPONENTS;
   const u32 own_row = kept(warp * (STAGES * S::SIZE) + g * S::PITCH);
@@ -144,7 +149,8 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   overlap::wait();
 #pragma unroll
   for (int slot = 0; slot < STAGES - 1; ++slot) fetch(slot);
-  // Loads the activations of group `group` of the 256 weights at `first`
+  // Loads the activations of group `group` of the 256 weights at `first`. Addresses step by 32 elements, a Q8_1 block;
+  // a group of 16 (SUB == 16, SPREAD == 1) adds half a block
   const auto ask = [&](Activations& some, u32 first, u32 group) {
     const u32 begin = (WHOLE ? min(first, k - PART) : first) + group * (SPREAD * F::SUB);
     some.load(token, within + (SPREAD * F::SUB % 32 ? group % 2 * (4 * X::LANE) : 0), X::at(begin / 32 * 32) - X::at(0), part,
@@ -271,7 +277,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
 #pragma unroll
               for (int tile = 0; tile < TILES; ++tile) X::multiply(all[tile], a, own.b[tile][unit]);
             }
-            // Keep the columns that hold this sub-block's activations
+            // Keep the columns that hold this sub-block's activations; pair 0 initialises all lanes' columns
             constexpr int PAIRS = SPREAD > 2 ? SPREAD / 2 : 1;
             const int pair = SPREAD == 8 ? s % 4 : s / 2;
 #pragma unroll

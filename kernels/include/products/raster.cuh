@@ -10,7 +10,7 @@ struct Work {
 // Grouped tile order: groups of `band` tile rows (group_m), column-major within a group, so that concurrent tiles share
 // rows of A and columns of B in L2.
 struct Raster {
-  u32 rows, cols, band;
+  u32 rows, cols, band;  // tiles; wgmma.cu counts the stacked tiles of a multicast cluster as one
   u32 begin, end;  // linear tile range
   Batch batch;
 
