@@ -101,7 +101,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   const Keys highest = shared.seen_by(shared.last), lowest = shared.seen_by(first_row);
   const int begin = lowest.first, end = highest.end, whole_begin = highest.first, whole_end = lowest.end;
   const Turns turns = begin < end ? splits.turns(split, begin, end, WARPS) : Turns{0, 0, WARPS};
-  // A split without keys stores lse = -inf. Split 0 goes on: it has the sink; so do all CTAs of a cluster: they meet.
+  // A split without keys stores lse = -inf. Split 0 goes on, as it adds the sink; a cluster does for its barriers
   if (CLUSTER == 1 && split && turns.first >= turns.end) {
     if (chunk == 0) shared.template leave_nothing<THREADS>(splits, split);
     return;

@@ -133,8 +133,8 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
   }
 
   // 5. sign of scale into Q; TF32 rounding
-  // Q is negated if scale < 0, so that the largest product stays the largest score. The warp that
-  // loaded the rows does it, and waits for no other. TF32: Q has a commit group of its own.
+  // Q is negated if scale < 0, so that the largest product stays the largest score. The warp that loaded the rows
+  // does it, and waits for no other. TF32: Q has a commit group of its own.
   if ((TF32 || signed_scale < 0) && block >= begin && part == 0) {
     await_copies<TF32>();
     __syncwarp();

@@ -4,7 +4,7 @@
 //            X (fragments.cuh): x as f16 or bf16, f32 as three bf16 terms, or in Q8_1 blocks (ROUNDED: int8 mma).
 // Tiling:    a warp has 16 weight rows and every WARPS_K-th chunk (PARTS x 256 weights) of K; a CTA of WARPS_N x
 //            WARPS_K warps loops over row blocks (grid y). Token blocks (grid x) are neighbours and share weights in
-//            L2.
+//            L2. Rows and tokens past the end are clamped to the last one and not stored; K past the end is zeros.
 // Columns:   a token fills SPREAD columns of B (f32: x 4), one per sub-block (F::SUB weights, one scale) of a group.
 //            One mma chain per sub-block over all columns; a lane keeps those that hold that sub-block's activations.
 // Scales:    lane (g, t) = (lane / 4, lane % 4) decodes those of sub-blocks t and t + 4 of rows g and g + 8, for itself
@@ -83,7 +83,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   constexpr int LESS = F::LESS + X::template MORE<F::SIGNED>;  // of the format, and of the codes' widening
   constexpr bool FOLDS = LESS != 0 || F::LEAST;
   // IN_PLACE: codes stay at their bit position in the byte, which multiplies them by a power of two; the scale makes up
-  // for it. F::LESS is 0 in all formats with such codes: it is not multiplied, and would need another factor
+  // for it. All formats with such codes have F::LESS == 0: fold takes that scale, which fits the widening's offset only
   constexpr int BITS = F::Codes::Only::BITS;
   constexpr bool IN_PLACE = SPREAD > 1 && X::template IN_PLACE<BITS>;
   constexpr bool LOOKED = F::Codes::LOOKED && !X::ROUNDED;  // a codebook maps codes to floats

@@ -72,8 +72,8 @@ template <class T, class Out> struct SharedRows {
   // The factor of a row's accumulators; `whole` is the row's sum of weights.
   static __device__ __forceinline__ float division(float of_values, float whole) { return whole == 0.0f ? 0.0f : of_values / whole; }
 
-  // A row's lse, or (PARTS, with several splits) its split's; `most` is its highest score in base 2. The fma is
-  // explicit: the compiler contracts it in some instantiations only, and bits would depend on the number of rows.
+  // A row's lse, or (PARTS, with several splits) its split's; `most` is the reference maximum of `whole`, in base 2.
+  // The fma is explicit: the compiler contracts it in some instantiations only, and bits would depend on the row count.
   template <bool PARTS> __device__ __forceinline__ void leave_lse(const Splits& splits, u32 split, int row, float whole, float most) const {
     const float lse = whole == 0.0f ? rows::minus_infinity<float>() : fmaf(OnlineSoftmax<1>::shift(most), math::LN2, ::logf(whole));
     if (PARTS && splits.out) splits.lse[place(splits, row, split)] = lse;

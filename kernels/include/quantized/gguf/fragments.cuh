@@ -166,7 +166,8 @@ struct Rounded {
   template <bool SIGNED> static constexpr float INVERSE = 1.0f;
   template <bool SIGNED> static constexpr int MORE = 0;
   // Accumulators start at the bits of 1.5 * 2^23: the s32 sum then is the bit pattern of the f32 1.5 * 2^23 + sum,
-  // without a conversion. 1.5 * 2^23 times an f16 scale is exact, so the product is rounded once, by the FMA.
+  // without a conversion: |sum| < 2^22, as it has at most 32 products of 8-bit codes. 1.5 * 2^23 times an f16 scale is
+  // exact, so the product is rounded once, by the FMA.
   static constexpr int START = 0x4b400000;
   static __device__ __forceinline__ float number(int sum, float scale) { return fmaf(__int_as_float(sum), scale, -12582912.0f * scale); }
 
