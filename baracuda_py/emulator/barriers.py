@@ -95,7 +95,7 @@ class NamedBarriers:
                 self._wave.clocks.acquire(key[0] // lanes.cluster, np.unique(lanes.member[waiting]), meeting.released)
         del self._open[key]
 
-    def someone_left(self) -> None:
+    def threads_ended(self) -> None:
         """Opens barriers that wait only for threads that have ended (where no number of threads is given)."""
         lanes = self._wave.lanes
         for key, meeting in list(self._open.items()):

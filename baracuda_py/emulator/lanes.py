@@ -6,12 +6,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["EVERYONE", "SPECIALS", "WARP", "Array", "Lanes", "Selection", "pairs_of"]
+__all__ = ["FULL_MASK", "SPECIALS", "WARP", "Array", "Lanes", "Selection", "pairs_of"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Selection: TypeAlias = "slice | Array"  # lanes: a contiguous range, or their numbers in order
 WARP = 32
-EVERYONE = 0xFFFF_FFFF  # a mask of all lanes of a warp
+FULL_MASK = 0xFFFF_FFFF  # a mask of all lanes of a warp
 
 
 class Lanes:
@@ -45,7 +45,7 @@ class Lanes:
         )
 
     @property
-    def everyone(self) -> slice:
+    def all_lanes(self) -> slice:
         return slice(0, self.count)
 
     def specials(self) -> dict[str, Array]:

@@ -14,9 +14,9 @@ from .clocks import Clocks
 from .lanes import Array
 from .touched import SEVERAL
 
-__all__ = ["NOBODY", "Loads", "grains_of"]
+__all__ = ["NO_LANE", "Loads", "grains_of"]
 
-NOBODY = 127  # instead of a lane: no load
+NO_LANE = 127  # instead of a lane: no load
 MANY = 1 << 22  # the most loads, counted per lane, in the list
 
 
@@ -38,7 +38,7 @@ class Loads:
         self._clocks = clocks
         self.latest = np.zeros(grains, np.int32)
         self._when = np.zeros((grains, members), np.int32)
-        self._by = np.full((grains, members), NOBODY, np.int8)  # a lane, or SEVERAL
+        self._by = np.full((grains, members), NO_LANE, np.int8)  # a lane, or SEVERAL
         self._noted: list[_Noted] = []
         self._count = 0  # of their lanes
 
@@ -72,7 +72,7 @@ class Loads:
                 places: Any = grains.reshape(-1, 1), members
                 if members[-1] - members[0] == len(members) - 1:  # contiguous: a slice is faster
                     places = grains.reshape(-1), slice(members[0], members[-1] + 1)
-                self._when[places], self._by[places] = stamps, NOBODY
+                self._when[places], self._by[places] = stamps, NO_LANE
                 continue
             member, stamp, lane = members[:, None], stamps[:, None], lanes[:, None]
             again = (self._when[grains, member] == stamp) & (self._by[grains, member] != lane)

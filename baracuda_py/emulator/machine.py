@@ -26,7 +26,7 @@ from .barriers import ClusterBarrier, MBarriers, NamedBarriers
 from .clocks import Clocks
 from .copies import Copies
 from .generic import LOCAL, PARAMETERS, SHARED, Generic
-from .lanes import EVERYONE, WARP, Array, Lanes, Selection
+from .lanes import FULL_MASK, WARP, Array, Lanes, Selection
 from .launched import Launched
 from .local import LocalMemory
 from .matrices import Matrices
@@ -88,7 +88,7 @@ class Wave:
 
     def _in_step(self) -> bool:
         """Runs all lanes together until they diverge, to the blocks in `_pc`; returns whether they came to the end."""
-        code, everyone, count = self.launched.code, self.lanes.everyone, self.lanes.count
+        code, all_lanes, count = self.launched.code, self.lanes.all_lanes, self.lanes.count
         at = steps = 0
         while True:
             self._hurry(steps := steps + 1)
@@ -96,28 +96,28 @@ class Wave:
             if end.kind == "wait":
                 self._pc[:] = at
                 return False
-            self._function(at)(everyone)
+            self._function(at)(all_lanes)
             self._runs[at] += count
             if end.kind == "next":
                 at += 1
             elif end.kind == "bra":
-                test = self._test(end, everyone)
+                test = self._test(end, all_lanes)
                 if test is None or test.all():
                     self._turns[at] += count * (end.target <= at)
                     at = end.target
                 elif not test.any():
                     at += 1
                 else:
-                    self._leave(at, everyone)
+                    self._leave(at, all_lanes)
                     return False
             elif end.kind == "barrier" and end.sync and end.barrier == (0,):
                 self.barriers.meet_all()
                 at += 1
             elif end.kind == "exit" and not end.guard:
-                self.shared.shadow.let_go(end.number, everyone)
+                self.shared.shadow.let_go(end.number, all_lanes)
                 return True
             else:
-                self._leave(at, everyone)
+                self._leave(at, all_lanes)
                 return False
 
     def _divided(self) -> None:
@@ -166,7 +166,7 @@ class Wave:
     def _gathered(self, here: Array, at: int) -> Array:
         """The lanes at a block whose whole warp (or mask, or warpgroup) is there; the others are parked."""
         end = self.launched.code.blocks[at]
-        if end.mask in (None, EVERYONE):
+        if end.mask in (None, FULL_MASK):
             bundle = self.lanes.bundle(end.gathers)
             there, alive = (np.bincount(bundle[x], minlength=bundle[-1] + 1) for x in (here, self.alive))
             missing = (there != alive)[bundle[here]]
@@ -244,7 +244,7 @@ class Wave:
             lives = np.any(self.alive.reshape(self.lanes.ctas, -1), axis=1)
             self.shared.shadow.let_go(n, gone[~lives[self.lanes.cta[gone]]])
         self.cluster.look()
-        self.barriers.someone_left()
+        self.barriers.threads_ended()
         if self._aligned.any():
             warps = np.zeros(self.lanes.count // WARP, bool)
             warps[self.lanes.warp[gone]] = True

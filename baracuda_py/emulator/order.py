@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .lanes import WARP, Array, Selection
-from .touched import MANY, NOBODY, PER_WARP
+from .touched import MANY, NO_ACTOR, PER_WARP
 
 if TYPE_CHECKING:
     from .wave import Wave
@@ -82,7 +82,7 @@ class Order:
         own = warps == mine // PER_WARP
         seen = self._wave.clocks.of[lanes.team[s], lanes.member[s], np.where(same, warps % members, 0)]
         bad = same & (actors != mine) & (stamps + own > seen) | (actors == MANY)
-        for j in np.flatnonzero((actors > NOBODY) & ~same).tolist():
+        for j in np.flatnonzero((actors > NO_ACTOR) & ~same).tolist():
             other, member = divmod(int(warps[j]), members)
             cluster = int(mine[j]) // PER_WARP // members
             bad[j] = not self._wave.launched.grid_order.knows(cluster, other, member, int(stamps[j]))

@@ -14,7 +14,7 @@ import numpy as np
 from ..types.faults import BarrierFault, KernelFault, ProxyFault, RaceFault
 from .boxes import UNIT
 from .lanes import Array, Selection
-from .loads import NOBODY, Loads, grains_of
+from .loads import NO_LANE, Loads, grains_of
 
 if TYPE_CHECKING:
     from .wave import Shared, Wave
@@ -84,15 +84,15 @@ class Shadow:
     def _stored_beside(self, member: Array, grains: Array, stamp: Array, lane: Array) -> Array:
         """Where another lane of the same warp stored since the warp last synchronised."""
         wrote = self._wrote[grains]
-        by = wrote >> 1 & NOBODY
+        by = wrote >> 1 & NO_LANE
         return np.asarray(
-            (wrote >> 8 == member[:, None]) & (self._written[grains] == stamp) & (by != lane) & (by != NOBODY)
+            (wrote >> 8 == member[:, None]) & (self._written[grains] == stamp) & (by != lane) & (by != NO_LANE)
         )
 
     def _read_beside(self, member: Array, grains: Array, stamp: Array, lane: Array) -> Array:
         """Where another lane of the same warp loaded since the warp last synchronised."""
         by = self._loads.by[grains, member[:, None]]
-        return np.asarray((self._loads.when[grains, member[:, None]] == stamp) & (by != lane) & (by != NOBODY))
+        return np.asarray((self._loads.when[grains, member[:, None]] == stamp) & (by != lane) & (by != NO_LANE))
 
     def _unordered_stores(self, team: Array, member: Array, grains: Array) -> Array:
         writer = self._wrote[grains] >> 8
@@ -274,7 +274,7 @@ class Shadow:
         """Bytes of a copy have arrived, written by `actor` (a warp of the cluster, or a copy into one of its CTAs)."""
         if self.on:
             self.state[at] = WRITTEN
-            self._wrote[grains], self._written[grains] = actor << 8 | NOBODY << 1, stamp
+            self._wrote[grains], self._written[grains] = actor << 8 | NO_LANE << 1, stamp
 
     def note_async_read(self, n: int, lanes_of: Array, units: Array, what: str, *, stamped: bool = True) -> None:
         """The asynchronous proxy reads for the threads `lanes_of` of one CTA: bytes must be written, arrived, ordered, fenced."""

@@ -12,9 +12,9 @@ from .lanes import WARP, Array, Selection
 if TYPE_CHECKING:
     from .wave import Wave
 
-__all__ = ["MANY", "NOBODY", "PER_WARP", "SEVERAL", "Touched"]
+__all__ = ["MANY", "NO_ACTOR", "PER_WARP", "SEVERAL", "Touched"]
 
-NOBODY, MANY = -1, -2  # MANY: actors of several clusters
+NO_ACTOR, MANY = -1, -2  # MANY: actors of several clusters
 PER_WARP = 64  # numbers of actors per warp: its lanes, and
 SEVERAL = WARP  # one for several of its lanes at once
 
@@ -26,7 +26,7 @@ class _Last:
     """The last actor at each grain and its stamp, and the other actors if several unordered warps of a cluster accessed it."""
 
     def __init__(self, grains: int) -> None:
-        self.who, self.when = np.full(grains, NOBODY, np.int32), np.zeros(grains, np.int32)
+        self.who, self.when = np.full(grains, NO_ACTOR, np.int32), np.zeros(grains, np.int32)
         self.crowded = np.zeros(grains, bool)
         self.crowd: dict[int, dict[int, tuple[int, int]]] = {}  # by grain and warp
 
@@ -74,7 +74,7 @@ class Touched:
     @staticmethod
     def _unordered(wave: Wave, lanes: Selection, at: Array, last: _Last) -> Array:
         who = last.who[at]
-        if (who == NOBODY).all():
+        if (who == NO_ACTOR).all():
             return np.zeros(len(at), bool)
         bad = wave.order.unordered(lanes, who, last.when[at])
         if last.crowd:
@@ -88,7 +88,7 @@ class Touched:
     def _meet(wave: Wave, lanes: Selection, at: Array, last: _Last, actors: Array, stamps: Array) -> None:
         """Accesses that need no order among themselves."""
         before, was = last.who[at], last.when[at]
-        present = before != NOBODY
+        present = before != NO_ACTOR
         near = present & wave.order.same_team(before // PER_WARP, actors // PER_WARP)
         mine = before // PER_WARP == actors // PER_WARP
         if (kept := near & ~mine & wave.order.unordered(lanes, before, was)).any():

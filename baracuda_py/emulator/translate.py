@@ -17,7 +17,7 @@ import numpy as np
 from ..types import UnsupportedError
 from .blocks import MASKED, WARPGROUPS, WARPS
 from .grammar import known
-from .lanes import EVERYONE, SPECIALS, WARP
+from .lanes import FULL_MASK, SPECIALS, WARP
 from .named import read, written
 from .overflow import address_slices
 from .syntax import (
@@ -212,7 +212,7 @@ class Translator:
 
     def _count(self, operand: Operand) -> int | str:
         if isinstance(operand, Integer):
-            return operand.value & EVERYONE
+            return operand.value & FULL_MASK
         assert isinstance(operand, Register)
         return self.row(operand.name)
 

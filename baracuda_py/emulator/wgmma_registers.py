@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["GROUP", "Fragments", "WgmmaRegisters"]
 
 GROUP = 4 * WARP
-NOBODY = -1
+NO_USE = -1
 
 
 class Fragments:
@@ -71,12 +71,12 @@ class Uses:
         self.reads: dict[int, int] = {}  # and the first instruction that reads it
         self.steps: list[
             tuple[bool, list[tuple[int, int]]]
-        ] = []  # (copies, registers with a source or who accesses them)
+        ] = []  # (copies, registers with a source or the accessing instruction)
 
     def add(self, numbers: dict[str, int], n: int, i: Instruction, *, copies: bool) -> None:
         for name in read(i) & numbers.keys():
             self.reads.setdefault(numbers[name], n)
-        sources = [numbers.get(x, NOBODY) for x in read(i) - {i.guard}] or [NOBODY] if copies else [n]
+        sources = [numbers.get(x, NO_USE) for x in read(i) - {i.guard}] or [NO_USE] if copies else [n]
         named = written(i) if copies else read(i) | written(i)
         made = [(numbers[x], source) for x in named & numbers.keys() for source in sources]
         if (
@@ -99,7 +99,7 @@ class WgmmaRegisters:
         self._wave, self._of = wave, wave.launched.code.fragments
         self._bundle = wave.lanes.bundle(GROUP) if wave.launched.grouped else np.zeros(1, np.intp)
         extent = len(self._of.numbers), int(self._bundle[-1]) + 1
-        self._touched, self._shape = np.full(extent, NOBODY, np.int32), np.zeros(extent, np.int16)
+        self._touched, self._shape = np.full(extent, NO_USE, np.int32), np.zeros(extent, np.int16)
         self._busy = np.zeros(extent, bool)
         self._fenced = np.zeros(extent[1], bool)
         self._shapes = {shape: 1 + k for k, shape in enumerate(sorted(set(self._of.shapes.values())))}
@@ -120,7 +120,7 @@ class WgmmaRegisters:
 
     def fence(self, s: Selection) -> None:
         groups = self._groups(s)
-        self._touched[:, groups], self._shape[:, groups], self._fenced[groups] = NOBODY, 0, True
+        self._touched[:, groups], self._shape[:, groups], self._fenced[groups] = NO_USE, 0, True
 
     def use(self, k: int, s: Selection) -> None:
         """RaceFault where instructions read registers of a product that these threads have not waited for."""
@@ -136,8 +136,8 @@ class WgmmaRegisters:
             if not copies:
                 self._touched[into] = of[:, None]
                 continue
-            for plane, least in ((self._touched, NOBODY), (self._shape, 0)):
-                held = np.where(of[:, None] == NOBODY, least, plane[source])
+            for plane, least in ((self._touched, NO_USE), (self._shape, 0)):
+                held = np.where(of[:, None] == NO_USE, least, plane[source])
                 plane[into] = least
                 np.maximum.at(plane, into, held)  # a register may be combined from several
 
@@ -148,7 +148,7 @@ class WgmmaRegisters:
         if not self._fenced[groups].all():
             raise self._wave.fault(RaceFault, "wgmma with no wgmma.fence ahead of it", n, s, 0)
         for at in ((sums[:, None], groups), (multiplicands[:, None], groups)):
-            if (touched := self._touched[at]).max(initial=NOBODY) >= 0:
+            if (touched := self._touched[at]).max(initial=NO_USE) >= 0:
                 item = self._wave.launched.code.instructions[int(touched.max())]
                 what = f"wgmma with no wgmma.fence since {item.text!r} ({item.source}) accessed its registers"
                 raise self._wave.fault(RaceFault, what, n, s, 0)
