@@ -27,20 +27,20 @@ SEEN = "out[i] = tile[4 * i + 1];"
 OTHER = "out[i] = tile[4 * (63 - i) + 1];"
 COPIES = {
     "read before it is waited for": (COPIED + "commit();" + SEEN, COPIED + "commit(); await<0>();" + SEEN,
-                                     bp.RaceFault, "load of what a copy has yet to bring"),
+                                     bp.RaceFault, "load of bytes of a copy that has not arrived"),
     "never committed": (COPIED + "await<0>();" + SEEN, COPIED + "commit(); await<0>();" + SEEN,
-                        bp.RaceFault, "load of what a copy has yet to bring"),
+                        bp.RaceFault, "load of bytes of a copy that has not arrived"),
     "one group too many left": (COPIED + "commit(); await<1>();" + SEEN, COPIED + "commit(); commit(); await<1>();" + SEEN,
-                                bp.RaceFault, "load of what a copy has yet to bring"),
+                                bp.RaceFault, "load of bytes of a copy that has not arrived"),
     "another's, before the barrier": (COPIED + "commit(); await<0>();" + OTHER,
                                       COPIED + "commit(); await<0>(); __syncthreads();" + OTHER,
-                                      bp.RaceFault, "that nothing orders|yet to bring"),
+                                      bp.RaceFault, "that nothing orders|not arrived"),
     "another's, waited for behind the barrier": (
         COPIED + "commit(); __syncthreads(); await<0>();" + OTHER,
-        COPIED + "commit(); await<0>(); __syncthreads();" + OTHER, bp.RaceFault, "that nothing orders|yet to bring"),
+        COPIED + "commit(); await<0>(); __syncthreads();" + OTHER, bp.RaceFault, "that nothing orders|not arrived"),
     "stored over": (COPIED + "commit(); tile[4 * i] = 1; await<0>();" + SEEN,
                     COPIED + "commit(); await<0>(); tile[4 * i] = 1;" + SEEN, bp.RaceFault,
-                    "store of what a copy has yet to bring"),
+                    "store of bytes of a copy that has not arrived"),
     "over what another reads": (
         "__shared__ alignas(16) int tile[256]; tile[i] = i; __syncthreads(); out[i] = tile[63 - i];"
         "copy(tile + 4 * i, x + 4 * i); commit(); await<0>();",
@@ -97,16 +97,16 @@ ASK = "if (i == 0) { arrive_expecting(&b, 512); tensor_load(tile, map, 0, 4, &b)
 TAKE = "out_sum[i] = tile[i];"
 LOADS = {
     "read before it is waited for": (RING + ASK + TAKE + "wait(&b, 0);", RING + ASK + "wait(&b, 0);" + TAKE,
-                                     bp.RaceFault, "load of what a copy has yet to bring|load that nothing orders"),
+                                     bp.RaceFault, "load of bytes of a copy that has not arrived|load that nothing orders"),
     "not waited for by all": (RING + ASK + "if (i < 32) wait(&b, 0);" + TAKE,
                               RING + ASK + "if (i < 32) wait(&b, 0); __syncthreads();" + TAKE,
-                              bp.RaceFault, "load of what a copy has yet to bring|load that nothing orders"),
+                              bp.RaceFault, "load of bytes of a copy that has not arrived|load that nothing orders"),
     "fewer bytes expected": (RING + ASK.replace("512", "256") + "wait(&b, 0);" + TAKE, RING + ASK + "wait(&b, 0);" + TAKE,
-                             bp.KernelFault, "256 bytes|yet to bring|nobody can go on"),
+                             bp.KernelFault, "256 bytes|not arrived|no thread can continue"),
     "more bytes expected": (RING + ASK.replace("512", "528") + "wait(&b, 0);" + TAKE, RING + ASK + "wait(&b, 0);" + TAKE,
                             bp.DeadlockFault, "the mbarrier at shared memory.640, phase 0, 0 arrivals and 16 bytes short"),
     "no bytes expected": (RING + "if (i == 0) { arrive(&b); tensor_load(tile, map, 0, 4, &b); } wait(&b, 0);" + TAKE,
-                          RING + ASK + "wait(&b, 0);" + TAKE, bp.RaceFault, "yet to bring|nothing orders"),
+                          RING + ASK + "wait(&b, 0);" + TAKE, bp.RaceFault, "not arrived|nothing orders"),
     "an mbarrier that is not fenced": (
         (RING + ASK + "wait(&b, 0);" + TAKE).replace("fence_init();", ""),
         (RING + ASK + "wait(&b, 0);" + TAKE).replace("fence_init();", "fence_proxy();"),
@@ -129,7 +129,7 @@ LOADS = {
         RING + "if (i == 0) { arrive_expecting(&b, 1024); tensor_load(tile, map, 0, 4, &b); tensor_load(tile, map, 0, 0, &b); }"
         "wait(&b, 0);",
         RING + ASK + "wait(&b, 0); __syncthreads();" + ASK + "wait(&b, 1);",
-        bp.RaceFault, "over what another has yet to bring"),
+        bp.RaceFault, "over bytes of another copy that has not arrived"),
     "to an odd address": (RING + ASK.replace("tile,", "tile + 16,") + "wait(&b, 0);", RING + ASK.replace("tile,", "tile + 32,")
                           + "wait(&b, 0);", bp.MisalignedFault, "no multiple of 128 bytes at shared memory.64"),
     "to beyond the end": (RING + ASK.replace("tile,", "tile + 64,") + "wait(&b, 0);", RING + ASK + "wait(&b, 0);",
@@ -208,7 +208,7 @@ def test_a_box_leaves_as_it_was() -> None:
 
 
 def test_a_box_into_what_is_only_read() -> None:
-    with pytest.raises(bp.ReadOnlyFault, match=r"only read.* at x") as caught:
+    with pytest.raises(bp.ReadOnlyFault, match=r"read-only.* at x") as caught:
         run(FILL + "fence_proxy(); __syncthreads();" + GIVE.replace("(to,", "(map,"), Options())
     assert caught.value.operand == "x" and caught.value.byte == 512
 
@@ -274,7 +274,7 @@ SEND = "send_peer(of_peer(box + i, peer), i, of_peer(&b, peer));"
 GOT = "out_sum[blockIdx.x * 64 + i] = box[63 - i];"
 SENT = {
     "read before it is there": (INBOX + SEND + GOT + "wait(&b, 0);", INBOX + SEND + "wait(&b, 0);" + GOT,
-                                bp.RaceFault, "load of what a copy has yet to bring|load that nothing orders"),
+                                bp.RaceFault, "load of bytes of a copy that has not arrived|load that nothing orders"),
     "before the peer has begun": ((INBOX + SEND + "wait(&b, 0);" + GOT).replace(MEET, "__syncthreads();"),
                                   INBOX + SEND + "wait(&b, 0);" + GOT, bp.KernelFault, "may not have begun|not initialised"),
     "over what the peer reads": (

@@ -78,7 +78,7 @@ STUCK = {
 def test_barriers_where_not_all_come(name: str, options: Options) -> None:
     wrong, right, says = STUCK[name]
     run(body_of(right), options)
-    with pytest.raises(bp.DeadlockFault, match="nobody can go on: ") as caught:
+    with pytest.raises(bp.DeadlockFault, match="no thread can continue: ") as caught:
         run(body_of(wrong), options)
     assert all(each in str(caught.value) for each in says) and caught.value.kernel == "small.cu:f"
 

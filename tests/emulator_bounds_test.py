@@ -126,7 +126,7 @@ extern "C" __global__ void f(int* x, int* out, int n) {
     x, out = ints(32), np.zeros(32, I32)
     kernel.run(1, 32, x=x, out=out, n=I32(0))
     assert (out == x).all()
-    with pytest.raises(bp.ReadOnlyFault, match="only read") as caught:
+    with pytest.raises(bp.ReadOnlyFault, match="read-only") as caught:
         kernel.run(1, 32, x=x, out=out, n=I32(5))
     assert (caught.value.operand, caught.value.byte, caught.value.source) == ("x", 0, kernel.line("here"))
 

@@ -1,4 +1,4 @@
-"""The table of words.toml, and where its private words stand in a source file."""
+"""The table of words.toml, and where its private words stand in a source file or a page."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import re
 import tokenize
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import baracuda_py as bp
 
-__all__ = ["PACKAGE", "Table", "Use", "Word", "uses_in"]
+__all__ = ["PACKAGE", "ROOT", "Table", "Use", "Word", "uses_in", "uses_in_page"]
 
 PACKAGE = Path(bp.__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[1]
 TABLE = Path(__file__).with_name("words.toml")
 
 
@@ -58,11 +59,12 @@ class Use:
 
 @dataclass(frozen=True)
 class Table:
-    """The words, and the files (relative to the package) that are free of them."""
+    """The words, and the files (relative to the package) and pages (relative to the repository) that are free of them."""
 
     words: tuple[Word, ...]
     folders: tuple[str, ...]
     files: tuple[str, ...]
+    globs: tuple[str, ...]
 
     @staticmethod
     def read() -> Table:
@@ -74,12 +76,16 @@ class Table:
             )
             for entry in table["word"]
         )  # fmt: skip
-        return Table(tuple(words), tuple(table["folders"]), tuple(table["files"]))
+        return Table(tuple(words), tuple(table["folders"]), tuple(table["files"]), tuple(table["pages"]))
 
     def paths(self) -> list[Path]:
         """The files that are read."""
         inside = [path for folder in self.folders for path in sorted((PACKAGE / folder).rglob("*.py"))]
         return [*inside, *(PACKAGE / name for name in self.files)]
+
+    def pages(self) -> list[Path]:
+        """The Markdown pages that are read."""
+        return [path for glob in self.globs for path in sorted(ROOT.glob(glob))]
 
 
 def uses_in(text: str, words: tuple[Word, ...], file: str) -> Iterator[Use]:
@@ -93,6 +99,41 @@ def uses_in(text: str, words: tuple[Word, ...], file: str) -> Iterator[Use]:
             yield from (Use(word, file, line) for line, found in kinds[kind] if pattern(found))
 
 
+def uses_in_page(text: str, words: tuple[Word, ...], file: str) -> Iterator[Use]:
+    """The private words in a Markdown page: in its paragraphs as in prose, and in its blocks of Python as in a source."""
+    paragraphs, blocks = _parts(text)
+    for word in words:
+        if "prose" in word.where and file not in word.stands:
+            yield from (Use(word, file, line) for line, found in paragraphs if word.phrase.search(_without_code(found)))
+    for first, block in blocks:
+        yield from (replace(use, line=use.line + first) for use in uses_in(block, words, file))
+
+
+def _parts(text: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    """(paragraphs, blocks of Python) of a page, each with its line. List items and rows of tables are paragraphs."""
+    paragraphs: list[tuple[int, str]] = []
+    blocks: list[tuple[int, str]] = []
+    fence, new = "", True
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("```"):
+            fence, new = ("" if fence else line), True
+            if fence in ("```python", "```py"):
+                blocks.append((number, ""))
+        elif fence in ("```python", "```py"):
+            blocks[-1] = blocks[-1][0], f"{blocks[-1][1]}{line}\n"
+        elif not fence:
+            if new or re.match(r"\s*([-*#|]|\d+\.)", line):
+                paragraphs.append((number, line))
+            else:
+                paragraphs[-1] = paragraphs[-1][0], f"{paragraphs[-1][1]} {line}"
+            new = not line.strip()
+    return paragraphs, blocks
+
+
+def _without_code(text: str) -> str:
+    return re.sub(r"``[^`]*``|`[^`]*`", "", text)
+
+
 def _tokens(text: str) -> Iterator[tokenize.TokenInfo]:
     return tokenize.generate_tokens(io.StringIO(text).readline)
 
@@ -104,7 +145,7 @@ def _identifiers(text: str) -> Iterator[tuple[int, str]]:
 def _prose(text: str) -> Iterator[tuple[int, str]]:
     """Comments, joined where they span lines, and docstrings; ``code`` in backquotes is left out."""
     for line, found in (*_comments(text), *_docstrings(text)):
-        yield line, re.sub(r"``[^`]*``|`[^`]*`", "", found)
+        yield line, _without_code(found)
 
 
 def _comments(text: str) -> Iterator[tuple[int, str]]:

@@ -1,17 +1,16 @@
-"""The words of the code: no private word of words.toml stands in the files that are free of them."""
+"""The words of the code: no private word of words.toml stands in the files and pages that are free of them."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from .words import PACKAGE, Table, Word, uses_in
+from .words import PACKAGE, ROOT, Table, Word, uses_in, uses_in_page
 
 TABLE = Table.read()
-GLOSSARY = Path(__file__).resolve().parents[1] / "docs" / "glossary.md"
+GLOSSARY = ROOT / "docs" / "glossary.md"
 
 SLAB = Word("slab", "k_block", ("identifiers", "prose"), False, {"kept.py": "a reason"})
 WAYS = Word("Ways", "SignatureRules", ("identifiers",), True, {})
@@ -23,6 +22,23 @@ def test_words_table_is_kept() -> None:
         str(use)
         for path in TABLE.paths()
         for use in uses_in(path.read_text(encoding="utf-8"), TABLE.words, path.relative_to(PACKAGE).as_posix())
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_words_table_is_kept_by_pages() -> None:
+    pages = TABLE.pages()
+    assert {path.name for path in pages} >= {
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "glossary.md",
+        "emulator.md",
+    }
+    found = [
+        str(use)
+        for path in pages
+        for use in uses_in_page(path.read_text(encoding="utf-8"), TABLE.words, path.relative_to(ROOT).as_posix())
     ]
     assert not found, "\n".join(found)
 
@@ -59,6 +75,25 @@ def test_words_exceptions_are_needed() -> None:
 def test_words_search_finds_each_form(text: str, word: Word, lines: list[int]) -> None:
     assert [use.line for use in uses_in(text, (word,), "a.py")] == lines
     assert not list(uses_in(text, (word,), "kept.py")) or not word.stands
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "lines"),
+    [
+        ("# A slab\n", SLAB, [1]),
+        ("Rows are stored side\nby side.\n", PHRASE, [1]),
+        ("Rows are stored side\n\nby side.\n", PHRASE, []),
+        ("- one\n- a slab\n", SLAB, [2]),
+        ("| term | meaning |\n|---|---|\n| a | a slab |\n", SLAB, [3]),
+        ("The name `slab` and\n`a\nslab`.\n", SLAB, []),
+        ("```sh\nslab\n```\n", SLAB, []),
+        ("Text.\n```python\na = 1\nnext_slab = 2  # a slab\n```\nA slab.\n", SLAB, [6, 4, 4]),
+        ("```py\nWays = 1\n```\nWays.\n", WAYS, [2]),
+    ],
+)
+def test_words_search_reads_pages(text: str, word: Word, lines: list[int]) -> None:
+    assert [use.line for use in uses_in_page(text, (word,), "a.md")] == lines
+    assert not list(uses_in_page(text, (word,), "kept.py")) or not word.stands
 
 
 def test_words_glossary_explains_in_order() -> None:

@@ -1,8 +1,8 @@
 """The functions that the hardware approximates (PTX ISA, Floating Point Instructions: rsqrt, sin, cos, lg2, ex2, tanh; Half
 Precision Floating Point Instructions: tanh, ex2). rcp, sqrt and div are in `floats`.
 
-Here the value rounded to nearest stands for each approximation: within every bound that the ISA gives, but not the hardware's
-bits. Zeros, infinities, NaN and .ftz follow the ISA's tables.
+Each approximation is computed here as the value rounded to nearest: it is within every bound that the ISA gives, but its bits
+differ from the hardware's. Zeros, infinities, NaN and .ftz follow the ISA's tables.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def tanh(a: Lanes, type: str) -> Lanes:
 
 
 def rsqrt(a: Lanes, type: str, ftz: bool = False) -> Lanes:
-    """rsqrt.approx; with `ftz` that of f64 sees and gives only the upper word."""
+    """rsqrt.approx; with `ftz`, the f64 form reads and writes only the upper word."""
     if type != "f64":
         return _approximate(lambda x: 1.0 / np.sqrt(x), a, type, ftz)
     return upper_word(_reciprocal_root(upper_word(a))) if ftz else _reciprocal_root(a)
 
 
 def _reciprocal_root(x: Lanes) -> Lanes:
-    # 1 / sqrt(x) rounds twice, to 1.4 ulps; what each rounding left takes it to half an ulp. The exponent is halved apart.
+    # 1 / sqrt(x) rounds twice, to 1.4 ulps; both rounding errors correct it to half an ulp. The exponent is halved separately.
     m, exponent = np.frexp(x)
     odd = exponent & 1
     m = np.ldexp(m, odd)

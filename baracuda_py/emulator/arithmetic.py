@@ -37,7 +37,7 @@ def mul_hi(a: Lanes, b: Lanes, type: str) -> Lanes:
 
 
 def _mul_hi_64(a: Lanes, b: Lanes, type: str) -> Lanes:
-    # 32-bit limbs; a signed product's upper half differs by each operand whose partner is negative.
+    # Products of 32-bit limbs; for each negative operand of a signed product, the upper half is less by the other operand.
     x, y = a.view("u8"), b.view("u8")
     x0, x1, y0, y1 = x & _LOW, x >> _32, y & _LOW, y >> _32
     middle = x1 * y0 + (x0 * y0 >> _32)
@@ -65,13 +65,13 @@ def _clamp(x: Lanes, type: str) -> Lanes:
 
 
 def divide(a: Lanes, b: Lanes, type: str) -> Lanes:
-    """div: truncated, as in C. A division by zero, which the ISA leaves open, gives all ones; MININT / -1 gives MININT."""
+    """div: truncated, as in C. A division by zero, undefined in the ISA, gives all ones; MININT / -1 gives MININT."""
     quotient = np.floor_divide(a - np.fmod(a, b) if type[0] == "s" else a, b)
     return _where_zero(b, dtype_of(type).type(-1 if type[0] == "s" else np.iinfo(dtype_of(type)).max), quotient)
 
 
 def remainder(a: Lanes, b: Lanes, type: str) -> Lanes:
-    """rem: with the dividend's sign, as in C. A division by zero, which the ISA leaves open, gives the dividend."""
+    """rem: with the dividend's sign, as in C. A division by zero, undefined in the ISA, gives the dividend."""
     return _where_zero(b, a, np.fmod(a, b) if type[0] == "s" else np.remainder(a, b))
 
 

@@ -20,7 +20,7 @@ OPERATIONS = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "de
 
 
 class Atomics:
-    """The lanes of a warp act in an order of their own; which, no kernel may rely on: random orders draw it."""
+    """Atomic operations of a warp's lanes. Kernels may not rely on the order of the lanes; random order draws it."""
 
     def __init__(self, wave: Wave) -> None:
         self._wave = wave
@@ -66,7 +66,7 @@ class Atomics:
             old[mine] = part
 
     def _meet(self, s: Selection, region: str, offsets: Array, *, asks: bool) -> None:
-        """CTAs leave word for one another, and ask for it by what gives them the old value."""
+        """Records the release of an atomic operation for other CTAs; one that returns the old value also acquires theirs."""
         wave, lanes = self._wave, self._wave.lanes
         for warp, offset in set(zip(lanes.warp[s].tolist(), offsets.tolist())):
             team, member = divmod(warp, lanes.members)
@@ -74,7 +74,7 @@ class Atomics:
             wave.launched.grid_order.meet((region, offset), wave.order.cluster_number(team), fenced, asks=asks)
 
     def _each(self, memory: Array, places: Array, name: str, values: list[Array], old: Array) -> None:
-        """Lanes at one place act one after the other, those at different places at once."""
+        """Lanes that access the same address act one after the other, lanes of different addresses at once."""
         view = memory[: len(memory) // old.itemsize * old.itemsize].view(old.dtype)
         index = places // old.itemsize
         order = np.arange(len(index))
@@ -87,7 +87,7 @@ class Atomics:
 
 
 def _turns(index: Array, order: Array) -> list[Array]:
-    """The lanes in groups, first all that are the first at their place, then the second there, and so on in `order`."""
+    """The lanes in groups: the first lane of every address, then the second lane of every address, and so on in `order`."""
     by_place = order[np.argsort(index[order], kind="stable")]
     sorted_index = index[by_place]
     first = np.flatnonzero(np.diff(sorted_index, prepend=-1))  # of each place

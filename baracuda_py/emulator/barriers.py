@@ -1,4 +1,4 @@
-"""What threads wait at: named barriers, mbarriers, the barrier of a cluster. Each says who waits, for a deadlock's message.
+"""Named barriers, mbarriers, and the barrier of a cluster. Each describes its waiting threads for the message of a deadlock.
 
 PTX ISA, Parallel Synchronization and Communication Instructions: bar, barrier; mbarrier; barrier.cluster.
 """
@@ -21,32 +21,32 @@ __all__ = ["ClusterBarrier", "MBarriers", "NamedBarriers"]
 
 NAMED = 16
 MOST = (1 << 20) - 1  # arrivals that an mbarrier counts
-IMPATIENCE = 0.2  # how often a wait that may give up does
+IMPATIENCE = 0.2  # the probability that a wait with a time limit gives up
 
 
 @dataclass
 class _Meeting:
-    """Threads that have come to a named barrier, and those among them that wait."""
+    """The threads that have arrived at a named barrier, and those among them that wait."""
 
     expected: int
-    counted: bool  # by a number of threads, and not by those that there are
-    handed: Array  # what those who have come have done
+    counted: bool  # whether the instruction gives a number of threads; otherwise all threads of the CTA count
+    released: Array  # the clocks that the arrived threads have released
     arrived: int = 0
     waiting: list[Array] = field(default_factory=list)
 
 
 class NamedBarriers:
-    """``bar.sync`` and ``bar.arrive``: by CTA and number."""
+    """``bar.sync`` and ``bar.arrive``: barriers by CTA and number."""
 
     def __init__(self, wave: Wave) -> None:
         self._wave = wave
         self._open: dict[tuple[int, int], _Meeting] = {}
 
     def meet_all(self) -> None:
-        """Every warp of the wave is at barrier 0."""
+        """Every warp of the wave has arrived at barrier 0."""
         lanes = self._wave.lanes
         self._wave.counters.barriers += lanes.warps * lanes.ctas
-        for rank in range(lanes.cluster if self._wave.checks else 0):  # each CTA of a cluster by itself
+        for rank in range(lanes.cluster if self._wave.checks else 0):  # each CTA of a cluster separately
             meet = np.zeros((lanes.teams, lanes.cluster, lanes.warps), bool)
             meet[:, rank] = True
             self._wave.clocks.join(meet.reshape(lanes.teams, lanes.members))
@@ -70,14 +70,14 @@ class NamedBarriers:
             key = cta, barrier
             meeting = self._open.setdefault(key, _Meeting(expected, bool(counted), wave.clocks.nothing()))
             if not counted and not meeting.counted:
-                meeting.expected = expected  # some may have ended since
+                meeting.expected = expected  # some threads may have ended since
             if meeting.expected != expected:
                 what = f"barrier {barrier} counts {expected} threads here and {meeting.expected} elsewhere"
                 raise wave.fault(BarrierFault, what, n, here, 0)
             meeting.arrived += len(here) if not counted else len(np.unique(lanes.warp[here])) * WARP
             if wave.checks:
-                handed = wave.clocks.release(cta // lanes.cluster, np.unique(lanes.member[here]))
-                meeting.handed = np.maximum(meeting.handed, handed)
+                released = wave.clocks.release(cta // lanes.cluster, np.unique(lanes.member[here]))
+                meeting.released = np.maximum(meeting.released, released)
             if sync:
                 wave.block(here, partial("barrier {}".format, barrier))
                 meeting.waiting.append(here)
@@ -92,11 +92,11 @@ class NamedBarriers:
         for waiting in meeting.waiting:
             self._wave.unblock(waiting)
             if self._wave.checks:
-                self._wave.clocks.acquire(key[0] // lanes.cluster, np.unique(lanes.member[waiting]), meeting.handed)
+                self._wave.clocks.acquire(key[0] // lanes.cluster, np.unique(lanes.member[waiting]), meeting.released)
         del self._open[key]
 
-    def someone_left(self) -> None:
-        """Threads that have ended are not waited for (where no number of threads is given)."""
+    def threads_ended(self) -> None:
+        """Opens barriers that wait only for threads that have ended (where no number of threads is given)."""
         lanes = self._wave.lanes
         for key, meeting in list(self._open.items()):
             alive = int((self._wave.alive & (lanes.cta == key[0])).sum())
@@ -108,15 +108,15 @@ class NamedBarriers:
 class _MBarrier:
     count: int
     pending: int
-    handed: Array  # what those who arrived in this phase have done
-    done: Array  # what had been done when the last phase ended
+    released: Array  # the clocks that the arrivals of this phase have released
+    done: Array  # the clocks released when the last phase ended
     maker: int  # the warp of the cluster that initialised it
-    fenced: bool = False  # whether copies may count on it
+    fenced: bool = False  # whether a fence made the initialisation visible to copies
     expected: int = 0  # bytes
     phase: int = 0
     waiting: list[Array] = field(default_factory=list)
 
-    def told(self, offset: int) -> str:
+    def describe(self, offset: int) -> str:
         short = f"phase {self.phase}, {self.pending} arrivals and {self.expected} bytes short"
         return f"the mbarrier at shared memory+{offset}, {short}"
 
@@ -159,9 +159,9 @@ class MBarriers:
                 raise self._wrong(f"an mbarrier that counts {count[0]} arrivals, of 1 to {MOST}", n, lanes, key)
             if key in self._known or len(lanes) > 1:
                 raise self._wrong("an mbarrier initialised twice with no mbarrier.inval between", n, lanes, key)
-            handed, done = self._wave.clocks.nothing(), self._wave.clocks.nothing()
+            released, done = self._wave.clocks.nothing(), self._wave.clocks.nothing()
             self._known[key] = _MBarrier(
-                int(count[0]), int(count[0]), handed, done, int(self._wave.lanes.member[lanes[0]])
+                int(count[0]), int(count[0]), released, done, int(self._wave.lanes.member[lanes[0]])
             )
             self._wave.shared.shadow.take(n, lanes, *key)
 
@@ -172,8 +172,8 @@ class MBarriers:
             self._wave.shared.shadow.take(n, lanes, *key, back=True)
 
     def arrive(self, n: int, s: Selection, addresses: Any, counts: Any, expected: Any, relaxed: bool) -> None:
-        """Arrivals, after the bytes that they announce. Threads arrive at once, or, where these are more than a phase needs, one
-        behind the other, so that they may end several; a thread alone must not arrive more often than is left of its phase."""
+        """Adds the announced bytes, then the arrivals. Threads arrive at once or, if they are more than a phase needs, one after
+        the other, which may end several phases; one thread must not arrive more often than its phase has arrivals left."""
         for lanes, key, count, nbytes in self._each(s, addresses, counts, 0 if expected is None else expected):
             barrier = self._of(n, lanes, key)
             at_once = int(count.sum()) <= barrier.pending
@@ -190,12 +190,12 @@ class MBarriers:
         barrier.pending -= count
         if wave.checks and count:
             members = np.unique(wave.lanes.member[lanes])
-            handed = wave.clocks.release(key[0] // wave.lanes.cluster, members, relaxed=relaxed)
-            barrier.handed = np.maximum(barrier.handed, handed)
+            released = wave.clocks.release(key[0] // wave.lanes.cluster, members, relaxed=relaxed)
+            barrier.released = np.maximum(barrier.released, released)
         self._turn(barrier)
 
     def fence(self, s: Selection) -> None:
-        """Copies may count on what these threads initialised (fence.mbarrier_init, fence.proxy.async)."""
+        """Barriers that these threads initialised become visible to copies (fence.mbarrier_init, fence.proxy.async)."""
         lanes = self._wave.lanes
         makers = set(zip(lanes.team[s].tolist(), lanes.member[s].tolist()))
         for (cta, _), barrier in self._known.items():
@@ -215,7 +215,7 @@ class MBarriers:
         barrier = self._known[key]
         barrier.expected -= nbytes
         if self._wave.checks:
-            barrier.handed[actor] = max(int(barrier.handed[actor]), stamp)
+            barrier.released[actor] = max(int(barrier.released[actor]), stamp)
         self._turn(barrier)
 
     def _turn(self, barrier: _MBarrier) -> None:
@@ -223,13 +223,13 @@ class MBarriers:
             return
         barrier.phase += 1
         barrier.pending = barrier.count
-        barrier.done = barrier.handed.copy()
+        barrier.done = barrier.released.copy()
         for waiting in barrier.waiting:
             self._wave.unblock(waiting)
         barrier.waiting.clear()
 
     def wait(self, n: int, s: Selection, addresses: Any, parities: Any, row: Array | None) -> None:
-        """Blocks until the phase is over; in random order it sometimes gives false before, as a time limit would."""
+        """Blocks until the phase is over; in random order it sometimes returns false earlier, as a time limit would."""
         wave = self._wave
         for lanes, key, parity in self._each(s, addresses, parities):
             barrier = self._of(n, lanes, key)
@@ -243,22 +243,22 @@ class MBarriers:
                     int(wave.lanes.team[through[0]]), np.unique(wave.lanes.member[through]), barrier.done
                 )
             if len(stays) and not gives_up:
-                wave.block(stays, partial(barrier.told, key[1]))
+                wave.block(stays, partial(barrier.describe, key[1]))
                 barrier.waiting.append(stays)
 
 
 class ClusterBarrier:
-    """``barrier.cluster``: all threads of the cluster that have not ended."""
+    """``barrier.cluster``: it waits for all threads of the cluster that have not ended."""
 
     def __init__(self, wave: Wave) -> None:
         self._wave, lanes = wave, wave.lanes
         self._arrived = np.zeros(lanes.count, bool)
-        self._due = np.zeros(lanes.count, bool)  # who has arrived and not waited since
+        self._due = np.zeros(lanes.count, bool)  # threads that have arrived and not waited since
         self._phase = np.zeros(lanes.teams, np.int64)
         self._wanted = np.zeros(lanes.count, np.int64)
         self._waiting: list[Array] = []
-        self._handed = [wave.clocks.nothing() for _ in range(lanes.teams)]  # what those who have arrived have done
-        self._done = list(self._handed)  # and had when the last phase ended
+        self._released = [wave.clocks.nothing() for _ in range(lanes.teams)]  # clocks that arrivals released
+        self._done = list(self._released)  # the same when the last phase ended
 
     def arrive(self, n: int, s: Selection, relaxed: bool) -> None:
         wave, lanes = self._wave, self._wave.lanes
@@ -267,7 +267,7 @@ class ClusterBarrier:
         self._arrived[s] = self._due[s] = True
         self._wanted[s] = self._phase[lanes.team[s]] + 1
         for team, members in self._by_team(s) if wave.checks else ():
-            self._handed[team] = np.maximum(self._handed[team], wave.clocks.release(team, members, relaxed=relaxed))
+            self._released[team] = np.maximum(self._released[team], wave.clocks.release(team, members, relaxed=relaxed))
         self.look()
 
     def _by_team(self, s: Selection) -> list[tuple[int, Array]]:
@@ -285,7 +285,7 @@ class ClusterBarrier:
                 continue
             self._phase[team] += 1
             self._arrived[mine] = False
-            self._done[team] = self._handed[team]
+            self._done[team] = self._released[team]
             for waiting in self._waiting:
                 wave.unblock(waiting[lanes.team[waiting] == team])
             self._waiting = [w[lanes.team[w] != team] for w in self._waiting if (lanes.team[w] != team).any()]

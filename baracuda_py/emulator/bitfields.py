@@ -30,8 +30,8 @@ def clz(a: Lanes) -> Lanes:
 
 
 def bfind(a: Lanes, type: str, shiftamt: bool = False) -> Lanes:
-    """The position of the leading one, of a negative number that of its leading zero, all ones where there is none; with
-    `shiftamt` how far to shift to the left to bring it to the top."""
+    """The position of the leading one (of the leading zero for a negative number), or all ones if there is none; with
+    `shiftamt`, the left shift that moves it to the top bit."""
     leading = clz(a ^ (a >> a.dtype.type(BITS[type] - 1)) if type[0] == "s" else a)
     none = leading == BITS[type]
     return np.where(none, np.uint32(0xFFFFFFFF), leading if shiftamt else np.uint32(BITS[type] - 1) - leading)
@@ -51,8 +51,8 @@ def brev(a: Lanes) -> Lanes:
 
 
 def bfe(a: Lanes, pos: Lanes, length: Lanes, type: str) -> Lanes:
-    """`length` bits of `a` from bit `pos` on, extended by zeros or, of a signed type, by the field's upper bit; beyond the
-    register a field goes on with zeros or the sign."""
+    """`length` bits of `a` from bit `pos` on, extended by zeros or, for a signed type, by the field's upper bit; a field that
+    exceeds the register is filled with zeros or the sign."""
     wide = np.dtype("i8" if type[0] == "s" else "u8")
     field = np.right_shift(a.astype(wide), (pos & _BYTE).astype(wide))
     unused = np.uint32(64) - np.minimum(length & _BYTE, np.uint32(64))
@@ -60,7 +60,7 @@ def bfe(a: Lanes, pos: Lanes, length: Lanes, type: str) -> Lanes:
 
 
 def bfi(a: Lanes, b: Lanes, pos: Lanes, length: Lanes, bits: int) -> Lanes:
-    """`b` with the low `length` bits of `a` put in from bit `pos` on; what falls beyond the register is dropped."""
+    """`b` with the low `length` bits of `a` inserted from bit `pos` on; bits beyond the register are dropped."""
     whole = dtype_of(f"b{bits}")
     at = (pos & _BYTE).astype("u8")
     mask = (((_ONE << (length & _BYTE).astype("u8")) - _ONE) << at).astype(whole)
@@ -68,7 +68,7 @@ def bfi(a: Lanes, b: Lanes, pos: Lanes, length: Lanes, bits: int) -> Lanes:
     return b ^ ((b ^ moved) & mask)
 
 
-# Of the modes that take only the selector's low two bits: the byte of b:a that goes to each byte, for each of their values.
+# The modes that read only the selector's low two bits: for each of the four values, the byte of b:a for each byte of the result.
 _PERMUTATIONS = {
     "f4e": [[i + j for j in range(4)] for i in range(4)],
     "b4e": [[(i - j) % 8 for j in range(4)] for i in range(4)],
@@ -80,8 +80,8 @@ _PERMUTATIONS = {
 
 
 def prmt(a: Lanes, b: Lanes, selector: Lanes, mode: str = "") -> Lanes:
-    """Four of the eight bytes of b:a. By default each nibble of `selector` names one, its upper bit asks for the byte's sign
-    instead, eight times; the modes are fixed permutations."""
+    """Four of the eight bytes of b:a. By default each nibble of `selector` names one byte, and the nibble's upper bit replaces
+    the byte by eight copies of its sign; the modes are fixed permutations."""
     if mode and mode not in _PERMUTATIONS:
         raise unsupported("mode of prmt", mode, _PERMUTATIONS)
     pairs = np.broadcast_arrays(a, b)

@@ -1,4 +1,4 @@
-"""Boxes of tensors: where the rows of a box lie in global memory, and where their bytes go in shared memory.
+"""Boxes of tensors: the addresses of a box's rows in global memory, and of their bytes in shared memory.
 
 PTX ISA, Tensors: Tiled mode, Bounding box, Out of boundary access, Swizzling modes.
 """
@@ -16,13 +16,13 @@ from .lanes import Array
 __all__ = ["ITEMSIZE", "UNIT", "Box", "box_of", "bytes_of"]
 
 ITEMSIZE = {"uint8": 1, "float16": 2, "bfloat16": 2, "tfloat32": 4, "float32": 4, "float64": 8}
-UNIT = 16  # bytes that a swizzle moves together, and that the innermost axis of a box is a multiple of
+UNIT = 16  # bytes that a swizzle moves together; the innermost axis of a box is a multiple of it
 _SWIZZLED = {0: 0, 32: 1, 64: 3, 128: 7}  # the bits of an address from 7 on that are added to those from 4 on
 
 
 class Box(NamedTuple):
     """A box at a point: the address of each row's first byte inside the tensor, which rows are inside, and the bytes
-    [first, last) of a row that are; the rest reads as zero and is not written."""
+    [first, last) of a row that are inside; all other bytes read as zero and are not written."""
 
     addresses: Array
     inside: Array
@@ -46,7 +46,7 @@ def box_of(tensor: TensorMap, address: int, point: tuple[int, ...]) -> Box:
 
 @lru_cache(maxsize=512)
 def bytes_of(box: tuple[int, ...], size: int, swizzle: int, offset: int) -> tuple[Array, Array]:
-    """Where the bytes of a box at `offset` of shared memory lie, a row of them each, and their units of 16 bytes."""
+    """The positions of a box's bytes at `offset` of shared memory, one array row per row of the box, and their 16-byte units."""
     width = box[0] * size
     rows = int(np.prod(box[1:], dtype=np.int64))
     at = offset + np.arange(rows)[:, None] * width + np.arange(width)

@@ -1,7 +1,7 @@
 """Comparisons, extrema and signs of lanes of floating-point numbers (PTX ISA, Floating Point Instructions and Half Precision
 Floating Point Instructions: min, max, neg, abs, copysign, testp; Comparison and Selection Instructions: setp).
 
-Operands as for `floats`. compare takes integers too.
+Operands are stored as for `floats`. `compare` takes integers too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _FLOATING: dict[str, Relation] = {
     "ge": np.greater_equal,
     "num": lambda a, b: ~_unordered(a, b),
     "nan": _unordered,
-    # With NaN true: what the opposite is not.
+    # Comparisons that NaN makes true: the negation of the opposite comparison.
     "equ": lambda a, b: ~((a < b) | (a > b)),
     "neu": np.not_equal,
     "ltu": lambda a, b: ~(a >= b),
@@ -56,7 +56,7 @@ _FLOATING: dict[str, Relation] = {
 
 
 def compare(a: Lanes, b: Lanes, op: str, type: str, ftz: bool = False) -> Lanes:
-    """The predicate of setp and set. Of a packed type two along a new last axis, the low element's first."""
+    """The predicate of setp and set. A packed type gives two predicates along a new last axis, the low element's first."""
     if type.endswith("x2"):
         return compare(split(a, type), split(b, type), op, type[:-2], ftz)
     relations = _FLOATING if type in FLOATS else _INTEGER
@@ -70,13 +70,13 @@ def compare(a: Lanes, b: Lanes, op: str, type: str, ftz: bool = False) -> Lanes:
 
 
 def minimum(a: Lanes, b: Lanes, type: str, nan: bool = False, ftz: bool = False) -> Lanes:
-    """min: -0 is below +0. NaN counts as missing, or with `nan` (.NaN) is the result; a result that is NaN is the canonical
-    one, of f64 any."""
+    """min: -0 is below +0. A NaN operand is ignored, or is the result with `nan` (.NaN); a NaN result is the canonical NaN,
+    except for f64."""
     return _extremum(True, a, b, type, nan, ftz)
 
 
 def maximum(a: Lanes, b: Lanes, type: str, nan: bool = False, ftz: bool = False) -> Lanes:
-    """max: as minimum."""
+    """max: the rules of `minimum` apply."""
     return _extremum(False, a, b, type, nan, ftz)
 
 
@@ -93,13 +93,13 @@ def _select(least: bool, a: Lanes, b: Lanes, type: str, nan: bool) -> Lanes:
     if type in ("f32", "f64"):
         ufunc = (np.minimum if nan else np.fmin) if least else (np.maximum if nan else np.fmax)
         result = ufunc(a, b)
-        zeros = (result == 0) & (a == b)  # NumPy takes either of two zeros
+        zeros = (result == 0) & (a == b)  # NumPy returns either of two zeros
         if zeros.any():
             both = _bits(a) | _bits(b) if least else _bits(a) & _bits(b)
             result = np.where(zeros, _from_bits(both, type), result)
         missing = np.isnan(result)
         return np.where(missing, _canonical(type), result) if missing.any() else result
-    # 16-bit patterns, as integers in the numbers' order.
+    # 16-bit patterns mapped to integers in the order of their values.
     x, y = _ranks(a), _ranks(b)
     first, second = np.isnan(widen(a, type)), np.isnan(widen(b, type))
     chosen = np.where((x <= y) == least, a, b)
@@ -118,14 +118,14 @@ def _canonical(type: str) -> Lanes:
 
 
 def negate(a: Lanes, type: str, ftz: bool = False) -> Lanes:
-    """neg, of signed integers too: MININT stays."""
+    """neg, also of signed integers: MININT stays MININT."""
     if type[0] == "s":
         return np.negative(a)
     return by_elements(lambda x, t: _from_bits(_bits(_flushed(x, t, ftz)) ^ _SIGNS[t], t), (a,), type)
 
 
 def absolute(a: Lanes, type: str, ftz: bool = False) -> Lanes:
-    """abs, of signed integers too: MININT stays."""
+    """abs, also of signed integers: MININT stays MININT."""
     if type[0] == "s":
         return np.abs(a)
     return by_elements(lambda x, t: _from_bits(_bits(_flushed(x, t, ftz)) & ~_SIGNS[t], t), (a,), type)

@@ -28,13 +28,13 @@ def convert(
 ) -> Lanes:
     """cvt{.rounding}.to.of. Packed types go to packed ones; two f32 to a packed one by `pack`, f32 to tf32 by `tf32`.
 
-    From float to integer the value rounded is clamped to the integer's range. NaN gives 0, but from f64 or to 64 bits
-    1 << (width - 1).
+    From float to integer, the rounded value is clamped to the integer's range. NaN gives 0, except from f64 or to 64 bits:
+    there it gives 1 << (width - 1).
     """
     if to.endswith("x2"):
         elements = convert(split(a, of), to[:-2], of[:-2], rounding, sat, ftz, relu, satfinite)
         return join(elements, to)
-    dtype_of(to)  # or it is unknown
+    dtype_of(to)  # raises for an unknown type
     a = np.asarray(a)
     if of not in FLOATS:
         a = a.astype(dtype_of(of), copy=False)
@@ -89,5 +89,5 @@ def pack(hi: Lanes, lo: Lanes, to: str, rounding: str = "rn", relu: bool = False
 
 
 def tf32(a: Lanes, rounding: str, relu: bool = False, satfinite: bool = False) -> Lanes:
-    """cvt.rounding.tf32.f32: the bits of an f32 whose lower 13, which the ISA leaves open, are 0."""
+    """cvt.rounding.tf32.f32: the bits of an f32 whose lower 13 bits, undefined in the ISA, are 0."""
     return narrow(clamp(a, relu=relu), "tf32", rounding, satfinite)

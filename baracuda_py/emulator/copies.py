@@ -1,7 +1,7 @@
-"""Asynchronous copies: cp.async, tensor copies (TMA) both ways, st.async, each as late or as early as it may be.
+"""Asynchronous copies: cp.async, tensor copies (TMA) in both directions, st.async; each arrives as late or as early as it may.
 
 PTX ISA, Asynchronous copy: cp.async; cp.async.bulk.tensor; st.async; Tensors: Tiled mode, Swizzling modes. Until it has arrived
-the destination of a copy holds other bytes, and a read of it is a fault.
+the destination of a copy holds other bytes, and reading it is a fault.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TENSOR_ALIGN = 128
 
 @dataclass
 class _Pending:
-    """Bytes on their way by cp.async, those of a thread a row, with the group of each."""
+    """The bytes of cp.async that have not arrived, one row per thread, with the group of each."""
 
     lanes: Array
     at: Array
@@ -41,8 +41,8 @@ class _Pending:
 
 @dataclass(eq=False)
 class _Store:
-    """A tensor store that a thread has asked for: where in shared memory the bytes lie that are inside the tensor, a row each,
-    what they were when it was asked for, and its group, once it is committed."""
+    """A tensor store that a thread has issued: the positions in shared memory of the bytes that are inside the tensor, one row
+    of the box each, their values when the store was issued, and its group, once it is committed."""
 
     n: int
     lane: int
@@ -55,7 +55,7 @@ class _Store:
 
 @dataclass(eq=False)
 class _Flight:
-    """A copy into shared memory that has not arrived; `land` brings it there."""
+    """A copy into shared memory that has not arrived; `land` writes its bytes."""
 
     n: int
     lane: int
@@ -74,7 +74,7 @@ class Copies:
     # ---- cp.async ---------------------------------------------------------------------------------------------------
 
     def start(self, n: int, s: Selection, to: Any, of: Any, size: int, take: Any) -> None:
-        """`take` bytes are copied and zeros follow; they are there when the thread has waited for their group."""
+        """Copies `take` bytes and fills the rest with zeros; they have arrived when the thread has waited for their group."""
         wave, lanes = self._wave, self._wave.lanes
         at = wave.shared.places(n, s, to, size, store=True)
         numbers = lanes.numbers(s)
@@ -98,7 +98,7 @@ class Copies:
         self._group[s] += 1
 
     def wait(self, s: Selection, left: int) -> None:
-        """All but the last `left` groups of each thread have arrived."""
+        """Delivers all but the last `left` groups of each thread."""
         waits = np.zeros(self._wave.lanes.count, bool)
         waits[s] = True
         still = []
@@ -118,7 +118,7 @@ class Copies:
     # ---- tensor copies ----------------------------------------------------------------------------------------------
 
     def load(self, n: int, s: Selection, to: Any, tensors: Any, point: tuple[Any, ...], bell: Any, mask: Any) -> None:
-        """A box of a tensor into shared memory, of every CTA in `mask` where there is one; an mbarrier there counts the bytes."""
+        """Copies a box of a tensor into shared memory, of every CTA in `mask` if there is one; an mbarrier counts the bytes."""
         wave, lanes = self._wave, self._wave.lanes
         cta_of, offset_of = wave.shared.locate(s, to)
         bell_cta, bell_of = wave.shared.locate(s, bell)
@@ -146,12 +146,12 @@ class Copies:
             self._fly(_Flight(n, int(lane), land))
 
     def _refuse_early(self, n: int, s: Selection, verb: str) -> None:
-        """What is asked for early is early, whenever it is done."""
+        """Refuses a copy that is issued before the wait for the previous launch, whenever the copy arrives."""
         if self._wave.order.early(s):
             raise self._wave.fault(RaceFault, EARLY.format(verb), n, s, 0, space="global")
 
     def _bytes_of(self, n: int, s: Selection, j: int, tensor: TensorMap, offset: int) -> tuple[Array, Array]:
-        """Where the bytes of a box lie in a CTA's memory, and their units."""
+        """The positions of a box's bytes in a CTA's memory, and their units."""
         wave, size = self._wave, ITEMSIZE[tensor.dtype]
         nbytes = int(np.prod(tensor.box, dtype=np.int64)) * size
         place: dict[str, Any] = {"space": "shared", "byte": offset, "extent": wave.shared.size}
@@ -184,7 +184,7 @@ class Copies:
         return land
 
     def store(self, n: int, s: Selection, tensors: Any, point: tuple[Any, ...], of: Any) -> None:
-        """Shared memory to a box of a tensor, when the thread commits it or later."""
+        """Copies shared memory to a box of a tensor, when the thread commits the store or later."""
         wave, lanes = self._wave, self._wave.lanes
         tensors, (cta_of, offset_of) = lanes.spread(s, tensors), wave.shared.locate(s, of)
         points = [lanes.spread(s, x) for x in point]
@@ -198,7 +198,7 @@ class Copies:
             self._stores.append(_Store(n, int(lane), box, inside, wave.shared.bytes[inside], ITEMSIZE[tensor.dtype]))
 
     def commit_bulk(self, s: Selection) -> None:
-        """What each thread has asked for since its last group is its next one."""
+        """The stores that each thread has issued since its last group form its next group."""
         lanes = self._wave.lanes.numbers(s)
         for asked in [x for x in self._stores if x.group < 0 and x.lane in lanes]:
             asked.group = int(self._bulk_group[asked.lane])
@@ -207,7 +207,7 @@ class Copies:
         self._bulk_group[s] += 1
 
     def wait_bulk(self, s: Selection, left: int) -> None:
-        """All but the last `left` groups of each thread are over."""
+        """Completes all but the last `left` groups of each thread."""
         lanes = self._wave.lanes.numbers(s)
         for asked in [x for x in self._stores if x.lane in lanes and 0 <= x.group < self._bulk_group[x.lane] - left]:
             self._finish(asked)
@@ -238,7 +238,7 @@ class Copies:
     # ---- st.async ---------------------------------------------------------------------------------------------------
 
     def store_remote(self, n: int, s: Selection, to: Any, dtype: str, values: tuple[Any, ...], bell: Any) -> None:
-        """Registers into the shared memory of a CTA of the cluster, whose mbarrier counts the bytes."""
+        """Stores registers into the shared memory of a CTA of the cluster, whose mbarrier counts the bytes."""
         wave, lanes = self._wave, self._wave.lanes
         size = int(dtype[1]) * len(values)
         at = wave.shared.places(n, s, to, size, store=True)
@@ -279,8 +279,8 @@ class Copies:
             copy.land()
 
     def deliver(self) -> bool:
-        """Lets one copy arrive, any of those on their way, or one of each cluster, so that these keep in step; False where there
-        is none."""
+        """Delivers one pending copy, any of them, or one per cluster, so that the clusters keep in step; False if there is
+        none."""
         if not self._flying:
             return False
         drawn = int(self._wave.rng.integers(len(self._flying)))
@@ -297,7 +297,7 @@ class Copies:
         return True
 
     def finish(self) -> None:
-        """All threads have ended: what is still on its way comes too late, for another CTA may have the memory by then
+        """All threads have ended: a copy that is still pending is a fault, for another CTA may own the memory when it arrives
         (cp.async.bulk.wait_group)."""
         if self._stores:
             what, late = "a CTA ends before a tensor store has read its shared memory", self._stores[0]

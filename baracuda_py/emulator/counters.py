@@ -1,8 +1,8 @@
-"""What a run did: instructions by family and by line of CUDA, sectors of global and wavefronts of shared memory.
+"""Counts of a run: instructions by family and by line of CUDA, sectors of global and wavefronts of shared memory.
 
-A warp's access to global memory moves sectors of 32 bytes; the ideal is the bytes that it asks for. Shared memory serves 32
-banks of 4 bytes at once, a half-warp at a time for 8 bytes a thread and a quarter for 16 (CUDA C++ Programming Guide, Shared
-Memory): a wavefront is one such turn, and the ideal has no two words in a bank.
+A warp's access to global memory moves sectors of 32 bytes; the ideal is the bytes that the warp requests. Shared memory serves
+32 banks of 4 bytes at once, a half-warp at a time for 8 bytes per thread and a quarter for 16 (CUDA C++ Programming Guide,
+Shared Memory): each of these is a wavefront, and the ideal has no bank conflicts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SECTOR, BANKS, BANK = 32, 32, 4
 
 
 class Counters:
-    """`accesses` counts, by what they are of, (warp instructions, units moved, units that would do)."""
+    """`accesses` maps a kind of access to (warp instructions, units moved, least units that would suffice)."""
 
     def __init__(self, *, accesses: bool) -> None:
         self._on = accesses
@@ -60,8 +60,8 @@ class Counters:
 
 
 def wavefronts(lanes: Array, at: Array, size: int) -> tuple[int, int]:
-    """(turns that accesses of `size` bytes take at least, turns that they take) for each warp, added up."""
-    served = WARP * BANK // max(size, BANK)  # threads of a turn
+    """(the fewest wavefronts that accesses of `size` bytes need, the wavefronts that they take), summed over the warps."""
+    served = WARP * BANK // max(size, BANK)  # threads per wavefront
     turn = lanes // min(served, WARP)
     words = max(size // BANK, 1)
     word = (at[:, None] // BANK + np.arange(words)).ravel()

@@ -1,7 +1,7 @@
 """Instructions that compute: integers, floating point, comparisons, conversions, moves (PTX ISA, Instruction Set).
 
-An emitter gives the Python lines of one instruction. Where NumPy's own operator is exact it is used as it is; everything else
-is a function of a module of numerics, which the text names by a letter (machine.py binds them).
+An emitter returns the Python lines of one instruction. NumPy's own operator is used where it is exact; every other instruction
+calls a function of a module of numerics, which the generated text names by a letter (machine.py binds them).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ __all__ = ["EMITTERS"]
 
 EMITTERS: dict[str, Callable[[Translator, Instruction], list[str]]] = {}
 _FLOATS = {"f16", "bf16", "f32", "f64", "f16x2", "bf16x2"}
-_NATIVE = {"f32", "f64"}  # whose round-to-nearest add, sub, mul and div NumPy does
+_NATIVE = {"f32", "f64"}  # types for which NumPy has add, sub, mul and div, rounded to nearest
 _ROUNDINGS = {"rn", "rz", "rm", "rp"}
 _BOOLEAN = {"and": "&", "or": "|", "xor": "^"}
 
 
 def emits(*opcodes: str) -> Callable[[Callable[[Translator, Instruction], list[str]]], Callable[..., list[str]]]:
-    """Registers an emitter for the opcodes whose first part it is."""
+    """Registers an emitter for opcodes by their first part."""
 
     def register(emitter: Callable[[Translator, Instruction], list[str]]) -> Callable[..., list[str]]:
         EMITTERS.update(dict.fromkeys(opcodes, emitter))
@@ -31,7 +31,7 @@ def emits(*opcodes: str) -> Callable[[Callable[[Translator, Instruction], list[s
 
 
 def modifiers(i: Instruction, types: int = 1) -> set[str]:
-    """What stands between an opcode and its types."""
+    """The modifiers between an opcode and its types."""
     return set(i.opcode[1 : len(i.opcode) - types])
 
 
@@ -72,7 +72,7 @@ def _mov(t: Translator, i: Instruction) -> list[str]:
 
 @emits("cvta")
 def _cvta(t: Translator, i: Instruction) -> list[str]:
-    """Global addresses are generic ones; the other spaces' windows lie where nothing else does."""
+    """A global address equals its generic address; the windows of the other spaces overlap no other addresses."""
     space = next((x for x in i.opcode if x in ("global", "shared", "local", "param", "const")), "")
     window = {"shared": "SHARED", "local": "LOCAL", "param": "PARAMETERS"}.get(space)
     value = t.read(i.operands[1], i.opcode[-1])
@@ -298,7 +298,7 @@ def _setp(t: Translator, i: Instruction) -> list[str]:
     first, second = (to.first, to.second) if isinstance(to, Pair) else (to, Sink())
     behind = f" {_BOOLEAN[combined]} also" if combined else ""
     lines = [f"test = {result}", *(f"also = {t.read(x, 'pred')}" for x in also)]
-    one, other = ("test[..., 0]", "test[..., 1]") if packed else ("test", "~test")  # of each element, or of it and not
+    one, other = ("test[..., 0]", "test[..., 1]") if packed else ("test", "~test")  # per element, or p and not p
     return lines + t.write(first, "pred", one + behind) + t.write(second, "pred", other + behind)
 
 

@@ -20,7 +20,7 @@ def _space(i: Instruction) -> str:
 
 
 def _shared_address(t: Translator, memory: Operand) -> str:
-    """A shared address as 32 bits: a register of 64 may hold it."""
+    """A shared address as 32 bits; the register may have 64."""
     assert isinstance(memory, Memory)
     if isinstance(memory.base, Register) and t.width(memory.base) == 64:
         return f"({t.address(memory)}).astype('u4')"
@@ -148,7 +148,7 @@ def _st_async(t: Translator, i: Instruction) -> list[str]:
 
 @emits("prefetch", "prefetchu", "applypriority", "setmaxnreg")
 def _nothing(_t: Translator, _i: Instruction) -> list[str]:
-    """Hints. No bounds: a prefetch never faults."""
+    """Hints do nothing; their addresses are not checked, because a prefetch never faults."""
     return []
 
 

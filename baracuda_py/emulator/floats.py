@@ -4,9 +4,9 @@ Instructions: add, sub, mul, fma, div, rcp, sqrt). Comparisons are in `compariso
 Operands are arrays of the register's dtype, or 0-d values that all lanes share: float32 and float64, f16 and bf16 as 16-bit
 patterns, packed pairs as the pattern of their register. Call these under ``np.errstate(all="ignore")``.
 
-NumPy's own results are IEEE 754's, rounded to nearest. All others come from a pair: the nearest float64 `s`, and `e` with the
-sign of what is missing, which error-free transformations give (T. J. Dekker, 1971; D. E. Knuth, 1969) or, where those may lose
-bits to underflow or overflow, fractions.
+NumPy's own results are IEEE 754's, rounded to nearest. All others are computed from a pair: the nearest float64 `s`, and `e` with
+the sign of the remaining error. Error-free transformations give the pair (T. J. Dekker, 1971; D. E. Knuth, 1969), or fractions
+where the transformations may lose bits to underflow or overflow.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DIRECTIONS = ("rn", "rz", "rm", "rp")
 
 
 def add(a: Lanes, b: Lanes, rounding: str, type: str, ftz: bool = False, sat: bool = False) -> Lanes:
-    """a + b (add); no rounding named is .rn, here and below."""
+    """a + b (add); without a named rounding it is .rn, here and below."""
     return _compute("add", (a, b), rounding, type, ftz, sat)
 
 
@@ -67,7 +67,7 @@ def fma(
 
 
 def divide(a: Lanes, b: Lanes, rounding: str, type: str, ftz: bool = False) -> Lanes:
-    """a / b (div). The nearest quotient stands for those of .full and .approx, but as the ISA says of the latter, a divisor
+    """a / b (div). .full and .approx give the nearest quotient too, except that for .approx, as the ISA says, a divisor
     beyond 2**126 counts as infinite and makes an infinite dividend NaN."""
     if rounding == "approx":
         beyond = (np.abs(b) > np.float32(2.0**126)) & np.isfinite(b)
@@ -76,20 +76,20 @@ def divide(a: Lanes, b: Lanes, rounding: str, type: str, ftz: bool = False) -> L
 
 
 def rcp(a: Lanes, rounding: str, type: str, ftz: bool = False) -> Lanes:
-    """1 / a (rcp). The nearest quotient stands for that of .approx. rcp.approx.ftz.f64 sees and gives only the upper word, takes
-    subnormal numbers for zeros and gives zeros for them."""
+    """1 / a (rcp). .approx gives the nearest quotient too. rcp.approx.ftz.f64 reads and writes only the upper word; it reads
+    subnormal numbers as zeros and returns zeros for them."""
     if rounding == "approx" and type == "f64":
         return upper_word(1.0 / upper_word(a))
     return divide(a.dtype.type(1), a, "rn" if rounding == "approx" else rounding, type, ftz)
 
 
 def sqrt(a: Lanes, rounding: str, type: str, ftz: bool = False) -> Lanes:
-    """The root (sqrt). The nearest root stands for that of .approx."""
+    """The root (sqrt). .approx gives the nearest root too."""
     return _compute("sqrt", (a,), "rn" if rounding == "approx" else rounding, type, ftz)
 
 
 def clamp(x: Lanes, sat: bool = False, relu: bool = False) -> Lanes:
-    """.sat: values between 0 and 1, 0 for NaN; .relu: 0 for negative ones, NaN stays. Zeros come out positive."""
+    """.sat: clamps to 0 .. 1, and NaN to 0; .relu: clamps negative values to 0 and keeps NaN. Zeros become positive."""
     if sat:
         return np.where(x > 0, np.minimum(x, x.dtype.type(1)), x.dtype.type(0))
     if relu:
@@ -98,7 +98,7 @@ def clamp(x: Lanes, sat: bool = False, relu: bool = False) -> Lanes:
 
 
 def upper_word(x: Lanes) -> Lanes:
-    """float64 values without their lower 32 bits, and with zeros for subnormal numbers, as .approx.ftz.f64 sees them."""
+    """float64 values without their lower 32 bits, and with zeros for subnormal numbers, as .approx.ftz.f64 reads them."""
     kept = (x.view("u8") & np.uint64(0xFFFFFFFF00000000)).view("f8")
     return np.where(np.isnan(x), np.nan, np.where(np.abs(x) < 2.0**-1022, np.copysign(0.0, x), kept))
 
@@ -144,7 +144,7 @@ def _rounded(opcode: _Opcode, operands: Sequence[Lanes], rounding: str, type: st
         if opcode.once:
             return opcode.plain(*operands)
         return _fma_f32(*operands) if type == "f32" else _exact(opcode, operands)[0]
-    if rounding == "rm" and opcode.mirror:  # what is exactly 0 is -0, as the negative of rounding up
+    if rounding == "rm" and opcode.mirror:  # an exact 0 becomes -0, as the negative of rounding up
         return -_rounded(opcode, [x * x.dtype.type(s) for x, s in zip(operands, opcode.mirror)], "rp", type)
     if type == "f64":
         return stepped(*_exact(opcode, operands), rounding)
@@ -152,8 +152,8 @@ def _rounded(opcode: _Opcode, operands: Sequence[Lanes], rounding: str, type: st
 
 
 def _fma_f32(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    # A float64 holds the product. Rounding their sum twice is rounding it once, unless it first becomes a number halfway
-    # between two float32 (its last 29 bits are 100...), or one so small that a float32 has fewer digits.
+    # A float64 holds the product exactly. Rounding the sum twice equals rounding it once, unless the first rounding gives a
+    # number halfway between two float32 (its last 29 bits are 100...), or one so small that a float32 has fewer digits.
     s = np.multiply(a, b, dtype="f8") + c
     bits = s.view("u8")
     doubt = (bits & np.uint64(2**29 - 1)) == np.uint64(2**28)
@@ -167,7 +167,7 @@ def _fma_f32(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
 
 
 def _exact(opcode: _Opcode, operands: Sequence[Lanes]) -> Pair:
-    """The nearest float64, and the sign of what is missing: of a finite result that is too large, back to it."""
+    """The nearest float64, and the sign of the remaining error; the sign of an overflow points back to the finite result."""
     s: Lanes
     e: Lanes
     s, e = opcode.pair(*operands)
@@ -197,7 +197,7 @@ def _by_fractions(value: Fraction) -> tuple[float, float]:
 
 
 def stepped(s: Lanes, e: Lanes, rounding: str) -> Lanes:
-    """The nearest float64, or where `e` says that it lies beyond the exact value its neighbour, as the rounding asks."""
+    """The nearest float64 or, where `e` says that rounding moved it past the exact value, its neighbour in that direction."""
     negative = np.signbit(s)
     if rounding == "rz":
         step = np.where((e != 0) & ((e > 0) == negative), -1, 0)
@@ -207,7 +207,7 @@ def stepped(s: Lanes, e: Lanes, rounding: str) -> Lanes:
 
 
 def two_sum(a: Lanes, b: Lanes) -> Pair:
-    """The nearest float64 to a sum and its error, not finite where something overflows."""
+    """The nearest float64 to a sum, and its error, which is not finite after an overflow."""
     s = a + b
     t = s - a
     return s, (a - (s - t)) + (b - t)
@@ -218,8 +218,8 @@ def _two_difference(a: Lanes, b: Lanes) -> Pair:
 
 
 def two_product(a: Lanes, b: Lanes) -> Pair:
-    """The nearest float64 to a product and its error, not finite where that may not be exact: where something overflows, or
-    the product is tiny."""
+    """The nearest float64 to a product, and its error, which is not finite if it may be inexact: after an overflow, or for
+    a tiny product."""
     p = a * b
     (a1, a0), (b1, b0) = _halves(a), _halves(b)
     e = ((a1 * b1 - p) + a1 * b0 + a0 * b1) + a0 * b0
@@ -234,7 +234,7 @@ def _halves(a: Lanes) -> Pair:
 
 
 def _fused(a: Lanes, b: Lanes, c: Lanes) -> Pair:
-    # Boldo and Melquiond's fma: of three numbers that sum up to a b + c, the two lesser ones are first rounded to odd.
+    # Boldo and Melquiond's fma: of three numbers whose sum is a b + c, the two smaller ones are first rounded to odd.
     p, p0 = two_product(a, b)
     t, t0 = two_sum(c, p0)
     v, v0 = two_sum(p, t)
@@ -245,7 +245,7 @@ def _fused(a: Lanes, b: Lanes, c: Lanes) -> Pair:
 def _fused_plain(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     largest = np.finfo("f8").max
     product = a * b
-    finite = np.clip(product, -largest, largest)  # nothing against an infinite c
+    finite = np.clip(product, -largest, largest)  # negligible beside an infinite c
     return np.where(np.isfinite(a) & np.isfinite(b), finite, product) + c
 
 
@@ -275,8 +275,8 @@ def _root(a: Lanes) -> Pair:
 class _Opcode(NamedTuple):
     plain: Callable[..., Lanes]  # NumPy's own; right for infinities and NaN
     pair: Callable[..., Pair]  # of float64
-    mirror: Sequence[int]  # signs for the operands that turn the result's
-    value: Callable[..., Fraction] | None  # None where the pair is always exact
+    mirror: Sequence[int]  # signs for the operands that flip the sign of the result
+    value: Callable[..., Fraction] | None  # None if the pair is always exact
     narrow: Callable[..., Pair]  # the pair, of operands with 24 digits or fewer
     once: bool = True  # whether `plain` rounds once
 

@@ -1,9 +1,9 @@
 """Binary floating-point formats: the values of bit patterns, and rounding to a format, once (PTX ISA, Fundamental Types;
 Alternate Floating-Point Data Formats).
 
-A value that no float64 holds is rounded in two steps that make one: `odd` gives the float64 whose last bit says that something
-is missing, and `narrow` rounds that to a format of fewer digits. (S. Boldo and G. Melquiond, "Emulation of a FMA and correctly
-rounded sums: proved algorithms using rounding to odd", 2008.)
+A value that no float64 holds is rounded in two steps with the result of one: `odd` gives the float64 whose last bit says that
+it is inexact, and `narrow` rounds that to a format of fewer digits. (S. Boldo and G. Melquiond, "Emulation of a FMA and
+correctly rounded sums: proved algorithms using rounding to odd", 2008.)
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ FLOATS = {
     "e4m3": Format(4, -6, 448.0),
 }
 
-# The integer that each direction of rounding takes: of numbers in units in the last place, or of cvt to an integer.
+# The integer for each direction of rounding: for numbers in units in the last place, or for cvt to an integer.
 ROUNDINGS: dict[str, Callable[[Lanes], Lanes]] = {
     "rn": np.rint,
     "rz": np.trunc,
     "rm": np.floor,
     "rp": np.ceil,
-    # cvt.rna.tf32.f32 alone: the digits of an f32 leave room for the half.
+    # Only cvt.rna.tf32.f32 uses it: an f32 has a spare digit for the half.
     "rna": lambda x: np.trunc(x + np.copysign(0.5, x)),
 }
 
 _E4M3 = np.arange(256, dtype="u1").view(ml_dtypes.float8_e4m3fn).astype("f4")
-_DROPPED = {"bf16": 16, "tf32": 13}  # bits of an f32 that the type has not
+_DROPPED = {"bf16": 16, "tf32": 13}  # low bits of an f32 that the type lacks
 _CANONICAL_NAN = {"tf32": 0x7FFFFFFF, "bf16": 0x7FFF, "f16": 0x7FFF, "e5m2": 0x7F, "e4m3": 0x7F}
 
 
@@ -69,8 +69,8 @@ def widen(a: Lanes, type: str) -> Lanes:
 
 
 def narrow(x: Lanes, type: str, rounding: str = "rn", satfinite: bool = False) -> Lanes:
-    """The register of this type that holds float32 or float64 values, rounded. `satfinite` turns what is beyond the finite
-    numbers, infinities too, into the largest of them; NaN is the canonical one, but of f32 and f64 any."""
+    """The register of this type that holds float32 or float64 values, rounded. `satfinite` replaces values beyond the finite
+    numbers, infinities too, by the largest finite one; NaN becomes the canonical NaN, except for f32 and f64."""
     if type not in FLOATS:
         raise unsupported("floating-point type", type, FLOATS)
     if rounding not in ROUNDINGS:
@@ -88,7 +88,7 @@ def narrow(x: Lanes, type: str, rounding: str = "rn", satfinite: bool = False) -
 
 
 def _nearest_upper(x: Lanes, type: str, rounding: str) -> Lanes:
-    # Of a float32 the upper bits: half of the last one kept, and with ties to even less where that is 0, carries into it.
+    # The upper bits of a float32: adding half of the last kept bit, or a bit less for ties to even, carries into that bit.
     dropped = _DROPPED[type]
     bits = x.view("u4")
     half = np.uint32(1 << dropped - 1)
@@ -101,7 +101,7 @@ def _nearest_upper(x: Lanes, type: str, rounding: str) -> Lanes:
 
 
 def _rounded(x: Lanes, to: Format, rounding: str, satfinite: bool) -> Lanes:
-    # In units in the last place: a power of two that the exponent gives, so that nothing but the rounding rounds.
+    # The unit in the last place is a power of two given by the exponent, so that scaling is exact and only one step rounds.
     exponent = np.maximum((x.view("i8") >> 52 & 0x7FF) - 1023, to.lowest)
     unit = (exponent + (1023 + 1 - to.digits) << 52).view("f8")
     y = ROUNDINGS[rounding](x / unit) * unit
@@ -114,7 +114,7 @@ def _rounded(x: Lanes, to: Format, rounding: str, satfinite: bool) -> Lanes:
 
 
 def _pattern(y: Lanes, type: str) -> Lanes:
-    # The bits of values that the type holds.
+    # The bits of values that the type represents exactly.
     match type:
         case "f32":
             return y.astype("f4")
@@ -132,15 +132,15 @@ def _pattern(y: Lanes, type: str) -> Lanes:
 
 
 def odd(s: Lanes, e: Lanes) -> Lanes:
-    """The sum of float64 numbers, of which `s` is the nearest float64 to it, rounded to odd: `s` where `e` is 0, else that of
-    the two neighbours of the exact sum whose last bit is 1."""
+    """An exact sum rounded to odd; `s` is the nearest float64 to it. The result is `s` where `e` is 0, otherwise the one of the
+    two neighbours of the exact sum whose last bit is 1."""
     bits = s.view("i8")
     inexact = (e != 0) & np.isfinite(e) & (bits & 1 == 0)
     return np.where(inexact, bits + np.where((e > 0) == (s > 0), 1, -1), bits).view("f8")
 
 
 def flush(a: Lanes, type: str) -> Lanes:
-    """.ftz: subnormal numbers of the type turned into zeros of their sign."""
+    """.ftz: subnormal numbers of the type become zeros of their sign."""
     if type == "f32":
         tiny = np.abs(a) < np.float32(2.0**-126)
         return np.where(tiny, np.copysign(np.float32(0), a), a) if tiny.any() else a

@@ -1,10 +1,10 @@
 """How the threads of a warp hold a matrix in registers (PTX ISA, Matrix Fragments for mma.mXnYkZ; Register Fragments and Shared
 Memory Matrix Layouts of wgmma).
 
-All these layouts have one form. Lane 4 g + t holds a piece of row g of a block of 8 rows: of a multiplicand the elements that
-one register takes from place t of the block's 4, so that a block is 4 registers wide; of an accumulator columns 2 t and 2 t + 1
-of 8. The registers of a lane go through the blocks, 8 rows down before a step along the row. B lies as A's transpose does. The
-four warps of a warpgroup hold 16 rows each.
+All these layouts have one form. Lane 4 g + t holds elements of row g of a block of 8 rows: for a multiplicand, the elements of
+one register at position t of 4, so that a block is 4 registers wide; for an accumulator, columns 2 t and 2 t + 1 of 8. The
+registers of a lane enumerate the blocks, first 8 rows down, then along the row. B is stored as A's transpose would be. The four
+warps of a warpgroup hold 16 rows each.
 
 Matrices here are [warps, rows, columns], registers a sequence of [warps, 32] in the instruction's order.
 """
@@ -23,7 +23,7 @@ _PACKED_NIBBLES = {"u4": "u1", "s4": "i1"}
 
 
 def left(registers: Sequence[Lanes], rows: int, type: str) -> Lanes:
-    """A, of 8 or 16 rows a warp, as the bit patterns of its elements: K is what the registers make it."""
+    """A, of 8 or 16 rows per warp, as the bit patterns of its elements; the number of registers gives K."""
     x = _elements(registers, type)
     warps, count, _, each = x.shape
     down = rows // 8
@@ -32,15 +32,15 @@ def left(registers: Sequence[Lanes], rows: int, type: str) -> Lanes:
 
 
 def right(registers: Sequence[Lanes], type: str) -> Lanes:
-    """The transpose of B, of 8 columns: [warps, 8, K]."""
+    """The transpose of B, which has 8 columns: [warps, 8, K]."""
     return left(registers, 8, type)
 
 
 def accumulators(registers: Sequence[Lanes], rows: int, type: str) -> Lanes:
-    """C or D, of 8 or 16 rows a warp; f16 as bit patterns, two to a register."""
+    """C or D, of 8 or 16 rows per warp; f16 as bit patterns, two per register."""
     x = _elements(registers, type)
     warps, down = x.shape[0], rows // 8
-    if type != "f16":  # a register an element
+    if type != "f16":  # one element per register
         x = x.reshape(warps, -1, 2, 32).swapaxes(2, 3)
     blocks = x.reshape(warps, -1, down, 8, 4, 2).transpose(0, 2, 3, 1, 4, 5)
     return blocks.reshape(warps, rows, -1)

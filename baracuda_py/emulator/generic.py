@@ -1,4 +1,4 @@
-"""Generic addresses, by which an access may be to any space (PTX ISA, State Spaces; Generic Addressing)."""
+"""Generic addresses, which may refer to any state space (PTX ISA, State Spaces; Generic Addressing)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 __all__ = ["LOCAL", "PARAMETERS", "SHARED", "Generic"]
 
-# Windows of the generic address space, where nothing else lies.
+# Windows of the generic address space, which overlap no other addresses.
 PARAMETERS, SHARED, LOCAL = 0x7E00_0000_0000, 0x7F00_0000_0000, 0x7F80_0000_0000
 
 
 class Generic:
-    """Sends what a wave accesses to the memory that an address is of."""
+    """Forwards the generic accesses of a wave to the state space of each address."""
 
     def __init__(self, wave: Wave) -> None:
         self._wave = wave
 
     def windows(self, s: Selection, a: Any) -> Iterator[tuple[Selection, Array | None, str, Array]]:
-        """(lanes, their places in the selection or None for all, space, address in it) of generic addresses."""
+        """(lanes, their positions in the selection or None for all, space, address in it) of generic addresses."""
         lanes = self._wave.lanes
         a = lanes.spread(s, a)
         kinds = np.where(a >= np.uint64(LOCAL), 2, np.where(a >= np.uint64(SHARED), 1, 0))

@@ -1,5 +1,5 @@
-"""The forms of instructions that the emulator knows, in the notation of the PTX ISA's syntax: ``{.x}`` may be left out, ``<x>``
-is one of a set. A form that is not here is refused, so that no modifier is ever passed over.
+"""The forms of instructions that the emulator knows, in the notation of the PTX ISA's syntax: ``{.x}`` is optional, ``<x>``
+is one of a set. A form that is missing here is refused, so that no modifier is ever ignored.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SETS = {
     "element": "f64|f32|f16|bf16|tf32|e4m3|e5m2|s32|[us]8|[us]4",
 }
 
-# A form, and how many operands it has.
+# A form, and its number of operands.
 _FORMS = """
 mov.<pred|value>                                                                     2
 cvta{.to}.<window>.<u32|u64>                                                         2
@@ -186,7 +186,7 @@ _KNOWN = [_read(line) for line in _FORMS.strip().splitlines()]
 
 @lru_cache(maxsize=4096)
 def known(opcode: str, operands: int) -> bool:
-    """Whether an instruction of that opcode, with so many operands, has a meaning here.
+    """Whether the emulator knows an instruction of that opcode with that number of operands.
 
     >>> known("add.rn.ftz.f32", 3), known("add.rn.ftz.s32", 3), known("add.f32", 2)
     (True, False, False)

@@ -1,4 +1,4 @@
-"""Functions in the place of their calls: a kernel that is translated calls nothing (PTX ISA, Control Flow Instructions: call)."""
+"""Inlining of functions: a translated kernel contains no calls (PTX ISA, Control Flow Instructions: call)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = ["Inlined"]
 
 
 class Inlined:
-    """The items of a function with those of the functions that it calls in the calls' places, and parameters that pass
-    between them as registers."""
+    """The items of a function with each call replaced by the items of the called function; parameters that pass between
+    functions become registers."""
 
     def __init__(self, entry: Entry, functions: Mapping[str, Function]) -> None:
         self._entry, self._functions = entry, functions
@@ -34,7 +34,7 @@ class Inlined:
         self._open: list[str] = []
 
     def items(self, function: Function, suffix: str = "") -> list[Item]:
-        """Names get a suffix, but for those of variables: no function calls itself, so that one of each will do."""
+        """All names but those of variables get a suffix. No function calls itself, so each variable is needed once."""
         entry = self._entry
         for variable in function.variables:
             if variable.name not in entry.variables:
@@ -55,8 +55,8 @@ class Inlined:
         return items
 
     def _called(self, call: Instruction, suffix: str) -> list[Item]:
-        """The body of the function that is called, its parameters standing for the caller's, its returns for a branch behind
-        it."""
+        """The body of the called function: its parameters are replaced by the caller's, its returns by branches to the end
+        of the body."""
         lists = [[x.name for x in o.items if isinstance(x, Symbol)] for o in call.operands if isinstance(o, Vector)]
         name = next((o.name for o in call.operands if isinstance(o, Symbol)), "")
         if name not in self._functions or call.guard:
@@ -85,12 +85,12 @@ class Inlined:
         return [*items, end]
 
     def _passes(self, item: Instruction) -> bool:
-        """Whether an access to parameter space is to what passes between functions, and not to what the kernel was given."""
+        """Whether an access to parameter space is to a parameter of an inlined function, and not to one of the kernel."""
         memory = next(o for o in item.operands if isinstance(o, Memory))
         return isinstance(memory.base, Symbol) and memory.base.name not in self._entry.parameters
 
     def _moved(self, item: Instruction) -> Instruction:
-        """A load or store of a passed parameter as a conversion from or to the register that stands for it."""
+        """A load or store of a passed parameter as a conversion from or to the register that replaces it."""
         kind = item.opcode[-1]
         store = item.opcode[0] == "st"
         memory, value = item.operands if store else item.operands[::-1]
@@ -107,7 +107,7 @@ class Inlined:
         return self._declared(replace(item, opcode=("cvt", f"{sign}{wide}", f"{sign}{bits}"), operands=operands))
 
     def _declared(self, item: Instruction) -> Instruction:
-        """The same, the registers that stand for parameters declared."""
+        """The same item, after declaring the registers that replace parameters."""
         if item.opcode[0] == "cvt":
             for operand in item.operands:
                 if isinstance(operand, Register) and operand.name not in self._entry.registers:

@@ -1,4 +1,4 @@
-"""The lanes of a wave: the threads of some CTAs, a column each, and where each of them stands in the grid."""
+"""The lanes of a wave: the threads of some CTAs, one column each, and the position of each thread in the grid."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["EVERYONE", "SPECIALS", "WARP", "Array", "Lanes", "Selection", "pairs_of"]
+__all__ = ["FULL_MASK", "SPECIALS", "WARP", "Array", "Lanes", "Selection", "pairs_of"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Selection: TypeAlias = "slice | Array"  # lanes: a run of them, or their numbers in order
+Selection: TypeAlias = "slice | Array"  # lanes: a contiguous range, or their numbers in order
 WARP = 32
-EVERYONE = 0xFFFF_FFFF  # a mask of all lanes of a warp
+FULL_MASK = 0xFFFF_FFFF  # a mask of all lanes of a warp
 
 
 class Lanes:
-    """The threads of `ctas` CTAs from CTA `first` on. CTAs are padded to whole warps with lanes that never live.
+    """The threads of `ctas` CTAs from CTA `first` on. CTAs are padded to whole warps with lanes that never run.
 
     `member` counts the warps of a cluster, `team` the clusters of the wave.
     """
@@ -39,13 +39,13 @@ class Lanes:
         self.exists = self.thread < self.threads
 
     def bundle(self, threads: int) -> Array:
-        """Which warp, or which warpgroup, of the wave each lane belongs to."""
+        """The warp of each lane, or its warpgroup, numbered over the wave."""
         return (
             self.warp if threads == WARP else self.cta * -(-self.width // threads) + self.thread // np.uint32(threads)
         )
 
     @property
-    def everyone(self) -> slice:
+    def all_lanes(self) -> slice:
         return slice(0, self.count)
 
     def specials(self) -> dict[str, Array]:
@@ -82,7 +82,7 @@ class Lanes:
 
     @staticmethod
     def narrowed(s: Selection, test: Array) -> Selection | None:
-        """The lanes of a selection for which `test` is true; None where there is none."""
+        """The lanes of a selection for which `test` is true; None if it is true for none."""
         if np.ndim(test) == 0:
             return s if test else None
         if test.all():
@@ -94,12 +94,12 @@ class Lanes:
 
     @staticmethod
     def compact(numbers: Array) -> Selection:
-        """Lane numbers as a run, where they are one."""
+        """Lane numbers as a slice, if they are contiguous."""
         first, last = int(numbers[0]), int(numbers[-1])
         return slice(first, last + 1) if last - first + 1 == len(numbers) else numbers
 
     def spread(self, s: Selection, x: Any) -> Array:
-        """A value a lane, of an operand that may be one value for all."""
+        """One value per lane, from an operand that may be one value for all."""
         return np.broadcast_to(x, (self.count_of(s),)) if np.ndim(x) == 0 else x
 
 

@@ -1,4 +1,4 @@
-"""A plan's steps on copies of its operands: every launch by the machine, with the packed arguments that a GPU would get."""
+"""A plan's steps on copies of its operands: `machine` runs every launch, with the packed arguments that a GPU would get."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from .waves import run_launch
 
 __all__ = ["Emulator", "Program", "translated", "translator"]
 
-# Where things lie, far from one another: an address beside one of them is no other's.
+# The base addresses of the regions. They are far from one another, so that an address just outside a region is in no other.
 WORKSPACE, CONSTANTS = 0x7C00_0000_0000, 0x7D00_0000_0000
-APART = 1 << 32
+STRIDE = 1 << 32
 
 
 @lru_cache(maxsize=1024)
 def translated(kernel: Kernel, arch: str) -> Translator:
-    """A kernel as Python: compiled to PTX (or from the cache), read and translated once a process. UnsupportedError, naming the
-    kernel, for what the emulator cannot read."""
+    """A kernel as Python: compiled to PTX (or from the cache), read and translated once per process. UnsupportedError, naming
+    the kernel, if the emulator cannot read it."""
     ptx = _TARGET.sub("", compile_ptx(kernel, arch, lines=True))
     try:
         return _translated(ptx)
@@ -53,14 +53,12 @@ def translated(kernel: Kernel, arch: str) -> Translator:
         raise UnsupportedError(f"{error.reason}, of {kernel} for {arch}", fix) from None
 
 
-_TARGET = re.compile(
-    r"^[ \t]*\.(target|version)\b.*$", re.MULTILINE
-)  # most kernels differ in nothing else between arches
+_TARGET = re.compile(r"^[ \t]*\.(target|version)\b.*$", re.MULTILINE)  # most kernels differ only in this between arches
 
 
 @lru_cache(maxsize=1024)
 def _translated(ptx: str) -> Translator:
-    """What several arches share is translated once."""
+    """PTX that several arches share is translated once."""
     return translator(ptx)
 
 
@@ -97,9 +95,9 @@ class Program:
         self, tensors: Mapping[str, Tensor], written: Collection[str], values: Mapping[str, Any], workspace: int,
         options: Options | None = None, *, accesses: bool = False, flops: float = 0.0, nbytes: float = 0.0,
     ) -> Report:  # fmt: skip
-        """Runs the steps on copies of the operands, by name their footprints on the host; what is `written` is put back at the
-        end, and not where anything faults. `accesses` also counts sectors and wavefronts. `flops` and `nbytes` are what the
-        problem is expected to take: UnsupportedError where that would be minutes. `options` are those in effect by default."""
+        """Runs the steps on copies of the operands, given as footprints on the host by name. Operands in `written` are copied
+        back at the end, unless a step faults. `accesses` also counts sectors and wavefronts. `flops` and `nbytes` are the
+        expected work: UnsupportedError if it would take minutes. By default `options` are those in effect."""
         began, options = time.perf_counter(), options or current_options()
         groups = together(tensors)
         options.refuse_large(self._op, sum(high - low for low, high, _ in groups) + workspace, flops, nbytes)
@@ -133,7 +131,7 @@ class Program:
         held, places = _constants(code)
         before = [(r, r.bytes.copy(), None if r.known is None else r.known.copy()) for r in regions if r.writable]
 
-        pdl, room = step.pdl and supports_pdl(self._arch), DeviceSpec.named(self._arch).shared_bytes
+        pdl, shared_limit = step.pdl and supports_pdl(self._arch), DeviceSpec.named(self._arch).shared_bytes
         deadline = 0.0 if options.force else began + PATIENCE
         grain = (
             min([4, *(SIZES[i.opcode[-1]] for i in code.instructions if _stores(i.opcode))]) if options.checks else 0
@@ -150,7 +148,7 @@ class Program:
             )
             launched = Launched(
                 code, str(step.kernel), memory, parameters, step.grid, step.block, step.shared_bytes, options,
-                Counters(accesses=accesses and not variation), pdl=pdl, constants=places, room=room,
+                Counters(accesses=accesses and not variation), pdl=pdl, constants=places, shared_limit=shared_limit,
                 variation=variation, deadline=deadline,
             )  # fmt: skip
             try:
@@ -212,6 +210,6 @@ def _constants(code: Translator) -> tuple[list[Region], dict[str, int]]:
             data[k * size : (k + 1) * size] = np.frombuffer(
                 (value & (1 << 8 * size) - 1).to_bytes(size, "little"), np.uint8
             )
-        places[variable.name] = CONSTANTS + i * APART
+        places[variable.name] = CONSTANTS + i * STRIDE
         regions.append(Region(f".{variable.name}", places[variable.name], data, writable=False))
     return regions, places

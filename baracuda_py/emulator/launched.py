@@ -1,4 +1,4 @@
-"""A launch: its kernel, its arguments, and what its waves have in common."""
+"""A launch: its kernel, its arguments, and the state that its waves share."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ SHARED_BYTES = 8 << 20
 
 
 class Launched:
-    """What the waves of one launch have in common. `suspects` has a fault for each instruction that reads what nothing
-    wrote, to be raised if that matters; in a further run some of them see other values there."""
+    """The state that the waves of one launch share. `suspects` has a fault for each instruction that reads unwritten bytes,
+    raised if their value matters; in a further run some of these instructions see other values there."""
 
     def __init__(
         self, code: Translator, kernel: str, memory: GlobalMemory, parameters: Array, grid: tuple[int, int, int],
         block: tuple[int, int, int], dynamic_bytes: int, options: Options, counters: Counters, *, pdl: bool,
-        constants: dict[str, int], room: int, variation: Variation = KNOWN, deadline: float = 0.0,
+        constants: dict[str, int], shared_limit: int, variation: Variation = KNOWN, deadline: float = 0.0,
     ) -> None:  # fmt: skip
         self.code, self.kernel, self.memory, self.parameters = code, kernel, memory, parameters
         self.grid, self.block, self.options, self.counters = grid, block, options, counters
@@ -47,10 +47,10 @@ class Launched:
         self.shared_bytes = self.dynamic + dynamic_bytes
         self.shared_grain = _grain(code)
         self.grouped = any(i.opcode[0] == "wgmma" for i in code.instructions)
-        self._refuse_impossible(room)
+        self._refuse_impossible(shared_limit)
 
-    def _refuse_impossible(self, room: int) -> None:
-        """KernelFault for a launch that no GPU takes, `room` the bytes of shared memory that a CTA may have (CUDA C++
+    def _refuse_impossible(self, limit: int) -> None:
+        """KernelFault for a launch that no GPU accepts; `limit` is the most shared memory of a CTA in bytes (CUDA C++
         Programming Guide, Technical Specifications)."""
         entry, threads = self.code.entry, prod(self.block)
         for given, what in (
@@ -59,7 +59,7 @@ class Launched:
             (self.block[2] > 64, f"blocks of {self.block} threads"),
             (min(self.grid) < 1 or max(self.grid[1:]) >= 1 << 16 or self.grid[0] >= 1 << 31, f"a grid of {self.grid}"),
             (self.grid[0] % entry.cluster, f"a grid of {self.grid} in clusters of {entry.cluster}"),
-            (self.shared_bytes > room, f"{self.shared_bytes} bytes of shared memory a CTA, of {room} at most"),
+            (self.shared_bytes > limit, f"{self.shared_bytes} bytes of shared memory per CTA, of {limit} at most"),
         ):
             if given:
                 raise KernelFault(f"no GPU takes a launch with {what}", kernel=self.kernel)
@@ -71,7 +71,7 @@ class Launched:
         )
 
     def waves(self) -> Iterator[tuple[int, int]]:
-        """(first CTA, CTAs) of each wave: whole clusters, as many as memory and caches like."""
+        """(first CTA, CTAs) of each wave: whole clusters, as many as suit memory and caches."""
         threads = -(-self.block[0] * self.block[1] * self.block[2] // WARP) * WARP
         total, cluster = self.grid[0] * self.grid[1] * self.grid[2], self.code.entry.cluster
         a_lane = (
@@ -85,7 +85,7 @@ class Launched:
 
 
 def _grain(code: Translator) -> int:
-    """The least number of bytes, of 4, that a kernel accesses at once in what may be shared memory."""
+    """The fewest bytes, at most 4, of one access of a kernel to memory that may be shared."""
     accesses = (i for i in code.instructions if i.opcode[0] in ("ld", "st", "atom", "red"))
     elsewhere = {"global", "local", "param", "const"}
     return min(

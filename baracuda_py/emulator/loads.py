@@ -1,7 +1,7 @@
-"""When each warp loaded each grain of shared memory last, and which of its lanes did.
+"""The time and the lane of each warp's last load of each grain of shared memory.
 
-Loads are many and seldom asked for: they are kept as they come, and brought to their planes when somebody asks. Those that are
-over for everybody by then never are.
+Loads are frequent and seldom looked up: they are appended to a list, and applied to the planes at a look-up. Loads that are over
+for all warps by then are dropped.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from .clocks import Clocks
 from .lanes import Array
 from .touched import SEVERAL
 
-__all__ = ["NOBODY", "Loads", "grains_of"]
+__all__ = ["NO_LANE", "Loads", "grains_of"]
 
-NOBODY = 127  # in the place of a lane
-MANY = 1 << 22  # lanes' loads that are kept
+NO_LANE = 127  # instead of a lane: no load
+MANY = 1 << 22  # the most loads, counted per lane, in the list
 
 
 class _Noted(NamedTuple):
-    """Loads of rows of `width` grains, a lane each, or, of the asynchronous proxy, for all of some warps."""
+    """Loads of rows of `width` grains, one lane each, or, by the asynchronous proxy, on behalf of all lanes of some warps."""
 
     rows: Array
     width: int
@@ -32,13 +32,13 @@ class _Noted(NamedTuple):
 
 
 class Loads:
-    """`latest` has for each grain a time that no load of it is behind."""
+    """`latest` has for each grain an upper bound of the times of its loads."""
 
     def __init__(self, clocks: Clocks, grains: int, members: int) -> None:
         self._clocks = clocks
         self.latest = np.zeros(grains, np.int32)
         self._when = np.zeros((grains, members), np.int32)
-        self._by = np.full((grains, members), NOBODY, np.int8)  # a lane, or SEVERAL
+        self._by = np.full((grains, members), NO_LANE, np.int8)  # a lane, or SEVERAL
         self._noted: list[_Noted] = []
         self._count = 0  # of their lanes
 
@@ -52,13 +52,13 @@ class Loads:
 
     @property
     def when(self) -> Array:
-        """The stamp of each grain's last load by each warp, where it may not be over."""
+        """The stamp of each grain's last load by each warp, if the load may not be over."""
         self._settle()
         return self._when
 
     @property
     def by(self) -> Array:
-        """And its lane."""
+        """The lane of each grain's last load by each warp."""
         self._settle()
         return self._by
 
@@ -70,9 +70,9 @@ class Loads:
             grains = grains_of(rows, width)
             if lanes is None:
                 places: Any = grains.reshape(-1, 1), members
-                if members[-1] - members[0] == len(members) - 1:  # side by side, which is faster as a slice
+                if members[-1] - members[0] == len(members) - 1:  # contiguous: a slice is faster
                     places = grains.reshape(-1), slice(members[0], members[-1] + 1)
-                self._when[places], self._by[places] = stamps, NOBODY
+                self._when[places], self._by[places] = stamps, NO_LANE
                 continue
             member, stamp, lane = members[:, None], stamps[:, None], lanes[:, None]
             again = (self._when[grains, member] == stamp) & (self._by[grains, member] != lane)
@@ -84,5 +84,5 @@ class Loads:
 
 
 def grains_of(rows: Array, width: int) -> Array:
-    """The grains of rows, a column each."""
+    """The grains of rows, one column each."""
     return rows[:, None] * width + np.arange(width) if width > 1 else rows[:, None]

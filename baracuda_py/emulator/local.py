@@ -1,4 +1,4 @@
-"""Local memory: what each thread has to itself (PTX ISA, State Spaces: Local State Space)."""
+"""Local memory, which is private to each thread (PTX ISA, State Spaces: Local State Space)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["LocalMemory"]
 
 
 class LocalMemory:
-    """The local memory of a wave's threads, a row each."""
+    """The local memory of a wave's threads, one row each."""
 
     def __init__(self, wave: Wave, nbytes: int) -> None:
         self._wave, self._nbytes = wave, nbytes

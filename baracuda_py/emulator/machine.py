@@ -1,7 +1,7 @@
-"""A wave of CTAs: it holds the registers of all their threads and steps from block to block.
+"""A wave of CTAs: it holds the registers of all their threads and executes block after block.
 
-While no branch divides the lanes of a wave they have one program counter. After that the lanes at the lowest one run, so that
-they meet again by themselves; or, in random order, those of one warp (or warpgroup) a CTA that is drawn at each step.
+While no branch diverges, the lanes of a wave have one program counter. After that the lanes at the lowest program counter run,
+so that they reconverge; or, in random order, the lanes of one warp (or warpgroup) per CTA, drawn at each step.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .barriers import ClusterBarrier, MBarriers, NamedBarriers
 from .clocks import Clocks
 from .copies import Copies
 from .generic import LOCAL, PARAMETERS, SHARED, Generic
-from .lanes import EVERYONE, WARP, Array, Lanes, Selection
+from .lanes import FULL_MASK, WARP, Array, Lanes, Selection
 from .launched import Launched
 from .local import LocalMemory
 from .matrices import Matrices
@@ -44,7 +44,7 @@ NEVER = np.int32(1 << 30)
 
 
 class Wave:
-    """The CTAs that run together, and all that their instructions act on."""
+    """The CTAs that run together, and all state that their instructions act on."""
 
     def __init__(self, launched: Launched, first: int, ctas: int) -> None:
         self.launched, self.options, self.rng = launched, launched.options, launched.rng
@@ -60,15 +60,15 @@ class Wave:
         self.matrices, self.atomics, self.overflows = Matrices(self), Atomics(self), Overflows(self)
         self.alive = lanes.exists.copy()
         self._blocked = np.zeros(lanes.count, bool)
-        self._parked = np.zeros(lanes.count, bool)  # where the rest of their warp has yet to come
-        self._asleep = np.zeros(lanes.count, bool)  # by nanosleep, until no other can go on: who polls lets others act
+        self._parked = np.zeros(lanes.count, bool)  # lanes that wait for the rest of their warp
+        self._asleep = np.zeros(lanes.count, bool)  # by nanosleep, until no other lane can run: polling lets others act
         self._why: list[tuple[Array, Callable[[], str]]] = []
         self._pc = np.zeros(lanes.count, np.int32)
         self._space = self._names()
         self._functions: list[Callable[[Selection], None] | None] = [None] * len(code.blocks)
         self._runs = [0] * len(code.blocks)
-        self._turns = [0] * len(code.blocks)  # of the loop that a block ends: how often threads went back
-        # Barriers wait for those of a warp that have not ended (CUDA C++ Programming Guide, Independent Thread Scheduling).
+        self._turns = [0] * len(code.blocks)  # per block that ends a loop: how often threads went back
+        # Barriers wait for the lanes of a warp that have not ended (CUDA C++ Programming Guide, Independent Thread Scheduling).
         self._aligned = np.array([bool(b.gathers) and b.mask is None and b.kind != "barrier" for b in code.blocks])
 
     # ---- stepping ---------------------------------------------------------------------------------------------------
@@ -87,8 +87,8 @@ class Wave:
                 self.counters.turns[code.instructions[block.number].source] += turns
 
     def _in_step(self) -> bool:
-        """Runs all lanes together until they part, at the blocks that `_pc` then says; whether they came to the end."""
-        code, everyone, count = self.launched.code, self.lanes.everyone, self.lanes.count
+        """Runs all lanes together until they diverge, to the blocks in `_pc`; returns whether they came to the end."""
+        code, all_lanes, count = self.launched.code, self.lanes.all_lanes, self.lanes.count
         at = steps = 0
         while True:
             self._hurry(steps := steps + 1)
@@ -96,28 +96,28 @@ class Wave:
             if end.kind == "wait":
                 self._pc[:] = at
                 return False
-            self._function(at)(everyone)
+            self._function(at)(all_lanes)
             self._runs[at] += count
             if end.kind == "next":
                 at += 1
             elif end.kind == "bra":
-                test = self._test(end, everyone)
+                test = self._test(end, all_lanes)
                 if test is None or test.all():
                     self._turns[at] += count * (end.target <= at)
                     at = end.target
                 elif not test.any():
                     at += 1
                 else:
-                    self._leave(at, everyone)
+                    self._leave(at, all_lanes)
                     return False
             elif end.kind == "barrier" and end.sync and end.barrier == (0,):
                 self.barriers.meet_all()
                 at += 1
             elif end.kind == "exit" and not end.guard:
-                self.shared.shadow.let_go(end.number, everyone)
+                self.shared.shadow.let_go(end.number, all_lanes)
                 return True
             else:
-                self._leave(at, everyone)
+                self._leave(at, all_lanes)
                 return False
 
     def _divided(self) -> None:
@@ -145,7 +145,7 @@ class Wave:
             s = lanes.compact(here)
             self._function(at)(s)
             self._runs[at] += lanes.count_of(s)
-            if self._parked.any():  # whom they wait for may be here now
+            if self._parked.any():  # the lanes that they wait for may be here now
                 self._parked[np.isin(lanes.cta, np.unique(lanes.cta[s]))] = False
             if code.blocks[at].kind == "wait":
                 self._pc[s] = np.where(self._blocked[s], at, at + 1)
@@ -153,7 +153,7 @@ class Wave:
                 self._leave(at, s)
 
     def _function(self, at: int) -> Callable[[Selection], None]:
-        """What runs a block."""
+        """The function that runs a block."""
         if (function := self._functions[at]) is None:
             exec(self.launched.code.code(at), self._space)
             function = self._functions[at] = self._space[f"b{at}"]
@@ -164,9 +164,9 @@ class Wave:
             raise self.launched.too_large(PATIENCE)
 
     def _gathered(self, here: Array, at: int) -> Array:
-        """Of the lanes at a block those whose fellows are all there; the others are parked."""
+        """The lanes at a block whose whole warp (or mask, or warpgroup) is there; the others are parked."""
         end = self.launched.code.blocks[at]
-        if end.mask in (None, EVERYONE):
+        if end.mask in (None, FULL_MASK):
             bundle = self.lanes.bundle(end.gathers)
             there, alive = (np.bincount(bundle[x], minlength=bundle[-1] + 1) for x in (here, self.alive))
             missing = (there != alive)[bundle[here]]
@@ -179,7 +179,7 @@ class Wave:
         return np.asarray(here[~missing]) if missing.any() else here
 
     def _drawn(self, runs: Array) -> Array:
-        """Of each CTA one warp that can run, or one warpgroup where these multiply."""
+        """One warp of each CTA that can run, or one warpgroup if the kernel uses wgmma."""
         lanes = self.lanes
         width = WARPGROUP if self.launched.grouped and lanes.width % WARPGROUP == 0 else WARP
         can = runs.reshape(lanes.ctas, -1, width).any(2)
@@ -190,8 +190,8 @@ class Wave:
         return drawn_lanes
 
     def _next(self, runs: Array) -> tuple[int, Array]:
-        """The block to run and its lanes: the lowest at which there are any, or that of a CTA that is drawn, so that no CTA's
-        warps are held back by another's."""
+        """The block to run and its lanes: the lowest block that has lanes, or the block of a drawn CTA, so that no CTA's warps
+        are delayed by another's."""
         counters = np.where(runs, self._pc, NEVER).reshape(self.lanes.ctas, -1)
         lowest = counters.min(1)
         at = int(lowest.min() if self.options.order == "lockstep" else self.rng.choice(lowest[lowest < NEVER]))
@@ -204,7 +204,7 @@ class Wave:
         return ~test if end.unless else test
 
     def _leave(self, at: int, s: Selection) -> None:
-        """What the end of a block does to the lanes that ran it."""
+        """Applies the end of a block to the lanes that ran it."""
         end = self.launched.code.blocks[at]
         test = self._test(end, s)
         match end.kind:
@@ -213,7 +213,7 @@ class Wave:
             case "bra":
                 self._pc[s] = end.target if test is None else np.where(test, end.target, at + 1)
                 self._turns[at] += end.target <= at and (self.lanes.count_of(s) if test is None else int(test.sum()))
-                if self.launched.code.blocks[end.target].quits:  # at once: nobody waits for them
+                if self.launched.code.blocks[end.target].quits:  # at once: no lane waits for them
                     gone = self.lanes.numbers(s) if test is None else self.lanes.numbers(s)[test]
                     self._runs[end.target] += len(gone)
                     self._exit(self.launched.code.blocks[end.target].number, gone)
@@ -238,13 +238,13 @@ class Wave:
                 self.barriers.come(end.number, s, number, threads[0] if threads else None, sync=end.sync)
 
     def _exit(self, n: int, gone: Array) -> None:
-        """Threads end; those of their warps that wait for all of it have been left alone."""
+        """Threads end; lanes of their warps that wait for the whole warp cannot go on."""
         self.alive[gone] = False
         if len(gone) and self.lanes.cluster > 1:
             lives = np.any(self.alive.reshape(self.lanes.ctas, -1), axis=1)
             self.shared.shadow.let_go(n, gone[~lives[self.lanes.cta[gone]]])
         self.cluster.look()
-        self.barriers.someone_left()
+        self.barriers.threads_ended()
         if self._aligned.any():
             warps = np.zeros(self.lanes.count // WARP, bool)
             warps[self.lanes.warp[gone]] = True
@@ -252,10 +252,10 @@ class Wave:
             if len(left):
                 raise self._alone(left)
 
-    # ---- who waits --------------------------------------------------------------------------------------------------
+    # ---- waiting lanes ----------------------------------------------------------------------------------------------
 
     def block(self, lanes: Array, why: Callable[[], str]) -> None:
-        """Lanes wait; `why` tells at what, as it stands when it is asked."""
+        """Lanes wait; `why` describes the barrier in its state at the time of the call."""
         self._blocked[lanes] = True
         self._why.append((lanes, why))
         if len(self._why) > 4096:
@@ -268,7 +268,7 @@ class Wave:
         self._blocked[lanes] = False
 
     def _deadlock(self) -> KernelFault:
-        """Nobody can run: some wait at barriers, some are parked for the rest of their warp."""
+        """The fault when no lane can run: some wait at barriers, some are parked for the rest of their warp."""
         code, lanes, waits = self.launched.code, self.lanes, self.alive & (self._blocked | self._parked)
         parked = np.flatnonzero(self.alive & self._parked)
         alone = parked[~np.isin(lanes.warp[parked], lanes.warp[self.alive & self._blocked])]
@@ -282,18 +282,20 @@ class Wave:
             ),
             *((who, why()) for who, why in reversed(self._why) if waits[who].any()),
         ]
-        told: dict[str, dict[int, set[int]]] = {}
+        sites: dict[str, dict[int, set[int]]] = {}
         for who, why in places:
             mine = who[waits[who]]
             waits[mine] = False
             for lane in mine.tolist():
-                warps = told.setdefault(why, {}).setdefault(int(lanes.cta[lane]) + lanes.first, set())
+                warps = sites.setdefault(why, {}).setdefault(int(lanes.cta[lane]) + lanes.first, set())
                 warps.add(int(lanes.thread[lane]) // WARP)
-        message = "; ".join(f"{_warps(who)} at {why}" for why, who in sorted(told.items(), key=lambda x: min(x[1]))[:6])
-        return DeadlockFault(f"nobody can go on: {message}", kernel=self.launched.kernel)
+        message = "; ".join(
+            f"{_warps(who)} at {why}" for why, who in sorted(sites.items(), key=lambda x: min(x[1]))[:6]
+        )
+        return DeadlockFault(f"no thread can continue: {message}", kernel=self.launched.kernel)
 
     def _alone(self, lanes: Array) -> KernelFault:
-        """The fault of threads that are parked for some that do not come."""
+        """The fault of threads that are parked for threads that do not come."""
         at, code = int(self._pc[lanes[0]]), self.launched.code
         n, of = code.spans[at][0], "warp" if code.blocks[at].gathers == WARP else "warpgroup"
         what = f"{'.'.join(code.instructions[n].opcode[:2])} by a part of a {of}, whose rest goes another way"
@@ -312,7 +314,7 @@ class Wave:
         )  # fmt: skip
 
     def suspect(self, n: int, s: Selection, bad: Array, offsets: Array, what: str, **place: Any) -> None:
-        """Notes that instruction `n` reads what it may not count on, at some places of a selection."""
+        """Notes that instruction `n` reads unwritten values, at some places of a selection."""
         if n not in self.suspects:
             j = int(np.flatnonzero(bad)[0])
             text = f"a value that {what} reached a result"
@@ -353,7 +355,7 @@ class Wave:
             "count": lanes.count_of, "sub": lanes.narrowed, "split": _split, "parameter": self._parameter,
             "wraps": self.overflows.note if self.checks else _ignored,
             "unset": self._unset if self.checks else _ignored,
-            "used": self.matrices.handed.use if self.checks else _ignored,
+            "used": self.matrices.wgmma_registers.use if self.checks else _ignored,
         }  # fmt: skip
         memory, shared, copies = self.memory, self.shared, self.copies
         names |= {
@@ -389,7 +391,7 @@ def _warps(of: dict[int, set[int]]) -> str:
 
 
 def _split(x: Any, count: int, part: int) -> Array:
-    """The bytes of each lane's value in parts of `part`, one behind the other."""
+    """The bytes of each lane's value, split into consecutive parts of `part` bytes."""
     return np.ascontiguousarray(np.broadcast_to(x, (count,))).view(f"u{part}")
 
 

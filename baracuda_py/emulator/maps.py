@@ -1,6 +1,6 @@
 """Tensor maps of emulated launches: 128 bytes that name a map of this process and the address of its tensor.
 
-A GPU's tensor map is opaque, and the driver that encodes it may be missing: nothing but the emulator ever reads these.
+A GPU's tensor map is opaque, and the driver that encodes it may be missing. Only the emulator reads these maps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _known: WeakValueDictionary[int, EmulatedMap] = WeakValueDictionary()
 
 
 class EmulatedMap:
-    """Stands for runtime.tensormap.MapEncoder."""
+    """Replaces runtime.tensormap.MapEncoder."""
 
     def __init__(self, tensor: TensorMap) -> None:
         self.tensor, self._number = tensor, next(_numbers)
@@ -46,7 +46,7 @@ class EmulatedMap:
 
 
 def _refusals(tensor: TensorMap) -> Iterator[tuple[str, bool]]:
-    """What the driver takes no map for, and whether this is such a one (CUDA driver API, cuTensorMapEncodeTiled)."""
+    """The driver's reasons to refuse a map, and whether each applies to this tensor (CUDA driver API, cuTensorMapEncodeTiled)."""
     rank, width = len(tensor.shape), tensor.box[0] * ITEMSIZE[tensor.dtype]
     yield "axes", not 1 <= rank == len(tensor.box) == len(tensor.strides) + 1 <= 5
     yield "an extent beyond 1 to 2**32", not all(1 <= n <= 1 << 32 for n in tensor.shape)
@@ -60,7 +60,7 @@ def _refusals(tensor: TensorMap) -> Iterator[tuple[str, bool]]:
 
 
 def map_at(wave: Wave, n: int, s: Selection, j: int, address: int) -> tuple[TensorMap, int]:
-    """The tensor map that lies at an address, and its tensor's address."""
+    """The tensor map that is stored at an address, and its tensor's address."""
     lane = wave.lanes.numbers(s)[j : j + 1]
     if address % 64:
         raise wave.fault(MisalignedFault, "a tensor map at no multiple of 64 bytes", n, lane, 0)

@@ -1,8 +1,8 @@
 """Matrix instructions: fragments by ldmatrix and stmatrix, products of warps, and of warpgroups on shared memory.
 
 PTX ISA, Warp-level Matrix Instructions: mma.sync, ldmatrix, stmatrix; Asynchronous Warpgroup-level Matrix Instructions: wgmma.
-A warpgroup's product is taken when it is issued; what it read must still be there, and ordered before it, when it is waited for.
-Until then its registers hold something else, which nobody may have written over.
+A warpgroup's product is computed when it is issued. The operands that it read must be unchanged when it is waited for, and the
+accesses to them ordered before it. Until then its accumulators hold a marker, which no thread may overwrite.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from ..types.faults import DivergenceFault, RaceFault
 from . import tensor_core, warpgroup
 from .boxes import UNIT
-from .handed import GROUP, Handed
 from .lanes import WARP, Array, Selection
+from .wgmma_registers import GROUP, WgmmaRegisters
 
 if TYPE_CHECKING:
     from .wave import Wave
@@ -29,19 +29,19 @@ ROW = 16  # bytes of a row of an 8 x 8 matrix of halves
 ITEMSIZE = {"bf16": 2, "f16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
 
 
-IN_FLIGHT = np.uint32(0x7FBADBAD)  # what accumulators hold meanwhile: NaN, as f32
+IN_FLIGHT = np.uint32(0x7FBADBAD)  # the accumulators' value until the product is delivered: NaN, as f32
 
 
 @dataclass(eq=False)
 class _Product:
-    """A product of one warpgroup on its way: its lanes, its group of commits, the bytes and registers that it reads, and the
-    accumulators with what they will hold, a row each."""
+    """A pending product of one warpgroup: its lanes, its commit group, the bytes and registers that it reads, and the
+    accumulators with their results, one row each."""
 
     n: int
     lanes: Array
     group: int
-    reads: tuple[tuple[Array, Array], ...]  # (where, what was there)
-    registers: tuple[tuple[Array, Array], ...]  # (a row, what was there)
+    reads: tuple[tuple[Array, Array], ...]  # (positions, the bytes read there)
+    registers: tuple[tuple[Array, Array], ...]  # (a row, its values when read)
     rows: tuple[Array, ...]
     sums: Array
 
@@ -51,13 +51,13 @@ class Matrices:
         self._wave = wave
         self._flying: list[_Product] = []
         self._group = np.zeros(wave.lanes.count, np.int64)
-        self._last: dict[tuple[int, int], _Product] = {}  # that into some accumulators of a warpgroup
-        self.handed = Handed(wave)
+        self._last: dict[tuple[int, int], _Product] = {}  # the last product into some accumulators of a warpgroup
+        self.wgmma_registers = WgmmaRegisters(wave)
 
     # ---- a warp -----------------------------------------------------------------------------------------------------
 
     def _row_lanes(self, n: int, s: Selection, count: int, what: str) -> tuple[Array, Array]:
-        """(the warps' lanes, those whose addresses count, eight a matrix)."""
+        """(the warps' lanes, the lanes whose addresses are used, eight per matrix)."""
         warps = self._wave.warps.whole(n, s, what)
         return warps, warps[:, : 8 * count].ravel()
 
@@ -85,7 +85,7 @@ class Matrices:
         wave.shared.bytes[at[:, None] + np.arange(ROW)] = np.ascontiguousarray(data).view(np.uint8).reshape(-1, ROW)
 
     def _count(self, users: Array, at: Array, *, store: bool) -> None:
-        """Each matrix is one turn: eight rows of 16 bytes."""
+        """Each matrix is one wavefront at best: eight rows of 16 bytes."""
         self._wave.counters.count_shared(np.arange(len(users)), at, ROW, store=store)
 
     def multiply(
@@ -121,9 +121,9 @@ class Matrices:
         raise self._wave.fault(DivergenceFault, f"{what} by a part of a warpgroup", n, s, 0)
 
     def fence(self, n: int, s: Selection) -> None:
-        """The warpgroups' registers are handed over to the products behind this."""
+        """The warpgroups' registers are passed to the products that follow."""
         self._groups(n, s, "wgmma.fence")
-        self.handed.fence(s)
+        self.wgmma_registers.fence(s)
 
     def group_multiply(
         self, n: int, s: Selection, shape: str, kinds: tuple[str, str, str], d: tuple[Array, ...], a: Any, b: Any, scale: Any,
@@ -132,7 +132,7 @@ class Matrices:
         wave = self._wave
         groups = self._groups(n, s, "wgmma")
         if wave.checks:
-            self.handed.multiply(n, s)
+            self.wgmma_registers.multiply(n, s)
         columns, depth = (int(x) for x in re.fullmatch(r"m64n(\d+)k(\d+)", shape).groups())  # type: ignore[union-attr]
         ctas = wave.lanes.cta[groups[:, 0]]
 
@@ -161,14 +161,14 @@ class Matrices:
             self._flying.append(product)
 
     def _operand(
-        self, n: int, groups: Array, ctas: Array, descriptors: Array, rows: int, depth: int, kind: str, turned: bool
+        self, n: int, groups: Array, ctas: Array, descriptors: Array, rows: int, depth: int, kind: str, transposed: bool
     ) -> tuple[Array, list[Array]]:
-        """(elements [groups, rows, depth] as bits, the units of shared memory that hold each group's) of an operand there."""
+        """(elements [groups, rows, depth] as bits, the units of shared memory of each group) of an operand in shared memory."""
         shared, size = self._wave.shared, ITEMSIZE[kind]
         elements = np.empty((len(groups), rows, depth), f"u{size}")
         units_of = []
         for g, (lanes, cta, descriptor) in enumerate(zip(groups, ctas, descriptors)):
-            places, units, last = _tile(int(descriptor), rows, depth, size, turned)
+            places, units, last = _tile(int(descriptor), rows, depth, size, transposed)
             if last > shared.size:
                 shared.places(n, lanes[:1], np.uint32(min(last, (1 << 24) - 1)), size, store=False)
             units = units + int(cta) * (shared.pitch // UNIT)
@@ -202,7 +202,7 @@ class Matrices:
         self._deliver([p for p in over if self._last.get((int(p.lanes[0]), id(p.rows[0]))) is p])
 
     def _deliver(self, products: list[_Product]) -> None:
-        """The accumulators of products behind which no other is on its way."""
+        """Writes the accumulators of products that no other pending product adds to."""
         for rows in {id(p.rows[0]): p.rows for p in products}.values():
             mine = [p for p in products if p.rows[0] is rows[0]]
             lanes, sums = np.concatenate([p.lanes for p in mine]), np.concatenate([p.sums for p in mine], 1)
@@ -213,7 +213,7 @@ class Matrices:
                 row[lanes] = values
             for product in mine:
                 del self._last[int(product.lanes[0]), id(rows[0])]
-                self.handed.over(product.n, product.lanes)
+                self.wgmma_registers.over(product.n, product.lanes)
 
     def finish(self) -> None:
         """All threads have ended."""
@@ -229,9 +229,9 @@ class Matrices:
 
 
 @lru_cache(maxsize=4096)
-def _tile(descriptor: int, rows: int, depth: int, size: int, turned: bool) -> tuple[Array, Array, int]:
+def _tile(descriptor: int, rows: int, depth: int, size: int, transposed: bool) -> tuple[Array, Array, int]:
     """(bytes [rows, depth, size] of a tile in a CTA's memory, their units, where they end)."""
-    addresses = warpgroup.tile_addresses(np.array([descriptor], np.uint64), rows, depth, size, turned)[0].astype(
+    addresses = warpgroup.tile_addresses(np.array([descriptor], np.uint64), rows, depth, size, transposed)[0].astype(
         np.int64
     )
     return addresses[..., None] + np.arange(size), np.unique(addresses // UNIT), int(addresses.max()) + size

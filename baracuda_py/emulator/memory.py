@@ -1,7 +1,8 @@
-"""Global memory: what a kernel may touch of it, byte by byte, and who touched it last.
+"""Global memory: the bytes that a kernel may access, and the last thread that accessed each.
 
-An access is checked against the elements of the operand that its address falls into: gaps of strided views, what lies beside
-an operand, what is only read and odd addresses are faults (PTX ISA, State Spaces: Global; Addresses as Operands).
+An access is checked against the elements of the operand that contains its address: an access to a gap of a strided view or to
+bytes outside an operand, a store to a read-only operand, and a misaligned address are faults (PTX ISA, State Spaces: Global;
+Addresses as Operands).
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ __all__ = ["EARLY", "GlobalMemory", "Region", "fill"]
 _ALIGN = 256  # so that a typed view of a region is aligned as its addresses are
 _SIZES = (1, 2, 4, 8)
 EARLY = "{} before griddepcontrol.wait, while the launch ahead may still run"
-BESIDE = 1 << 31  # bytes before and behind a region at which an access is still taken for one that misses it
+BESIDE = 1 << 31  # bytes before and after a region within which an access is attributed to the region that it misses
 
 
 class Region:
-    """An interval of addresses on a copy of its bytes, which come from `home` on the host.
+    """An interval of addresses with a copy of its bytes, which were read from `home` on the host.
 
-    `elements` marks the bytes that are some element's and `stored` those that a kernel may write, None where all are; `known`
-    those that hold something, None where all do.
+    `elements` marks the bytes that belong to an element and `stored` the bytes that a kernel may write, None meaning all;
+    `known` marks the bytes that have been written, None meaning all.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Region:
 
     @property
     def own(self) -> bool:
-        """Whether it is the kernel's own, its parameters or a constant, and no operand."""
+        """Whether it holds the kernel's parameters or a constant, and no operand."""
         return self.name.startswith(".")
 
     @property
@@ -79,7 +80,7 @@ class Region:
 
     @property
     def stored(self) -> Any:
-        """What a kernel may write, as an index of `data`."""
+        """The bytes that a kernel may write, as an index of `data`."""
         return slice(0 if self.writable else self.extent, None) if self._stored is None else self._stored.marks
 
     def beside(self, offsets: Array, size: int) -> Array:
@@ -87,18 +88,18 @@ class Region:
         return np.asarray((offsets < self.head) | (offsets + size > self.nbytes))
 
     def outside(self, offsets: Array, size: int) -> Array:
-        """Which of the accesses at these offsets touch a byte that is not the region's to touch."""
+        """Which of the accesses at these offsets touch a byte that belongs to no element."""
         bad = self.beside(offsets, size)
         return bad if self._elements is None else bad | self._elements.lack(np.where(bad, 0, offsets - self.head), size)
 
     def kept(self, offsets: Array, size: int) -> Array:
-        """Which of them, all inside, touch a byte that is only read."""
+        """Which of the accesses, all inside, touch a byte that is read-only."""
         if self._stored is None:
             return np.full(offsets.shape, not self.writable)
         return self._stored.lack(offsets - self.head, size)
 
     def doubtful(self, offsets: Array, size: int) -> Array:
-        """Which of them, all inside, touch a byte that nothing wrote or that is no element's: who loads it must drop it."""
+        """Which of the accesses, all inside, touch a byte that is unwritten or in a gap: its value must not matter."""
         bad = np.zeros(offsets.shape, bool)
         if self._elements is not None:
             bad |= self._elements.lack(offsets - self.head, size)
@@ -107,7 +108,7 @@ class Region:
         return bad
 
     def peek(self, variation: Variation, n: int, offsets: Array, size: int) -> Array:
-        """The bytes of accesses, a row each, as instruction `n` sees them."""
+        """The bytes of accesses, one row each, as instruction `n` sees them."""
         places = offsets[:, None] + np.arange(size)
         data = self.bytes[places]
         if n in variation and self.known is not None:
@@ -126,7 +127,7 @@ def fill(rows: Sequence[Array | None], lanes: Selection, data: Array, dtype: str
 
 
 class _Marks:
-    """Some of a region's bytes."""
+    """A set of a region's bytes."""
 
     def __init__(self, marks: Array) -> None:
         self.marks = marks
@@ -152,8 +153,8 @@ class GlobalMemory:
     def find(
         self, wave: Wave, n: int, s: Selection, addresses: Any, size: int, *, store: bool, align: int = 0
     ) -> Iterator[tuple[Any, Region, Array]]:
-        """(places in the selection or None for all, region, offsets) for each region that the addresses fall into, which must be
-        multiples of `align`, or of `size` where that is 0."""
+        """(positions in the selection or None for all, region, offsets) for each region that contains some of the addresses. The
+        addresses must be multiples of `align`, or of `size` if `align` is 0."""
         wave.overflows.check(n, s)
         addresses = wave.lanes.spread(s, addresses)
         if not len(addresses):
@@ -223,7 +224,7 @@ class GlobalMemory:
             what = f"{wave.launched.kernel} stores to {region.name[1:]}, which would have to outlast the launch"
             raise UnsupportedError(f"the emulator has no variables of modules that change: {what}")
         if store and region.keeps and (bad := region.kept(offsets, size)).any():
-            raise fault(ReadOnlyFault, bad, f"store of {size} bytes into what is only read")
+            raise fault(ReadOnlyFault, bad, f"store of {size} bytes into a read-only operand")
         if not region.own and wave.order.early(s):
             raise fault(RaceFault, offsets >= 0, EARLY.format(verb))
 
@@ -272,7 +273,7 @@ class GlobalMemory:
             wave.counters.count_global(lanes, region, offsets, size, store=False)
         return data
 
-    # ---- who touched what -------------------------------------------------------------------------------------------
+    # ---- ordering of accesses ---------------------------------------------------------------------------------------
 
     def note_read(self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, size: int) -> None:
         if (region.gapped or region.known is not None) and (bad := region.doubtful(offsets, size)).any():
@@ -288,13 +289,13 @@ class GlobalMemory:
     def note_write(
         self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, size: int, there: Callable[[], Array]
     ) -> None:  # fmt: skip
-        """Where `there` says that a place holds the value already nobody is disturbed."""
+        """A store does not conflict where `there` says that memory holds the same value already."""
         if region.known is not None:
             region.known[offsets[:, None] + np.arange(size)] = True
         self._note(wave, n, lanes, region, offsets, size, "store", there)
 
     def note_exchange(self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, size: int) -> None:
-        """Of an atomic operation. In a second run it changes what it may not count on before it makes something of it."""
+        """Notes an atomic operation. In a second run, unwritten bytes are changed before the operation reads them."""
         if region.known is not None and (bad := region.doubtful(offsets, size)).any():
             self._suspect(wave, n, lanes, region, bad, offsets)
             region.bytes[offsets[:, None] + np.arange(size)] = region.peek(wave.variation, n, offsets, size)
@@ -305,7 +306,7 @@ class GlobalMemory:
         self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, size: int, verb: str,
         there: Callable[[], Array] | None = None,
     ) -> None:  # fmt: skip
-        """Raises RaceFault where another CTA, or an unordered warp, of this launch had to do with the bytes of an access."""
+        """Raises RaceFault where another CTA, or an unordered warp, of this launch accessed the same bytes."""
         if region.shadow is None or not wave.checks:
             return
         if (found := region.shadow.note(wave, lanes, offsets, size, verb, there)) is not None:

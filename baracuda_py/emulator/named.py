@@ -29,7 +29,7 @@ def written(i: Instruction) -> set[str]:
 
 
 def read(i: Instruction) -> set[str]:
-    """What an instruction needs; the sum that a wgmma adds to is none of it, for it may be told to leave it out."""
+    """The registers that an instruction needs; without the accumulators of a wgmma, since its operand may exclude them."""
     names = {i.guard} if i.guard else set()
     for operand in i.operands[1:] if _has_result(i) else i.operands:
         names.update(registers(operand))

@@ -1,7 +1,7 @@
 """Operands as regions of an emulated launch's memory, and back.
 
-Each has addresses of its own, far from all others: the host's would depend on the run, lie side by side, and fall into the
-windows of shared and local memory.
+Each operand gets addresses far from all others. The host's addresses would depend on the run, could be adjacent, and could fall
+into the windows of shared and local memory.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .memory import Region
 __all__ = ["fill", "move", "put_back", "regions_of", "together"]
 
 OPERANDS = 0x1000_0000_0000
-APART = 1 << 36
-PAGE = 4096  # addresses within it are the host's: alignment counts
+STRIDE = 1 << 36
+PAGE = 4096  # an address modulo PAGE is the host's, which preserves alignment
 
 Group: TypeAlias = "tuple[int, int, list[str]]"  # [low, high) of the host's memory, and the operands there
 
 
 def together(tensors: Mapping[str, Tensor]) -> list[Group]:
-    """The operands, those in one group whose bytes interleave."""
+    """The operands in groups: operands whose bytes interleave share a group."""
     groups: list[Group] = []
     for low, high, name in sorted((*t.interval(), name) for name, t in tensors.items()):
         if groups and low < groups[-1][1]:
@@ -42,13 +42,13 @@ def together(tensors: Mapping[str, Tensor]) -> list[Group]:
 def regions_of(
     groups: Sequence[Group], tensors: Mapping[str, Tensor], written: Collection[str]
 ) -> tuple[list[Region], dict[str, int]]:
-    """A region for each group, and where the first element of each operand lies."""
+    """A region for each group, and the address of each operand's first element."""
     regions: list[Region] = []
     places: dict[str, int] = {}
     end = OPERANDS
     for low, high, names in groups:
         base = end + low % PAGE
-        end += -(-(high - low + PAGE) // APART) * APART
+        end += -(-(high - low + PAGE) // STRIDE) * STRIDE
         places |= {name: base + tensors[name].pointer - low for name in names}
         data = np.frombuffer(ctypes.string_at(low, high - low), np.uint8)
         elements, stored = np.zeros((2, high - low), bool)
@@ -80,13 +80,13 @@ def _mark(marks: Array, tensor: Tensor, low: int) -> None:
 
 
 def put_back(region: Region) -> None:
-    """The bytes that a kernel may write, and no other, as the run left them."""
+    """Copies back to the host the bytes that a kernel may write, and no others."""
     target = np.ctypeslib.as_array((ctypes.c_ubyte * region.extent).from_address(region.home))
     target[region.stored] = region.data[region.stored]
 
 
 def fill(regions: Sequence[Region], to: int, value: int, nbytes: int) -> None:
-    """Gives bytes of an operand, which must be its own, a value."""
+    """Sets bytes of an operand, which must all belong to its elements, to a value."""
     if not nbytes:
         return
     region, at = _at(regions, to, nbytes, store=True)
@@ -96,8 +96,8 @@ def fill(regions: Sequence[Region], to: int, value: int, nbytes: int) -> None:
 
 
 def move(regions: Sequence[Region], to: int, of: int, nbytes: int) -> None:
-    """Copies bytes of operands, which must be their own. UninitialisedFault where an operand gets what nothing had written;
-    in scratch it may lie."""
+    """Copies bytes of operands, which must all belong to elements. UninitialisedFault if unwritten bytes are copied to an
+    operand; scratch may hold them."""
     if not nbytes:
         return
     (source, here), (dest, there) = _at(regions, of, nbytes, store=False), _at(regions, to, nbytes, store=True)
@@ -112,7 +112,7 @@ def move(regions: Sequence[Region], to: int, of: int, nbytes: int) -> None:
 
 
 def _at(regions: Sequence[Region], address: int, nbytes: int, *, store: bool) -> tuple[Region, slice]:
-    """The region that bytes of a copy or a fill lie in, and where."""
+    """The region that contains the bytes of a copy or a fill, and their positions in it."""
     verb = "write" if store else "read"
     for region in regions:
         if region.address <= address < region.low + region.nbytes:
@@ -126,6 +126,6 @@ def _at(regions: Sequence[Region], address: int, nbytes: int, *, store: bool) ->
             if region.outside(np.array([offset]), nbytes).any():
                 raise OutOfBoundsFault(f"a copy's {verb} of {nbytes} bytes that are no element's", **place)
             if store and region.kept(np.array([offset]), nbytes).any():
-                raise ReadOnlyFault(f"a copy's write of {nbytes} bytes into what is only read", **place)
+                raise ReadOnlyFault(f"a copy's write of {nbytes} bytes into a read-only operand", **place)
             return region, slice(offset, offset + nbytes)
     raise OutOfBoundsFault(f"a copy's {verb} of {nbytes} bytes at {address:#x}, where nothing is", space="global")

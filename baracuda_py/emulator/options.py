@@ -1,4 +1,4 @@
-"""How a plan for ``device="ptx"`` runs: in which order threads and copies proceed, what is checked, how much is too much."""
+"""Options of a plan for ``device="ptx"``: the order of threads and copies, the checks, and the size limits."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ __all__ = ["PATIENCE", "Copies", "Options", "Order", "current_options", "emulati
 Order: TypeAlias = Literal["lockstep", "random"]
 Copies: TypeAlias = Literal["late", "early", "random"]
 SEEDS = 1 << 64
-PATIENCE = 120.0  # seconds that a run may be going to take
-MEMORY = 256 << 20  # bytes of operands and scratch that are copied without being asked to
-FLOPS, BYTES = 5e7, 5e7  # a second: rough, and on the slow side
+PATIENCE = 120.0  # the longest estimated duration of a run without `force`, in seconds
+MEMORY = 256 << 20  # the most bytes of operands and scratch that are copied without `force`
+FLOPS, BYTES = 5e7, 5e7  # per second: rough estimates, rather too low
 
 
 @dataclass(frozen=True)
 class Options:
-    """How the emulator runs. Raises InvalidProblemError for what it does not know.
+    """How the emulator runs. Raises InvalidProblemError for an unknown value.
 
     `order` is ``"lockstep"`` (every thread takes each step together while no branch divides them) or ``"random"``: one warp
     at a time, drawn by `seed`. Asynchronous copies arrive as `copies` says: as ``"late"`` or as ``"early"`` as they may, or at
-    a ``"random"`` moment, drawn by `seed` too. Without `checks` neither races nor values that nothing wrote are looked for;
-    bounds always are. `force` runs a problem that would take minutes.
+    a ``"random"`` moment, drawn by `seed` too. Without `checks` races and uninitialised values are not detected; bounds are
+    always checked. `force` runs a problem that would take minutes.
     """
 
     order: Order = "lockstep"
@@ -51,11 +51,11 @@ class Options:
                 raise self._refused(name, "give True or False")
 
     def refuse_large(self, op: str, held: int, flops: float, nbytes: float) -> None:
-        """UnsupportedError, unless forced, where a problem of so many operations and bytes of traffic would take minutes, or its
-        operands and scratch lie across more memory (`held` bytes) than anybody meant to copy."""
+        """UnsupportedError, unless forced, if a problem of that many operations and bytes of traffic would take minutes, or if
+        its operands and scratch span more memory (`held` bytes) than the limit."""
         seconds = flops / FLOPS + nbytes / BYTES
         if not self.force and (seconds > PATIENCE or held > MEMORY):
-            copied = f" and copy the {held >> 20} MiB that its operands and scratch lie across" if held > MEMORY else ""
+            copied = f" and copy the {held >> 20} MiB that its operands and scratch span" if held > MEMORY else ""
             raise UnsupportedError(
                 f"{op}: emulating this problem would take about {max(seconds, 1):.0f} s{copied}",
                 "take a smaller one, or say that it is meant: with bp.emulation(force=True), run --force",
@@ -70,7 +70,7 @@ _current: ContextVar[Options] = ContextVar("baracuda_emulation", default=DEFAULT
 
 
 def current_options() -> Options:
-    """What the innermost ``with bp.emulation(...)`` says, else the defaults."""
+    """The options of the innermost ``with bp.emulation(...)``, else the defaults."""
     return _current.get()
 
 
@@ -83,10 +83,10 @@ def emulation(
     checks: bool | None = None,
     force: bool | None = None,
 ) -> Iterator[Options]:
-    """``with bp.emulation(order="random", seed=3):`` says how plans for ``device="ptx"`` run in this context.
+    """``with bp.emulation(order="random", seed=3):`` sets how plans for ``device="ptx"`` run in this context.
 
-    What is not named is as in the context around it, outside all of them as in :class:`Options`: lockstep, seed 0, late
-    copies, checked. InvalidProblemError where a value is not one that it may have.
+    Options that are not given are inherited from the enclosing context, or have the defaults of :class:`Options`: lockstep,
+    seed 0, late copies, checks. InvalidProblemError for a value that an option may not have.
     """
     named: dict[str, Any] = {"order": order, "seed": seed, "copies": copies, "checks": checks, "force": force}
     token = _current.set(replace(_current.get(), **{name: x for name, x in named.items() if x is not None}))

@@ -1,12 +1,12 @@
-"""Indices of 32 bits that overflow and then become part of a global address.
+"""Detection of 32-bit indices that overflow and then become part of a global address.
 
-A sum or product wraps where it fits neither as signed nor as unsigned numbers, which is what a program may mean by it. What
-wraps is noted for each thread, and is a fault when the thread accesses memory at an address that was made of it as of a number;
-a later execution that does not wrap takes the note back.
+A sum or product wraps if the exact result fits neither a signed nor an unsigned number, since a program may mean either. A wrap
+is noted for each thread, and is a fault when the thread accesses memory at an address computed from the wrapped number; a later
+execution of the instruction that does not wrap removes the note.
 
-An address is made of a number by operations that keep its upper bits, or shift and divide it with its sign. What takes some
-bits out instead means those bits, whatever became of the others: a mask, a logical shift to the right, the upper half of an
-unsigned product, a remainder, also one that is told as the number less a multiple of its quotient. So do hashes.
+An address is computed from a number by operations that keep the number's upper bits, or that shift or divide it with its sign.
+Other operations extract some bits and ignore the rest, as hashes do, and are no fault: a mask, a logical right shift, the upper
+half of an unsigned product, a remainder, also one that is computed as the number less a multiple of its quotient.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def wrapping(i: Instruction) -> bool:
 
 
 def address_slices(instructions: Sequence[Instruction]) -> dict[int, frozenset[int]]:
-    """For each global access, the instructions that may wrap and of which its address is made."""
+    """For each global access, the instructions that may wrap and from which its address is computed."""
     origins, slices = _Origins(instructions), {}
     for n, i in enumerate(instructions):
         if i.opcode[0] in _ACCESSES and not any(
@@ -53,7 +53,7 @@ def address_slices(instructions: Sequence[Instruction]) -> dict[int, frozenset[i
 
 
 def _carries(i: Instruction) -> bool:
-    """Whether the result is a number, the upper bits of the operands with it."""
+    """Whether the result keeps the upper bits of the operands, as a number does."""
     name, kind = i.opcode[0], i.opcode[-1]
     if name == "cvt":
         return SIZES.get(i.opcode[-2], 0) >= SIZES.get(kind, 0)
@@ -61,7 +61,7 @@ def _carries(i: Instruction) -> bool:
 
 
 class _Origins:
-    """Where what registers hold comes from."""
+    """The instructions that the values of registers come from."""
 
     def __init__(self, instructions: Sequence[Instruction]) -> None:
         self._writers = defaultdict[str, list[tuple[int, Instruction]]](list)
@@ -73,14 +73,14 @@ class _Origins:
         self._terms_of: dict[int, tuple[str, ...]] = {}
 
     def wrapping(self, name: str) -> frozenset[int]:
-        """The instructions that may wrap and of which a number is made."""
+        """The instructions that may wrap and from which a number is computed."""
         if name not in self._known:
             passed = self._passed([name], self._terms)
             self._known[name] = frozenset(n for x in passed for n, i in self._writers[x] if wrapping(i) and _carries(i))
         return self._known[name]
 
     def _passed(self, names: Iterable[str], terms: Callable[[int, Instruction], Iterable[str]]) -> set[str]:
-        """All registers on the way to these, by those that each instruction passes on."""
+        """All registers from which these are computed; `terms` names the registers that an instruction passes on."""
         waiting = list(names)
         seen = set(waiting)
         while waiting:
@@ -92,7 +92,7 @@ class _Origins:
         return seen
 
     def _terms(self, n: int, i: Instruction) -> tuple[str, ...]:
-        """The registers that make a number: none of a remainder, nor of what carries none."""
+        """The registers that a number is computed from: none for a remainder, or for an instruction that extracts bits."""
         if (terms := self._terms_of.get(n)) is None:
             terms = self._terms_of[n] = self._numbers(i) if _carries(i) else ()
         return terms
@@ -115,14 +115,14 @@ def _names(operands: Iterable[Operand]) -> tuple[str, ...]:
 
 
 class Overflows:
-    """The notes of a wave: which instructions wrapped for which lanes when they were last executed."""
+    """The notes of a wave: which instructions wrapped for which lanes at their last execution."""
 
     def __init__(self, wave: Wave) -> None:
         self._wave = wave
         self._wrapped: dict[int, Array] = {}
 
     def note(self, n: int, s: Selection, opcode: str, a: Any, b: Any, c: Any = None) -> None:
-        """Operands as unsigned numbers of 32 bits."""
+        """Notes wraps; the operands are unsigned 32-bit numbers."""
         if opcode != "sub" and not self._wrapped and _small(opcode, a, b, c):
             return
         unsigned = _exact(opcode, *(np.asarray(x).astype(np.int64) for x in (a, b, c) if x is not None))
@@ -135,7 +135,7 @@ class Overflows:
                 del self._wrapped[n]
 
     def check(self, n: int, s: Selection) -> None:
-        """OverflowFault where the address of an access is made of what wrapped."""
+        """OverflowFault where the address of an access is computed from a number that wrapped."""
         if not self._wrapped:
             return
         for culprit in self._wave.launched.code.slices.get(n, frozenset()) & self._wrapped.keys():

@@ -1,7 +1,7 @@
-"""Text PTX as data: the functions of a module, their statements in order, names resolved.
+"""PTX text as data: the functions of a module, their statements in order, with names resolved.
 
-What is read is what NVRTC writes (PTX ISA, Syntax; Kernel and Function Directives; Control Flow Directives; Debugging
-Directives: .loc). A statement keeps its line of PTX and, where NVRTC was asked for line information, its line of CUDA.
+It reads the PTX that NVRTC writes (PTX ISA, Syntax; Kernel and Function Directives; Control Flow Directives; Debugging
+Directives: .loc). A statement keeps its line of PTX and, if NVRTC wrote line information, its line of CUDA.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def parse(text: str, entry: str = "") -> Entry:
 
 
 def _closing(text: str, at: int) -> int:
-    """Behind the brace that closes one opened before `at`."""
+    """The position after the brace that closes one opened before `at`."""
     depth = 1
     for brace in _BRACE.finditer(text, at):
         depth += 1 if brace[0] == "{" else -1
@@ -94,7 +94,7 @@ def _closing(text: str, at: int) -> int:
 
 
 class _Module:
-    """The text without comments and line directives, and what the latter say of each place in it."""
+    """The text without comments and line directives, and the line of CUDA for each position in it."""
 
     def __init__(self, text: str, files: Sequence[tuple[str, str]]) -> None:
         names = dict(files)
@@ -108,7 +108,7 @@ class _Module:
         return bisect_right(self._lines, at - 1) + 1
 
     def source(self, at: int, begin: int) -> str:
-        """The CUDA line of a place, as the last directive before it says, `begin` being where its function begins."""
+        """The CUDA line of a position, from the last directive before it; `begin` is the start of its function."""
         i = bisect_right(self._marks, at) - 1
         return self._sources[i] if i >= 0 and self._marks[i] >= begin else ""
 
@@ -118,7 +118,7 @@ def _blank(match: re.Match[str]) -> str:
 
 
 class _Body:
-    """Reads a body. Names belong to the braces that they are declared in, which inline assembly uses freely."""
+    """Reads a body. A name's scope is the braces that it is declared in; inline assembly opens such scopes."""
 
     def __init__(self, module: _Module, at: int, name: str, results: list[str], parameters: list[str]) -> None:
         self._module, self._begin = module, at
@@ -141,7 +141,7 @@ class _Body:
         return UnsupportedError(f"the emulator cannot read {' '.join(text.split())!r} (line {line} of the PTX)")
 
     def _statements(self, at: int) -> list[tuple[str, int, int]]:
-        """(text, scope, place) of each statement, place -1 for labels. Declarations are taken in, since a use may come first."""
+        """(text, scope, place) of each statement, place -1 for labels. Declarations are read too, since a use may come first."""
         found: list[tuple[str, int, int]] = []
         scopes, depth, text, place = [0], 0, "", at
 
@@ -263,7 +263,7 @@ def _parts(opcode: str) -> tuple[str, ...]:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas that are in no bracket."""
+    """Splits at the commas outside brackets."""
     if "[" not in text and "{" not in text and "(" not in text:
         return [piece for part in text.split(",") if (piece := part.strip())]
     pieces, depth, begin = [], 0, 0

@@ -1,10 +1,10 @@
 """Products of small matrices, as tensor cores form them (PTX ISA, mma and wgmma.mma_async: precision and rounding).
 
-The ISA leaves the order of a product's sums open, and of most types the precision too. Here the sum of all products and of the
-accumulator is formed in float64 and rounded once, to nearest. (The hardware aligns the terms of a sum to the largest and
+The ISA does not define the order of a product's sums, nor the precision for most types. Here the sum of all products and of the
+accumulator is computed in float64 and rounded once, to nearest. (The hardware aligns the terms of a sum to the largest and
 truncates them, so that its last bits may differ.) Integers are exact; sums wrap, or are clamped by .satfinite. f64 is a chain
-of fused multiply-adds, each rounded to nearest, in the order of k, from the accumulator on: the ISA asks for the precision of
-such operations.
+of fused multiply-adds, each rounded to nearest, in the order of k, starting from the accumulator: the ISA requires the precision
+of such operations.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def multiply(
     satfinite: bool = False,
 ) -> Lanes:
     """D = A B + C of [n, rows, K] and, transposed, [n, columns, K] bit patterns, for the types of D (and C), A and B. C and D
-    are float32, float64, int32, or f16 patterns; no C is 0."""
+    are float32, float64, int32, or f16 patterns; C = None means 0."""
     to, of_a, of_b = types
     if to not in _ACCUMULATORS:
         raise unsupported("accumulator type", to, _ACCUMULATORS)

@@ -1,4 +1,4 @@
-"""Types by their PTX names: how a register holds a value, and values that lie packed in one register."""
+"""Types by their PTX names: how a register stores a value, and values that are packed in one register."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..types import UnsupportedError
 
 __all__ = ["BITS", "Lanes", "by_elements", "dtype_of", "join", "split", "unsupported"]
 
-# An array of a value a lane, or a NumPy scalar (or 0-d array) that all lanes share.
+# An array of one value per lane, or a NumPy scalar (or 0-d array) that all lanes share.
 Lanes: TypeAlias = Any
 
 _DTYPES: dict[str, np.dtype[Any]] = {
@@ -27,14 +27,14 @@ BITS = {name: dtype.itemsize * 8 for name, dtype in _DTYPES.items()}
 
 
 def unsupported(what: str, got: str, known: Iterable[str]) -> UnsupportedError:
-    """The error for a name in an instruction that is none of `known`."""
+    """The error for a name in an instruction that is not in `known`."""
     return UnsupportedError(
         f"the emulator knows no {what} {got!r} here", f"it knows {', '.join(known)}; select a kernel that does without"
     )
 
 
 def dtype_of(type: str) -> np.dtype[Any]:
-    """How a register of this PTX type is held: 16-bit floats, narrower ones and packed values as bit patterns."""
+    """The dtype of a register of this PTX type: bit patterns for 16-bit floats, narrower ones and packed values."""
     try:
         return _DTYPES[type]
     except KeyError:
@@ -42,18 +42,18 @@ def dtype_of(type: str) -> np.dtype[Any]:
 
 
 def split(a: Lanes, type: str) -> Lanes:
-    """Of lanes of a packed type ("f16x2") their elements, along a new last axis, the low one first."""
+    """The elements of lanes of a packed type ("f16x2"), along a new last axis, the low one first."""
     whole = np.asarray(a, dtype_of(type))
     return np.ascontiguousarray(whole.reshape(*whole.shape, 1)).view(dtype_of(type[:-2]))
 
 
 def join(x: Lanes, type: str) -> Lanes:
-    """What `split` takes apart."""
+    """The inverse of `split`."""
     return np.ascontiguousarray(x).view(dtype_of(type))[..., 0]
 
 
 def by_elements(function: Callable[..., Lanes], operands: Sequence[Lanes], type: str) -> Lanes:
-    """function(*operands, type), or where `type` is a packed one that of each pair of elements, packed again."""
+    """function(*operands, type); for a packed `type` it is applied to each pair of elements, and the results are packed."""
     if not type.endswith("x2"):
         return function(*operands, type)
     return join(function(*(split(x, type) for x in operands), type[:-2]), type)

@@ -1,4 +1,4 @@
-"""What an emulated run did, launch by launch."""
+"""The report of an emulated run, launch by launch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["LaunchReport", "Report"]
 
 @dataclass
 class LaunchReport:
-    """One launch. `instructions` are thread instructions by opcode; `accesses` by kind [warp instructions, units, units that
-    would do]: sectors of 32 bytes for operands, wavefronts for shared memory (empty where they were not counted)."""
+    """One launch. `instructions` are thread instructions by opcode; `accesses` maps a kind to [warp instructions, units, least
+    units that would suffice]: sectors of 32 bytes for operands, wavefronts for shared memory (empty if they were not counted)."""
 
     kernel: str
     grid: tuple[int, int, int]
@@ -30,7 +30,7 @@ class LaunchReport:
 
     @property
     def barriers(self) -> int:
-        """Warps that came to a barrier."""
+        """Arrivals of warps at barriers."""
         return self.counters.barriers
 
     @property
@@ -46,7 +46,7 @@ class LaunchReport:
 
 @dataclass
 class Report:
-    """All launches of a run, and the seconds that emulating them took."""
+    """All launches of a run, and the seconds of emulation."""
 
     op: str
     arch: str

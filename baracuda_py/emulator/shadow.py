@@ -1,7 +1,7 @@
-"""What shared memory is known to hold: which bytes were written or are on their way, who wrote each grain last, and who read it.
+"""The state of shared memory: which bytes were written or will be by a copy, and the last writer and the readers of each grain.
 
-PTX ISA, Memory Consistency Model; Async proxy. Accesses are ordered by the vector clocks of clocks.py. What all warps know to
-be over is asked first, for that is most.
+PTX ISA, Memory Consistency Model; Async proxy. Accesses are ordered by the vector clocks of clocks.py. Accesses that are over for
+all warps are tested first, because most are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from ..types.faults import BarrierFault, KernelFault, ProxyFault, RaceFault
 from .boxes import UNIT
 from .lanes import Array, Selection
-from .loads import NOBODY, Loads, grains_of
+from .loads import NO_LANE, Loads, grains_of
 
 if TYPE_CHECKING:
     from .wave import Shared, Wave
@@ -25,12 +25,12 @@ BARRIER = 8  # bytes of an mbarrier
 NOTHING, WRITTEN, COMING, HELD = range(4)  # states of a byte; COMING by a copy, HELD by an mbarrier
 ALL_WRITTEN = {size: int.from_bytes(bytes([WRITTEN] * size), "little") for size in (1, 2, 4, 8)}
 WIDEST = 32  # bytes of an access
-UNWRITTEN = -1 << 8  # of nobody, not plainly
+UNWRITTEN = -1 << 8  # no writer, not by the generic proxy
 
 
 class Shadow:
-    """`wrote` has who stored to a grain last: a warp of the cluster, or behind these a copy into one of its CTAs; its lane; and
-    whether it was the generic proxy; `written` has when."""
+    """`wrote` has the last writer of each grain: a warp of the cluster, or (numbered after the warps) a copy into one of its
+    CTAs; the lane; and whether it was the generic proxy. `written` has the stamp."""
 
     def __init__(self, wave: Wave, memory: Shared, total: int, grain: int) -> None:
         self._wave, self._memory, self.grain = wave, memory, grain
@@ -41,12 +41,12 @@ class Shadow:
             self._wrote = np.full(grains, UNWRITTEN, np.int32)
             self._written = np.zeros(grains, np.int32)
             self._loads = Loads(wave.clocks, grains, wave.lanes.members)
-            self._exchanged: Array | None = None  # when each warp's last atomic operation was, once there is one
+            self._exchanged: Array | None = None  # the stamp of each warp's last atomic operation
 
     # ---- places -----------------------------------------------------------------------------------------------------
 
     def _rows(self, at: Array, size: int) -> tuple[Array, int]:
-        """(rows, the grains of a row) of accesses that begin at multiples of their size."""
+        """(rows, grains per row) of accesses that begin at multiples of their size."""
         width = max(1, size // self.grain)
         return at // (width * self.grain), width
 
@@ -55,7 +55,7 @@ class Shadow:
         return grains_of(units, UNIT // self.grain).ravel()
 
     def _states(self, at: Array, size: int) -> Array:
-        """The states of accesses' bytes, many in a number."""
+        """The states of accesses' bytes, several packed in one number."""
         step = min(size, 8)
         words = self.state.view(f"u{step}")
         return np.asarray(words[at // step] if size <= 8 else words.reshape(-1, size // 8)[at // size])
@@ -71,10 +71,10 @@ class Shadow:
         else:
             words.reshape(-1, size // 8)[at // size] = value
 
-    # ---- who did what, and whether it is over -----------------------------------------------------------------------
+    # ---- ordering with previous accesses ----------------------------------------------------------------------------
 
     def _over(self, team: Array, rows: Array, width: int, *, loads: bool) -> bool:
-        """Whether all stores, and `loads`, are over for everybody."""
+        """Whether all stores, and with `loads` all loads, are over for all warps."""
         if self._exchanged is not None:
             return False
         floor = self._wave.clocks.floor[team].min(initial=0 if not len(team) else np.iinfo(np.int32).max)
@@ -82,17 +82,17 @@ class Shadow:
         return all(plane.reshape(-1, width)[rows].max(initial=0) <= floor for plane in planes)
 
     def _stored_beside(self, member: Array, grains: Array, stamp: Array, lane: Array) -> Array:
-        """Where another lane of the same warp stored, and they have not met since."""
+        """Where another lane of the same warp stored since the warp last synchronised."""
         wrote = self._wrote[grains]
-        by = wrote >> 1 & NOBODY
+        by = wrote >> 1 & NO_LANE
         return np.asarray(
-            (wrote >> 8 == member[:, None]) & (self._written[grains] == stamp) & (by != lane) & (by != NOBODY)
+            (wrote >> 8 == member[:, None]) & (self._written[grains] == stamp) & (by != lane) & (by != NO_LANE)
         )
 
     def _read_beside(self, member: Array, grains: Array, stamp: Array, lane: Array) -> Array:
-        """Where another lane of the same warp loaded, and they have not met since."""
+        """Where another lane of the same warp loaded since the warp last synchronised."""
         by = self._loads.by[grains, member[:, None]]
-        return np.asarray((self._loads.when[grains, member[:, None]] == stamp) & (by != lane) & (by != NOBODY))
+        return np.asarray((self._loads.when[grains, member[:, None]] == stamp) & (by != lane) & (by != NO_LANE))
 
     def _unordered_stores(self, team: Array, member: Array, grains: Array) -> Array:
         writer = self._wrote[grains] >> 8
@@ -100,7 +100,7 @@ class Shadow:
         return np.asarray((writer != member[:, None]) & (self._written[grains] > seen))
 
     def _unordered_in(self, plane: Array, team: Array, member: Array, grains: Array) -> Array:
-        """Where another warp's stamp in a plane of one a warp is not known to be over."""
+        """Where another warp's stamp, in a plane with one stamp per warp, is not known to be over."""
         late = plane[grains] > self._wave.clocks.of[team, member, : self._wave.lanes.members][:, None, :]
         late[np.arange(len(grains)), :, member] = False
         return np.asarray(late.any(2))
@@ -112,7 +112,7 @@ class Shadow:
     # ---- accesses of the generic proxy ------------------------------------------------------------------------------
 
     def note_read(self, n: int, s: Selection, at: Array, size: int) -> bool:
-        """Raises RaceFault for what is on its way or not ordered; says whether all of it was written."""
+        """Raises RaceFault for bytes of a pending copy or an unordered store; returns whether all bytes were written."""
         if not self.on:
             return True
         states = self._states(at, size)
@@ -138,8 +138,8 @@ class Shadow:
     def note_write(
         self, n: int, s: Selection, at: Array, size: int, there: Callable[[], Array] | None = None, *, plainly: bool = True
     ) -> None:  # fmt: skip
-        """Raises RaceFault where another warp's access is not known to be over. A store of what `there` says that another has
-        stored already disturbs nobody."""
+        """Raises RaceFault where another warp's access is not known to be over. A store does not conflict where `there` says that
+        memory holds the same value already."""
         if not self.on:
             return
         states = self._states(at, size)
@@ -171,7 +171,7 @@ class Shadow:
         self._wrote.reshape(-1, width)[rows], self._written.reshape(-1, width)[rows] = wrote[:, None], stamps[:, None]
 
     def note_arrival(self, lanes_of: Array, at: Array, size: int) -> None:
-        """Bytes are there that these lanes have copied."""
+        """Bytes that these lanes have copied have arrived."""
         if self.on:
             lanes, (rows, width) = self._wave.lanes, self._rows(at, size)
             stamps = self._wave.order.stamps(lanes_of)
@@ -212,7 +212,7 @@ class Shadow:
     # ---- mbarriers --------------------------------------------------------------------------------------------------
 
     def take(self, n: int, lanes: Array, cta: int, offset: int, *, back: bool = False) -> None:
-        """Eight bytes become an mbarrier, or memory again."""
+        """Eight bytes become an mbarrier, or with `back` ordinary memory again."""
         if not self.on:
             return
         at = np.array([offset + cta * self._memory.pitch])
@@ -223,8 +223,8 @@ class Shadow:
             self.set(at, BARRIER, HELD)
 
     def note_use(self, n: int, lanes_of: Array, cta: int, offset: int, *, stamped: bool) -> None:
-        """RaceFault where threads use an mbarrier whose initialisation is not known to be over. What a copy does with it is not
-        `stamped`: it is over when its bytes have come."""
+        """RaceFault where threads use an mbarrier whose initialisation is not known to be over. The use by a copy is not
+        `stamped`: it is over when the bytes have arrived."""
         if not self.on:
             return
         lanes = self._wave.lanes
@@ -237,11 +237,11 @@ class Shadow:
         if stamped:
             self._loads.note(rows, width, member, self._wave.clocks.stamp(team, member))
 
-    # ---- what copies and matrix products do -------------------------------------------------------------------------
+    # ---- copies and matrix products ---------------------------------------------------------------------------------
 
     def expect(self, n: int, lane: int, at: Array, grains: Array, what: str, *, proxied: bool) -> None:
-        """A copy will write these bytes: what others did with them must be over for the thread that starts it, and fenced where
-        the copy is the asynchronous proxy's."""
+        """A copy will write these bytes: other accesses to them must be over for the thread that starts the copy, and fenced if
+        the asynchronous proxy makes the copy."""
         if not self.on:
             return
         lanes, clocks = self._wave.lanes, self._wave.clocks
@@ -253,7 +253,7 @@ class Shadow:
 
         taken: Array = self.state[first] >= COMING
         if taken.any():
-            raise race(taken, "over what another has yet to bring, or over an mbarrier")
+            raise race(taken, "over bytes of another copy that has not arrived, or over an mbarrier")
         known = clocks.seen(team, member)[: lanes.members].copy()
         known[member] = np.iinfo(np.int32).max
         if (self._loads.latest[grains] > known.min()).any():
@@ -274,10 +274,10 @@ class Shadow:
         """Bytes of a copy have arrived, written by `actor` (a warp of the cluster, or a copy into one of its CTAs)."""
         if self.on:
             self.state[at] = WRITTEN
-            self._wrote[grains], self._written[grains] = actor << 8 | NOBODY << 1, stamp
+            self._wrote[grains], self._written[grains] = actor << 8 | NO_LANE << 1, stamp
 
     def note_async_read(self, n: int, lanes_of: Array, units: Array, what: str, *, stamped: bool = True) -> None:
-        """The asynchronous proxy reads for the threads `lanes_of`, all of one CTA: written, arrived, ordered and fenced?"""
+        """The asynchronous proxy reads for the threads `lanes_of` of one CTA: bytes must be written, arrived, ordered, fenced."""
         if not self.on or not len(units):
             return
         wave, lanes, width = self._wave, self._wave.lanes, UNIT // self.grain
@@ -289,7 +289,7 @@ class Shadow:
         if (self.state.view(np.uint64).reshape(-1, 2)[units] != ALL_WRITTEN[8]).any():
             state = self.state.reshape(-1, UNIT)[units]
             if (state >= COMING).any():
-                raise fault(state[:, :: self.grain] >= COMING, "what a copy has yet to bring, or an mbarrier")
+                raise fault(state[:, :: self.grain] >= COMING, "bytes of a copy that has not arrived, or an mbarrier")
             self._suspect(n, np.repeat(lanes_of[:1], len(units)), units * UNIT, state)
         wrote, written = (plane.reshape(-1, width)[units] for plane in (self._wrote, self._written))
         writer, plain = wrote >> 8, wrote & 1 != 0
@@ -304,7 +304,7 @@ class Shadow:
     # ---- the end of a CTA -------------------------------------------------------------------------------------------
 
     def let_go(self, n: int, s: Selection) -> None:
-        """The last threads of CTAs end: what others of the cluster did in their memory must be over."""
+        """The last threads of CTAs end: accesses of other CTAs of the cluster to their memory must be over."""
         lanes, clocks, memory = self._wave.lanes, self._wave.clocks, self._memory
         if not self.on or lanes.cluster == 1:
             return
@@ -337,9 +337,9 @@ class Shadow:
         self._wave.suspect(n, s, bad, at % memory.pitch, "nothing had written", space="shared", extent=memory.size)
 
     def _refuse_taken(self, n: int, s: Selection, at: Array, state: Array, verb: str) -> None:
-        """RaceFault or BarrierFault for an access to what belongs to a copy or to an mbarrier."""
+        """RaceFault or BarrierFault for an access to bytes of a pending copy or of an mbarrier."""
         if (coming := state == COMING).any():
-            raise self._race(n, s, np.any(coming, axis=1), at, f"{verb} of what a copy has yet to bring")
+            raise self._race(n, s, np.any(coming, axis=1), at, f"{verb} of bytes of a copy that has not arrived")
         if (held := state == HELD).any():
             bad = np.any(held, axis=1)
             raise self._memory.fault(BarrierFault, n, s, bad, at % self._memory.pitch, f"{verb} of an mbarrier's bytes")
@@ -349,7 +349,7 @@ class Shadow:
 
 
 def _distinct(members: Array) -> Array:
-    """Warps, each once, of lanes in order."""
+    """The distinct warps of lanes in order."""
     first = np.ones(len(members), bool)
     np.not_equal(members[1:], members[:-1], out=first[1:])
     return np.asarray(members[first])

@@ -1,7 +1,7 @@
 """Shared memory of a wave's CTAs (PTX ISA, State Spaces: Shared).
 
-An address is an offset into the CTA's own memory; those of another CTA of the cluster have its rank, plus one, from bit 24 on
-(``mapa``).
+An address is an offset into the CTA's own memory. An address in another CTA of the cluster has that CTA's rank, plus one, from
+bit 24 on (``mapa``).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["RANK_SHIFT", "SharedMemory"]
 
 RANK_SHIFT = 24
-STALE = 0xA5  # bytes that a copy will bring
+STALE = 0xA5  # the value of bytes until a pending copy arrives
 
 
 class SharedMemory:
-    """`pitch` bytes a CTA, of which `size` are the kernel's."""
+    """`pitch` bytes per CTA, of which the kernel has `size`."""
 
     def __init__(self, wave: Wave, size: int, grain: int) -> None:
         lanes = wave.lanes
@@ -42,18 +42,18 @@ class SharedMemory:
     # ---- addresses --------------------------------------------------------------------------------------------------
 
     def locate(self, s: Selection, addresses: Any) -> tuple[Array, Array]:
-        """(the CTA of the wave, the offset in its memory) that each address means."""
+        """(the CTA of the wave, the offset in its memory) of each address."""
         lanes = self._wave.lanes
         addresses = lanes.spread(s, addresses).view(np.int32).astype(np.int64)
         rank, cta = addresses >> RANK_SHIFT, lanes.cta[s]
         if not rank.any():
             return cta, addresses
-        other = (rank > 0) & (rank <= lanes.cluster)  # any other rank is nobody's: the offset is as far out
+        other = (rank > 0) & (rank <= lanes.cluster)  # another rank is no CTA's: the offset stays out of bounds
         cta = np.where(other, cta // lanes.cluster * lanes.cluster + rank - 1, cta)
         return cta, np.where(other, addresses & (1 << RANK_SHIFT) - 1, addresses)
 
     def places(self, n: int, s: Selection, addresses: Any, size: int, *, store: bool, align: int = 0) -> Array:
-        """Where the accesses lie in `bytes`; OutOfBoundsFault or MisalignedFault where they may not."""
+        """The positions of accesses in `bytes`; OutOfBoundsFault or MisalignedFault for an invalid address."""
         cta, offset = self.locate(s, addresses)
         bad = (offset < 0) | (offset + size > self.size)
         if bad.any():
@@ -118,13 +118,13 @@ class SharedMemory:
                     )
 
     def peek(self, n: int, at: Array) -> Array:
-        """Bytes as instruction `n` sees them: what nothing wrote may be anything, and is something else in a second run."""
+        """Bytes as instruction `n` sees them: unwritten bytes have any value, and another one in a second run."""
         data = self.bytes[at]
         if n in self._wave.variation:
             data = np.where(self.shadow.state[at] == NOTHING, self._wave.variation.other(data, at), data)
         return data
 
-    # ---- what copies and matrix products do -------------------------------------------------------------------------
+    # ---- copies and matrix products ---------------------------------------------------------------------------------
 
     def expect(self, n: int, lane: int, at: Array, grains: Array, what: str, *, proxied: bool) -> None:
         """A copy will write these bytes."""
@@ -137,7 +137,7 @@ class SharedMemory:
         self.shadow.land(at, grains, actor, stamp)
 
     def units(self, units: Array) -> Array:
-        """The bytes of units, a row each."""
+        """The bytes of units, one row each."""
         return np.asarray(self.bytes.reshape(-1, UNIT)[units])
 
 

@@ -1,4 +1,4 @@
-"""What PTX is made of once it is read: operands, instructions, variables, and a kernel with all of them."""
+"""The parsed form of PTX: operands, instructions, variables, and a kernel that consists of them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Vector:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """``[base+offset]``, or a tensor map with its coordinates behind it."""
+    """``[base+offset]``, or a tensor map followed by its coordinates."""
 
     base: Operand
     offset: int
@@ -77,7 +77,7 @@ class Negated:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """``_``: a result that nobody wants."""
+    """``_``: a result that is discarded."""
 
 
 Operand: TypeAlias = "Register | Special | Symbol | Integer | Bits | Vector | Memory | Pair | Negated | Sink"
@@ -85,7 +85,7 @@ Operand: TypeAlias = "Register | Special | Symbol | Integer | Bits | Vector | Me
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One statement. `opcode` is split at its dots; `guard` is the predicate that it is under, `unless` where negated."""
+    """One statement. `opcode` is split at its dots; `guard` is its predicate, `unless` says whether that is negated."""
 
     opcode: tuple[str, ...]
     operands: tuple[Operand, ...]
@@ -98,7 +98,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable with a place in a state space. `values` are a constant's initial elements."""
+    """A variable with an address in a state space. `values` are a constant's initial elements."""
 
     name: str
     space: str
@@ -110,7 +110,7 @@ class Variable:
 
 @dataclass
 class Entry:
-    """A kernel: what it takes, declares and does. `registers` maps names to widths in bits, 1 for predicates."""
+    """A kernel: its parameters, declarations and blocks. `registers` maps names to widths in bits, 1 for predicates."""
 
     name: str
     parameters: dict[str, tuple[int, int]] = field(default_factory=dict)  # name -> (offset, bytes)
@@ -118,21 +118,21 @@ class Entry:
     registers: dict[str, int] = field(default_factory=dict)
     shared: dict[str, int] = field(default_factory=dict)  # name -> offset
     shared_bytes: int = 0
-    dynamic: str = ""  # the variable that dynamic shared memory is
+    dynamic: str = ""  # the variable of dynamic shared memory
     dynamic_align: int = 1
     local: dict[str, int] = field(default_factory=dict)
     local_bytes: int = 0
     constants: dict[str, Variable] = field(default_factory=dict)
-    variables: set[str] = field(default_factory=set)  # with a place
+    variables: set[str] = field(default_factory=set)  # the variables that have an address
     cluster: int = 1
-    threads: int = 1024  # the most that it is compiled for
-    block: tuple[int, ...] = ()  # the only one that it may be launched with
+    threads: int = 1024  # the most threads per CTA that it is compiled for
+    block: tuple[int, ...] = ()  # the required block size, if any
     blocks: list[list[Instruction]] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)  # label -> block
     targets: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of brx.idx
 
     def place(self, variable: Variable) -> None:
-        """Gives a variable its place in its state space."""
+        """Assigns a variable its address in its state space."""
         name, align = variable.name, variable.align
         self.variables.add(name)
         if variable.space == "shared" and not variable.nbytes:
@@ -152,7 +152,7 @@ Item: TypeAlias = "Instruction | str"  # a statement, or a label
 
 @dataclass
 class Function:
-    """A body as it is written, before calls are expanded and it is cut into blocks."""
+    """A body as written, before its calls are inlined and it is cut into blocks."""
 
     name: str
     results: tuple[str, ...]

@@ -1,8 +1,8 @@
 """The matrix opcodes of a warp (PTX ISA, Warp Level Matrix Multiply-Accumulate Instructions: mma, ldmatrix, stmatrix).
 wgmma is in `warpgroup`.
 
-A register of a warp's lanes is a row [warps, 32]. Multiplicands of mma are uint32 patterns, of f64 float64; accumulators are
-float32 (f32), float64 (f64), int32 (s32), or uint32 patterns of two (f16).
+A register of a warp's lanes is a row [warps, 32]. Multiplicands of mma are uint32 patterns, or float64 for f64; accumulators are
+float32 (f32), float64 (f64), int32 (s32), or uint32 patterns of two values (f16).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def mma(
     c: Sequence[Lanes],
     satfinite: bool = False,
 ) -> list[Lanes]:
-    """mma.sync.aligned.{shape}.row.col.{types}: the registers of D from those of A, B and C; `types` are D's, A's, B's and C's,
-    in the instruction's order. See `products` for how it rounds."""
+    """mma.sync.aligned.{shape}.row.col.{types}: the registers of D from the registers of A, B and C; `types` are those of D, A,
+    B and C, in the instruction's order. `products` says how results are rounded."""
     to, of_a, of_b, of_c = types
     if of_a not in _SHAPES:
         raise unsupported("multiplicand of mma", of_a, _SHAPES)
@@ -56,7 +56,7 @@ def mma(
 
 
 def ldmatrix(rows: Lanes, transposed: bool) -> list[Lanes]:
-    """ldmatrix.m8n8.x{n}.b16 of n matrices' rows of 16 bytes, [warps, n, 8, elements that make 16 bytes]: a uint32 row a
+    """ldmatrix.m8n8.x{n}.b16 of n matrices' rows of 16 bytes, [warps, n, 8, elements of 16 bytes]: one uint32 row per
     matrix."""
     matrices = np.ascontiguousarray(rows).view("u2")
     if transposed:

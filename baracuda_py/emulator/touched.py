@@ -1,4 +1,4 @@
-"""Who touched each grain of a region of global memory last, and whether that is over for who touches it now."""
+"""The last access to each grain of a region of global memory, and whether it is ordered before the current one."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ from .lanes import WARP, Array, Selection
 if TYPE_CHECKING:
     from .wave import Wave
 
-__all__ = ["MANY", "NOBODY", "PER_WARP", "SEVERAL", "Touched"]
+__all__ = ["MANY", "NO_ACTOR", "PER_WARP", "SEVERAL", "Touched"]
 
-NOBODY, MANY = -1, -2  # MANY: of several clusters
-PER_WARP = 64  # actors are numbered so: the lanes of a warp, and
-SEVERAL = WARP  # several of its lanes at once
+NO_ACTOR, MANY = -1, -2  # MANY: actors of several clusters
+PER_WARP = 64  # numbers of actors per warp: its lanes, and
+SEVERAL = WARP  # one for several of its lanes at once
 
-# What an access must be ordered with: atomic operations are among themselves.
+# The kinds of access that an access must be ordered with. Atomic operations need no order among themselves.
 _RIVALS = {"load": ("store", "exchange"), "store": ("store", "load", "exchange"), "exchange": ("store", "load")}
 
 
 class _Last:
-    """The last actor at each grain and its stamp; where several warps of a cluster were there with nothing to order them, the
-    others too."""
+    """The last actor at each grain and its stamp, and the other actors if several unordered warps of a cluster accessed it."""
 
     def __init__(self, grains: int) -> None:
-        self.who, self.when = np.full(grains, NOBODY, np.int32), np.zeros(grains, np.int32)
+        self.who, self.when = np.full(grains, NO_ACTOR, np.int32), np.zeros(grains, np.int32)
         self.crowded = np.zeros(grains, bool)
         self.crowd: dict[int, dict[int, tuple[int, int]]] = {}  # by grain and warp
 
     def join(self, at: Array, actors: Array, stamps: Array) -> None:
-        """Others at these grains, beside the last."""
+        """Adds further actors at these grains."""
         self.crowded[at] = True
         for grain, actor, stamp in set(zip(at.tolist(), actors.tolist(), stamps.tolist())):
             self.crowd.setdefault(grain, {})[actor // PER_WARP] = actor, stamp
@@ -51,8 +50,8 @@ class Touched:
     def note(
         self, wave: Wave, lanes: Selection, offsets: Array, size: int, verb: str, there: Callable[[], Array] | None = None
     ) -> tuple[Array, str] | None:  # fmt: skip
-        """Notes accesses; which of them nothing orders with another's, and what that did. One of a value that is `there` already
-        disturbs nobody."""
+        """Notes accesses; returns which of them are unordered with a previous access, and the verb of that one. A store does not
+        conflict where `there` says that memory holds the same value already."""
         actors, stamps = wave.order.actors(lanes), wave.order.stamps(lanes)
         last = self._last.setdefault(verb, _Last(self._grains))
         for step in range(0, max(size, self._grain), self._grain):
@@ -75,7 +74,7 @@ class Touched:
     @staticmethod
     def _unordered(wave: Wave, lanes: Selection, at: Array, last: _Last) -> Array:
         who = last.who[at]
-        if (who == NOBODY).all():
+        if (who == NO_ACTOR).all():
             return np.zeros(len(at), bool)
         bad = wave.order.unordered(lanes, who, last.when[at])
         if last.crowd:
@@ -89,7 +88,7 @@ class Touched:
     def _meet(wave: Wave, lanes: Selection, at: Array, last: _Last, actors: Array, stamps: Array) -> None:
         """Accesses that need no order among themselves."""
         before, was = last.who[at], last.when[at]
-        present = before != NOBODY
+        present = before != NO_ACTOR
         near = present & wave.order.same_team(before // PER_WARP, actors // PER_WARP)
         mine = before // PER_WARP == actors // PER_WARP
         if (kept := near & ~mine & wave.order.unordered(lanes, before, was)).any():

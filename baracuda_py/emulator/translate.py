@@ -1,7 +1,8 @@
-"""An entry as Python source: one function a basic block, of the lanes `s` that run it (a slice, or indices).
+"""An entry as Python source: one function per basic block, with the lanes `s` that run it (a slice, or indices) as argument.
 
-A register is a row of a typed array with a column a lane, so that an instruction is one NumPy statement over all the lanes
-that are at it. What touches memory, or other lanes, is a call of the machine with the instruction's number in front.
+A register is a row of a typed array with one column per lane, so that an instruction is one NumPy statement over all the lanes
+that execute it. An instruction that accesses memory or other lanes is a call of the machine, with the instruction's number as
+the first argument.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ import numpy as np
 from ..types import UnsupportedError
 from .blocks import MASKED, WARPGROUPS, WARPS
 from .grammar import known
-from .handed import Fragments
-from .lanes import EVERYONE, SPECIALS, WARP
+from .lanes import FULL_MASK, SPECIALS, WARP
 from .named import read, written
 from .overflow import address_slices
 from .syntax import (
@@ -35,17 +35,18 @@ from .syntax import (
     Symbol,
     Vector,
 )
+from .wgmma_registers import Fragments
 
 __all__ = ["DTYPES", "Block", "Translator", "Unread"]
 
-# NumPy's name of the register that holds a type. Halves are bits: arithmetic on them is emulator.floats'.
+# NumPy's name of the register that holds a type. Halves are stored as bits: emulator.floats computes with them.
 DTYPES = {
     "u8": "u1", "s8": "i1", "b8": "u1", "u16": "u2", "s16": "i2", "b16": "u2", "f16": "u2", "bf16": "u2", "u32": "u4",
     "s32": "i4", "b32": "u4", "f32": "f4", "f16x2": "u4", "bf16x2": "u4", "u64": "u8", "s64": "i8", "b64": "u8", "f64": "f8",
 }  # fmt: skip
 _ROWS = {1: "p", 16: "h", 32: "w", 64: "d"}
 _VIEWS = {"u": "", "i": "i", "f": "f"}
-_ENDS = {"bra", "brx", "ret", "exit", "trap", "bar", "barrier", "mbarrier"}  # of which some end a block
+_ENDS = {"bra", "brx", "ret", "exit", "trap", "bar", "barrier", "mbarrier"}  # opcodes of which some forms end a block
 
 
 class Unread(Exception):
@@ -59,15 +60,15 @@ def _unknown(item: Instruction, why: str = "") -> UnsupportedError:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What ends a block: `kind` is next, bra, brx, exit, trap, barrier or wait, and the rest is what it needs. `gathers` is
-    how many threads wait for one another where it begins: those that `mask`, a constant or a row, names, or all of a warp or
-    warpgroup, none of which may have gone another way. `quits` says that it only ends its threads."""
+    """The end of a block: `kind` is next, bra, brx, exit, trap, barrier or wait; the other fields are its operands. `gathers` is
+    the number of threads that wait for one another where the block begins: the threads of `mask`, a constant or a row, or all
+    of a warp or warpgroup, none of which may have branched elsewhere. `quits` says that the block only ends its threads."""
 
     kind: str
     number: int = -1  # of the instruction
     target: int = -1
     targets: tuple[int, ...] = ()
-    guard: str = ""  # the row of the predicate it is under
+    guard: str = ""  # the row of its predicate
     unless: bool = False
     index: str = ""  # the row of the register that brx chooses by
     barrier: tuple[int | str, ...] = ()  # the number of a barrier and of the threads it counts: constants or rows
@@ -106,7 +107,7 @@ class Translator:
         # What instructions read that nothing ever writes.
         self.unset = {n: missing for n, item in enumerate(every) if (missing := read(item) - ever)}
         self.fragments = Fragments(every)
-        self._used = False  # the block's registers of wgmma up to here, in one note
+        self._used = False  # whether the block's uses of wgmma registers go on in one note
         self.blocks: list[Block] = []
         self.spans: list[range] = []  # the instructions of each block
         self.number = -1
@@ -124,7 +125,7 @@ class Translator:
         return "".join(self._texts)
 
     def code(self, at: int) -> CodeType:
-        """What defines the function of a block. Many are never come to: each is compiled when it is."""
+        """The code that defines the function of a block. Many blocks are never reached, so each is compiled on first use."""
         if (code := self._codes[at]) is None:
             code = self._codes[at] = compile(self._texts[at], f"<{self.entry.name[:60]}>", "exec")
         return code
@@ -159,7 +160,7 @@ class Translator:
             raise Unread
         lines = self._watch(item) if self.number in self._watched else []
         lines += self._use(item) if self.fragments.numbers else []
-        lines += [f"unset({self.number}, s)"] if self.number in self.unset else []  # what it reads nothing writes
+        lines += [f"unset({self.number}, s)"] if self.number in self.unset else []  # it reads unwritten registers
         lines += emitter(self, item)
         if not item.guard or not lines:
             return lines
@@ -168,12 +169,12 @@ class Translator:
         return [f"whole, s = s, sub(s, {'~' if item.unless else ''}{test})", "if s is not None:", *inner, "s = whole"]
 
     def _watch(self, item: Instruction) -> list[str]:
-        """Notes whether a part of an address wraps, ahead of the instruction, which may overwrite what it reads."""
+        """Notes whether a part of an address wraps, before the instruction, which may overwrite its operands."""
         read = ", ".join(self.read(x, "u32") for x in item.operands[1:])
         return [f"wraps({self.number}, s, '{item.opcode[0]}', {read})"]
 
     def _use(self, item: Instruction) -> list[str]:
-        """Notes what is done with registers of wgmma, ahead of the first of some instructions that all lanes execute."""
+        """Notes uses of wgmma registers, before the first of consecutive instructions that all lanes execute."""
         if not self.fragments.concerns(item):
             return []
         number = self.fragments.use(self.number, item, go_on=self._used and not item.guard)
@@ -211,18 +212,18 @@ class Translator:
 
     def _count(self, operand: Operand) -> int | str:
         if isinstance(operand, Integer):
-            return operand.value & EVERYONE
+            return operand.value & FULL_MASK
         assert isinstance(operand, Register)
         return self.row(operand.name)
 
     # ---- names in the text ------------------------------------------------------------------------------------------
 
     def place(self, name: str) -> tuple[int, int]:
-        """The width of a register, and its number among those."""
+        """The width of a register, and its number among the registers of that width."""
         return self._places[name]
 
     def row(self, name: str, view: str = "") -> str:
-        """The row of a register, seen as its bits, or as a signed (``i``) or floating-point number (``f``)."""
+        """The row of a register, viewed as bits, or as a signed (``i``) or floating-point number (``f``)."""
         width, number = self._places[name]
         if (row := self.rows.get((width, number, view))) is None:
             row = self.rows[width, number, view] = f"{_ROWS[width]}{number}{view}"
@@ -296,7 +297,7 @@ class Translator:
         raise Unread(f"{name} is not declared")
 
     def write(self, operand: Operand, kind: str, expression: str) -> list[str]:
-        """A statement that leaves an expression of a type in a register, which may be wider."""
+        """A statement that assigns an expression of a type to a register, which may be wider."""
         if isinstance(operand, Sink):
             return []
         if not isinstance(operand, Register):

@@ -1,8 +1,8 @@
-"""Values that nothing wrote: whether they matter is found out by further runs, in which they are something else.
+"""Uninitialised values: further runs, in which they have other values, show whether they matter.
 
-In a first run such bytes are 0x7F, which makes large numbers. In the others they are 0, so that what was true is false; 0x9A,
-which makes negative ones; and what a comparison that they come to compares with, by places in turn. A value that is dropped on
-the way changes nothing.
+In the first run such bytes are 0x7F, which makes large numbers. In the others they are 0, so that true becomes false; 0x9A, which
+makes negative numbers; and the values that a comparison reached by them compares with, alternating by position. A value that the
+kernel discards changes nothing.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .syntax import SIZES, Bits, Instruction, Integer
 
 __all__ = ["FRESH", "KNOWN", "Variation", "check"]
 
-FRESH = 0x7F  # what bytes hold that nothing wrote
-_ZERO, _NEGATIVE = FRESH, FRESH ^ 0x9A  # and what they differ by in another run
-WORD = 8  # bytes that differ alike
-MOST = 8  # ways to differ
-_MEMORY = {"shared", "local", "global"}  # where a register's value may go, and come back from
+FRESH = 0x7F  # the value of uninitialised bytes in the first run
+_ZERO, _NEGATIVE = FRESH, FRESH ^ 0x9A  # the differences to it in other runs
+WORD = 8  # consecutive bytes with the same difference
+MOST = 8  # the most different runs
+_MEMORY = {"shared", "local", "global"}  # spaces through which a register's value may pass
 
 
 class Variation:
-    """A run in which some instructions, and those alone, see other values where nothing was written."""
+    """A run in which some instructions, and only these, see other values in place of uninitialised ones."""
 
     def __init__(self, instructions: Collection[int] = (), ways: Sequence[bytes] = (), turn: int = 0) -> None:
         self._instructions = frozenset(instructions)
@@ -41,7 +41,7 @@ class Variation:
         return bool(self._instructions)
 
     def other(self, data: Array, places: Array) -> Array:
-        """Bytes as they are in this run, of all that nothing wrote."""
+        """The values of uninitialised bytes in this run."""
         return np.asarray(data ^ self._differences[places % len(self._differences)])
 
 
@@ -49,7 +49,7 @@ KNOWN = Variation()  # the first run
 
 
 def _ways(instructions: Sequence[Instruction], suspects: Collection[int]) -> list[bytes]:
-    """The ways in which what these instructions see should differ."""
+    """The differences to apply to the values that these instructions see."""
     ways = dict.fromkeys((bytes([_ZERO] * WORD), bytes([_NEGATIVE] * WORD)))
     for i in _reached(instructions, suspects):
         size = SIZES.get(i.opcode[-1], 0)
@@ -62,7 +62,7 @@ def _ways(instructions: Sequence[Instruction], suspects: Collection[int]) -> lis
 
 
 def _reached(instructions: Sequence[Instruction], first: Collection[int]) -> Iterator[Instruction]:
-    """The instructions that values seen by some come to, by registers and through memory."""
+    """The instructions that are reached by values seen by some instructions, through registers and memory."""
     readers = defaultdict[str, list[int]](list)
     for n, i in enumerate(instructions):
         for name in read(i) | _memory(i, "ld"):
@@ -81,7 +81,7 @@ def _memory(i: Instruction, opcode: str) -> set[str]:
 
 
 class Held(Protocol):
-    """A region's bytes, and which of them hold something (None: all do)."""
+    """A region's bytes, and which of them are initialised (None: all are)."""
 
     known: Array | None
 
@@ -93,9 +93,9 @@ def check(
     again: Callable[[Variation], KernelFault | None], instructions: Sequence[Instruction], suspects: Mapping[int, KernelFault],
     fault: KernelFault | None, before: Sequence[tuple[Held, Array, Array | None]],
 ) -> None:  # fmt: skip
-    """Raises what is suspected of an instruction where it matters what it saw: another run must leave the same in all operands,
-    or the same fault. What differs in the workspace counts as not written, for the launches behind this one. `before` holds the
-    bytes of each region ahead of the launch, and which of them were known."""
+    """Raises the suspected fault of an instruction if the values that it saw matter: other runs must leave the same bytes in all
+    operands, or end in the same fault. Workspace bytes that differ count as uninitialised for later launches. `before` holds
+    the bytes of each region before the launch, and which of them were known."""
     first = [region.bytes.copy() for region, _, _ in before]
 
     def matters(seen_by: Collection[int], ways: Sequence[bytes], turn: int) -> bool:

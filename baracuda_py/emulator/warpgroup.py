@@ -1,8 +1,8 @@
 """wgmma: operand tiles in shared memory and products of a warpgroup (PTX ISA, Asynchronous Warpgroup Level Matrix Instructions:
 Shared Memory Matrix Layout, Strides, Matrix Descriptor Format, wgmma.mma_async).
 
-A register of a warpgroup's lanes is a row [warpgroups, 128]; a warpgroup's operands are [warpgroups, rows, K] bit patterns, B
-as its transpose.
+A register of a warpgroup's lanes is a row [warpgroups, 128]; a warpgroup's operands are [warpgroups, rows, K] bit patterns, with
+B transposed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Descriptor(NamedTuple):
 
 
 def descriptor(desc: Lanes) -> Descriptor:
-    """Takes 64-bit matrix descriptors apart."""
+    """Decodes 64-bit matrix descriptors."""
     bits = np.asarray(desc).astype("u8")
 
     def field(first: int, width: int) -> Lanes:
@@ -50,14 +50,14 @@ def descriptor(desc: Lanes) -> Descriptor:
 
 
 def tile_addresses(desc: Lanes, rows: int, k_elements: int, itemsize: int, transposed: bool) -> Lanes:
-    """Where in shared memory the elements of an operand's tile begin, of descriptors [warpgroups]: [warpgroups, rows, K], for
-    `rows` of M or N. `transposed` tiles are MN-major (imm-trans), which only 16-bit types may be.
+    """The shared-memory addresses of the elements of an operand's tile, [warpgroups, rows, K], from descriptors [warpgroups],
+    for `rows` of M or N. `transposed` tiles are MN-major (imm-trans), which only 16-bit types may be.
 
-    Tiles are made of pieces of 8 rows, 16 bytes long or in swizzled tiles the swizzle's bytes. K-major, a row is one of M or N
-    and runs along k, the stride leads to the next 8 of M or N; without a swizzle the leading offset leads to the next 16 bytes
-    of k. MN-major, a row is one k and runs along M or N; with a swizzle the stride leads to the next 8 of k and the leading
-    offset to the next piece along M or N, without one it is the other way round. A swizzle exchanges the 16-byte units of a
-    row: it flips the bits of an address from bit 4 on that are set from bit 7 on.
+    A tile consists of pieces of 8 rows; a row has 16 bytes, or the swizzle's bytes in swizzled tiles. K-major: a row is one index
+    of M or N and runs along k; the stride leads to the next 8 of M or N, and without a swizzle the leading offset leads to the
+    next 16 bytes of k. MN-major: a row is one k and runs along M or N; with a swizzle the stride leads to the next 8 of k and the
+    leading offset to the next piece along M or N, without a swizzle it is the other way round. A swizzle permutes the 16-byte
+    units of a row: it flips the bits of an address from bit 4 on that are set from bit 7 on.
     """
     fields = descriptor(np.atleast_1d(desc))
     if fields.base_offset.any():
@@ -74,8 +74,8 @@ def tile_addresses(desc: Lanes, rows: int, k_elements: int, itemsize: int, trans
     along, across = (mn, k) if transposed else (k, mn)  # of a row of the tile
     width = np.where(swizzle, swizzle, 16)
     row, column = along * itemsize // width, along * itemsize % width
-    turned = transposed & (swizzle == 0)
-    next_eight, next_piece = np.where(turned, leading, stride), np.where(turned, stride, leading)
+    swapped = transposed & (swizzle == 0)
+    next_eight, next_piece = np.where(swapped, leading, stride), np.where(swapped, stride, leading)
     address = start + across % 8 * width + across // 8 * next_eight + row * next_piece + column
     units = np.where(swizzle, swizzle // 16 - 1, 0)
     return address ^ ((address >> 7 & units) << 4)
@@ -97,9 +97,9 @@ def accumulate(
     scale_b: int,
     types: tuple[str, str, str],
 ) -> list[Lanes]:
-    """wgmma.mma_async: the new rows of D, for the patterns of A [warpgroups, 64, K] and B [warpgroups, N, K], and D's, A's and
-    B's types. Where `scale_d` [warpgroups] is false the old D counts as 0, whatever it holds; `scale_a` and `scale_b` are 1
-    or -1. Rows are float32 (f32), int32 (s32), or uint32 patterns of two (f16). See `products` for how it rounds."""
+    """wgmma.mma_async: the new rows of D, for the patterns of A [warpgroups, 64, K] and B [warpgroups, N, K], and the types of
+    D, A and B. Where `scale_d` [warpgroups] is false the old D counts as 0, also if it is NaN; `scale_a` and `scale_b` are 1
+    or -1. Rows are float32 (f32), int32 (s32), or uint32 patterns of two (f16). `products` says how results are rounded."""
     to, of_a, of_b = types
     for type in (of_a, of_b):
         if type not in _TYPES:

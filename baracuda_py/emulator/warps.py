@@ -34,13 +34,13 @@ class Warps:
         raise self._wave.fault(DivergenceFault, f"{what} by a part of a warp", n, s, 0)
 
     def missing(self, numbers: Array, masks: Array) -> Array:
-        """Which of some lanes cannot go on, since a thread that their mask names has not come."""
+        """Which of some lanes cannot go on, because a thread of their mask has not arrived."""
         _, lacks, row = self._groups(numbers, masks)
         return np.asarray(np.any(lacks, axis=1)[row])
 
     def _groups(self, numbers: Array, masks: Array) -> tuple[Array, Array, Array]:
-        """(which lanes are there, which are named and are not, of each group of a warp's lanes with one mask; the group of each
-        lane)."""
+        """(which lanes have arrived, which lanes of the mask have not, for each group of a warp's lanes with the same mask; the
+        group of each lane)."""
         wave, warps = self._wave, self._wave.lanes.warp[numbers]
         groups, row = np.unique(warps.astype(np.int64) << 32 | masks, return_inverse=True)
         there = np.zeros((len(groups), WARP), bool)
@@ -49,8 +49,8 @@ class Warps:
         return there, named & ~there & wave.alive.reshape(-1, WARP)[groups >> 32], row
 
     def gathered(self, n: int, s: Selection, mask: Any, what: str) -> tuple[Array, Array]:
-        """(which lanes are there of each group with one mask, the group of each lane): everyone whom the mask names and who has
-        not ended."""
+        """(the lanes of each group with the same mask, the group of each lane): all lanes of the mask that have not ended must
+        have arrived."""
         numbers = self._wave.lanes.numbers(s)
         masks = self._wave.lanes.spread(s, mask)
         there, lacks, row = self._groups(numbers, masks)
@@ -101,7 +101,7 @@ class Warps:
         return np.asarray(_REDUCTIONS[operation].reduceat(np.broadcast_to(given, row.shape)[order], starts)[row])
 
     def elect(self, n: int, s: Selection, mask: Any) -> tuple[Array, Array]:
-        """(the leader's lane, whether this is it): the lowest that is there."""
+        """(the leader's lane, whether each lane is the leader): the lowest lane that is active."""
         there, row = self.gathered(n, s, mask, "elect.sync")
         leader = there.argmax(1)[row]
         return leader.astype(np.uint32), self._wave.lanes.numbers(s) % WARP == leader
@@ -115,5 +115,5 @@ class Warps:
 
 
 def _mask(lanes: Array) -> Array:
-    """A bit a lane, of each warp."""
+    """The mask of each warp's lanes, one bit per lane."""
     return np.asarray((lanes.astype(np.uint32) << np.arange(WARP, dtype=np.uint32)).sum(1, dtype=np.uint32))

@@ -1,4 +1,4 @@
-"""What the parts of a wave ask of it and of one another, as protocols: each part is told of the wave without importing it."""
+"""Protocols of a wave and of its parts, through which the parts use the wave and one another without importing them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Local(Protocol):
 
 
 class Shadow(Protocol):
-    """The record of who touched shared memory."""
+    """The record of accesses to shared memory."""
 
     grain: int
     on: bool
@@ -85,8 +85,8 @@ class Shadow(Protocol):
     def note_write(
         self, n: int, s: Selection, at: Array, size: int, there: Callable[[], Array] | None = None, *, plainly: bool = True
     ) -> None:  # fmt: skip
-        """Raises RaceFault where another warp's access is not known to be over. A store of what `there` says that another has
-        stored already disturbs nobody."""
+        """Raises RaceFault where another warp's access is not known to be over. A store does not conflict where `there` says that
+        memory holds the same value already."""
         if not self.on:
             ...
 

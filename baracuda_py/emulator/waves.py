@@ -1,4 +1,4 @@
-"""A launch in waves: as many of its CTAs at a time as memory and caches like, one wave behind the other."""
+"""A launch in waves: as many of its CTAs at a time as suit memory and caches, one wave after the other."""
 
 from __future__ import annotations
 

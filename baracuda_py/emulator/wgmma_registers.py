@@ -1,9 +1,9 @@
-"""Registers that wgmma has to do with: handed over to it by wgmma.fence, and its own until a wait hands them back.
+"""The registers of wgmma: wgmma.fence passes them to the instruction, and a wait returns them.
 
-PTX ISA, Asynchronous Warpgroup-level Matrix Instructions: wgmma.fence. Between an access of a thread to a register and a product
-that adds to it, or takes A from it, there must be a fence, and one ahead of a warpgroup's first product; accumulators go from
-product to product of the same shape without one. Copies of registers and constants are no accesses: a compiler puts them where
-it likes, behind a fence too, and ptxas takes them away. What is copied counts as accessed where its source was.
+PTX ISA, Asynchronous Warpgroup-level Matrix Instructions: wgmma.fence. A fence must come between a thread's access to a register
+and a product that adds to the register or reads A from it, and before a warpgroup's first product; products of the same shape
+may share accumulators without a fence. Copies of registers and of constants do not count as accesses: a compiler places them
+anywhere, also after a fence, and ptxas removes them. A copied register counts as accessed where its source was accessed.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from .syntax import Instruction, Vector
 if TYPE_CHECKING:
     from .wave import Wave
 
-__all__ = ["GROUP", "Fragments", "Handed"]
+__all__ = ["GROUP", "Fragments", "WgmmaRegisters"]
 
 GROUP = 4 * WARP
-NOBODY = -1
+NO_USE = -1
 
 
 class Fragments:
-    """The registers of an entry that products add to or take A from, and those that are copied into them, by number; and what
-    its instructions do with them."""
+    """The registers of an entry that products add to or read A from, and the registers that are copied into these, by number;
+    and the uses of them by instructions."""
 
     def __init__(self, instructions: Sequence[Instruction]) -> None:
         self._copies = {n: i for n, i in enumerate(instructions) if i.opcode[0] == "mov" and len(i.operands) == 2}
@@ -54,8 +54,8 @@ class Fragments:
         )
 
     def use(self, n: int, i: Instruction, *, go_on: bool) -> int | None:
-        """Notes what an instruction does, with what those ahead of it did where it is to `go_on` there; the number of the uses
-        if they begin here."""
+        """Notes the uses of an instruction, together with those of the previous ones if they `go_on` here; returns the number
+        of the uses if they begin here."""
         begins = not go_on or not self.uses
         if begins:
             self.uses.append(Uses())
@@ -64,19 +64,19 @@ class Fragments:
 
 
 class Uses:
-    """What instructions that follow one another do with registers, by number: which they read, and steps of many each, of which
-    one copies registers from others, or from nothing that matters, or accesses them."""
+    """The uses of registers, by number, by consecutive instructions: the registers that they read, and steps. A step covers many
+    registers, and either copies them (from registers, or from sources that do not matter) or accesses them."""
 
     def __init__(self) -> None:
-        self.reads: dict[int, int] = {}  # and the instruction that is the first to
+        self.reads: dict[int, int] = {}  # and the first instruction that reads it
         self.steps: list[
             tuple[bool, list[tuple[int, int]]]
-        ] = []  # (copies, registers with a source or who accesses them)
+        ] = []  # (copies, registers with a source or the accessing instruction)
 
     def add(self, numbers: dict[str, int], n: int, i: Instruction, *, copies: bool) -> None:
         for name in read(i) & numbers.keys():
             self.reads.setdefault(numbers[name], n)
-        sources = [numbers.get(x, NOBODY) for x in read(i) - {i.guard}] or [NOBODY] if copies else [n]
+        sources = [numbers.get(x, NO_USE) for x in read(i) - {i.guard}] or [NO_USE] if copies else [n]
         named = written(i) if copies else read(i) | written(i)
         made = [(numbers[x], source) for x in named & numbers.keys() for source in sources]
         if (
@@ -91,15 +91,15 @@ class Uses:
         return {to for to, _ in self.steps[-1][1]}
 
 
-class Handed:
-    """Of a wave's warpgroups: who accessed each register since their last fence, which products have it, and of which shape the
-    last was that added to it."""
+class WgmmaRegisters:
+    """For the warpgroups of a wave: the last access to each register since the last fence, the products that use it, and the
+    shape of the last product that added to it."""
 
     def __init__(self, wave: Wave) -> None:
         self._wave, self._of = wave, wave.launched.code.fragments
         self._bundle = wave.lanes.bundle(GROUP) if wave.launched.grouped else np.zeros(1, np.intp)
         extent = len(self._of.numbers), int(self._bundle[-1]) + 1
-        self._touched, self._shape = np.full(extent, NOBODY, np.int32), np.zeros(extent, np.int16)
+        self._touched, self._shape = np.full(extent, NO_USE, np.int32), np.zeros(extent, np.int16)
         self._busy = np.zeros(extent, bool)
         self._fenced = np.zeros(extent[1], bool)
         self._shapes = {shape: 1 + k for k, shape in enumerate(sorted(set(self._of.shapes.values())))}
@@ -120,10 +120,10 @@ class Handed:
 
     def fence(self, s: Selection) -> None:
         groups = self._groups(s)
-        self._touched[:, groups], self._shape[:, groups], self._fenced[groups] = NOBODY, 0, True
+        self._touched[:, groups], self._shape[:, groups], self._fenced[groups] = NO_USE, 0, True
 
     def use(self, k: int, s: Selection) -> None:
-        """RaceFault where instructions read what a product has, which these threads have yet to wait for."""
+        """RaceFault where instructions read registers of a product that these threads have not waited for."""
         groups = self._groups(s)
         (reads, readers), steps = self._uses[k]
         if (busy := self._busy[reads[:, None], groups]).any():
@@ -136,19 +136,19 @@ class Handed:
             if not copies:
                 self._touched[into] = of[:, None]
                 continue
-            for plane, least in ((self._touched, NOBODY), (self._shape, 0)):
-                held = np.where(of[:, None] == NOBODY, least, plane[source])
+            for plane, least in ((self._touched, NO_USE), (self._shape, 0)):
+                held = np.where(of[:, None] == NO_USE, least, plane[source])
                 plane[into] = least
-                np.maximum.at(plane, into, held)  # a register may be put together of several
+                np.maximum.at(plane, into, held)  # a register may be combined from several
 
     def multiply(self, n: int, s: Selection) -> None:
-        """A product begins; RaceFault where its registers have not been handed over."""
+        """A product begins; RaceFault where no fence passed its registers to it."""
         groups, shape = self._groups(s), self._shapes[self._of.shapes[n]]
         sums, multiplicands = self._named[n]
         if not self._fenced[groups].all():
             raise self._wave.fault(RaceFault, "wgmma with no wgmma.fence ahead of it", n, s, 0)
         for at in ((sums[:, None], groups), (multiplicands[:, None], groups)):
-            if (touched := self._touched[at]).max(initial=NOBODY) >= 0:
+            if (touched := self._touched[at]).max(initial=NO_USE) >= 0:
                 item = self._wave.launched.code.instructions[int(touched.max())]
                 what = f"wgmma with no wgmma.fence since {item.text!r} ({item.source}) accessed its registers"
                 raise self._wave.fault(RaceFault, what, n, s, 0)
