@@ -98,7 +98,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = root / "baracuda_py/ops/elementwise/unary.py"
     text = table.read_text()
     table.write_text(text.replace("\n)  # fmt: skip\n", f"\n{row})  # fmt: skip\n", 1))
-    reference = root / "baracuda_py/reference/elementwise.py"
+    reference = root / "baracuda_py/ops/elementwise/oracle.py"
     reference.write_text(reference.read_text().replace("def where(", f"{oracle}\n\ndef where(", 1))
     return root
 

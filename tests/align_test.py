@@ -14,13 +14,13 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.ops.elementwise._row import ROWS
+from baracuda_py.ops.quantized.gguf.oracle.quantize import quantized
+from baracuda_py.ops.quantized.int4.samples import weight
+from baracuda_py.ops.quantized.nf4.samples import nf4_weight
 from baracuda_py.plan import all_ops
 from baracuda_py.plan.candidate import steps_of
 from baracuda_py.plan.select import assess
-from baracuda_py.reference.gguf_quantize import quantized
 from baracuda_py.runtime.steps import Launch, Ptr, Scratch, Struct, TensorMap
-from baracuda_py.samples.int4 import weight
-from baracuda_py.samples.nf4 import nf4_weight
 from baracuda_py.types import DeviceSpec, ElementKind, GgufFormat, PlanPreference
 
 from .arena import Slot

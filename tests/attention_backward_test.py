@@ -11,8 +11,8 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.ops.attention import _backward_flash
 from baracuda_py.ops.attention.backward import forward
-from baracuda_py.samples import attention_backward as samples
-from baracuda_py.samples.attention import qkv
+from baracuda_py.ops.attention.samples import backward as samples
+from baracuda_py.ops.attention.samples.forward import qkv
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 
 from .independent_attention_backward import scores

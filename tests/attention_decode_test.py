@@ -10,8 +10,8 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.ops.attention import _merge
 from baracuda_py.ops.attention._decode import SplitKeys, SplitKeysConfig
+from baracuda_py.ops.attention.samples.forward import qkv
 from baracuda_py.plan.about.tune import admissible
-from baracuda_py.samples.attention import qkv
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 
 rng = np.random.default_rng(12)

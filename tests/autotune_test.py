@@ -13,9 +13,9 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.call.caller import Caller
+from baracuda_py.ops.elementwise import oracle
 from baracuda_py.plan import Selection, all_ops, get_op
 from baracuda_py.plan.about import tune
-from baracuda_py.reference import elementwise as oracle
 from baracuda_py.types import DeviceSpec, PlanPreference
 
 from .gauntlet import Problem, samples_of

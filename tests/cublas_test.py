@@ -20,6 +20,7 @@ from baracuda_py import functional
 from baracuda_py.call import allocate, recipe, resolve
 from baracuda_py.call.cache import plan_cache
 from baracuda_py.call.caller import Caller
+from baracuda_py.ops.gemm import samples
 from baracuda_py.ops.gemm._variants.cublas import Cublas, Side, blas_gemm, side_of
 from baracuda_py.ops.gemm.matmul import MatmulDescriptor, MatmulPlan
 from baracuda_py.ops.products.gemm import Matrix
@@ -28,7 +29,6 @@ from baracuda_py.runtime import cublas, libraries, streams
 from baracuda_py.runtime.launch import Executable
 from baracuda_py.runtime.steps import WORKSPACE, Call, workspace_size
 from baracuda_py.runtime.toolchain import install_hint
-from baracuda_py.samples import gemm as samples
 from baracuda_py.types import DeviceSpec, DriverError, ElementKind, PlanPreference
 
 BARE = DeviceSpec.named("h200")

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.numerics.rounding import round_to
+from baracuda_py.ops.gemm.oracle import TF32_INFINITE
 from baracuda_py.plan import Plan
 from baracuda_py.plan.about.tune import admissible
-from baracuda_py.reference.gemm import TF32_INFINITE
-from baracuda_py.reference.rounding import round_to
 from baracuda_py.runtime.device import spec_of
 from baracuda_py.types import ArchSku, ElementKind, MathPrecision, PlanPreference
 

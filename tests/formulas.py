@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from baracuda_py.reference.special import phi
+from baracuda_py.numerics.special import phi
 from baracuda_py.runtime.sources import kernels_dir
 
 __all__ = ["activated"]

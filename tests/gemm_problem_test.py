@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import baracuda_py as bp
+from baracuda_py.numerics.rounding import round_to
 from baracuda_py.ops.products.epilogue import batch_struct, walk
 from baracuda_py.ops.products.gemm import Gemm, Matrix
 from baracuda_py.plan import get_op
-from baracuda_py.reference.rounding import round_to
 
 from .arena import Slot
 from .gauntlet import Problem, named, samples_of

@@ -7,9 +7,9 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.ops.quantized.gguf._panels import TABLE
+from baracuda_py.ops.quantized.gguf.oracle import matmul as oracle
+from baracuda_py.ops.quantized.gguf.samples import blocks as random_blocks
 from baracuda_py.plan.about.tune import admissible
-from baracuda_py.reference import gguf as oracle
-from baracuda_py.samples.gguf import blocks as random_blocks
 from baracuda_py.types.gguf import GgufFormat
 
 from .gguf_test import whole_blocks

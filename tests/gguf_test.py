@@ -15,10 +15,10 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.call import key
+from baracuda_py.ops.quantized.gguf.oracle import matmul as oracle
+from baracuda_py.ops.quantized.gguf.oracle.quantize import QUANTIZED, quantized
+from baracuda_py.ops.quantized.gguf.samples import adversarial_blocks, blocks
 from baracuda_py.plan.about.tune import admissible
-from baracuda_py.reference import gguf as oracle
-from baracuda_py.reference.gguf_quantize import QUANTIZED, quantized
-from baracuda_py.samples.gguf import adversarial_blocks, blocks
 from baracuda_py.types import DeviceSpec
 from baracuda_py.types.gguf import BLOCKS, GgufFormat
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.samples.gguf import blocks
+from baracuda_py.ops.quantized.gguf.samples import blocks
 from baracuda_py.types.gguf import GgufFormat
 
 from .gauntlet import readable

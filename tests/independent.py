@@ -13,9 +13,9 @@ import mpmath
 import numpy as np
 import scipy.special
 
+from baracuda_py.numerics.rounding import round_to
 from baracuda_py.ops.elementwise._family import MapPlan
 from baracuda_py.plan import all_ops
-from baracuda_py.reference.rounding import round_to
 from baracuda_py.samples import Packed
 from baracuda_py.types import ElementKind
 

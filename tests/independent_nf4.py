@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from baracuda_py.reference.nf4 import MAP, VALUES
+from baracuda_py.ops.quantized.nf4.oracle import MAP, VALUES
 
 from .gauntlet.problem import Problem
 from .independent_gemm import ACTIVATIONS, places

@@ -10,9 +10,9 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.ops.quantized import _staged_tokens
+from baracuda_py.ops.quantized.int4 import oracle
+from baracuda_py.ops.quantized.int4.samples import weight
 from baracuda_py.plan.about.tune import admissible
-from baracuda_py.reference import int4 as oracle
-from baracuda_py.samples.int4 import weight
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 
 from .independent_int4 import code_of, zero_of

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.ops.gemm import samples
 from baracuda_py.plan import all_ops, get_op
-from baracuda_py.samples import gemm as samples
 from baracuda_py.samples.sample import values
 from baracuda_py.types import ElementKind
 

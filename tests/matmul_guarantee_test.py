@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.numerics.rounding import round_to
 from baracuda_py.ops.gemm._problem.elements import NAMED
 from baracuda_py.ops.products.guarantee import ROUNDED, TRUNCATED, guarantee_of
 from baracuda_py.plan import get_op
 from baracuda_py.plan.about import tune
-from baracuda_py.reference.rounding import round_to
 from baracuda_py.samples import Sample
 from baracuda_py.types import DeviceSpec, ElementKind, MathPrecision, PlanPreference
 

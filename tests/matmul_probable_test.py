@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.ops.gemm.oracle import TF32_INFINITE
 from baracuda_py.ops.products.guarantee import ROUNDED, TRUNCATED, guarantee_of, narrow_additions
 from baracuda_py.plan.select import assess
-from baracuda_py.reference.gemm import TF32_INFINITE
 from baracuda_py.types import MathPrecision, PlanPreference, PrecisionGuarantee
 
 from .tensor_cores import MODES, Mode, summed, whole

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.ops.quantized.nf4.oracle import MAP, VALUES
+from baracuda_py.ops.quantized.nf4.samples import nf4_weight
 from baracuda_py.packed.nf4 import BLOCK_SIZES, nf4_shapes
 from baracuda_py.plan.about.tune import admissible
-from baracuda_py.reference.nf4 import MAP, VALUES
-from baracuda_py.samples.nf4 import nf4_weight
 from baracuda_py.types import DeviceSpec, PlanPreference
 
 from .independent_nf4 import nf4_code, nf4_magnitude

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import baracuda_py as bp
+from baracuda_py.ops.cache.samples import angles, append_operands
 from baracuda_py.plan import get_op
 from baracuda_py.samples import Sample
-from baracuda_py.samples.cache import angles, append_operands
 from baracuda_py.types import ElementKind
 
 from .arena import as_bytes

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.ops.attention.samples.decode import pages_of
+from baracuda_py.ops.attention.samples.forward import qkv
 from baracuda_py.plan.about.tune import admissible
 from baracuda_py.runtime.steps import Launch
-from baracuda_py.samples.attention import qkv
-from baracuda_py.samples.attention_decode import pages_of
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 
 COVERS = ("paged_attention", "attention", "attention_decode")

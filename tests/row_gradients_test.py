@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
+from baracuda_py.numerics.special import phi
 from baracuda_py.ops.elementwise._row import ROWS, Row
+from baracuda_py.ops.elementwise.oracle import sigmoid
 from baracuda_py.plan import all_ops, get_op
-from baracuda_py.reference.elementwise import sigmoid
-from baracuda_py.reference.special import phi
 from baracuda_py.types import ElementKind
 
 Array: TypeAlias = np.ndarray[Any, Any]

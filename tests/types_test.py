@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import baracuda_py as bp
-from baracuda_py.reference.rounding import round_to
+from baracuda_py.numerics.rounding import round_to
 from baracuda_py.types import (
     ArchSku,
     BackendKind,

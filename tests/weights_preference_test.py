@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.ops.quantized.gguf.samples import blocks
+from baracuda_py.ops.quantized.int4.samples import weight
+from baracuda_py.ops.quantized.nf4 import oracle as nf4_oracle
 from baracuda_py.plan.about.tune import admissible
-from baracuda_py.reference import nf4 as nf4_oracle
-from baracuda_py.samples.gguf import blocks
-from baracuda_py.samples.int4 import weight
 from baracuda_py.types import Componentwise, DeviceSpec, PlanPreference
 from baracuda_py.types.gguf import GgufFormat
 

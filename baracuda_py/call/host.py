@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..numerics.rounding import round_to
 from ..plan.backend import Backend, register
 from ..plan.selection import Selection
-from ..reference.rounding import round_to
 from ..runtime.untraced import untraced
 from ..tensor import HOST_ORDINAL, Tensor, intake
 from .intake import refuse_unknown, take

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from baracuda_py.numerics.rounding import round_to
 from baracuda_py.plan import Op, Plan
-from baracuda_py.reference.rounding import round_to
 from baracuda_py.samples import Sample
 
 from ..arena import Slot, as_bytes, host, materialise, poisoned

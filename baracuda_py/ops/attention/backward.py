@@ -10,9 +10,6 @@ from typing import Any, ClassVar, Self
 from ...plan.descriptor import Slot, described, integers, scalar
 from ...plan.plan import Plan
 from ...plan.registry import Op, get_op, register
-from ...reference import attention as forward_oracle
-from ...reference import attention_backward as oracle
-from ...samples import attention_backward as samples
 from ...types import (
     ElementKind,
     InvalidProblemError,
@@ -29,6 +26,9 @@ from ._backward_simt import SimtBackward
 from ._gradients import BIASES
 from ._problem import FLOATS, Attended, computed
 from .forward import sides
+from .oracle import backward as oracle
+from .oracle import forward as forward_oracle
+from .samples import backward as samples
 
 __all__ = ["AttentionBackwardDescriptor", "AttentionBackwardPlan", "attention_backward"]
 

@@ -9,8 +9,6 @@ from typing import Any, ClassVar, Self
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...reference import attention_decode as oracle
-from ...samples import attention_decode as samples
 from ...types import (
     ElementKind,
     InvalidProblemError,
@@ -25,6 +23,8 @@ from ._decode_latent import LatentKeys
 from ._decode_simt import SimtKeys
 from ._problem import F32_MAX, FLOATS, Attended, Walk, computed
 from .forward import sides
+from .oracle import decode as oracle
+from .samples import decode as samples
 
 __all__ = ["DecodeAttentionDescriptor", "DecodeAttentionPlan", "Decoding", "attention_decode"]
 

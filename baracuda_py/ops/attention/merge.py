@@ -10,9 +10,7 @@ from ...plan.constraints import UnitStride
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...reference import attention_merge as oracle
 from ...runtime.steps import Ptr, Step
-from ...samples import attention_merge as samples
 from ...types import (
     Componentwise,
     DeviceSpec,
@@ -27,6 +25,8 @@ from .._function import function_of
 from .._launch import overlapped_overhead
 from ._merge import Lines, merge_launch, rows_align
 from ._problem import LAYOUTS, Walk
+from .oracle import merge as oracle
+from .samples import merge as samples
 
 __all__ = ["MergeAttentionDescriptor", "MergeAttentionPlan", "merge_attention"]
 

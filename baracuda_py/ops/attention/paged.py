@@ -9,8 +9,6 @@ from typing import Any, ClassVar, Self
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...reference import attention_decode as oracle
-from ...samples import attention_decode as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
 from .._function import SignatureRules, function_of
 from . import _guarantee
@@ -21,6 +19,8 @@ from ._flash_pages import FlashPages
 from ._problem import FLOATS, Walk, computed
 from .decode import CACHED, Decoding
 from .forward import sides
+from .oracle import decode as oracle
+from .samples import decode as samples
 
 __all__ = ["PagedAttentionDescriptor", "PagedAttentionPlan", "paged_attention"]
 

@@ -10,13 +10,13 @@ from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement, 
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...reference import cache as oracle
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Step
-from ...samples import cache as samples
 from ...tensor.axes import alignment_of, c_strides
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import function_of
 from .._launch import divisor
+from . import samples
+from .oracle import append as oracle
 
 __all__ = ["CopyPagesDescriptor", "CopyPagesPlan", "copy_pages"]
 

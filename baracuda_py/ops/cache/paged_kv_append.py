@@ -8,15 +8,15 @@ from typing import Any, Self
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...reference import cache as oracle
-from ...reference import cache_turned
-from ...samples import cache as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
 from .._function import function_of
 from ..position.angles import ANGLES, Angled, check_factor
 from ..position.rope import RopeDescriptor
+from . import samples
 from ._append import FewPages, ManyPages
 from ._guarantee import guarantee_of
+from .oracle import append as oracle
+from .oracle import rotated as cache_turned
 
 __all__ = ["PagedKvAppendDescriptor", "PagedKvAppendPlan", "paged_kv_append"]
 

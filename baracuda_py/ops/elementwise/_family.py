@@ -10,8 +10,8 @@ from typing import Any
 from ... import functional
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...reference import elementwise as oracle
 from ...types import ElementKind, PrecisionGuarantee
+from . import oracle
 from ._candidates import CANDIDATES
 from ._promotion import WEAK, common_kind, guarantee_of
 from ._row import ROWS, Row

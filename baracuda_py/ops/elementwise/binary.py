@@ -12,9 +12,8 @@ import numpy as np
 from ... import functional
 from ...plan.descriptor import Operand
 from ...plan.plan import Plan
-from ...reference import elementwise as oracle
-from ...samples import elementwise as samples
 from ...types import BinaryKind, ElementKind, OpCategory, PlanPreference
+from . import oracle, samples
 from ._descriptor import MapDescriptor
 from ._family import MapPlan, call_with_numbers, publish
 from ._promotion import WEAK

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ... import functional
-from ...reference import elementwise as oracle
-from ...samples import elementwise as samples
 from ...types import ElementKind, ElementLike, PlanPreference
+from . import oracle, samples
 from ._family import publish
 from ._row import BYTES, Row
 from .unary import UnaryDescriptor, UnaryPlan

@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from ...samples import elementwise as samples
 from ...types import ElementKind
+from . import samples
 from ._family import publish
 from ._row import NUMBERS, Row
 from .binary import BinaryPlan, function_of

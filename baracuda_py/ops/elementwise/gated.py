@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...reference import elementwise as oracle
-from ...samples import elementwise as samples
+from . import oracle, samples
 from ._family import publish
 from ._row import FLOATS, Row, Ulps
 from .binary import BinaryPlan, function_of

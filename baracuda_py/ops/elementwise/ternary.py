@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Self
 from ... import functional
 from ...plan.descriptor import Operand
 from ...plan.plan import Plan
-from ...reference import elementwise as oracle
-from ...samples import elementwise as samples
 from ...types import ElementKind, OpCategory, PlanPreference, TernaryKind
+from . import oracle, samples
 from ._descriptor import MapDescriptor
 from ._family import MapPlan, call_with_numbers, publish
 from ._promotion import WEAK

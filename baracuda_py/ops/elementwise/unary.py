@@ -11,10 +11,9 @@ import numpy as np
 from ... import functional
 from ...plan.descriptor import Operand
 from ...plan.plan import Plan
-from ...reference import elementwise as oracle
-from ...samples import elementwise as samples
 from ...types import ElementKind, OpCategory, PlanPreference, UnaryKind
 from .._misnamed import misnamed
+from . import oracle, samples
 from ._descriptor import MapDescriptor, names_params
 from ._family import MapPlan, call_with_numbers, publish, signature_of
 from ._row import ROUNDED, Row, Ulps

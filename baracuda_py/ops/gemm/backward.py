@@ -16,10 +16,9 @@ from ... import functional
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...reference import gemm as oracle
-from ...samples import gemm as samples
 from ...types import ElementKind, MathPrecision, OpCategory, OperandTypeError, PlanPreference, PrecisionGuarantee
 from ..products.shapes import product_shape
+from . import oracle, samples
 from ._problem.elements import check_elements
 from ._problem.gradients import Product, products
 from ._two_products import TWO_PRODUCTS

@@ -9,13 +9,12 @@ from typing import Any, Self
 from ...plan.descriptor import Descriptor, ProblemKey, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
-from ...reference import gemm as oracle
-from ...samples import gemm as samples
 from ...types import Activation, ElementKind, EpilogueKind, LayoutSku, MathPrecision, OpCategory, PrecisionGuarantee
 from .._function import function_of
 from ..products.gemm import ADDENDS, Gemm, as_matrices, gemm_of
 from ..products.scales import SCALES, Scaling, check_scales, scaling_of
 from ..products.shapes import check_addend, product_shape
+from . import oracle, samples
 from ._candidates import CANDIDATES
 from ._problem.elements import EIGHTS, MATH, NAMED, asked_output, check_elements, output_element
 from ._problem.key import problem_key

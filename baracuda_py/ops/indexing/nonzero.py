@@ -13,13 +13,12 @@ from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement, 
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...reference import indexing as oracle
 from ...runtime.steps import Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
-from ...samples import indexing as samples
 from ...tensor.axes import merge_axes
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import function_of
 from .._launch import divisor, grid_of, index_scalar, index_type, pack_dims
+from . import oracle, samples
 
 __all__ = ["NonzeroDescriptor", "NonzeroPlan", "nonzero"]
 

@@ -12,14 +12,13 @@ from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, exact_mo
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...reference import indexing as oracle
 from ...runtime.steps import Fill, Kernel, Launch, Ptr, Step
-from ...samples import indexing as samples
 from ...tensor import Tensor
 from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import SignatureRules, function_of
 from .._launch import THREADS, grid_of, index_scalar, index_type, pack_dims
+from . import oracle, samples
 
 __all__ = ["TakeAlongAxisDescriptor", "TakeAlongAxisPlan", "take_along_axis"]
 

@@ -8,12 +8,10 @@ from typing import Any
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...reference import norm as oracle
-from ...samples import norm as samples
 from ...types import ElementKind, OpCategory, PrecisionGuarantee
 from .._function import CallArgs, function_of
 from .._rows import FLOATS, RowConfig
-from . import _guarantee
+from . import _guarantee, oracle, samples
 from ._problem import Normed, Part, asked, probes
 from ._stripes import StripedNormBackward
 

@@ -11,14 +11,12 @@ from ...plan.candidate import Candidate, Cost, Feasibility, no
 from ...plan.descriptor import Slot, described, integers
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
-from ...reference import norm as oracle
 from ...runtime.steps import Run, Step
-from ...samples import norm as samples
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._anywhere import anywhere_config, anywhere_launch, anywhere_rows
 from .._function import SignatureRules, function_of
 from .._rows import FLOATS, RowConfig, clustered, computed_in, row_configs, row_cost
-from . import _guarantee
+from . import _guarantee, oracle, samples
 from ._problem import TABLE, Normed, Part, described_by, probes
 
 __all__ = ["NormDescriptor", "NormPlan", "layer_norm", "rms_norm"]

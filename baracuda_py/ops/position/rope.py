@@ -10,11 +10,10 @@ from ...plan.descriptor import Slot, described, scalar
 from ...plan.fields import integer
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
-from ...reference import position as oracle
-from ...samples import position as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import DerivedArgs, SignatureRules, function_of
 from .._rows import FLOATS
+from . import oracle, samples
 from ._pairs import TurnPairs, guarantee_of
 from ._problem import Roped
 from .angles import ANGLES

@@ -1,7 +1,7 @@
 """Quantised weights as floats of the activations' type, in scratch, and then a product of matmul's: the base of every format's.
 
 A format says how its weights are dequantised (`plan` and `weights`), and what the operands of both steps are called in its own
-problem (`called`). Its problem has the product as `product`, and measures of reference/dequantised.py, unless it says otherwise.
+problem (`called`). Its problem has the product as `product`, and measures of ops/quantized/oracle.py, unless it says otherwise.
 """
 
 from __future__ import annotations

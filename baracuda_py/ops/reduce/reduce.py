@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...numerics.guarantee import widely
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...reference import reduce as oracle
-from ...reference.promise import widely
-from ...samples import reduce as samples
 from ...types import OpCategory, PrecisionGuarantee
 from .._function import function_of
-from . import _guarantee
+from . import _guarantee, oracle, samples
 from ._candidates import CANDIDATES
 from ._problem import TABLE, ReduceDescriptor
 

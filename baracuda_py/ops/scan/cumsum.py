@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...numerics.guarantee import widely
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...reference import scan as oracle
-from ...reference.promise import widely
-from ...samples import scan as samples
 from ...types import OpCategory, PrecisionGuarantee
 from .._function import function_of
+from . import oracle, samples
 from ._candidates import CANDIDATES
 from ._problem import CumsumDescriptor, promised
 

@@ -8,12 +8,12 @@ from ...plan.candidate import exact_movement
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...reference import shape_layout as oracle
-from ...samples import shape_layout as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import function_of
+from . import oracle
 from ._candidates import COPY_CANDIDATES
 from ._walks import BYTES_OR_NIBBLES, CopyProblem
+from .samples import copies as samples
 
 __all__ = ["ContiguizeDescriptor", "ContiguizePlan", "contiguize"]
 

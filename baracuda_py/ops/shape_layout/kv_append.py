@@ -12,9 +12,7 @@ from ...plan.candidate import Candidate, Cost, exact_movement
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...reference import shape_layout as oracle
 from ...runtime.steps import Kernel, Launch, Ptr, Step
-from ...samples import shape_layout as samples
 from ...tensor import Tensor
 from ...types import (
     DeviceSpec,
@@ -25,6 +23,8 @@ from ...types import (
 )
 from .._function import function_of
 from .._launch import append_shape, divisor, grid_of, index_scalar, index_type, pack_dims, words_of
+from . import oracle
+from .samples import copies as samples
 
 __all__ = ["KvAppendDescriptor", "KvAppendPlan", "kv_append"]
 

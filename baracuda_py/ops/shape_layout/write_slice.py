@@ -14,18 +14,18 @@ from ...plan.candidate import exact_movement
 from ...plan.descriptor import Descriptor, Layout, Operand, Slot, described, integers, resolved_strides
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...reference import shape_layout as oracle
-from ...samples import shape_layout as samples
 from ...tensor import Tensor
 from ...tensor.axes import alignment_of
 from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
 from ...types.errors import shown
 from .._function import CallArgs, function_of
+from . import oracle
 from ._candidates import COPY_CANDIDATES
 from ._copy import WholeDest
 from ._dynamic import DynamicStart
 from ._ranges import Ranges, check_ranges, pairs_of, shape_of, window_of
 from ._walks import BYTES_OR_NIBBLES, CopyProblem
+from .samples import copies as samples
 
 __all__ = ["WriteSliceDescriptor", "WriteSlicePlan", "write_slice"]
 

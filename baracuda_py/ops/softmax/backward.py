@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ...numerics.guarantee import widely
 from ...plan.candidate import OK, Candidate, Cost, Feasibility
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...reference import softmax as oracle
-from ...reference.promise import widely
 from ...runtime.steps import Step
-from ...samples import softmax as samples
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from .._anywhere import anywhere_config, anywhere_launch, anywhere_rows
 from .._function import function_of
 from .._rows import FLOATS, RowConfig, clustered, row_configs, row_cost
-from . import _guarantee
+from . import _guarantee, oracle, samples
 from .forward import TABLE, Softmaxed
 
 __all__ = ["SoftmaxBackwardDescriptor", "SoftmaxBackwardPlan"]

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ...numerics.guarantee import widely
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
-from ...reference import softmax as oracle
-from ...reference.promise import widely
 from ...runtime.steps import Kernel, Launch, Step
-from ...samples import softmax as samples
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from .._anywhere import anywhere_launch, anywhere_rows
 from .._axis import AlongAxis
@@ -23,7 +21,7 @@ from .._columns import ColumnConfig
 from .._function import function_of
 from .._launch import index_scalar, index_type
 from .._rows import FLOATS, RowConfig, Rows, clustered, computed_in, row_configs, row_cost, share
-from . import _guarantee
+from . import _guarantee, oracle, samples
 
 __all__ = ["SoftmaxDescriptor", "SoftmaxPlan"]
 

@@ -9,10 +9,9 @@ import numpy as np
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...reference import sort as oracle
-from ...samples import sort as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import function_of
+from . import oracle, samples
 from ._greatest import GreatestRows
 from ._held import HeldRows
 from ._select import SelectRows, SplitRows

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...call.caller import Caller
 from ...call.intake import feasible
-from ...reference.rounding import round_to
+from ...numerics.rounding import round_to
 from ...samples import Packed, Sample
 from ...samples.wanted import WANTED, Wanted
 from ...tensor import GpuBuffer

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ...ops.attention.samples.forward import qkv
 from ...types import ElementKind
-from ..attention import qkv
 from ..sample import Sample
 from .problem import bf16, f16, n, rng, want
 

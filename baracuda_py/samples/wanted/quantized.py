@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ...ops.quantized.gguf.samples import blocks
+from ...ops.quantized.int4.samples import weight
+from ...ops.quantized.nf4.samples import nf4_weight
 from ...types.gguf import GgufFormat
-from ..gguf import blocks
-from ..int4 import weight
-from ..nf4 import nf4_weight
 from ..sample import Sample
 from .problem import bf16, f16, f32, n, rng, want
 

@@ -10,15 +10,15 @@ from ....plan.candidate import Candidate, Cost
 from ....plan.descriptor import Descriptor, Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....reference import gguf as oracle
 from ....runtime.steps import Kernel, Launch, Ptr, Step
-from ....samples import gguf as samples
 from ....types import BufferTooSmallError, DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from ....types.gguf import GgufFormat
 from ..._function import CallArgs, function_of
 from ..._launch import THREADS, grid_of, index_scalar, index_type
 from .._arguments import asked_element
+from . import samples
 from .blocks import FLOATS, block_align, blocks_of, check_columns
+from .oracle import matmul as oracle
 
 __all__ = ["GgufDequantizeDescriptor", "GgufDequantizePlan", "dequantize_gguf"]
 

@@ -10,8 +10,6 @@ from ....packed.gguf import PackedGguf
 from ....plan.descriptor import Descriptor, Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....reference import gguf as oracle
-from ....samples import gguf as samples
 from ....types import (
     ElementKind,
     InvalidProblemError,
@@ -25,10 +23,12 @@ from ....types.gguf import GgufFormat
 from ..._function import CallArgs, function_of
 from .._arguments import asked_element
 from .._widened import F32Weights
+from . import samples
 from ._composite import Dequantized
 from ._panels import Panels
 from ._product import ExactActivation, Q8Activation, Q8InOrder
 from .blocks import FLOATS, blocks_of, check_columns, check_row_bytes
+from .oracle import matmul as oracle
 
 __all__ = ["GgufMatmulDescriptor", "GgufMatmulPlan", "matmul_gguf", "matmul_q4k"]
 

@@ -11,15 +11,15 @@ from ....plan.candidate import Candidate, Cost
 from ....plan.descriptor import Descriptor, Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....reference import gguf_quantize as oracle
 from ....runtime.steps import Kernel, Launch, Ptr, Step
-from ....samples import gguf as samples
 from ....types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from ....types.gguf import GgufFormat
 from ..._function import function_of
 from ..._launch import THREADS, divisor, grid_of, index_scalar, index_type
 from .._arguments import flag
+from . import samples
 from .blocks import FLOATS, block_align, check_columns, padded
+from .oracle import quantize as oracle
 
 __all__ = ["GgufQuantizeDescriptor", "GgufQuantizePlan", "quantize_gguf"]
 

@@ -11,13 +11,12 @@ from ....plan.candidate import Candidate, Cost
 from ....plan.descriptor import Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....reference import int4 as oracle
 from ....runtime.steps import Arg, Kernel, Launch, Ptr, Step
-from ....samples import int4 as samples
 from ....types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from ..._function import CallArgs, function_of
 from ..._launch import divisor, grid_of, index_scalar, index_type
 from .._arguments import pointer
+from . import oracle, samples
 from .weight import HALVES, ORDER, SLOTS, Int4Weight, arrays_of, cuda_layout, taken_weight
 
 __all__ = ["DequantizeInt4Descriptor", "DequantizeInt4Plan", "dequantize_int4"]

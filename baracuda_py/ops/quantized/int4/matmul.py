@@ -9,8 +9,6 @@ from ....plan.candidate import OK, Change, Feasibility, no
 from ....plan.descriptor import Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....reference import int4 as oracle
-from ....samples import int4 as samples
 from ....types import (
     Activation,
     ElementKind,
@@ -24,6 +22,7 @@ from ...products.shapes import check_addend
 from .._even_rows import EvenRows
 from .._product import WeightProduct
 from .._widened import F32Weights
+from . import oracle, samples
 from ._composite import DequantizeThenMatmul
 from .kernels import Int4Gemv, Int4Mma
 from .weight import HALVES, ORDER, SLOTS, Int4Weight, arrays_of, taken_weight

@@ -12,14 +12,13 @@ from ....plan.candidate import Candidate, Cost, Feasibility
 from ....plan.descriptor import Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....reference import int4 as oracle
 from ....runtime.steps import Kernel, Launch, Ptr, Step
-from ....samples import int4 as samples
 from ....types import DeviceSpec, ElementKind, InvalidProblemError, MathPrecision, OpCategory, PrecisionGuarantee
 from ....types.precision import Exact
 from ..._function import CallArgs, function_of
 from ..._launch import grid_of
 from .._arguments import flag, pointer
+from . import oracle, samples
 from .weight import HALVES, Int4Weight, groups_fit
 
 __all__ = ["QuantizeInt4Descriptor", "QuantizeInt4Plan", "quantize_int4"]

@@ -12,13 +12,12 @@ from ....plan.candidate import Candidate, Cost, Feasibility, exact_movement
 from ....plan.descriptor import Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....reference import int4 as oracle
 from ....runtime.steps import Kernel, Launch, Ptr, Step
-from ....samples import int4 as samples
 from ....types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from ..._function import CallArgs, function_of
 from ..._launch import grid_of
 from .._arguments import pointer
+from . import oracle, samples
 from .weight import HALVES, SLOTS, WORDS, Int4Weight, cuda_layout, extents_of, groups_fit, taken_weight
 
 __all__ = ["RelayoutInt4Descriptor", "RelayoutInt4Plan", "relayout_int4"]

@@ -8,12 +8,11 @@ from typing import Any, Self
 from ....plan.descriptor import Descriptor, Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....reference import int8 as oracle
-from ....samples import int8 as samples
 from ....types import Activation, ElementKind, OpCategory, OperandTypeError, PrecisionGuarantee
 from ..._function import function_of
 from .._arguments import flag
 from .._widened import F32Weights
+from . import oracle, samples
 from ._composite import Dequantised, Quantised, Staged
 from ._gemv_tiles import GemvTiles
 from ._mma import Int8Mma

@@ -9,11 +9,10 @@ from ....plan.descriptor import Slot, described
 from ....plan.fields import choice
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....reference import int8 as oracle
-from ....samples import int8 as samples
 from ....types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from ..._function import CallArgs, function_of
 from .._arguments import flag
+from . import oracle, samples
 from ._scheme import BYTES, FLOATS, INTEGERS, Scheme
 from .quantize_kernels import Dequantise, QuantiseRows, RangesFirst
 

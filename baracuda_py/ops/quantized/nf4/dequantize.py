@@ -11,13 +11,12 @@ from ....plan.candidate import Candidate, Cost
 from ....plan.descriptor import Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....reference import nf4 as oracle
 from ....runtime.steps import Kernel, Launch, Ptr, Step
-from ....samples import nf4 as samples
 from ....types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from ..._function import CallArgs, function_of
 from ..._launch import grid_of, index_scalar, index_type
 from .._arguments import asked_element
+from . import oracle, samples
 from ._weight import FLOATS, SLOTS, Nf4Weight, arrays_of_nf4, magnitudes_struct
 
 __all__ = ["DequantizeNf4Descriptor", "DequantizeNf4Plan", "dequantize_nf4"]

@@ -7,14 +7,13 @@ from typing import Any, Self
 from ....plan.descriptor import Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....reference import nf4 as oracle
-from ....samples import nf4 as samples
 from ....types import Activation, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from ..._function import CallArgs, function_of
 from ...products.shapes import check_addend
 from .._arguments import asked_element
 from .._product import WeightProduct
 from .._widened import F32Weights
+from . import oracle, samples
 from ._composite import DequantizeNf4ThenMatmul
 from ._gemv import Nf4Gemv
 from ._weight import FLOATS, HALVES, SLOTS, Nf4Weight, arrays_of_nf4

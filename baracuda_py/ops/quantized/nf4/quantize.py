@@ -12,15 +12,14 @@ from ....plan.candidate import Candidate, Cost
 from ....plan.descriptor import Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....reference import nf4 as oracle
 from ....runtime.steps import Arg, Kernel, Launch, Ptr, Scratch, Step
-from ....samples import nf4 as samples
 from ....tensor import intake
 from ....types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from ..._function import CallArgs, function_of
 from ..._launch import grid_of, index_scalar, index_type
 from .._arguments import flag
 from ..int4.quantize import exactly
+from . import oracle, samples
 from ._weight import FLOATS, Nf4Weight
 
 __all__ = ["QuantizeNf4Descriptor", "QuantizeNf4Plan", "pack_nf4", "quantize_nf4"]

@@ -7,11 +7,10 @@ from typing import Any
 
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....reference import projection as oracle
-from ....samples import int4_projection, int8_projection
 from ....types import OpCategory, PrecisionGuarantee
 from ..._function import CallArgs, SignatureRules, function_of
 from ..int4.kernels import Int4Gemv, Int4Mma
+from . import oracle
 from ._int4 import FusedInt4
 from ._int8 import FusedGemv
 from ._packed import arrays_of_each
@@ -19,6 +18,8 @@ from ._problem import QkvProjectDescriptor
 from ._projections import ThenRope, ThreeProducts, by_output
 from ._rotation import turned
 from ._weights import PARTS
+from .samples import int4 as int4_projection
+from .samples import int8 as int8_projection
 
 __all__ = ["QkvProjectDescriptor", "QkvProjectPlan", "qkv_project_int4", "qkv_project_int8"]
 

@@ -1,4 +1,4 @@
-// Quantization of floats to GGUF blocks, with the roundings of baracuda_py/reference/gguf_quantize.py.
+// Quantization of floats to GGUF blocks, with the roundings of baracuda_py/ops/quantized/gguf/oracle/quantize.py.
 //
 // LANES neighbouring threads make a block, with 8 consecutive finite values each. All threads of the warp must take
 // part; `stores` predicates the stores. Nibbles are combined by shuffles.

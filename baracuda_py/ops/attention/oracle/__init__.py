@@ -1,0 +1,1 @@
+"""The oracles of attention: wide, slow, exact. They share no code with the kernels."""

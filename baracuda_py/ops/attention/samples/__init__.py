@@ -1,0 +1,1 @@
+"""Problems for the attention ops."""

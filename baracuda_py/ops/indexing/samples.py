@@ -1,0 +1,99 @@
+"""Samples of what picks elements by index, and of what finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...samples.sample import Sample, layouts, values
+from ...types import ElementKind
+
+__all__ = ["nonzero", "take_along_axis"]
+
+PICKED = (
+    ElementKind.F32, ElementKind.BF16, ElementKind.U8, ElementKind.F64, ElementKind.COMPLEX128, ElementKind.BOOL,
+    ElementKind.FP8_E4M3, ElementKind.I16,
+)  # fmt: skip
+MODES = ("status", "clip", "wrap")
+PAIRS = (  # x, indices, axis
+    ((7, 33), (7, 5), 1),
+    ((33, 7), (40, 7), 0),
+    ((1023,), (2000,), -1),
+    ((5, 1, 9), (1, 6, 4), -1),
+    ((3, 8, 5), (3, 1, 5), 1),
+    ((4, 6), (0, 6), 0),
+    ((4, 0), (4, 0), 1),
+    ((2, 3, 2, 3, 4), (2, 1, 2, 3, 6), 4),
+)
+
+
+def take_along_axis(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Every width, both kinds of index, every mode, broadcasts, layouts, and indices out of range at either end."""
+    rng = np.random.default_rng(seed)
+
+    def sample(x: Any, shape: tuple[int, ...], axis: int, mode: str, dtype: Any = np.int64, beyond: int = 0) -> Sample:
+        n = x.shape[axis]
+        indices = rng.integers(-n - beyond, n + beyond, shape, dtype) if n + beyond else np.zeros(shape, dtype)
+        label = f"{x.dtype}{list(x.shape)}{list(shape)} axis {axis} {mode} {np.dtype(dtype)} beyond {beyond}"
+        return Sample(label, {"x": x, "indices": indices}, {"axis": axis, "mode": mode})
+
+    for i, (shape, taken, axis) in enumerate(PAIRS):
+        for element in PICKED if full or not i else (PICKED[i % len(PICKED)],):
+            for mode in MODES if shape[axis] else ("status",):
+                yield sample(values(rng, shape, element), taken, axis, mode, (np.int64, np.int32)[i % 2])
+    for mode in MODES:
+        for beyond in (1, 50):
+            yield sample(values(rng, (6, 13), ElementKind.F32), (6, 21), 1, mode, np.int32, beyond)
+        x = values(rng, (6, 9), ElementKind.U8)
+        ends = np.array([[-(2**63), 2**63 - 1, 9, -10, 8, -9, 0, -1]] * 6, np.int64)
+        yield Sample(f"ends of i64 {mode}", {"x": x, "indices": ends}, {"axis": 1, "mode": mode})
+    yield Sample(
+        "nothing to take",
+        {"x": np.zeros((4, 0), np.float32), "indices": np.zeros((4, 3), np.int64)},
+        {"mode": "status"},
+    )
+    x, indices = values(rng, (6, 40), ElementKind.F32), rng.integers(-40, 40, (6, 24))
+    for name, view in layouts(x).items():
+        yield Sample(f"x {name}", {"x": view, "indices": indices}, {"axis": 1, "mode": "status"})
+    for name, view in layouts(indices).items():
+        yield Sample(f"indices {name}", {"x": x, "indices": view}, {"axis": -1, "mode": "clip"})
+    out = np.zeros((6, 48), np.float32)[:, ::2]
+    yield Sample("out stepped", {"x": x, "indices": indices, "out": out}, {"axis": 1, "mode": "wrap"})
+    broadcast = np.broadcast_to(values(rng, (1, 40), ElementKind.BF16), (70, 40))
+    yield Sample(
+        "x of equal rows", {"x": broadcast, "indices": rng.integers(0, 40, (70, 33))}, {"axis": 1, "mode": "status"}
+    )
+
+
+def nonzero(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Every kind, densities from none to all, odd sizes, tiles and more than one of them, layouts, zeros of either sign."""
+    rng = np.random.default_rng(seed)
+    whole = {"trim": False}
+
+    def sparse(shape: tuple[int, ...], element: ElementKind, share: float) -> Any:
+        x = values(rng, shape, element)
+        raw = x.view(np.uint8).reshape(*shape, x.itemsize).copy()
+        raw[rng.random(shape) >= share] = 0
+        return raw.view(x.dtype).reshape(shape)
+
+    for element in ElementKind:
+        if not element.packed:
+            yield Sample(f"{element} 7x33", {"x": sparse((7, 33), element, 0.4)}, whole)
+    for share in (0.0, 0.01, 0.5, 1.0):
+        yield Sample(
+            f"bool 9001, {share}", {"x": sparse((9001,), ElementKind.U8, share).astype(bool) | (share == 1)}, whole
+        )
+    for shape in ((1,), (0,), (3, 0, 5), (4096,), (4097,), (2, 3, 129), (5, 1, 4, 8), (67, 129)):
+        for element in (ElementKind.F32, ElementKind.BOOL, ElementKind.F64) if full else (ElementKind.F32,):
+            yield Sample(f"{element}{list(shape)}", {"x": sparse(shape, element, 0.3)}, whole)
+    for element in (ElementKind.F32, ElementKind.U8, ElementKind.COMPLEX64):
+        for name, view in layouts(sparse((37, 130), element, 0.2)).items():
+            yield Sample(f"{element} {name}", {"x": view}, whole)
+    signed = np.array([0.0, -0.0, np.nan, -np.nan, np.inf, 1e-45, -1e-45, 1.0], np.float32)
+    yield Sample("zeros of either sign", {"x": signed}, whole)
+    yield Sample(
+        "complex zeros", {"x": np.array([0, -0.0, 1j, complex(-0.0, -0.0), complex(0, np.nan)], np.complex128)}, whole
+    )
+    yield Sample("equal rows", {"x": np.broadcast_to(sparse((1, 40), ElementKind.I32, 0.5), (130, 40))}, whole)

@@ -1,0 +1,1 @@
+"""Problems for projections to queries, keys and values."""

@@ -1,0 +1,60 @@
+"""Running sums in float64 (long double for f64), exactly in integers, and the measures that their bounds name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...types import ElementKind
+
+__all__ = ["MEASURES", "cumsum"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+def _wide(desc: Any, x: Array) -> Array:
+    x = np.asarray(x)
+    if not desc.element.is_float:
+        return np.asarray(x.astype(np.uint64 if x.dtype.kind == "u" else np.int64))
+    return np.asarray(x.astype(np.longdouble if desc.element is ElementKind.F64 else np.float64))
+
+
+def _summed(desc: Any, terms: Array) -> Array:
+    """The sums up to each term; an array without axes is its own sum."""
+    return np.asarray(np.cumsum(terms, axis=desc.axis)) if terms.ndim else terms
+
+
+def cumsum(desc: Any, x: Array) -> Array:
+    """The sums of x up to each element along `desc.axis`, wide."""
+    with np.errstate(all="ignore"):
+        return _summed(desc, _wide(desc, x))
+
+
+# ---- measures ------------------------------------------------------------------------------------------------------
+
+
+def _abs_sum(desc: Any, x: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray(_summed(desc, np.abs(_wide(desc, x))), np.float64)
+
+
+def _overflowing(desc: Any, x: Array) -> Array:
+    """Whether the magnitudes of finite terms add up beyond what is computed in."""
+    most = 2.0**124 if desc.element is not ElementKind.F64 else np.longdouble(2) ** 1020
+    terms = np.abs(_wide(desc, x))
+    return np.asarray(_summed(desc, np.where(np.isfinite(terms), terms, 0)) > most)
+
+
+def _smallest_normal(desc: Any, **_: Array) -> Array:
+    import ml_dtypes
+
+    return np.asarray(ml_dtypes.finfo(desc.element.dtype).smallest_normal, np.longdouble)
+
+
+MEASURES: dict[str, Callable[..., Array]] = {
+    "abs_sum": _abs_sum,
+    "overflowing": _overflowing,
+    "smallest_normal": _smallest_normal,
+}

@@ -1,0 +1,1 @@
+"""Problems for copies and appends."""
