@@ -17,7 +17,7 @@ from .gauntlet import spread
 
 __all__ = ["ALSO", "CASES", "SMALL", "TWO", "VARIANTS", "choose", "is_bounded"]
 
-# Of the problems for what no sample reaches (samples/wanted) some of each sort, those that take little time.
+# Of the problems for what no sample reaches (the families' `wanted`) some of each sort, those that take little time.
 WANTED = (
     "map-two-a-thread", "runs-to-an-aligned-end", "transpose-ragged-float32", "beta-0-paired-float16",
     "rows-that-do-not-follow-on", "simt-split-ragged", "gemv-ragged", "gemv-batch", "tc-async-split-batch", "tc-128",

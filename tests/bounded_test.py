@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from baracuda_py.plan import all_ops, get_op
+from baracuda_py.plan import all_ops, all_wanted, get_op
 from baracuda_py.plan.about.verify import wanted_plans
 from baracuda_py.runtime.device import spec_of
 from baracuda_py.runtime.steps import Launch
-from baracuda_py.samples.wanted import WANTED, Wanted
+from baracuda_py.samples.wanted import Wanted
 from baracuda_py.types import UnsupportedError
 
 from . import bounded, emulated_gauntlet_test
@@ -68,8 +68,8 @@ def taken(test: Any, op: str) -> list[Case]:
 def test_every_kernel_and_every_variant_is_emulated(op: str) -> None:
     gauntlet = emulated_gauntlet_test
     few = taken(gauntlet.test_gauntlet, op), taken(gauntlet.test_one_of_each_variant, op)
-    every = emulated(op, cases(op, "ptx", SAMPLES), cases(op, "ptx", PER_VARIANT), WANTED)
-    missing = every - emulated(op, *few, (w for w in WANTED if w.name in bounded.WANTED))
+    every = emulated(op, cases(op, "ptx", SAMPLES), cases(op, "ptx", PER_VARIANT), all_wanted())
+    missing = every - emulated(op, *few, (w for w in all_wanted() if w.name in bounded.WANTED))
     reach = {
         name: [case.label for case in cases(op, "ptx") if missing & of_case(case, every=name == "VARIANTS")]
         for name in ("ALSO", "VARIANTS")
@@ -83,7 +83,7 @@ def test_what_is_named_is_there() -> None:
         file, _, test = name.partition("::")
         tree = ast.parse((HERE / file).read_text(encoding="utf-8"))
         assert any(isinstance(x, ast.FunctionDef) and x.name == test for x in ast.walk(tree)), f"there is no {name}"
-    wanted = {w.name for w in WANTED}
+    wanted = {w.name for w in all_wanted()}
     assert wanted.issuperset(bounded.WANTED)
     for op, labels in (*ALSO.items(), *VARIANTS.items()):
         missing = set(labels) - {case.label for case in cases(op, "ptx")}

@@ -13,13 +13,13 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.call.host import prepare
 from baracuda_py.emulator.launch import translated
-from baracuda_py.plan import all_ops, get_op
+from baracuda_py.plan import all_ops, all_wanted, get_op
 from baracuda_py.plan.about.digest import lowered_digest
 from baracuda_py.plan.about.verify import wanted_plans
 from baracuda_py.runtime.device import spec_of
 from baracuda_py.runtime.sources import source_of
 from baracuda_py.runtime.steps import Kernel, Launch
-from baracuda_py.samples.wanted import WANTED, Wanted
+from baracuda_py.samples.wanted import Wanted
 from baracuda_py.types import UnsupportedError
 
 from .bounded import ALSO, SMALL, TWO, VARIANTS
@@ -93,7 +93,7 @@ def test_one_of_each_variant(case: Case, right: Right) -> None:
         right(problem, others)
 
 
-@pytest.mark.parametrize("wanted", WANTED, ids=lambda w: w.name)
+@pytest.mark.parametrize("wanted", all_wanted(), ids=lambda w: w.name)
 def test_wanted(wanted: Wanted, right: Right) -> None:
     """Problems that reach what no sample does, by the kernels that they are for."""
     problem = Problem(get_op(wanted.op), wanted.sample, "ptx")

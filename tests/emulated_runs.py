@@ -28,20 +28,26 @@ __all__ = ["PROPERTY", "Known", "Recorder", "run_of"]
 PROPERTY = "emulated"  # of a report: [op, run] of each run that its test made or left out
 SECTION = "emulated"  # of an op's record
 # What emulates and judges the result; the data, the kernels and how they are launched are in each run's own digest.
-JUDGES = ("emulator", "reference", "types")
+JUDGES = ("emulator", "numerics", "types")  # folders of the package; the families' oracles judge too
 DIGITS = 10
+ROOT = Path(baracuda_py.__file__).parent.parent
 
 
 @lru_cache(maxsize=1)
 def judged_by() -> str:
     """The digest of what emulates and judges, the compiler's version among it."""
-    package = Path(baracuda_py.__file__).parent
-    folders = [package / name for name in JUDGES] + [Path(__file__).parent / "gauntlet"]
-    files = sorted(path for folder in folders for path in folder.rglob("*.py")) + [Path(__file__).parent / "arena.py"]
     digest = hashlib.sha256(repr(nvrtc_version()).encode())
-    for path in files:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in judges():
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def judges() -> list[Path]:
+    """The files that emulate and judge."""
+    package, tests = ROOT / "baracuda_py", ROOT / "tests"
+    folders = [*(package / name for name in JUDGES), tests / "gauntlet"]
+    oracles = (path for path in (package / "ops").rglob("*.py") if "oracle" in (path.stem, path.parent.name))
+    return [*sorted(path for folder in folders for path in folder.rglob("*.py")), *sorted(oracles), tests / "arena.py"]
 
 
 def run_of(problem: Problem, plan: Any, way: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from baracuda_py.numerics import rounding, special
+from baracuda_py.plan import all_ops
 from tests import emulated_runs, records
 from tests.emulated_runs import PROPERTY, Known, Recorder, run_of
 
@@ -62,6 +65,18 @@ def test_another_judge_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emulated_runs, "judged_by", lambda: "0123456789abcdef")
     emulated_runs._known.cache_clear()
     assert not emulated_runs._known("abs")
+
+
+def test_every_oracle_is_among_the_judges() -> None:
+    all_ops()
+    oracles = {
+        name: module.__file__
+        for name, module in sys.modules.items()
+        if name.startswith("baracuda_py.") and "oracle" in name
+    }
+    judging = {str(path) for path in emulated_runs.judges()}
+    assert len(oracles) > 20 and {name for name, file in oracles.items() if file not in judging} == set()
+    assert {special.__file__, rounding.__file__} <= judging
 
 
 def test_other_data_is_another_run() -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from baracuda_py.plan import all_ops
+from baracuda_py.plan import all_ops, all_wanted
 from baracuda_py.runtime.sources import kernels_dir
-from baracuda_py.samples.wanted import WANTED
 
 from .mutants.catalogue import CONTROLS, KINDS, ROOT, Mutant, catalogue, survivors
 from .mutants.workshop import NEAR, arguments
@@ -33,11 +32,12 @@ def test_there_are_enough_of_them_everywhere() -> None:
     kernels = {path.relative_to(ROOT).as_posix() for path in kernels_dir().rglob("*.cu*")}
     assert kernels == {m.file for m in MUTANTS if m.in_kernel}
     ours = Counter(m.file.split("/")[1] for m in MUTANTS if not m.in_kernel)
-    assert ours.keys() >= {"ops", "plan", "runtime", "tensor", "reference", "types", "functional.py", "call"}
+    assert ours.keys() >= {"ops", "plan", "runtime", "tensor", "numerics", "types", "functional.py", "call"}
+    assert sum("oracle" in Path(m.file).parts or Path(m.file).stem == "oracle" for m in MUTANTS) >= 6
 
 
 def test_what_is_asked_of_a_mutant_exists() -> None:
-    wanted = {w.name for w in WANTED}
+    wanted = {w.name for w in all_wanted()}
     for mutant in MUTANTS:
         assert mutant.wanted or mutant.ops or mutant.tests, f"{mutant.name} names nobody to ask"
         assert set(mutant.wanted) <= wanted, mutant.name

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-__all__ = ["Module", "circles", "folders", "includes_of", "modules_of", "private_uses", "upward"]
+__all__ = ["Module", "circles", "folders", "includes_of", "modules_of", "private_uses", "strangers", "upward"]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 OF_NAMEDTUPLES = {"_replace", "_asdict", "_fields", "_make"}
@@ -44,6 +45,15 @@ class Module:
     def imported(self) -> list[tuple[str, str]]:
         """(module of the tree, the name taken from it or ""), of every import that is carried out."""
         return self._imports(_carried_out(self.tree))
+
+    @cached_property
+    def libraries(self) -> set[str]:
+        """The top-level names of what is imported from outside the tree and the standard library, at any time."""
+        nodes = list(ast.walk(self.tree))
+        found = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        found |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+        own = {name.partition(".")[0] for name in self.known}
+        return {name.partition(".")[0] for name in found} - own - sys.stdlib_module_names
 
     @cached_property
     def named(self) -> list[tuple[str, str]]:
@@ -191,6 +201,19 @@ def private_uses(modules: Mapping[str, Module]) -> list[str]:
                 continue
             if node.attr in everywhere and node.attr not in module.defined:
                 found.append(f"{name}:{node.lineno} {ast.unparse(node)}")
+    return found
+
+
+def strangers(
+    modules: Mapping[str, Module], room: str, known: Callable[[str], bool], libraries: Sequence[str]
+) -> list[str]:
+    """``module -> what it imports`` for the modules called `room` or in a folder of that name, of imports that are neither
+    `known` nor among `libraries`."""
+    found = []
+    for name, module in modules.items():
+        if room in name.split("."):
+            imported = {to for to, _ in module.imported if not known(to)} | module.libraries.difference(libraries)
+            found += [f"{name} -> {to}" for to in sorted(imported)]
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,17 @@ import baracuda_py as bp
 from baracuda_py.runtime.sources import kernels_dir
 
 from .simulated import Gpus, simulated
-from .structure import Module, circles, folders, includes_of, modules_of, private_uses, upward
+from .structure import Module, circles, folders, includes_of, modules_of, private_uses, strangers, upward
 
 PACKAGE = Path(bp.__file__).resolve().parent
 LINES = 400
 MODULES = 14  # of a folder
 # Folders that are still larger, and may not grow.
-CROWDED = {"call": 16, "cli": 16, "emulator": 51, "ops.attention": 22, "reference": 27, "runtime": 20, "samples": 23}
+CROWDED = {"call": 16, "cli": 16, "emulator": 51, "ops.attention": 22, "runtime": 20}
 # From the bottom up: a module imports none of a layer above its own. What uses a plan to run it stands above `call`.
 LAYERS = (
     ("types",),
-    ("reference", "samples"),
+    ("numerics", "samples"),
     ("runtime",),
     ("tensor", "packed"),
     ("plan",),
@@ -88,6 +88,22 @@ def test_no_module_is_long(modules: dict[str, Module]) -> None:
 def test_no_folder_holds_many_modules(modules: dict[str, Module]) -> None:
     held = {short(name): count for name, count in folders(modules).items()}
     assert {name: count for name, count in held.items() if count > CROWDED.get(name, MODULES)} == {}
+
+
+def knows(*rooms: str) -> Callable[[str], bool]:
+    """Whether a module is in one of these rooms of the package, or in a family's room of that name."""
+    return lambda name: short(name).partition(".")[0] in rooms or not set(rooms).isdisjoint(name.split("."))
+
+
+def test_oracles_import_types_numerics_and_oracles_alone(modules: dict[str, Module]) -> None:
+    assert sum("oracle" in name.split(".") for name in modules) > 20
+    assert strangers(modules, "oracle", knows("types", "numerics", "oracle"), ("numpy", "ml_dtypes")) == []
+
+
+def test_samples_import_no_op(modules: dict[str, Module]) -> None:
+    known = knows("types", "numerics", "oracle", "samples", "wanted", "_row_problems")
+    for room in ("samples", "wanted"):
+        assert strangers(modules, room, known, ("numpy", "ml_dtypes")) == []
 
 
 # ---- headers of kernels ------------------------------------------------------------------------------------------------
@@ -168,6 +184,7 @@ PLANTED = {
     "room/__init__.py": "",
     "room/_inner.py": "x = 1\n",
     "room/door.py": "from ._inner import x\n",
+    "room/oracle.py": "import os\nimport numpy as np\nfrom torch.nn import f\nfrom ..low import Thing\nfrom . import door\n",
     "window.py": "from .room import _inner\n",
     "room/_cellar/__init__.py": "",
     "room/_cellar/wine.py": "x = 1\n",
@@ -198,7 +215,12 @@ def test_private_uses_are_found(planted: dict[str, Module]) -> None:
 
 
 def test_folders_are_counted_without_their_own_file(planted: dict[str, Module]) -> None:
-    assert folders(planted) == {"tree": 8, "tree.room": 3, "tree.room._cellar": 1}
+    assert folders(planted) == {"tree": 8, "tree.room": 4, "tree.room._cellar": 1}
+
+
+def test_strangers_of_an_oracle_are_found(planted: dict[str, Module]) -> None:
+    found = strangers(planted, "oracle", lambda name: name == "tree.low", ("numpy",))
+    assert found == ["tree.room.oracle -> torch", "tree.room.oracle -> tree.room.door"]
 
 
 # ---- the walk of a call ------------------------------------------------------------------------------------------------

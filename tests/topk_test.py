@@ -95,7 +95,7 @@ LONG = [
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize(("shape", "dtype", "k", "variant"), LONG)
 def test_long_rows_and_many_kept(shape: tuple[int, int], dtype: Any, k: int, variant: str, largest: bool) -> None:
-    """Without a GPU some of these are in baracuda_py/samples/wanted/."""
+    """Without a GPU some of these are in baracuda_py/ops/sort/wanted.py."""
     x = np.random.default_rng(5).integers(0, 3000, shape).astype(dtype)
     wanted = bp.topk(x, k, largest=largest, device="cpu")
     found = [(plan, got) for plan, got in variants(x, "cuda", k=k, largest=largest) if plan.sku.variant == variant]

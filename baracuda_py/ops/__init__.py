@@ -1,1 +1,1 @@
-"""Op families: one file a family, with its descriptor, candidates, plan, table of ops and functions."""
+"""Op families: one folder per family, with descriptors, candidates, plans, tables of ops, functions, oracle and samples."""

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from .descriptor import Descriptor, Layout, Operand
     from .grammar import glossary
     from .plan import Plan
-    from .registry import Gradient, Op, all_ops, find, get_op, list_ops, register
+    from .registry import Gradient, Op, all_ops, all_wanted, find, get_op, list_ops, register
     from .selection import LaunchConfig, Selection
 
 __all__ = [
     "Candidate", "Cost", "Descriptor", "Feasibility", "Gradient", "LaunchConfig", "Layout", "Op", "Operand", "Plan", "Selection",
-    "all_ops", "find", "get_op", "glossary", "list_ops", "register",
+    "all_ops", "all_wanted", "find", "get_op", "glossary", "list_ops", "register",
 ]  # fmt: skip
 _PLACES = {
     "candidate": ("Candidate", "Cost", "Feasibility"), "descriptor": ("Descriptor", "Layout", "Operand"),
     "grammar": ("glossary",), "plan": ("Plan",),
-    "registry": ("Gradient", "Op", "all_ops", "find", "get_op", "list_ops", "register"),
+    "registry": ("Gradient", "Op", "all_ops", "all_wanted", "find", "get_op", "list_ops", "register"),
     "selection": ("LaunchConfig", "Selection"),
 }  # fmt: skip
 

@@ -8,13 +8,17 @@ import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeAlias
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..types import UnsupportedError
 from ..types.deprecated import renamed_fields
 from .family import Family
 
-__all__ = ["Gradient", "Op", "all_ops", "find", "get_op", "list_ops", "register"]
+if TYPE_CHECKING:
+    from ..samples.wanted import Wanted
+
+__all__ = ["Gradient", "Op", "all_ops", "all_wanted", "find", "get_op", "list_ops", "register"]
 
 Samples: TypeAlias = Callable[..., Iterator[Any]]
 
@@ -86,15 +90,26 @@ def register(op: Op) -> Op:
     return op
 
 
+def _modules(*, wanted: bool) -> Iterator[ModuleType]:
+    """Imports the modules of ops, which are found by walking the folder: those of wanted problems, or all others. Walking has
+    imported the packages."""
+    ops = importlib.import_module(f"{__package__.partition('.')[0]}.ops")
+    for module in pkgutil.walk_packages(ops.__path__, ops.__name__ + "."):
+        if not module.ispkg and ("wanted" in module.name.split(".")) == wanted:
+            yield importlib.import_module(module.name)
+
+
 @lru_cache(maxsize=1)
 def _import_families() -> None:
-    """Imports every module of ops, once: walking their folders takes nearly a millisecond, and every look-up of an op needs
-    it."""
-    ops = importlib.import_module(
-        f"{__package__.partition('.')[0]}.ops"
-    )  # found by walking the folder: no module is named here
-    for module in pkgutil.walk_packages(ops.__path__, ops.__name__ + "."):
-        importlib.import_module(module.name)
+    """Imports every family, once: walking their folders takes nearly a millisecond, and every look-up of an op needs it."""
+    for _ in _modules(wanted=False):
+        pass
+
+
+@lru_cache(maxsize=1)
+def all_wanted() -> tuple[Wanted, ...]:
+    """The wanted problems of all families. Only this imports their modules, which make large arrays."""
+    return tuple(problem for module in _modules(wanted=True) for problem in module.problems)
 
 
 def all_ops() -> dict[str, Op]:

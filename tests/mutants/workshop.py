@@ -58,7 +58,7 @@ NEAR = {
         "definitions", "reach",
     ),
     "tensor": ("tensor", "foreign", "buffer", "shared_bytes", "axes", "phase", "align", "short_path"),
-    "reference": ("types", "elementwise", "matmul", "write_slice", "kv_append", "contiguize", "registry"),
+    "numerics": ("types", "elementwise", "matmul", "registry"),
     "types": ("types", "matmul_guarantee", "device", "emulated_device", "faults"),
     "": ("short_path", "plan", "runtime", "cli", "cli_run"),
 }  # fmt: skip

@@ -13,10 +13,10 @@ from ...call.caller import Caller
 from ...call.intake import feasible
 from ...numerics.rounding import round_to
 from ...samples import Packed, Sample
-from ...samples.wanted import WANTED, Wanted
+from ...samples.wanted import Wanted
 from ...tensor import GpuBuffer
 from ...types import BaracudaError, DeviceSpec, PlanPreference, UnsupportedError
-from ..registry import Op, get_op
+from ..registry import Op, all_wanted, get_op
 from ..selection import Selection, selected
 from .tune import admissible, copy_of
 
@@ -95,7 +95,7 @@ def outcome_of(op: Op, sample: Sample, pref: PlanPreference, device: DeviceSpec)
 
 def wanted_of(op: str, variant: str | None = None) -> list[Wanted]:
     """The problems of `op` that reach code which its samples do not reach; with `variant`, those that it may serve."""
-    return [w for w in WANTED if w.op == op and (variant is None or w.variant in (None, variant))]
+    return [w for w in all_wanted() if w.op == op and (variant is None or w.variant in (None, variant))]
 
 
 def wanted_plans(wanted: Wanted, desc: Any, spec: DeviceSpec, pref: PlanPreference | None = None) -> Iterator[Any]:

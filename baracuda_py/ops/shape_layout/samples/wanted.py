@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..sample import Sample
-from .problem import bf16, f16, f32, n, rng, want
+from ....samples.sample import Sample
+from ....samples.wanted import Problems, bf16, f16, f32
+
+problems = Problems()
+rng, n, want = problems.rng, problems.normal, problems.want
 
 
 def big(shape: tuple[int, ...]) -> Any:
@@ -101,3 +104,9 @@ want(
     "transpose",
     ("8x8 access_bytes=16",),
 )
+
+# ---- appends: more sequences than threads
+places = rng.integers(-1, 4, 700)
+caches = {f"{x}_cache": n((700, 1, 2, 8), f16) for x in "kv"}
+nothing = {"k": n((700, 1, 0, 8), f16), "v": n((700, 1, 0, 8), f16), "positions": places}
+want("append-nothing-to-many", "kv_append", Sample("f16 0 tokens, 700 sequences", {**caches, **nothing}))

@@ -1,4 +1,4 @@
-"""Attention: splits of a short sequence that are left without keys, halves of the value columns."""
+"""Attention: splits of a short sequence that are left without keys, halves of the value columns, gradients of sinks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ...ops.attention.samples.forward import qkv
-from ...types import ElementKind
-from ..sample import Sample
-from .problem import bf16, f16, n, rng, want
+from ....samples.sample import Sample
+from ....samples.wanted import Problems, bf16, f16, f32
+from ....types import ElementKind
+from .forward import qkv
+
+problems = Problems()
+rng, n, want = problems.rng, problems.normal, problems.want
 
 # ---- whole sequences: maxima that grow from block to block of keys, statistics with strides, heads in sections, block masks
 
@@ -94,19 +97,15 @@ for at in (33, 70, 99):
     want(f"page-missing-{at}", "paged_attention", missing_page(at), "split_pages")
 
 
-# ---- appends whose threads take several heads, which long prefills get
-def appended(heads: int) -> Sample:
-    """Rotated tokens, quantised to 8 bits by row."""
-    rows, pages = (40, heads, 128), (4, 16, heads)
-    k = (n(rows) * np.arange(1, heads + 1)[:, None]).astype(f16)
-    given = {
-        **{f"{x}_pages": np.zeros((*pages, 128), np.int8) for x in "kv"}, "k": k, "v": k.copy(),
-        "page_table": np.arange(4, dtype=np.int32)[None], "lengths": np.zeros(1, np.int32),
-        "cu_seqlens": np.array([0, 40], np.int32), "inv_freq": (10000.0 ** (-np.arange(64) / 64)).astype(np.float32),
-        **{f"{x}_scales": np.zeros(pages, np.float32) for x in "kv"},
-    }  # fmt: skip
-    return Sample(f"int8 {heads} heads", given)
+# ---- gradients of sinks, of more rows than a CTA has threads
+def with_sinks(rows: int, keys: int, d: int) -> Sample:
+    """One head of attention with a sink, and its results as they would have been saved."""
+    q, k, v, grad = (n((1, 1, x, d), f32) for x in (rows, keys, keys, rows))
+    scores, sink = q @ k.swapaxes(-1, -2) / np.sqrt(d), n((1,))
+    lse = np.log(np.exp(scores).sum(-1) + np.exp(sink))
+    out = (np.exp(scores - lse[..., None]) @ v).astype(f32)
+    given = {"q": q, "k": k, "v": v, "sinks": sink, "grad": grad, "out": out, "lse": lse.astype(f32)}
+    return Sample(f"f32 {rows} rows, a sink", given)
 
 
-for heads in (4, 8):
-    want(f"append-heads-{heads}", "paged_kv_append", appended(heads), configs=("*heads=2*",))
+want("sinks-of-many-rows", "attention_backward", with_sinks(300, 9, 16))

@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from ...ops.quantized.gguf.samples import blocks
-from ...ops.quantized.int4.samples import weight
-from ...ops.quantized.nf4.samples import nf4_weight
+from ...samples.sample import Sample
+from ...samples.wanted import Problems, bf16, f16, f32
 from ...types.gguf import GgufFormat
-from ..sample import Sample
-from .problem import bf16, f16, f32, n, rng, want
+from .gguf.samples import blocks
+from .int4.samples import weight
+from .nf4.samples import nf4_weight
+
+problems = Problems()
+rng, n, want = problems.rng, problems.normal, problems.want
 
 
 # ---- int4 weights: rings of slabs that wrap
@@ -81,3 +84,14 @@ want("gguf-f32-weights", "matmul_gguf", in_blocks("Q6_K", 3, 13, 256), "f32_weig
 want("gguf-q8-in-order", "matmul_gguf", replace(in_order, options={**in_order.options, "math": "int8"}), "q8_in_order")
 want("gguf-codes-from-shared-memory", "matmul_gguf", in_blocks("IQ4_NL", 1, 13, 256), "exact_activation", ("* book",))
 want("gguf-staged-activations", "matmul_gguf", in_blocks("Q6_K", 3, 13, 256), "exact_activation", ("* staged",))
+
+
+# ---- int8: sums of long lines; columns that end within a CTA's, at a K of many rounds
+def codes(*shape: int) -> Any:
+    return rng.integers(-128, 128, shape).astype(np.int8)
+
+
+lines: dict[str, Any] = {"a": codes(66, 1100), "b": codes(64, 1100).T, "zero_a": codes(66), "zero_b": codes(1, 64)}
+want("int8-sums-of-long-lines", "matmul_int8", Sample("i8 66x64x1100 zero points", lines), "mma")
+ragged = Sample("i8 3x144x1100, b in rows", {"a": codes(3, 1100), "b": codes(1100, 144)})
+want("int8-ragged-columns", "matmul_int8", ragged, "gemv", ("blocks=8 unroll=1 warps=8",))

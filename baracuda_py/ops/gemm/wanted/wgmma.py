@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..sample import Sample
-from .problem import bf16, e4m3, f16, f32, n, padded, rng, want
+from ....samples.sample import Sample
+from ....samples.wanted import Problems, bf16, e4m3, f16, f32
 from .products import mm
+
+problems = Problems()
+rng, n, padded, want = problems.rng, problems.normal, problems.padded, problems.want
 
 
 # ---- wgmma

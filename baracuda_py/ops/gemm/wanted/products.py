@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..sample import Sample
-from .problem import bf16, f16, f32, f64, n, padded, want
+from ....samples.sample import Sample
+from ....samples.wanted import Problems, bf16, f16, f32, f64
+
+problems = Problems()
+n, padded, want = problems.normal, problems.padded, problems.want
 
 
 def mm(
@@ -131,6 +134,8 @@ want(
     "simt",
     ("64x64x16 thread=4x4 stages=3 ctas_per_sm=3", "128x128x8 thread=8x16 stages=3 ctas_per_sm=2"),
 )
+# a second band of tiles
+want("simt-two-bands", "matmul", mm(300, 36, 17, f32), "simt", ("32x32x16 *",))
 want("simt-f64", "matmul", mm(68, 132, 70, f64, a="C", b="C"), "simt", ("64x64x8 thread=4x4 stages=3 ctas_per_sm=2",))
 want(
     "simt-bf16",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...samples.sample import Sample, adversarial
+from ...samples.wanted import Problems, bf16
 from ...types import ElementKind
-from ..sample import Sample, adversarial
-from .problem import bf16, n, want
+
+problems = Problems()
+n, want = problems.normal, problems.want
 
 # ---- elementwise
 want(

@@ -1,0 +1,24 @@
+"""Wanted problems that several families of row ops have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..samples.sample import Sample
+from ..samples.wanted import Problems
+
+__all__ = ["anywhere", "cluster"]
+
+
+def cluster(problems: Problems, op: str, columns: int, dt: Any, *names: str, **per_column: Any) -> None:
+    """Rows that the CTAs of a cluster share: the last part is shorter, and ends within a vector."""
+    n = problems.normal
+    arrays = {name: n((2, columns), dt) for name in names} | {k: n((columns,), v) for k, v in per_column.items()}
+    problems.want(f"cluster-{op}-{columns}", op, Sample(f"{dt} 2x{columns}", arrays), configs=("*ctas=*",))
+
+
+def anywhere(problems: Problems, op: str, dt: Any, *names: str, **per_column: Any) -> None:
+    """Long rows, none of which starts where another does in its 16 bytes."""
+    arrays = {name: problems.padded((3, 2051), dt, 2 * i) for i, name in enumerate(names)}
+    arrays |= {name: problems.normal((2052,), kind)[1:] for name, kind in per_column.items()}
+    problems.want(f"anywhere-{op}-2051", op, Sample(f"{dt} 3x2051", arrays), "anywhere")

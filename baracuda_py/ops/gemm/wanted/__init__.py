@@ -1,0 +1,1 @@
+"""Problems of matrix products beside the ops' own samples; `baracuda_py.samples.wanted` says which."""

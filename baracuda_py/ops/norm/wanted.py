@@ -1,0 +1,43 @@
+"""Norms: rows of a cluster, rows that start anywhere, gradients of several rows per CTA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...samples.sample import Sample
+from ...samples.wanted import Problems, bf16, f16, f32
+from .._row_problems import anywhere, cluster
+
+problems = Problems()
+n, want = problems.normal, problems.want
+
+
+def gradient(shape: tuple[int, int], dt: Any, *, centered: bool = True) -> Sample:
+    """A layer norm's gradient, with a weight; not `centered`, an RMS norm's."""
+    rows, columns = shape
+    mean = {"mean": n((rows,))} if centered else {}
+    return Sample(f"{dt} {rows}x{columns}", {
+        "grad": n(shape, dt), "x": n(shape, dt), "weight": n((columns,), dt), **mean, "rstd": abs(n((rows,))) + f32.type(0.1),
+    })  # fmt: skip
+
+
+# More rows than an SM's CTAs have stages: of a CTA each, of groups, and of groups by accesses of 2 bytes
+for shape, dt in (((17, 1040), f32), ((130, 264), bf16), ((110, 33), bf16)):
+    want(f"norm-gradient-ahead-{shape[1]}", "layer_norm_backward", gradient(shape, dt), "rows", sms=1)
+    of_rms = gradient(shape, dt, centered=False)
+    want(f"rms-gradient-ahead-{shape[1]}", "rms_norm_backward", of_rms, "rows", sms=1)
+
+# Rows of a cluster, and rows that start anywhere
+for columns in (70_001, 70_008):
+    cluster(problems, "rms_norm", columns, bf16, "x", weight=bf16)
+for columns in (34_999, 35_000):
+    cluster(problems, "layer_norm", columns, f32, "x", weight=f32, bias=f32)
+anywhere(problems, "rms_norm", f16, "x", weight=f32)
+anywhere(problems, "layer_norm", bf16, "x", weight=bf16, bias=bf16)
+
+want("norm-gradient-in-stripes", "layer_norm_backward", gradient((70, 20000), bf16), "rows")
+shared = {"x": n((2, 70_008), bf16), "residual": n((2, 70_008), bf16), "weight": n((70_008,), bf16)}
+summed = Sample("bf16 2x70008, residual", {**shared, "residual_out": np.zeros_like(shared["x"])})
+want("cluster-rms_norm-residual", "rms_norm", summed, configs=("*ctas=*",))

@@ -1,0 +1,19 @@
+"""Softmax: rows of a cluster, rows that start anywhere."""
+
+from __future__ import annotations
+
+from ...samples.wanted import Problems, bf16, f16, f32
+from .._row_problems import anywhere, cluster
+
+problems = Problems()
+
+for columns in (70_001, 70_008):
+    cluster(problems, "softmax", columns, bf16, "x")
+cluster(problems, "log_softmax", 35_011, f32, "x")
+for columns in (70_001, 70_008):
+    cluster(problems, "softmax_backward", columns, bf16, "grad", "y")
+cluster(problems, "log_softmax_backward", 140_008, bf16, "grad", "y")
+anywhere(problems, "softmax", f16, "x")
+anywhere(problems, "log_softmax", f32, "x")
+anywhere(problems, "softmax_backward", bf16, "grad", "y")
+anywhere(problems, "log_softmax_backward", f32, "grad", "y")

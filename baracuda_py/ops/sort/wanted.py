@@ -1,0 +1,39 @@
+"""Top-k: lists in scratch, rows in parts, ties, NaN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...samples.sample import Sample
+from ...samples.wanted import Problems, bf16, f32, f64
+
+problems = Problems()
+rng, n, want = problems.rng, problems.normal, problems.want
+
+
+def ties(shape: tuple[int, ...], dt: Any, k: int, **options: Any) -> Sample:
+    """A top-k where many elements are equal."""
+    return Sample(f"{dt}{list(shape)} k {k}", {"x": rng.integers(0, 3000, shape).astype(dt)}, {"k": k, **options})
+
+
+want("topk-runs-in-scratch", "topk", ties((2, 9001), f32, 5000), "select_rows")
+want("topk-runs-of-64-bits", "topk", ties((1, 7000), np.dtype(np.int64), 7000, largest=False), "select_rows")
+want("topk-in-parts", "topk", ties((2, 17003), f32, 33), "split_rows")
+want("topk-parts-of-64-bits", "topk", ties((1, 17008), f64, 2000, largest=False, sorted=False), "split_rows")
+want("topk-aligned-parts", "topk", ties((1, 24576), bf16, 9), "split_rows")
+want("topk-runs-of-bytes", "topk", ties((1, 7000), np.dtype(np.uint8), 4500), "select_rows")
+far = np.zeros((1, 5003), np.float32)
+far[0, :10], far[0, 4900] = 5, 1
+want("topk-last-one-far-behind", "topk", Sample("f32 11 of 5003", {"x": far}, {"k": 11}), "select_rows")
+rising = np.arange(18_006, dtype=np.float32).reshape(2, 9003)
+want("topk-of-elements-in-two-batches", "topk", Sample("f32 9 of 9003 rising", {"x": rising}, {"k": 9}), "select_rows")
+tied, above, rare = np.zeros((1, 5003), np.float32), np.zeros((1, 20_000), np.float32), n((1, 6005))
+# What is sampled: every ninth vector, or every fourth
+tied[0, ::1000], above[0, : 30 * 144 : 144], rare[0, ::1500] = 1, 1, np.nan
+want("topk-more-tie-than-are-listed", "topk", Sample("f32 40 of 5003", {"x": tied}, {"k": 40}), "select_rows")
+want("topk-sample-above-the-rest", "topk", Sample("f32 50 of 20000", {"x": above}, {"k": 50}), "select_rows")
+want("topk-nan-among-many", "topk", Sample("f32 14 of 6005", {"x": rare}, {"k": 14}), "select_rows")
+rising = np.arange(2 * 40_003, dtype=np.float32).reshape(2, -1)
+want("topk-greatest-far-behind", "topk", Sample("f32 1 of 40003 rising", {"x": rising}, {"k": 1}), "greatest_rows")
