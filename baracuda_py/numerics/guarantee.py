@@ -1,4 +1,4 @@
-"""What an oracle promises that computes what a kernel does, in float64 (long double for f64), and rounds once."""
+"""The guarantee of an oracle that computes in float64 (long double for f64) and rounds once, from that of the kernel."""
 
 from __future__ import annotations
 

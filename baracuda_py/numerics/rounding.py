@@ -1,4 +1,4 @@
-"""From wide values to an element kind, rounded once: the only place where the oracle loses a bit."""
+"""Conversion of wide values to an element kind, with one rounding. An oracle loses no bit elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["round_to"]
 
 def round_to(wide: np.ndarray[Any, Any], element: ElementKind) -> np.ndarray[Any, Any]:
     """`wide` in the dtype of `element`: float64 rounds to nearest even in one step (ml_dtypes goes through float32,
-    which would round twice); other dtypes convert as they are."""
+    which would round twice); NumPy converts to the other dtypes."""
     wide = np.asarray(wide)
     if wide.dtype == element.dtype:
         return wide

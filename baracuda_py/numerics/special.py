@@ -1,4 +1,4 @@
-"""Functions that NumPy lacks, in double precision: erf, erfc and Phi. Checked against mpmath in the tests."""
+"""Functions that NumPy lacks, in double precision: erf, erfc and Phi. The tests compare them with mpmath."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Model(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What `attention`, `attention_decode` and `paged_attention` are told, beside the operands."""
+        """The arguments of `attention`, `attention_decode` and `paged_attention` beside the operands."""
         window = None if self.window is None else (self.window - 1, 0)
         return {
             name: x

@@ -16,7 +16,7 @@ from . import samples
 from ._append import FewPages, ManyPages
 from ._guarantee import guarantee_of
 from .oracle import append as oracle
-from .oracle import rotated as cache_turned
+from .oracle import rotated
 
 __all__ = ["PagedKvAppendDescriptor", "PagedKvAppendPlan", "paged_kv_append"]
 
@@ -251,7 +251,7 @@ class PagedKvAppendPlan(Plan[PagedKvAppendDescriptor]):
     descriptor = PagedKvAppendDescriptor
     category = OpCategory.ATTENTION
     candidates = (FewPages(), ManyPages())
-    measures = cache_turned.MEASURES
+    measures = rotated.MEASURES
     probes = tuple(
         {
             "k_pages_shape": (256, page, heads, dim), "v_pages_shape": (256, page, heads, v_dim), "k_shape": k_shape,

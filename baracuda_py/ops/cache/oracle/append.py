@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from .requests import requests_of, rows_of, turned_keys
+from .requests import requests_of, rotated_keys, rows_of
 
 __all__ = ["MOST", "copy_pages", "paged_kv_append", "quantised", "scales_of"]
 
@@ -42,7 +42,7 @@ def paged_kv_append(desc: Any, **given: Any) -> tuple[Array, ...]:
     scales = [given[name].copy() for name in ("k_scales", "v_scales") if given.get(name) is not None]
     rows = [rows_of(desc, given[name]) for name in ("k", "v")]
     if desc.turned:
-        rows[0] = rows_of(desc, turned_keys(desc, given))
+        rows[0] = rows_of(desc, rotated_keys(desc, given))
         if desc.quantised:
             rows[0] = rows[0].astype(desc.element.dtype)
         else:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...position import oracle as position
 
-__all__ = ["Written", "requests_of", "rope_operands", "rows_of", "turned_keys"]
+__all__ = ["Written", "requests_of", "rope_operands", "rotated_keys", "rows_of"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Given: TypeAlias = Mapping[str, Any]  # arrays by operand, None or nothing for those that are not there
@@ -82,7 +82,7 @@ def rope_operands(desc: Any, given: Given) -> dict[str, Array]:
     return {"x": given["k"], "positions": _positions(desc, given).reshape(desc.tokens_shape), **angles}
 
 
-def turned_keys(desc: Any, given: Given) -> Array:
+def rotated_keys(desc: Any, given: Given) -> Array:
     """Keys as they are stored or quantised, before they are rounded, float64; those at no known position are 0."""
     made = position.rope(desc.turning(), **rope_operands(desc, given))
     return np.asarray(made[0] if isinstance(made, tuple) else made)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...position import oracle as position
 from .append import MOST, scales_of
-from .requests import requests_of, rope_operands, rows_of, turned_keys
+from .requests import requests_of, rope_operands, rotated_keys, rows_of
 
 __all__ = ["MEASURES"]
 
@@ -41,7 +41,7 @@ def _rope_rows(desc: Any, name: str, given: dict[str, Array]) -> Array:
 
 
 def _abs_turned(desc: Any, *, output: str, **given: Array) -> Array:  # noqa: ARG001
-    made = np.abs(rows_of(desc, turned_keys(desc, given)))
+    made = np.abs(rows_of(desc, rotated_keys(desc, given)))
     made[..., 2 * desc.half :] = 0  # moved
     return _at_pages(desc, given, made)
 
@@ -49,7 +49,7 @@ def _abs_turned(desc: Any, *, output: str, **given: Array) -> Array:  # noqa: AR
 def _errors(desc: Any, given: dict[str, Array]) -> tuple[Array, Array]:
     """Keys as the oracle rounds them, and how far those of a kernel may lie from them: the rotation's bound and two roundings,
     [tokens, heads, columns]."""
-    exact, u = rows_of(desc, turned_keys(desc, given)), desc.element.unit_roundoff
+    exact, u = rows_of(desc, rotated_keys(desc, given)), desc.element.unit_roundoff
     names = {"abs_products": 8.1 * U32, "smallest_normal": 5 * u, "abs_pair": 2.0**-62}
     apart = sum(scale * _rope_rows(desc, name, given) for name, scale in names.items())
     apart = np.asarray(apart + 2 * u * np.abs(exact))
