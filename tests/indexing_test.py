@@ -226,6 +226,15 @@ def test_take_along_axis_raises_on_the_host_where_asked(device: str) -> None:
         assert got.status == 1 and got.out.ravel().tolist() == [0, 0, 11]
 
 
+@pytest.mark.parametrize("mode", ["clip", "wrap", "raise"])
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_take_along_axis_of_an_empty_axis(device: str, mode: str) -> None:
+    x, indices = np.zeros((3, 0), "f4"), np.zeros((3, 1), "i8")
+    with pytest.raises(bp.InvalidProblemError, match="nothing along axis 1 to take: pass no indices"):
+        bp.take_along_axis(x, indices, 1, mode=mode, device=device)
+    assert bp.take_along_axis(x, indices[:, :0], 1, mode=mode, device=device).shape == (3, 0)
+
+
 def test_take_along_axis_says_that_a_gpu_does_not_raise() -> None:
     desc = bp.TakeAlongAxisDescriptor((3, 4), (3, 1), "f4", axis=1, mode="raise")
     with pytest.raises(bp.UnsupportedError, match="mode='status'"):

@@ -212,3 +212,10 @@ def test_what_else_is_refused() -> None:
             bp.var(normal(3), correction=correction, device="cpu")
     with pytest.raises(bp.InvalidProblemError, match="several axes"):
         bp.argmax(normal(2, 3, 4), axis=(0, 1), device="cpu")
+
+
+@pytest.mark.parametrize("name", ["max", "min", "argmax"])
+def test_docstring_of_a_choice_names_no_rounding(name: str) -> None:
+    doc, of_sum = str(getattr(bp, name).__doc__), str(bp.sum.__doc__)
+    assert "rounded" not in doc and "exact" in doc
+    assert "rounded once" in of_sum and "integers are summed exactly" in of_sum

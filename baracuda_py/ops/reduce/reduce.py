@@ -49,15 +49,20 @@ _DOC = """{doc}
 
 x: an array of any shape and strides, {kinds}. axis: an axis or several, counted from the end if negative; None for all.
 keepdims: whether those stay as extents of 1. out: an array of the result's shape and dtype, allocated in C order if not given.
-Computed in f32 (f64 for f64) and rounded once; the order of terms is fixed, and no result depends on how many there are (a
-single column lies like a row, whose terms come in another order).
+{computed}
 Returns out. Raises InvalidProblemError for an axis that there is not or that is named twice{empty}.
 """
+
+_SUMMED = """Computed in f32 (f64 for f64) and rounded once{integers}; the order of terms is fixed, and no result depends on
+how many there are (a single column is stored like a row, whose terms come in another order)."""
+_CHOSEN = "The result is exact."
 
 for _row in TABLE.values():
     _kinds = "f16, bf16, f32, f64 or integers" if _row.integers else "f16, bf16, f32 or f64"
     _empty = "" if _row.empty else ", and where there is nothing to reduce"
-    _doc = _DOC.format(doc=_row.doc, kinds=_kinds, empty=_empty)
+    _integers = ", integers are summed exactly" if _row.name == "sum" else ""
+    _computed = _SUMMED.format(integers=_integers) if _row.empty else _CHOSEN
+    _doc = _DOC.format(doc=_row.doc, kinds=_kinds, computed=_computed, empty=_empty)
     _template = _with_correction if _row.name == "var" else _plain
     globals()[_row.name] = function_of(ReducePlan, called=_row.name, doc=_doc, name=_row.name)(_template)
     register(
