@@ -46,9 +46,9 @@ def _made(cls: type[Fitted], device: DeviceSpec) -> Fitted:
     if quantities.keys() != cls.__annotations__.keys():
         raise KeyError(f"{cls.table}: the table has {sorted(quantities)}, and the class {sorted(cls.__annotations__)}")
     made = object.__new__(cls)
-    vars(made).update(
-        {q: said.get("unmeasured", {}).get(device.tier.value, said["value"]) for q, said in quantities.items()}
-    )
+    for quantity, said in quantities.items():
+        value = said.get("unmeasured", {}).get(device.tier.value, said["value"])
+        vars(made)[quantity] = tuple(value) if isinstance(value, list) else value
     return made
 
 

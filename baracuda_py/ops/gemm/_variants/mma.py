@@ -21,7 +21,7 @@ from ...products.epilogue import accumulator, batch_struct, epilogue_args, epilo
 from ...products.gemm import Gemm
 from ...products.guarantee import ROUNDED, TRUNCATED, guarantee_of
 from ...products.mma import NARROW, Side, Tile, mma_rate, side_of
-from ...products.split import partial_epilogue, partial_size, reduce_step, second_pass
+from ...products.split import partial_epilogue, partial_size, parts_latency, reduce_step, second_pass
 from ...products.table import Table, Tabled, across, longest, spread
 
 __all__ = ["Tc", "TcAsync"]
@@ -42,8 +42,6 @@ class Costs(Fitted, table="gemm.mma"):
     l2_bytes_per_cycle: float
     bandwidth_efficiency: float
     first_tile_latency_s: float
-    second_pass_latency_s: float
-    second_pass_part_latency_s: float
     instructions_per_load: float
 
 
@@ -131,8 +129,7 @@ class Menu:
         stored = tile.m * tile.n * accumulator(gemm).bits // 8
         edges = costs.first_tile_latency_s + stored / costs.l2_bytes_per_cycle * device.sms / clock_sms
         seconds = overlapped_overhead(device) + longer + edges
-        latency = costs.second_pass_latency_s + splits * costs.second_pass_part_latency_s
-        seconds = seconds + second_pass(gemm, splits, device, latency)
+        seconds = seconds + second_pass(gemm, splits, device, parts_latency(splits, device))
         return Table(
             np.where(fits, seconds, np.inf),
             lambda place: replace(self.tiles[place % whole], split_k=int(splits[place])),
