@@ -69,6 +69,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     text = "[costs]\nlatency_s = { value = 1.0 }\nrate_ratio = { value = 0.5, unmeasured = { sm80 = 0.9 } }\n"
     (tmp_path / "h200" / "one.toml").write_text(text)
     monkeypatch.setattr(_fitted, "FITTED", tmp_path)
+    monkeypatch.setattr(Two, "_last", None)
     caches = (_fitted._made, _fitted._folder, _fitted.read_table)
     for cache in caches:
         cache.cache_clear()

@@ -29,6 +29,9 @@ class Fitted:
     """
 
     table: ClassVar[str]
+    _last: ClassVar[tuple[DeviceSpec, Any] | None] = (
+        None  # costs of many configurations are asked for one device in a row
+    )
 
     def __init_subclass__(cls, table: str) -> None:
         cls.table = table
@@ -36,7 +39,10 @@ class Fitted:
     @classmethod
     def of(cls: type[T], device: DeviceSpec) -> T:
         """The values for a device, read once per process."""
-        return cast(T, _made(cast(Any, cls), device))
+        last = cls._last
+        if last is None or last[0] is not device:
+            last = cls._last = (device, _made(cast(Any, cls), device))
+        return cast(T, last[1])
 
 
 @lru_cache(maxsize=1024)
