@@ -13,9 +13,17 @@ from ..plan.descriptor import Descriptor
 from ..plan.grammar import Config, term
 from ..tensor.axes import collapse
 from ..types import ElementKind
+from ._fitted import Fitted
 from ._rows import WARP, WORD, Rows, Walk
 
-__all__ = ["ColumnConfig", "Columns", "across"]
+__all__ = ["ColumnConfig", "ColumnCosts", "Columns", "across"]
+
+
+class ColumnCosts(Fitted, table="rows.columns"):
+    softmax_bandwidth_efficiency: float
+    reduce_bandwidth_efficiency: float
+    scan_bandwidth_efficiency: float
+    least_vector_ratio: float
 
 
 @dataclass(frozen=True)

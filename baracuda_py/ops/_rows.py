@@ -19,6 +19,7 @@ from ..plan.grammar import Config, term
 from ..runtime.steps import Arg, Kernel, Launch, Packed, Ptr
 from ..tensor.axes import collapse, merge_axes
 from ..types import ArchSku, DeviceSpec, ElementKind, InvalidProblemError, MathPrecision
+from ._fitted import Fitted
 from ._launch import grid_of, index_scalar, index_type, pack_dims
 
 __all__ = [
@@ -276,7 +277,12 @@ def row_configs(
         yield RowConfig(vector, deep, min(most, wide, streams))
 
 
-RESIDENT, STREAMED, STEPPED = 0.97, 0.85, 0.3  # of a copy's bandwidth
+class Costs(Fitted, table="rows.rows"):
+    resident_bandwidth_efficiency: float
+    item_efficiency_loss: float
+    streamed_bandwidth_efficiency: float
+    strided_bandwidth_efficiency: float
+    least_vector_ratio: float
 
 
 def row_cost(
@@ -284,10 +290,16 @@ def row_cost(
 ) -> Cost:
     """What a pass over rows takes, at so many instructions an element. Configurations are ranked in the order in which
     `row_configs` gives them: fewer vectors a thread come behind."""
-    efficiency = (RESIDENT - 0.01 / config.items if config.resident else STREAMED) if rows.dense else STEPPED
+    costs = Costs.of(device)
+    efficiency = costs.strided_bandwidth_efficiency
+    if rows.dense and config.resident:
+        efficiency = costs.resident_bandwidth_efficiency - costs.item_efficiency_loss / config.items
+    elif rows.dense:
+        efficiency = costs.streamed_bandwidth_efficiency
     full = config.vector * element.bits / (8 * WORD)
     spent = (instructions + 4.0 / config.vector) * rows.count * rows.length
-    return Cost.streaming(device, nbytes, flops=int(spent), instructions=spent, efficiency=efficiency * max(0.6, full))
+    efficiency *= max(costs.least_vector_ratio, full)
+    return Cost.streaming(device, nbytes, flops=int(spent), instructions=spent, efficiency=efficiency)
 
 
 def share(n: int) -> int:

@@ -13,8 +13,9 @@ from ...plan.constraints import Aligned, Kinds, Multiple, UnitStride
 from ...plan.grammar import Config, term
 from ...runtime.steps import Fill, Kernel, Launch, Packed, Scratch, Step, Struct
 from ...types import ArchSku, DeviceSpec, PrecisionGuarantee
+from .._fitted import Fitted
 from . import _backward_guarantee
-from ._flash import HALVES, LIGHT, MMA_SHARE, MOST_ROWS, SHARED_BYTES, changed, changes
+from ._flash import HALVES, LIGHT, MOST_ROWS, SHARED_BYTES, changed, changes, tensor_flops_per_cycle
 from ._gradients import COMMON_LAUNCHES, bias_seconds, gradients_struct, of_biases, of_rows, of_sinks
 from ._splits import ABSENT
 from ._struct import problem_struct
@@ -26,16 +27,11 @@ HEAD_DIMS = (64, 128, 192, 256)  # that kernels are made for; others are filled 
 OPERANDS = ("grad_q", "grad_k", "grad_v", "grad", "q", "k", "v", "out")
 READ = ("grad", "q", "k", "v", "out")  # by 16 bytes
 WRITTEN = ("grad_q", "grad_k", "grad_v")  # by 4
-SHARE = 0.75  # of the busiest unit's rate
 MOST_SLICES = 16  # of sums of grad_q
 STATIC = 128  # bytes of shared memory beside the tiles
 WAITING = 0.03  # of the time, at most, that CTAs wait at first for those that add before them,
 BEHIND = 2  # each so many tiles behind the one before
 WIDE = 256  # columns from which on slices that leave L2 keep memory busy nearly all the time; at 128, half of it
-# What it takes beside additions in any order to add in turn, by stages, and to slices that leave L2 (measured on an H200)
-IN_TURN, LEAVING = {1: 1.11, 2: 1.14}, 1.15
-# What slices of so many bytes take, and in part smaller ones: fitted to 14 problems
-OF_SLICE, SLICE_BYTES = 0.04, 8 << 20
 TIGHT, BLACKWELL = (64, 192), (ArchSku.SM100A, ArchSku.SM120)  # head dims that take more registers there
 # Queries, keys, queries a warp has scores of, warps, warps that share keys, what these do apart, stages and CTAs an SM, by head
 # dim and whether scores are changed, which takes registers: what spills is not here.
@@ -60,6 +56,15 @@ MENU = {
 # The same where the only changes are LIGHT, where that differs.
 LIGHT_MENU = {256: ((64, 64, 32, 8, 2, 1, 1, 1), (64, 64, 32, 8, 2, 0, 1, 1), (32, 32, 16, 4, 2, 0, 1, 1))}
 SPILLS_IN_TURN = (64, 64, 32, 8, 2, 2, 2, 1)
+
+
+class Costs(Fitted, table="attention.backward_flash"):
+    unit_efficiency: float
+    ordered_one_stage_time_ratio: float
+    ordered_two_stage_time_ratio: float
+    spilled_slices_time_ratio: float
+    slice_time_ratio: float
+    slice_bytes: int
 
 
 @dataclass(frozen=True)
@@ -175,8 +180,8 @@ class FlashBackward(Candidate[Any]):
     def cost(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> Cost:
         """The busier of tensor cores and shared memory, in as many waves as there are, beside sums that leave L2, and what
         is read and written once."""
-        clock_sms = device.rate("issue") / 128
-        rate = device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) / clock_sms  # a clock and SM
+        costs, clock_sms = Costs.of(device), device.rate("issue") / 128
+        rate = tensor_flops_per_cycle(device)
         d, d_v = config.dims
         tile = config.queries * config.keys
         limits = {
@@ -184,7 +189,7 @@ class FlashBackward(Candidate[Any]):
             "shared memory": _shared_traffic(config) / SHARED_BYTES,
         }
         limit = max(limits, key=lambda name: limits[name])
-        step = limits[limit] / SHARE / clock_sms * device.sms  # of a CTA, in seconds
+        step = limits[limit] / costs.unit_efficiency / clock_sms * device.sms  # of a CTA, in seconds
         blocks, room = desc.pairs() / tile, device.sms * config.ctas
         a_head, slices = self._ctas(desc, device, config)
         ctas, in_turn = max(a_head * desc.batch * desc.kv_heads, 1), self._in_turn(desc, device, config)
@@ -195,11 +200,13 @@ class FlashBackward(Candidate[Any]):
         seconds = blocks * step / device.sms * max(1.0, min(waves, 2.0 * config.ctas))
         sums = 4 * self._sums(desc, config)
         if in_turn:
-            seconds *= IN_TURN[config.stages]
+            one, two = costs.ordered_one_stage_time_ratio, costs.ordered_two_stage_time_ratio
+            seconds *= {1: one, 2: two}[config.stages]
         elif self._leaves(desc, device, config):
-            seconds *= LEAVING
+            seconds *= costs.spilled_slices_time_ratio
         elif self.ordered:
-            seconds *= 1 + OF_SLICE * min(1.0, sums / max(desc.batch * desc.kv_heads, 1) / SLICE_BYTES)
+            each = sums / max(desc.batch * desc.kv_heads, 1)
+            seconds *= 1 + costs.slice_time_ratio * min(1.0, each / costs.slice_bytes)
         seconds += bias_seconds(desc, device)
         traffic = desc.nbytes + sums * (slices or 2)
         return Cost(desc.nbytes, int(desc.flops), 4 * device.overhead + seconds + traffic / device.bandwidth, limit)

@@ -17,7 +17,7 @@ from . import _backward_guarantee
 from ._backward_flash import FlashBackward
 from ._gradients import COMMON_LAUNCHES, bias_seconds, gradients_struct, of_biases, of_rows, of_sinks, types_of
 from ._problem import computed
-from ._simt import DOUBLE_RATE, DOUBLES_SHARE, FLOATS_SHARE, MOST_CTAS, ROWS, THREADS
+from ._simt import DOUBLE_RATE, MOST_CTAS, ROWS, THREADS, Costs
 from ._struct import problem_struct
 
 __all__ = ["SimtBackward", "SimtBackwardConfig"]
@@ -57,7 +57,7 @@ class SimtBackward(Candidate[Any]):
     def cost(self, desc: Any, device: DeviceSpec, config: SimtBackwardConfig) -> Cost:
         double = computed(desc.element) is ElementKind.F64
         flops = desc.pairs() * 2.0 * (5 * desc.d * -(-desc.d // config.columns) + 3 * desc.d_v)
-        rate = device.rate("f32") * FLOATS_SHARE * (DOUBLES_SHARE / FLOATS_SHARE * DOUBLE_RATE if double else 1.0)
+        rate = device.rate("f32") * Costs.of(device).fma_efficiency * (DOUBLE_RATE if double else 1.0)
         ctas = sum(launch.grid[0] for launch in self.lower(desc, device, config)[-3:]) / 3
         waves = max(1.0, device.sms / max(ctas, 1))  # fewer CTAs than SMs
         seconds = max(flops / rate * waves, desc.nbytes / device.bandwidth)

@@ -14,6 +14,7 @@ from ...plan.grammar import Config, term
 from ...runtime.overlap import supports_pdl
 from ...runtime.steps import Arg, Kernel, Launch, Step
 from ...types import DeviceSpec, PrecisionGuarantee
+from .._fitted import Fitted
 from .._launch import overlapped_overhead
 from . import _guarantee
 from ._decode_latent import LatentKeys, LatentPages
@@ -45,28 +46,29 @@ RESIDENT = ((2, 4), (1, 8), (3, 4))  # CTAs an SM, and warps a CTA
 SMALL = ((1, 4), (1, 2), (1, 1))  # where none of these has room
 CLUSTERS = (2, 4, 8)  # splits that merge their results in shared memory
 LOOSE = 3  # CTAs an SM, of which no clusters are made: some SMs were full then, while others stood idle
-ROOM = 0.92  # of a device's room for CTAs that clusters of more than two find: within groups of SMs, of which some lack a few
 RESERVED = 1 << 10  # bytes of shared memory that a CTA takes besides its own
 ALIGN = 1 << 10  # bytes, of what it asks for beside what it declares
 MOST_D = 576
-# Seconds, fitted to 820 measured configurations of 30 problems on an H200, dense and paged
-WAVE = 1.7e-6  # until the first keys and after the last
-LATE = 1.3e-6  # more where the CTAs of two launches do not fit at once, so that the next one's begin when these have ended;
-CLUSTER_LATE = 3.8e-6  # clusters of more than two, which begin together
-JOIN = 0.09e-6  # a warp of an SM, whose results meet those of the others
-NOTHING = 2e-9  # a CTA that has no rows
-MEET = 0.1e-6  # a cluster's merge
-SECOND = 1.3e-6  # a launch that merges: until it begins, beside what a launch costs
-STEP = 0.06e-6  # what a warp waits for in a block of 16 keys
-WORK = 0.2e-6  # what it copies and multiplies there, for 256 columns of keys and values
-# Times that work, or what is said
-OF_BYTES = 2.0  # where elements are widened
-OF_ROWS = 3.0  # for 16 rows more
-OF_PAGES = 2.1  # where pages are looked up
-OF_READS = 1.15  # the bandwidth of a copy, where all is read
-OF_ONE = 3.0  # its share of the bandwidth, an SM where there are few
-TURNS = 0.13  # in which a scheduler issues nothing for other warps
-SHARP = 1.4  # the norm by which bounds of like size add up: neither hides the other wholly
+
+
+class Costs(Fitted, table="attention.split_keys"):
+    cluster_room_ratio: float
+    wave_latency_s: float
+    late_start_s: float
+    cluster_late_start_s: float
+    warp_merge_s: float
+    empty_cta_s: float
+    cluster_merge_s: float
+    second_launch_latency_s: float
+    key_block_latency_s: float
+    key_block_work_s: float
+    widening_work_ratio: float
+    row_block_work_ratio: float
+    page_lookup_work_ratio: float
+    bandwidth_efficiency: float
+    sm_bandwidth_ratio: float
+    issue_ratio: float
+    overlap_norm: float
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class SplitKeys(Candidate[Any]):
     constraints = tiled("k", "v")
     keys, values = "k", "v"
     beside = LatentKeys()
-    looked_up: ClassVar[float] = 1.0  # times the work of a block
+    paged: ClassVar[bool] = False  # whether pages are looked up
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (said := super().supports(desc, device)):
@@ -217,6 +219,7 @@ class SplitKeys(Candidate[Any]):
     def cost(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> Cost:
         """Waves of CTAs, each of which takes what its bytes take at the device's bandwidth, or what its warps take for their
         blocks; and the merge."""
+        costs = Costs.of(device)
         keys, ctas, slots = most_keys(desc), max(self._busy(desc, config), 1), self._slots(device, config)
         split = min(max(-(-keys // config.splits), LEAST, config.fixed), keys)
         blocks = -(-split // (BLOCK * config.warps))
@@ -226,10 +229,11 @@ class SplitKeys(Candidate[Any]):
         if rest:
             seconds += self._wave(device, config, rest, each, blocks)
         if config.clustered:
-            seconds += MEET
+            seconds += costs.cluster_merge_s
         apart = Splits.of(desc, config)
-        seconds += NOTHING * (self._ctas(desc, config) - self._busy(desc, config))
-        seconds += apart.seconds(device) + (SECOND if apart.apart else self._late(config, ctas, slots))
+        seconds += costs.empty_cta_s * (self._ctas(desc, config) - self._busy(desc, config))
+        begun = costs.second_launch_latency_s if apart.apart else self._late(costs, config, ctas, slots)
+        seconds += apart.seconds(device) + begun
         flops = 2.0 * rows_of(desc) * keys * (desc.d + desc.d_v)
         return Cost(desc.nbytes, int(flops), overlapped_overhead(device) + seconds, "bandwidth")
 
@@ -238,30 +242,32 @@ class SplitKeys(Candidate[Any]):
         slots = device.sms * config.ctas
         if not config.clustered:
             return slots
-        return max(int((ROOM if config.splits > 2 else 1.0) * slots / config.splits), 1) * config.splits
+        room = Costs.of(device).cluster_room_ratio if config.splits > 2 else 1.0
+        return max(int(room * slots / config.splits), 1) * config.splits
 
-    def _late(self, config: SplitKeysConfig, ctas: int, slots: int) -> float:
+    def _late(self, costs: Costs, config: SplitKeysConfig, ctas: int, slots: int) -> float:
         """Seconds that a single launch begins later when another one is ahead of it: in part in its room, it cannot set itself up
         meanwhile. Of several waves the last leaves room anyhow."""
         if 2 * ctas <= slots:
             return 0.0
         if config.clustered and config.splits > 2:
-            return CLUSTER_LATE
-        return LATE if ctas <= slots else 0.0
+            return costs.cluster_late_start_s
+        return costs.late_start_s if ctas <= slots else 0.0
 
     def _wave(self, device: DeviceSpec, config: SplitKeysConfig, ctas: int, each: float, blocks: int) -> float:
         """Seconds of CTAs that run at once, with so many bytes each and blocks a warp: at the bandwidth that the device has, or
         the SM that has the most of them; and as its warps go on."""
-        crowd = -(-ctas // device.sms)
-        bandwidth = OF_READS * device.bandwidth
-        work = WORK * self.looked_up * (config.dims + config.columns) / 256 * (1 + OF_ROWS * (config.rows // 16 - 1))
-        work *= OF_BYTES if config.item == 1 else 1.0
+        costs, crowd = Costs.of(device), -(-ctas // device.sms)
+        bandwidth = costs.bandwidth_efficiency * device.bandwidth
+        work = costs.key_block_work_s * (costs.page_lookup_work_ratio if self.paged else 1.0)
+        work = work * (config.dims + config.columns) / 256 * (1 + costs.row_block_work_ratio * (config.rows // 16 - 1))
+        work *= costs.widening_work_ratio if config.item == 1 else 1.0
         bounds = (
-            max(ctas * each, crowd * each * device.sms / OF_ONE) / bandwidth,
-            blocks * max(STEP + work, TURNS * work * config.warps * crowd),
+            max(ctas * each, crowd * each * device.sms / costs.sm_bandwidth_ratio) / bandwidth,
+            blocks * max(costs.key_block_latency_s + work, costs.issue_ratio * work * config.warps * crowd),
         )
-        both = math.pow(math.fsum(math.pow(bound, SHARP) for bound in bounds), 1 / SHARP)
-        return WAVE + JOIN * config.warps * crowd + both
+        both = math.pow(math.fsum(math.pow(bound, costs.overlap_norm) for bound in bounds), 1 / costs.overlap_norm)
+        return costs.wave_latency_s + costs.warp_merge_s * config.warps * crowd + both
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> PrecisionGuarantee:
         """A warp adds up its own keys; warps and splits are then merged, each with a factor of its own."""
@@ -327,4 +333,4 @@ class SplitPages(SplitKeys):
     constraints = tiled("k_pages", "v_pages")
     keys, values = "k_pages", "v_pages"
     beside = LatentPages()
-    looked_up = OF_PAGES
+    paged = True

@@ -13,9 +13,10 @@ from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Step
 from ...types import ArchSku, DeviceSpec, PrecisionGuarantee
+from .._fitted import Fitted
 from .._launch import overlapped_overhead
 from . import _guarantee
-from ._flash import HALVES, MMA_SHARE, MOST_ROWS, SHARED_BYTES
+from ._flash import HALVES, MOST_ROWS, SHARED_BYTES, tensor_flops_per_cycle
 from ._splits import (
     FIXED,
     LEAST,
@@ -37,10 +38,13 @@ ROWS, WARPS = 64, 8
 DIMS, COLUMNS = (512, 576), 512
 LEAST_COLUMNS = 256  # up to which the others' tile holds all columns of the values
 STATIC = 2 << 10  # bytes of shared memory beside the tiles
-FILL = 8e-6  # seconds of a CTA until its first scores and after its last values
-STEP = 300  # clocks a tile for weights, their sums and three barriers
-ADDED = 250  # clocks a tile until two warps have added up their halves
-SHARE = 0.9  # of the busiest unit's rate
+
+
+class Costs(Fitted, table="attention.latent"):
+    cta_latency_s: float
+    tile_cycles: int
+    halved_tile_cycles: int
+    unit_efficiency: float
 
 
 @dataclass(frozen=True)
@@ -107,8 +111,8 @@ class LatentKeys(Candidate[Any]):
     def cost(self, desc: Any, device: DeviceSpec, config: LatentKeysConfig) -> Cost:
         """Waves of CTAs, one an SM, whose tiles take what the busier of tensor cores and shared memory take for scores, and then
         for values; or the bandwidth."""
-        clock_sms = device.rate("issue") / 128
-        rate = device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) / clock_sms  # a clock and SM
+        costs, clock_sms = Costs.of(device), device.rate("issue") / 128
+        rate = tensor_flops_per_cycle(device)
         # A warp's rows and keys of scores; rows and columns of values, whose weights every warp reads
         own = config.rows * config.keys // 16 // WARPS
         scores = 2 * WARPS * config.dims * (own + 16)
@@ -118,11 +122,17 @@ class LatentKeys(Candidate[Any]):
         flops = (2.0 * config.rows * config.keys * n for n in (config.dims, COLUMNS))
         busiest = (max(traffic / SHARED_BYTES, work / rate) for traffic, work in zip((scores, values), flops))
         copied = 2 * config.keys * config.dims / SHARED_BYTES
-        clocks = (sum(busiest) + copied) / SHARE + STEP + ADDED * config.halved
+        clocks = (
+            (sum(busiest) + copied) / costs.unit_efficiency
+            + costs.tile_cycles
+            + costs.halved_tile_cycles * config.halved
+        )
         keys = most_keys(desc)
         split = min(max(-(-keys // config.splits), LEAST, config.fixed), keys)
         ctas = max(self._ctas(desc, config), 1)
-        seconds = -(-ctas // device.sms) * (FILL + -(-split // config.keys) * clocks / clock_sms * device.sms)
+        seconds = -(-ctas // device.sms) * (
+            costs.cta_latency_s + -(-split // config.keys) * clocks / clock_sms * device.sms
+        )
         seconds = max(seconds, desc.batch * desc.kv_heads * keys * 2.0 * desc.d / device.bandwidth)
         seconds += Splits.of(desc, config).seconds(device) + overlapped_overhead(device)
         made = 2.0 * rows_of(desc) * keys * (desc.d + desc.d_v)

@@ -13,6 +13,7 @@ from ...plan.constraints import UnitStride
 from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Step
 from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
+from .._fitted import Fitted
 from .._launch import overlapped_overhead
 from . import _guarantee
 from ._decode import SplitKeys, SplitPages
@@ -35,7 +36,10 @@ __all__ = ["SimtKeys", "SimtKeysConfig", "SimtPages"]
 
 WARPS, KEYS = 4, 32  # of a CTA; that a warp takes at a time
 RESIDENT = 6  # CTAs an SM
-STEP = 10e-6  # seconds that a warp takes for as many keys: a load of values waits for the one before; twice that for 128 columns
+
+
+class Costs(Fitted, table="attention.simt_keys"):
+    key_block_s: float
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,9 @@ class SimtKeys(Candidate[Any]):
         """By the time of a warp, whose loads wait for each other."""
         each = -(-min(-(-most_keys(desc) // config.splits), config.fixed or desc.most_k) // (KEYS * WARPS))
         waves = -(-self._ctas(desc, config) // (device.sms * RESIDENT))
-        seconds = waves * max(each, 1) * STEP * (1 + (desc.d + config.columns) / 256) + overlapped_overhead(device) * (
-            1 + (config.splits > 1)
-        )
+        seconds = waves * max(each, 1) * Costs.of(device).key_block_s * (
+            1 + (desc.d + config.columns) / 256
+        ) + overlapped_overhead(device) * (1 + (config.splits > 1))
         return Cost(desc.nbytes, int(desc.flops), max(seconds, desc.nbytes / device.bandwidth), "instruction issue")
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: SimtKeysConfig) -> PrecisionGuarantee:

@@ -13,6 +13,7 @@ from ...plan.constraints import Aligned, Kinds, Multiple, UnitStride
 from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Step
 from ...types import ArchSku, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
+from .._fitted import Fitted
 from . import _guarantee
 from ._problem import SHORT_KEYS
 from ._struct import problem_struct
@@ -20,6 +21,7 @@ from ._struct import problem_struct
 __all__ = [
     "HALVES",
     "OPERANDS",
+    "Costs",
     "Flash",
     "FlashConfig",
     "Placed",
@@ -27,6 +29,7 @@ __all__ = [
     "changes",
     "filled_up",
     "placed",
+    "tensor_flops_per_cycle",
     "within",
 ]
 
@@ -34,11 +37,23 @@ HALVES = (ElementKind.F16, ElementKind.BF16)
 HEAD_DIMS = (32, 64, 96, 128, 160, 192, 224, 256)  # that kernels are made for; others are filled up with zeros
 MOST_ROWS = 1 << 30
 L2_BYTES = 32 << 20  # of keys and values that run at once, where L2 is as large
-MMA_SHARE = {ArchSku.SM90A: 0.62, ArchSku.SM100A: 0.45}  # of the tensor rate, mma.sync's
-ALONE = 0.5  # of that rate, one CTA an SM
 EXPONENTIALS = 16  # a clock and SM
 SHARED_BYTES = 128  # a clock and SM
-FILL = 1.5e-6  # seconds until the first scores and after the last
+
+
+class Costs(Fitted, table="attention.flash"):
+    mma_sync_rate_ratio: float
+    unit_efficiency: float
+    lone_cta_ratio: float
+    lone_cta_warps_ratio: float
+    exposed_ratio: float
+    latency_s: float
+
+
+def tensor_flops_per_cycle(device: DeviceSpec) -> float:
+    """What mma.sync reaches on 16-bit operands, per SM."""
+    clock_sms = device.rate("issue") / 128
+    return device.rate("bf16") * Costs.of(device).mma_sync_rate_ratio / clock_sms
 
 
 @dataclass(frozen=True)
@@ -231,10 +246,10 @@ class Flash(Candidate[Any]):
 
     def cost(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> Cost:
         """The busiest of tensor cores, exponentials and shared memory, in as many waves as there are."""
-        d, d_v = config.dims
+        costs, (d, d_v) = Costs.of(device), config.dims
         tile = config.queries * config.keys
         clock_sms = device.rate("issue") / 128
-        rate = device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) / clock_sms  # a clock and SM
+        rate = tensor_flops_per_cycle(device)
         rate *= 2 / config.itemsize
         loaded = config.keys * (d + d_v) * config.queries / config.rows + config.queries * d * config.split
         loaded *= config.itemsize
@@ -245,14 +260,16 @@ class Flash(Candidate[Any]):
             "shared memory": (loaded + config.itemsize * config.keys * (d + d_v)) / SHARED_BYTES,
         }
         limit = max(limits, key=lambda name: limits[name])
-        share = 0.8 if config.ctas > 1 else 0.8 * (ALONE + 0.2 * (config.threads > 128))
+        share = costs.unit_efficiency
+        if config.ctas == 1:
+            share *= costs.lone_cta_ratio + costs.lone_cta_warps_ratio * (config.threads > 128)
         blocks = desc.tiles(config.queries, config.keys)
-        clocks = blocks * (limits[limit] + 0.15 * sum(limits.values())) / share
+        clocks = blocks * (limits[limit] + costs.exposed_ratio * sum(limits.values())) / share
         ctas = max(placed(desc, config.queries, device).ctas, 1)
         waves = -(-ctas // (device.sms * config.ctas)) * device.sms * config.ctas / ctas
         tail = min(waves, 2.0 * config.ctas)
         seconds = max(clocks * max(1.0, tail) / clock_sms, desc.nbytes / device.bandwidth)
-        return Cost(desc.nbytes, int(desc.flops), device.overhead + FILL + seconds, limit)
+        return Cost(desc.nbytes, int(desc.flops), device.overhead + costs.latency_s + seconds, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> PrecisionGuarantee:
         blocks = -(-desc.most_k // config.keys)

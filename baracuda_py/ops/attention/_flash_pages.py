@@ -9,6 +9,7 @@ from ...plan.candidate import Candidate, Cost, Feasibility, no
 from ...plan.constraints import Kinds
 from ...runtime.steps import Kernel, Launch, Step
 from ...types import DeviceSpec, PrecisionGuarantee
+from .._fitted import Fitted
 from . import _guarantee
 from ._flash import HALVES, Flash, FlashConfig, changes, placed, within
 from ._problem import MOST
@@ -17,8 +18,10 @@ from ._struct import problem_struct
 
 __all__ = ["FlashPages"]
 
-LOOKED_UP = 1.06  # times what the same of dense keys takes: pages are looked up in shared memory
-FIRST = 1.0e-6  # seconds until a CTA knows its first pages
+
+class PageCosts(Fitted, table="attention.flash_pages"):
+    page_lookup_time_ratio: float
+    first_pages_latency_s: float
 
 
 class FlashPages(Flash):
@@ -45,8 +48,8 @@ class FlashPages(Flash):
         return within(desc, self.configs(desc, device), device, ("q", self.keys, self.values))
 
     def cost(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> Cost:
-        dense = super().cost(desc, device, config)
-        return replace(dense, seconds=FIRST + LOOKED_UP * dense.seconds)
+        dense, costs = super().cost(desc, device, config), PageCosts.of(device)
+        return replace(dense, seconds=costs.first_pages_latency_s + costs.page_lookup_time_ratio * dense.seconds)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> PrecisionGuarantee:
         """Not batch-invariant: whether it is selected goes by the number of sequences and tokens."""

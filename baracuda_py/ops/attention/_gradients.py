@@ -9,7 +9,7 @@ import numpy as np
 from ...runtime.steps import Kernel, Launch, Packed, Ptr, Scratch, Struct
 from ...types import DeviceSpec
 from ._problem import Walk, computed
-from ._simt import FLOATS_SHARE
+from ._simt import Costs
 from ._struct import problem_struct
 
 __all__ = [
@@ -84,4 +84,6 @@ def _of_bias(desc: Any, gradients: Struct, name: str) -> Launch:
 def bias_seconds(desc: Any, device: DeviceSpec) -> float:
     """What these take, by plain multiply-adds."""
     asked = sum(desc.has(f"grad_{name}") for name in BIASES)
-    return float(asked * desc.pairs() * 2.0 * (desc.d + desc.d_v) / (device.rate("f32") * FLOATS_SHARE))
+    return float(
+        asked * desc.pairs() * 2.0 * (desc.d + desc.d_v) / (device.rate("f32") * Costs.of(device).fma_efficiency)
+    )

@@ -13,18 +13,22 @@ from ...plan.constraints import UnitStride
 from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Step
 from ...types import DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
+from .._fitted import Fitted
 from . import _guarantee
 from ._flash import Flash
 from ._problem import computed
 from ._struct import problem_struct
 from ._tc import Tc
 
-__all__ = ["MOST_CTAS", "Simt", "SimtConfig"]
+__all__ = ["MOST_CTAS", "Costs", "Simt", "SimtConfig"]
 
 ROWS, KEYS, THREADS = 32, 32, 256  # of a CTA
 MOST_CTAS = (1 << 31) - 1
-FLOATS_SHARE, DOUBLES_SHARE = 0.25, 0.25  # of the multiply-add rate that the loops reach
 DOUBLE_RATE = 1 / 32  # of f32's, where a device has no figure
+
+
+class Costs(Fitted, table="attention.simt"):
+    fma_efficiency: float
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Simt(Candidate[Any]):
     def cost(self, desc: Any, device: DeviceSpec, config: SimtConfig) -> Cost:
         double = computed(desc.element) is ElementKind.F64
         flops = desc.pairs() * 2.0 * (desc.d * self._chunks(desc, config) + desc.d_v)
-        rate = device.rate("f32") * FLOATS_SHARE * (DOUBLE_RATE if double else 1.0)
+        rate = device.rate("f32") * Costs.of(device).fma_efficiency * (DOUBLE_RATE if double else 1.0)
         ctas = self._ctas(desc, config)
         waves = max(1.0, device.sms / max(ctas, 1))  # fewer CTAs than SMs
         seconds = max(flops / rate * waves, desc.nbytes / device.bandwidth)

@@ -13,6 +13,7 @@ from ...plan.candidate import Constraint
 from ...plan.constraints import Aligned, Multiple, UnitStride
 from ...runtime.steps import Arg, Fill, Launch, Packed, Ptr, Run, Scratch, Step, Struct
 from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
+from .._fitted import Fitted
 from .._launch import overlapped_overhead
 from ._merge import Lines, merge_launch
 
@@ -24,9 +25,12 @@ __all__ = [
 FIXED = 512  # keys a split, where sequences must not depend on each other
 LEAST = 128  # keys a split
 MOST_SPLITS = 256
-PART = 0.055e-6  # seconds a split, whose results the second launch reads
 BYTES = {ElementKind.FP8_E4M3: "e4m3", ElementKind.FP8_E5M2: "e5m2"}  # their names in kernels
 ABSENT = Packed(bytes(8))
+
+
+class Costs(Fitted, table="attention.splits"):
+    part_latency_s: float
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,9 @@ class Splits:
         if not self.apart:
             return 0.0
         partial = 4.0 * self._parts * (int(self.desc.d_v) + 1)
-        return overlapped_overhead(device) + PART * self.count + 2 * partial / device.bandwidth
+        return (
+            overlapped_overhead(device) + Costs.of(device).part_latency_s * self.count + 2 * partial / device.bandwidth
+        )
 
     @property
     def _parts(self) -> int:

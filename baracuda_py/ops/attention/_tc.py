@@ -13,8 +13,20 @@ from ...plan.constraints import Kinds
 from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Step
 from ...types import DeviceSpec, PrecisionGuarantee
+from .._fitted import Fitted
 from . import _guarantee
-from ._flash import EXPONENTIALS, FILL, HALVES, MMA_SHARE, OPERANDS, SHARED_BYTES, changed, filled_up, placed, within
+from ._flash import (
+    EXPONENTIALS,
+    HALVES,
+    OPERANDS,
+    SHARED_BYTES,
+    Costs,
+    changed,
+    filled_up,
+    placed,
+    tensor_flops_per_cycle,
+    within,
+)
 from ._problem import SHORT_KEYS
 from ._struct import problem_struct
 
@@ -24,8 +36,11 @@ HEAD_DIMS = (64, 128, 256)  # that kernels are made for; others are filled up wi
 MOST_KEYS = 1024
 BLOCK, WARPS = 64, 4  # keys a CTA takes at a time, and those who share them
 MOST_CTAS = 8  # of an SM, by their registers
-LATENCY = 800  # clocks from a block of keys or values to the next, at least
-SHARE = 0.65  # of the rates that limit it
+
+
+class TcCosts(Fitted, table="attention.tc"):
+    key_block_latency_cycles: int
+    unit_efficiency: float
 
 
 @dataclass(frozen=True)
@@ -75,20 +90,22 @@ class Tc(Candidate[Any]):
 
     def cost(self, desc: Any, device: DeviceSpec, config: TcConfig) -> Cost:
         """What tensor cores, exponentials and shared memory take, one behind the other, in as many waves as there are."""
-        d, d_v = config.dims
+        costs, (d, d_v) = TcCosts.of(device), config.dims
         rows, tile = config.queries, config.queries * BLOCK
         clock_sms = device.rate("issue") / 128
-        rate = device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) / clock_sms  # a clock and SM
+        rate = tensor_flops_per_cycle(device)
         loaded = 2 * 2 * BLOCK * (d + d_v) + 2 * WARPS * rows * d  # by copies and by ldmatrix
         loaded += 4 * tile * (4 + WARPS)  # scores and weights
         clocks = 2.0 * tile * (d + d_v) / rate + tile / EXPONENTIALS + loaded / SHARED_BYTES
         resident = max(1, min(device.shared_bytes // (config.shared_bytes + 1024), MOST_CTAS))
         blocks, ctas = desc.pairs() * filled_up(desc, rows) / tile, max(placed(desc, rows, device).ctas, 1)
         waves = -(-ctas // (device.sms * resident)) * device.sms * resident / ctas
-        busy = blocks * clocks / SHARE * min(waves, 2 * resident) / clock_sms
-        chain = 2 * blocks / ctas * LATENCY * device.sms / clock_sms
+        busy = blocks * clocks / costs.unit_efficiency * min(waves, 2 * resident) / clock_sms
+        chain = 2 * blocks / ctas * costs.key_block_latency_cycles * device.sms / clock_sms
         seconds = max(busy, chain, desc.nbytes / device.bandwidth)
-        return Cost(desc.nbytes, int(desc.flops), device.overhead + FILL + seconds, "shared memory")
+        return Cost(
+            desc.nbytes, int(desc.flops), device.overhead + Costs.of(device).latency_s + seconds, "shared memory"
+        )
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: TcConfig) -> PrecisionGuarantee:
         # A row's result is the same in every configuration. Beside flash only one may promise it, for selection goes by the

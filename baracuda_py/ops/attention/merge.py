@@ -21,6 +21,7 @@ from ...types import (
     PrecisionGuarantee,
     Term,
 )
+from .._fitted import Fitted
 from .._function import function_of
 from .._launch import overlapped_overhead
 from ._merge import Lines, merge_launch, rows_align
@@ -131,6 +132,11 @@ class MergeAttentionDescriptor(Descriptor):
         )  # fmt: skip
 
 
+class Costs(Fitted, table="attention.merge"):
+    latency_s: float
+    bandwidth_efficiency: float
+
+
 class MergeLines(Candidate[MergeAttentionDescriptor]):
     """A row's parts by one warp, or by four where rows are few."""
 
@@ -146,7 +152,12 @@ class MergeLines(Candidate[MergeAttentionDescriptor]):
         return OK
 
     def cost(self, desc: MergeAttentionDescriptor, device: DeviceSpec, config: Any) -> Cost:
-        seconds = overlapped_overhead(device) + 1e-6 + desc.nbytes / (0.9 * device.bandwidth)
+        costs = Costs.of(device)
+        seconds = (
+            overlapped_overhead(device)
+            + costs.latency_s
+            + desc.nbytes / (costs.bandwidth_efficiency * device.bandwidth)
+        )
         return Cost(desc.nbytes, 2 * math.prod(desc.outs_shape), seconds)
 
     def guarantee(self, desc: MergeAttentionDescriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:

@@ -12,6 +12,7 @@ from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Run, Step
 from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
+from .._fitted import Fitted
 from .._launch import divisor, grid_of, index_scalar, index_type
 from .._rows import share
 from ..position.angles import OF_ANGLE, OF_ENTRY, dense
@@ -23,13 +24,18 @@ WIDEST, WARP = 16, 32  # bytes of an access; lanes
 MOST_ITEMS = 32  # vectors of a row that a thread holds
 MOST_WHOLE = 8  # of a row of all heads
 UNDER_WAY = 4  # vectors that a thread is to hold
-# Seconds of one more head that shares a row, and of one more vector: measured on an H200
-OF_HEAD, OF_VECTOR = 0.2e-6, 0.02e-6
 OF_ROW = 110  # machine instructions (sm_90a) of a thread and row, whatever its length
 MOST_TOKENS = (1 << 31) - 1  # of a request: its length is an int32
 ROUNDS = 4  # of page ids that a group may look at for every row
 THREADS = 128  # a CTA: more are no faster
 FILE = "cache/append.cu"
+
+
+class Costs(Fitted, table="rows.append"):
+    head_s: float
+    vector_s: float
+    joined_heads_bandwidth_efficiency: float
+    bandwidth_efficiency: float
 
 
 @dataclass(frozen=True)
@@ -80,11 +86,13 @@ class _Append(Candidate[Any]):
         if desc.turned:
             angles = desc.tokens * desc.heads // config.heads * desc.half
             instructions += (OF_ENTRY if desc.tables else OF_ANGLE) * angles
-        efficiency = 0.95 if config.heads > 1 else 0.8
+        costs = Costs.of(device)
+        efficiency = costs.joined_heads_bandwidth_efficiency if config.heads > 1 else costs.bandwidth_efficiency
         cost = Cost.streaming(device, moved, instructions=instructions, efficiency=efficiency)
         joined, apart = _heads(desc, config)
         held = config.items(joined * _columns(desc), _at_once(desc))
-        return replace(cost, seconds=cost.seconds + OF_HEAD * (apart - 1) + OF_VECTOR * (held - 1))
+        seconds = cost.seconds + costs.head_s * (apart - 1) + costs.vector_s * (held - 1)
+        return replace(cost, seconds=seconds)
 
     def lower(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> tuple[Step, ...]:
         heads = desc.heads // config.heads

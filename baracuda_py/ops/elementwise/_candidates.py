@@ -14,6 +14,7 @@ from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Run, Step, Struct
 from ...tensor.axes import c_strides
 from ...types import BackendKind, DeviceSpec, ElementKind, PrecisionGuarantee
+from .._fitted import Fitted
 from .._launch import grid_of, index_scalar, index_type, pack_dims
 from ._descriptor import MapDescriptor
 from ._promotion import computed, guarantee_of
@@ -107,6 +108,15 @@ HEAVY = 14.0
 LARGE = 1 << 24
 
 
+class Costs(Fitted, table="rows.elementwise"):
+    other_config_ratio: float
+    least_vector_ratio: float
+    strided_bandwidth_efficiency: float
+    strided_unrolled_bandwidth_efficiency: float
+    strided_least_vector_ratio: float
+    scattered_ratio: float
+
+
 def _unrolls(desc: MapDescriptor, vector: int) -> tuple[int, ...]:
     """Accesses per thread worth trying. At 2, f64 functions spill; bytes already come 16 per access."""
     return (1,) if desc.layout("out").element is ElementKind.F64 or vector > 8 else (1, 2)
@@ -137,8 +147,9 @@ class Contiguous(_Map):
         out = desc.layout("out")
         narrow, large = out.element in (ElementKind.F16, ElementKind.BF16), math.prod(out.shape) >= LARGE
         unroll = 2 if narrow and large and _instructions(desc) >= HEAVY else 1
-        rank = 1.0 if (config.unroll, config.threads) == (unroll, 128) else 0.97
-        return self._cost(desc, device, rank * max(0.3, full), 3.0 / config.vector)
+        costs = Costs.of(device)
+        rank = 1.0 if (config.unroll, config.threads) == (unroll, 128) else costs.other_config_ratio
+        return self._cost(desc, device, rank * max(costs.least_vector_ratio, full), 3.0 / config.vector)
 
     def lower(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> tuple[Step, ...]:
         count = math.prod(desc.layout("out").shape)
@@ -200,9 +211,10 @@ class Strided(_Map):
     def cost(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> Cost:
         shape, strides = desc.problem()
         tidy = all(s[-1:] in ((), (0,), (1,)) for s in strides)
-        efficiency = (
-            (0.9 if config.unroll == 1 else 0.88) * max(0.35, config.vector / _widest(desc)) * (1.0 if tidy else 0.4)
-        )
+        costs = Costs.of(device)
+        whole, unrolled = costs.strided_bandwidth_efficiency, costs.strided_unrolled_bandwidth_efficiency
+        vector = max(costs.strided_least_vector_ratio, config.vector / _widest(desc))
+        efficiency = (whole if config.unroll == 1 else unrolled) * vector * (1.0 if tidy else costs.scattered_ratio)
         return self._cost(desc, device, efficiency, (8.0 + 12.0 * len(shape)) / config.vector)
 
     def lower(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> tuple[Step, ...]:

@@ -6,14 +6,18 @@ from dataclasses import dataclass, replace
 
 from ...plan.grammar import Config, term
 from ...types import ArchSku, DeviceSpec, MathPrecision
+from .._fitted import Fitted
 from .gemm import Gemm, Matrix
 
 __all__ = ["NARROW", "Side", "Tile", "mma_rate", "side_of"]
 
-# mma.sync's share of the device's tensor rate, and what f64 reaches of its bf16 rate.
-MMA_SHARE = {ArchSku.SM90A: 0.44, ArchSku.SM100A: 0.45}
+# What f64 reaches of the bf16 rate, by the datasheets.
 F64_SHARE = {ArchSku.SM80: 1 / 16, ArchSku.SM90A: 1 / 15, ArchSku.SM100A: 1 / 60}
 F64_SHARE_ELSEWHERE = 1 / 128
+
+
+class Costs(Fitted, table="gemm.mma_sync"):
+    mma_sync_rate_ratio: float
 
 
 @dataclass(frozen=True)
@@ -95,4 +99,4 @@ def mma_rate(device: DeviceSpec, math: MathPrecision) -> float:
     tensor = device.rate("bf16")
     if math is MathPrecision.F64:
         return tensor * F64_SHARE.get(device.tier, F64_SHARE_ELSEWHERE)
-    return tensor * MMA_SHARE.get(device.tier, 0.9) * (0.5 if math is MathPrecision.TF32 else 1.0)
+    return tensor * Costs.of(device).mma_sync_rate_ratio * (0.5 if math is MathPrecision.TF32 else 1.0)

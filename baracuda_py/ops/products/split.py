@@ -16,11 +16,20 @@ import numpy as np
 
 from ...runtime.steps import Kernel, Launch, Packed, Scratch, Struct
 from ...types import Activation, DeviceSpec
+from .._fitted import Fitted
 from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, overlapped_overhead
 from .epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
 from .gemm import Gemm, Matrix
 
-__all__ = ["partial_epilogue", "partial_size", "reduce_step", "scratch_of", "second_pass"]
+__all__ = [
+    "SplitCosts",
+    "partial_epilogue",
+    "partial_size",
+    "parts_latency",
+    "reduce_step",
+    "scratch_of",
+    "second_pass",
+]
 
 _WORD = 16
 
@@ -54,6 +63,18 @@ def partial_epilogue(gemm: Gemm, splits: int) -> tuple[str, Struct]:
     walks = (walk(partial.out), *(Packed(bytes(40)),) * 3)
     fields = (scratch_of(gemm, splits), *absent, scalar(1), scalar(0), *walks)
     return epilogue_type(partial, Activation.IDENTITY), Struct(fields)
+
+
+class SplitCosts(Fitted, table="gemm.split_k"):
+    latency_s: float
+    part_latency_s: float
+
+
+def parts_latency(splits: Any, device: DeviceSpec) -> Any:
+    """Seconds until the second pass of a product on tensor cores has read its parts, beyond its overhead and their bytes;
+    `splits` may be an array."""
+    costs = SplitCosts.of(device)
+    return costs.latency_s + splits * costs.part_latency_s
 
 
 def second_pass(gemm: Gemm, splits: Any, device: DeviceSpec, latency: Any) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...runtime.steps import Kernel, Launch, Ptr, Scratch
 from ...types import DeviceSpec
+from .._fitted import Fitted
 from .._launch import grid_of, overlapped_overhead
 from ..products.gemm import Gemm, Matrix
 from ._arguments import pointer
@@ -21,7 +22,10 @@ __all__ = ["MOST_STAGED", "StagedTokens", "staged_tokens"]
 MOST_STAGED = 65535  # rows a launch: along the grid's second axis
 MOST_PITCH = 1 << 25  # elements: kernels count to the last token of a tile in 32 bits
 THREADS, PIECE, ALIGN = 128, 8, 256
-LATENCY = 1.2e-6  # seconds
+
+
+class Costs(Fitted, table="quantized.staged_tokens"):
+    latency_s: float
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class StagedTokens:
 
     def seconds(self, device: DeviceSpec) -> float:
         nbytes = 2 * math.prod(self.batch) * self.m * self.k * self.x.itemsize
-        return overlapped_overhead(device) + LATENCY + nbytes / device.bandwidth
+        return overlapped_overhead(device) + Costs.of(device).latency_s + nbytes / device.bandwidth
 
     def launches(self, to: Scratch) -> Iterator[Launch]:
         kernel = Kernel("quantized/tokens.cu", f"stage_tokens<{self.x.element.number}>")

@@ -15,7 +15,7 @@ from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Scratch, Step
 from ...types import DeviceSpec, PrecisionGuarantee
-from .._columns import Columns, across
+from .._columns import ColumnCosts, Columns, across
 from .._launch import grid_of, index_scalar, pack_dims
 from .._rows import WARP, RowConfig, Rows, row_configs, row_cost, rows_of, share
 from . import _guarantee
@@ -164,7 +164,9 @@ class ColumnsReduce(Candidate[ReduceDescriptor]):
     def cost(self, desc: ReduceDescriptor, device: DeviceSpec, config: ColumnsConfig) -> Cost:
         size = desc.element.bits // 8
         spent = (desc.row.instructions + 2) * math.prod(desc.shape)
-        efficiency = 0.95 * min(1.0, 0.4 + config.vector * size / 16)
+        costs = ColumnCosts.of(device)
+        vector = min(1.0, costs.least_vector_ratio + config.vector * size / 16)
+        efficiency = costs.reduce_bandwidth_efficiency * vector
         return Cost.streaming(device, desc.nbytes, flops=int(spent), instructions=spent, efficiency=efficiency)
 
     def lower(self, desc: ReduceDescriptor, device: DeviceSpec, config: ColumnsConfig) -> tuple[Step, ...]:

@@ -15,7 +15,8 @@ from ...plan.descriptor import Layout
 from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Scratch, Step
 from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
-from .._columns import ColumnConfig
+from .._columns import ColumnConfig, ColumnCosts
+from .._fitted import Fitted
 from .._launch import grid_of, index_scalar, index_type
 from .._rows import WARP, Rows, Walk, share
 from ._problem import CumsumDescriptor, promised
@@ -62,6 +63,12 @@ class RowScan(Config):
         return -(-length // (self.vector * self.items * self.lanes * self.warps)) + BEFORE
 
 
+class RowCosts(Fitted, table="rows.row_scan"):
+    bandwidth_efficiency: float
+    element_bandwidth_efficiency: float
+    strided_bandwidth_efficiency: float
+
+
 class RowsCumsum(Candidate[CumsumDescriptor]):
     """Lanes, warps or a CTA a row; long rows in chunks, a CTA each."""
 
@@ -86,7 +93,10 @@ class RowsCumsum(Candidate[CumsumDescriptor]):
 
     def cost(self, desc: CumsumDescriptor, device: DeviceSpec, config: RowScan) -> Cost:
         rows = desc.rows()
-        efficiency = 0.85 if rows.vector(desc.element, whole=False) >= config.vector else 0.4 if rows.dense else 0.25
+        costs = RowCosts.of(device)
+        efficiency = costs.element_bandwidth_efficiency if rows.dense else costs.strided_bandwidth_efficiency
+        if rows.vector(desc.element, whole=False) >= config.vector:
+            efficiency = costs.bandwidth_efficiency
         return _cost(desc, device, _chunks(desc.extent, LONGEST, CHUNK), efficiency)
 
     def lower(self, desc: CumsumDescriptor, device: DeviceSpec, config: RowScan) -> tuple[Step, ...]:
@@ -153,7 +163,9 @@ class ColumnsCumsum(Candidate[CumsumDescriptor]):
         return promised(desc, config.depth(CHUNK_DOWN) + summed + config.carried(CHUNK_DOWN))
 
     def cost(self, desc: CumsumDescriptor, device: DeviceSpec, config: ColumnScan) -> Cost:
-        efficiency = 0.85 * min(1.0, 0.4 + config.vector * desc.element.bits / 128)
+        costs = ColumnCosts.of(device)
+        vector = min(1.0, costs.least_vector_ratio + config.vector * desc.element.bits / 128)
+        efficiency = costs.scan_bandwidth_efficiency * vector
         return _cost(desc, device, _chunks(desc.extent, TALLEST, CHUNK_DOWN), efficiency)
 
     def lower(self, desc: CumsumDescriptor, device: DeviceSpec, config: ColumnScan) -> tuple[Step, ...]:

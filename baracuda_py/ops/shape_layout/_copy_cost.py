@@ -6,16 +6,20 @@ from dataclasses import dataclass
 
 from ...plan.candidate import Cost
 from ...types import DeviceSpec
+from .._fitted import Fitted
 from ._walks import CopyProblem
 
-__all__ = ["BEHIND", "WARP", "Work"]
+__all__ = ["WARP", "CopyCosts", "Work"]
 
-BEHIND = 1.03  # factor on the predicted time of configurations that were measured to be slower
 LANES, WARP = 128, 32  # thread instructions per clock and SM, threads of a warp
-# Measured on an H200: SM clocks per sector that a store touches, and per load and store of a warp.
-CLOCKS_A_STORE, CLOCKS_AN_ACCESS = 2, 9.5
-LATENCY = 0.7e-6  # seconds of a load while memory is busy
-SHOWS = 0.1  # the share of hidden work that still adds to the time
+
+
+class CopyCosts(Fitted, table="rows.copy"):
+    slower_time_ratio: float
+    store_cycles: int
+    access_cycles: float
+    load_latency_s: float
+    exposed_ratio: float
 
 
 @dataclass(frozen=True)
@@ -32,16 +36,16 @@ class Work:
 
     def cost(self, copy: CopyProblem, device: DeviceSpec) -> Cost:
         """The longest of the times, plus a share of the others, which it mostly hides."""
-        issue = device.rate("issue")
+        costs, issue = CopyCosts.of(device), device.rate("issue")
         times = {
             "bandwidth": copy.traffic(fetched=self.fetched) / device.bandwidth,
             "instruction issue": self.instructions / issue,
-            "sectors stored": self.stores * CLOCKS_A_STORE * LANES / issue,
-            "loads and stores": self.accesses / WARP * CLOCKS_AN_ACCESS * LANES / issue,
-            "memory latency": copy.nbytes * LATENCY / (device.sms * self.in_flight * self.residents),
+            "sectors stored": self.stores * costs.store_cycles * LANES / issue,
+            "loads and stores": self.accesses / WARP * costs.access_cycles * LANES / issue,
+            "memory latency": copy.nbytes * costs.load_latency_s / (device.sms * self.in_flight * self.residents),
         }
         limit = max(times, key=lambda name: times[name])
-        seconds = times[limit] + SHOWS * (sum(times.values()) - times[limit])
+        seconds = times[limit] + costs.exposed_ratio * (sum(times.values()) - times[limit])
         if seconds < device.overhead:
             limit = "launch latency"
         return Cost(2 * copy.nbytes, 0, device.overhead + seconds, limit)

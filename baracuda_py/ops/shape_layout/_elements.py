@@ -14,7 +14,7 @@ from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...types import DeviceSpec, ElementKind
 from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, pack_dims
 from ._copy import CopyCandidate, HasCopy
-from ._copy_cost import BEHIND
+from ._copy_cost import CopyCosts
 from ._slots import slots_cost
 from ._walks import SECTOR, CopyProblem
 
@@ -39,7 +39,9 @@ class Elements(CopyCandidate):
             return super().cost(desc, device, config)
         # Never fewer accesses than copying by slots, and one more axis to divide indices by.
         cost = slots_cost(copy, device)
-        return replace(cost, seconds=cost.seconds * BEHIND * max(1, copy.grain // copy.width))
+        return replace(
+            cost, seconds=cost.seconds * CopyCosts.of(device).slower_time_ratio * max(1, copy.grain // copy.width)
+        )
 
     def efficiency(self, copy: CopyProblem, config: Any) -> float:
         _, dest, source = copy.collapsed

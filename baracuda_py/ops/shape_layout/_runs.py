@@ -15,7 +15,7 @@ from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...types import DeviceSpec
 from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, pack_dims
 from ._copy import CopyCandidate, HasCopy, in_order
-from ._copy_cost import BEHIND, WARP, Work
+from ._copy_cost import WARP, CopyCosts, Work
 from ._slots import SHORT_RUN, narrow, slots_cost
 from ._walks import CHUNK, CopyProblem, touched
 
@@ -65,7 +65,9 @@ class Vectorised(CopyCandidate):
         cost = work.cost(copy, device)
         if not narrow(copy):
             return cost
-        return replace(cost, seconds=max(cost.seconds, slots_cost(copy, device).seconds * BEHIND))
+        return replace(
+            cost, seconds=max(cost.seconds, slots_cost(copy, device).seconds * CopyCosts.of(device).slower_time_ratio)
+        )
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: RunConfig) -> tuple[Step, ...]:
         copy = desc.copy()

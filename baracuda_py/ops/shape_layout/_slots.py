@@ -16,7 +16,7 @@ from ...runtime.steps import Kernel, Launch, Packed, Ptr, Step
 from ...types import DeviceSpec
 from .._launch import THREADS, divisor, grid_of, index_scalar, index_type
 from ._copy import CopyCandidate, HasCopy, in_order
-from ._copy_cost import BEHIND, WARP, Work
+from ._copy_cost import WARP, CopyCosts, Work
 from ._walks import CHUNK, LINE, SECTOR, CopyProblem, gaps_of, touched
 
 __all__ = ["SHORT_RUN", "ShortRuns", "narrow", "slots_cost"]
@@ -97,7 +97,11 @@ class ShortRuns(CopyCandidate):
         """The cost of the fastest configuration; the others get a little more, so that they rank behind it."""
         copy = desc.copy()
         cost = slots_cost(copy, device)
-        return cost if config == _slots_of(copy) else replace(cost, seconds=cost.seconds * BEHIND)
+        return (
+            cost
+            if config == _slots_of(copy)
+            else replace(cost, seconds=cost.seconds * CopyCosts.of(device).slower_time_ratio)
+        )
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: SlotConfig) -> tuple[Step, ...]:
         copy = desc.copy()

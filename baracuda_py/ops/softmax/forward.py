@@ -17,7 +17,7 @@ from ...runtime.steps import Kernel, Launch, Step
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from .._anywhere import anywhere_launch, anywhere_rows
 from .._axis import AlongAxis
-from .._columns import ColumnConfig
+from .._columns import ColumnConfig, ColumnCosts
 from .._function import function_of
 from .._launch import index_scalar, index_type
 from .._rows import FLOATS, RowConfig, Rows, clustered, computed_in, row_configs, row_cost, share
@@ -141,7 +141,7 @@ class ColumnsSoftmax(Candidate[SoftmaxDescriptor]):
 
     def cost(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: ColumnConfig) -> Cost:
         size = desc.element.bits // 8
-        efficiency = 0.85 * min(1.0, (config.vector * size * 32) / 128)
+        efficiency = ColumnCosts.of(device).softmax_bandwidth_efficiency * min(1.0, (config.vector * size * 32) / 128)
         spent = 16.0 * desc.nbytes / (2 * size)
         return Cost.streaming(device, desc.nbytes, flops=int(spent), instructions=spent, efficiency=efficiency)
 

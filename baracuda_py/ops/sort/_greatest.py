@@ -9,6 +9,7 @@ import numpy as np
 from ...plan.candidate import Candidate, Cost, Feasibility, no
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...types import DeviceSpec, PrecisionGuarantee
+from .._fitted import Fitted
 from ._rows import WORD, SortedRows, guarantee, servable
 
 __all__ = ["GreatestRows"]
@@ -16,9 +17,12 @@ __all__ = ["GreatestRows"]
 THREADS, CTAS_PER_SM = 512, 2
 SHORT, SHORT_THREADS = 8192, 128  # elements of a row that fewer threads read
 STEPPED_ITEMS, VECTOR_ITEMS = 8, 4  # accesses in flight per thread: of single elements, of vectors
-BANDWIDTH_EFFICIENCY = 0.9
-ELEMENT_INSTRUCTIONS = 9
-ROW_INSTRUCTIONS = 150  # of a thread: the row's place, the reduction over the CTA
+
+
+class Costs(Fitted, table="rows.greatest"):
+    bandwidth_efficiency: float
+    element_instructions: int
+    row_instructions: int
 
 
 class GreatestRows(Candidate[Any]):
@@ -34,11 +38,11 @@ class GreatestRows(Candidate[Any]):
         return guarantee(desc)
 
     def cost(self, desc: Any, device: DeviceSpec, config: Any) -> Cost:
-        rows = SortedRows.of(desc)
+        rows, costs = SortedRows.of(desc), Costs.of(device)
         ctas = CTAS_PER_SM * THREADS // _threads(rows) * device.sms
         waves = -(-rows.count // ctas)
-        stream = waves * rows.n * rows.size * ctas / (BANDWIDTH_EFFICIENCY * device.bandwidth)
-        issued = rows.count * (rows.n * ELEMENT_INSTRUCTIONS + _threads(rows) * ROW_INSTRUCTIONS)
+        stream = waves * rows.n * rows.size * ctas / (costs.bandwidth_efficiency * device.bandwidth)
+        issued = rows.count * (rows.n * costs.element_instructions + _threads(rows) * costs.row_instructions)
         return Cost(desc.nbytes, 0, device.overhead + max(stream, issued / device.rate("issue")))
 
     def lower(self, desc: Any, device: DeviceSpec, config: Any) -> tuple[Step, ...]:

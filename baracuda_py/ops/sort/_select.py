@@ -13,6 +13,7 @@ from ...plan.candidate import Candidate, Cost, Feasibility, no
 from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Ptr, Scratch, Step
 from ...types import DeviceSpec, PrecisionGuarantee
+from .._fitted import Fitted
 from ._rows import MOST_ROWS, SortedRows, guarantee, servable
 
 __all__ = ["SelectRows", "SplitRows"]
@@ -24,11 +25,15 @@ DIGIT = 11  # bits
 STEPPED = 4  # elements of a vector that is read element by element
 LEAST_PART = 8192  # elements: less is not worth a CTA of its own
 WHOLE, PART, LISTED = 0, 1, 2
-# Estimates, not yet measured: seconds of a CTA beside reading, for a sample and what it finds, for each element that it lists
-# (tested, sorted), and for each pass of a search (clearing, adding up, barriers, counting an element); for each element that is
-# read by its place. Whole rows are read at a share of the memory's bandwidth.
-SAMPLE_SECONDS, LISTED_SECONDS, PASS_SECONDS, COUNT_SECONDS = 2.5e-6, 4e-9, 2e-6, 0.3e-9
-GATHER_SECONDS, STREAMS = 0.4e-9, 0.9
+
+
+class Costs(Fitted, table="rows.select"):
+    sample_s: float
+    listed_element_s: float
+    pass_s: float
+    counted_element_s: float
+    gathered_element_s: float
+    bandwidth_efficiency: float
 
 
 @dataclass(frozen=True)
@@ -91,13 +96,16 @@ class Search:
     def seconds(self, rows: SortedRows, k: int, device: DeviceSpec) -> float:
         """Of as many waves of CTAs as there are: a CTA reads its share once, or in every pass of a search."""
         sample, room = self.sample(rows, k), PER_SM * device.sms
-        streamed = self.length * rows.size * room / (STREAMS * device.bandwidth)
-        read = self.length * GATHER_SECONDS if self.role == LISTED else streamed
+        costs = Costs.of(device)
+        streamed = self.length * rows.size * room / (costs.bandwidth_efficiency * device.bandwidth)
+        read = self.length * costs.gathered_element_s if self.role == LISTED else streamed
         if sample.vectors:
-            one = read + SAMPLE_SECONDS + min(sample.reach, self.length) * LISTED_SECONDS
+            one = read + costs.sample_s + min(sample.reach, self.length) * costs.listed_element_s
         else:
             passes = -(-8 * rows.size // DIGIT) + 1
-            one = passes * (max(read, self.length * COUNT_SECONDS) + PASS_SECONDS) + k * LISTED_SECONDS
+            one = (
+                passes * (max(read, self.length * costs.counted_element_s) + costs.pass_s) + k * costs.listed_element_s
+            )
         return one * -(-rows.count * self.parts // room)
 
     def launch(self, desc: Any, rows: SortedRows, places: Scratch | None) -> Launch:

@@ -11,6 +11,7 @@ from ....runtime import cublas
 from ....runtime.steps import Call, Scratch, Step
 from ....runtime.toolchain import install_hint
 from ....types import Activation, ArchSku, BackendKind, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
+from ..._fitted import Fitted
 from ...products.checks import cast, fixed, relaid
 from ...products.gemm import ADDENDS, Gemm, Matrix
 from ...products.guarantee import ROUNDED, TRUNCATED, guarantee_of
@@ -34,15 +35,17 @@ _COMPUTE = {MathPrecision.TF32: cublas.COMPUTE_32F_TF32, MathPrecision.F64: cubl
 _WORKSPACE = {ArchSku.SM90A: 32 << 20, ArchSku.SM100A: 32 << 20, ArchSku.SM120: 12 << 20}
 _SMALLEST_WORKSPACE = 4 << 20
 
-# Shares of the device's peak figures that cuBLAS 13 reaches, fitted to measurements on an H200.
-_COMPUTE_SHARE = 0.72
-_UNALIGNED_SHARE = 0.17  # where a pitch is no multiple of 16 bytes, it falls back to narrow loads
-_UNALIGNED_BANDWIDTH = 0.24
-_LATENCY = 1.1e-6  # seconds until the first products and after the last
 # Tiles it has to choose from, each with the share of the largest one's rate that it reaches.
 _TILES = ((128, 256, 1.0), (128, 128, 0.9), (64, 128, 0.75), (64, 64, 0.55))
 _CHUNKS = (1, 2, 4, 8)  # parts that K may be split in
 _SHORTEST_CHUNK = 512
+
+
+class Costs(Fitted, table="gemm.cublas"):
+    compute_efficiency: float
+    unaligned_compute_efficiency: float
+    unaligned_bandwidth_efficiency: float
+    latency_s: float
 
 
 class Side(NamedTuple):
@@ -130,25 +133,26 @@ class Cublas(Candidate[Any]):
         return OK
 
     def cost(self, desc: Any, device: DeviceSpec, config: Any) -> Cost:
-        gemm = desc.gemm
+        gemm, costs = desc.gemm, Costs.of(device)
         pitches = [x.row if x.col == 1 else x.col for x in (gemm.a, gemm.b, gemm.out)]
         aligned = desc.precision is MathPrecision.F32 or all(
             p * x.itemsize % 16 == 0 for p, x in zip(pitches, (gemm.a, gemm.b, gemm.out))
         )
-        rate = _rate(device, desc.precision) * (_COMPUTE_SHARE if aligned else _UNALIGNED_SHARE)
+        efficiency = costs.compute_efficiency if aligned else costs.unaligned_compute_efficiency
+        rate = _rate(device, desc.precision) * efficiency
         times = {
             "compute": gemm.flops / (rate * _occupancy(gemm, device.sms)),
-            "bandwidth": gemm.nbytes / (device.bandwidth * (1.0 if aligned else _UNALIGNED_BANDWIDTH)),
+            "bandwidth": gemm.nbytes / (device.bandwidth * (1.0 if aligned else costs.unaligned_bandwidth_efficiency)),
         }
         limit = max(times, key=lambda name: times[name])
-        return Cost(gemm.nbytes, gemm.flops, device.overhead + _LATENCY + times[limit], limit)
+        return Cost(gemm.nbytes, gemm.flops, device.overhead + costs.latency_s + times[limit], limit)
 
     def floor(self, desc: Any, device: DeviceSpec) -> float:
         if "cublas" not in device.libraries:
             return math.inf
-        gemm = desc.gemm
-        compute = gemm.flops / (_rate(device, desc.precision) * _COMPUTE_SHARE)
-        return float(device.overhead + _LATENCY + max(compute, gemm.nbytes / device.bandwidth))
+        gemm, costs = desc.gemm, Costs.of(device)
+        compute = gemm.flops / (_rate(device, desc.precision) * costs.compute_efficiency)
+        return float(device.overhead + costs.latency_s + max(compute, gemm.nbytes / device.bandwidth))
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         exact_products = desc.precision in (MathPrecision.F32, MathPrecision.F64)

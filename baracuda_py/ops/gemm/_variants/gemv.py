@@ -16,6 +16,7 @@ from ....plan.candidate import Feasibility, no
 from ....plan.grammar import Config, term
 from ....runtime.steps import Kernel, Launch, Ptr, Step
 from ....types import BackendKind, DeviceSpec, PrecisionGuarantee
+from ..._fitted import Fitted
 from ..._launch import overlapped_overhead
 from ...products.checks import admitted, countable, launchable
 from ...products.epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
@@ -28,16 +29,36 @@ from .simt import MATHS, fma_rate
 
 __all__ = ["Gemv"]
 
-TOKENS = (1, 2, 4, 8)  # rows a kernel is built for
+ROW_COUNTS = (1, 2, 4, 8)  # rows a kernel is built for
 _WORD, _LINE = 16, 128  # bytes of one access, and of one row of a strip
 _STAGES = 2  # gemv.cu's STAGES
 _UNROLL = 4  # vectors a thread of a strip takes at once
 _STRIPS = {1: (32, 16), 2: (32, 16), 4: (16,), 8: (16,)}  # warps by tokens
 _SPLIT_UNIT = 64  # a split starts at a multiple, so that vectors along k stay whole
 _MOST_SPLITS, _LEAST_K = 32, 512
+_REGISTERS = 28  # registers of a thread besides its data
 _MOST_MATRICES = 65535  # along the grid's second axis, where splits are only as long as few CTAs fill it
 # Columns per team, vectors of each per thread, warps, warps per team.
 _ROWS = ((1, 4, 8, 8), (1, 4, 4, 4), (2, 2, 8, 8), (2, 2, 4, 4), (4, 2, 4, 4), (2, 2, 4, 1), (4, 2, 4, 1))
+
+
+class Costs(Fitted, table="gemm.gemv"):
+    """Vectors along K ("column") and strips of columns ("strip")."""
+
+    column_bandwidth_efficiency: float
+    strip_bandwidth_efficiency: float
+    half_line_efficiency: float
+    column_round_trip_s: float
+    strip_round_trip_s: float
+    reread_time_base: float
+    reread_time_per_row: float
+    sm_bandwidth_ratio: float
+    column_latency_s: float
+    strip_latency_s: float
+    second_pass_latency_s: float
+    wave_latency_s: float
+    warp_instructions: int
+    partial_iteration_ratio: float
 
 
 @dataclass(frozen=True)
@@ -85,13 +106,13 @@ class Shape(Config):
         sums = self.tokens * self.acc_bytes * (self.cols if self.along_k else self.vector)
         return smaller(64, 2048 // (_REGISTERS + (vectors + sums) // 4))  # type: ignore[no-any-return]
 
-    def instructions(self, k: int) -> float:
+    def instructions(self, k: int, costs: Costs) -> float:
         """Approximate thread instructions of a CTA."""
         turns, rest = divmod(self.k_split(k), self.step_k)
-        partial = (_PARTIAL if self.along_k else 1.0) * (rest > 0)
+        partial = (costs.partial_iteration_ratio if self.along_k else 1.0) * (rest > 0)
         tokens = self.tokens * (self.vector + 8 if self.along_k else 4)
         turn = self.unroll * (self.cols * self.vector * (1 + self.tokens) + tokens)
-        return self.warps * 32 * (_FIXED + (turns + partial) * turn)
+        return self.warps * 32 * (costs.warp_instructions + (turns + partial) * turn)
 
     def additions(self, k: int) -> int:
         """The longest chain of additions within one split: in a thread, then across a warp, then across warps."""
@@ -110,9 +131,13 @@ class Shape(Config):
 def _strips(tokens: int, vector: int, item_bytes: int, acc_bytes: int) -> list[tuple[int, int, int, int]]:
     """Shapes of strips, as in `_ROWS`, without those that spill registers on some arch: with eight tokens, 16 warps have enough
     registers only where a vector is one word both before and after widening."""
-    few = tokens == TOKENS[-1] and not vector * item_bytes == vector * acc_bytes == _WORD
+    spills_at_16_warps = tokens == ROW_COUNTS[-1] and not vector * item_bytes == vector * acc_bytes == _WORD
     lanes = min(32, _LINE // (vector * item_bytes))
-    return [(1, _UNROLL, warps, team) for warps in ((8,) if few else _STRIPS[tokens]) for team in (lanes, lanes // 2)]
+    return [
+        (1, _UNROLL, warps, team)
+        for warps in ((8,) if spills_at_16_warps else _STRIPS[tokens])
+        for team in (lanes, lanes // 2)
+    ]
 
 
 @lru_cache(maxsize=1024)
@@ -148,7 +173,7 @@ class Menu:
 
     def table(self, desc: Any, device: DeviceSpec) -> Table[Shape]:
         """The priced menu; K is split until every SM has two CTAs."""
-        gemm, along_k = _oriented(desc), self.along_k
+        gemm, along_k, costs = _oriented(desc), self.along_k, Costs.of(device)
         if not self.shapes:
             return Table(np.array(()), self.shapes.__getitem__, str)
         groups = across(gemm.n, self.columns.columns) * gemm.batches
@@ -164,24 +189,28 @@ class Menu:
         room = np.maximum(1, np.minimum(device.shared_bytes // shape.shared_bytes, shape.resident_warps // shape.warps))
         busy = np.minimum(ctas, device.sms) / device.sms
         under_way = np.minimum(room, across(ctas, device.sms)) * shape.in_flight
-        share = busy * np.minimum(_SM_SHARE, under_way * device.sms / (device.bandwidth * _ROUND_TRIP[along_k]))
-        efficiency: Any = _EFFICIENCY[along_k]
+        needed = device.bandwidth * (costs.column_round_trip_s if along_k else costs.strip_round_trip_s)
+        share = busy * np.minimum(costs.sm_bandwidth_ratio, under_way * device.sms / needed)
+        efficiency: Any = costs.column_bandwidth_efficiency if along_k else costs.strip_bandwidth_efficiency
         if not along_k:
-            efficiency = efficiency * np.where(shape.columns * shape.item_bytes < _LINE, _HALF_LINE, 1.0)
+            narrow = shape.columns * shape.item_bytes < _LINE
+            efficiency = efficiency * np.where(narrow, costs.half_line_efficiency, 1.0)
         elif self.tokens > 1:
-            efficiency = efficiency / np.maximum(1.0, _TOKENS[0] + _TOKENS[1] * self.tokens / shape.cols)
+            reread = costs.reread_time_base + costs.reread_time_per_row * self.tokens / shape.cols
+            efficiency = efficiency / np.maximum(1.0, reread)
         work = gemm.batches * gemm.k * gemm.n
         longer, limit = longest(
             {
                 "bandwidth": gemm.nbytes / (device.bandwidth * np.minimum(1.0, share) * efficiency),
-                "instruction issue": ctas * shape.instructions(gemm.k) / (device.rate("issue") * busy),
+                "instruction issue": ctas * shape.instructions(gemm.k, costs) / (device.rate("issue") * busy),
                 "FMA issue": 2.0 * work * self.tokens / (fma_rate(accumulator(gemm), device) * busy),
             }
         )
-        seconds = overlapped_overhead(device) + _LATENCY[along_k] + longer
+        latency = costs.column_latency_s if along_k else costs.strip_latency_s
+        seconds = overlapped_overhead(device) + latency + longer
         if not along_k:
-            seconds = seconds + (across(ctas, device.sms * room) - 1) * _WAVE
-        seconds = seconds + second_pass(gemm, splits, device, _SECOND_PASS)
+            seconds = seconds + (across(ctas, device.sms * room) - 1) * costs.wave_latency_s
+        seconds = seconds + second_pass(gemm, splits, device, costs.second_pass_latency_s)
         return Table(
             np.where(fits, seconds, np.inf),
             lambda place: replace(self.shapes[place // 2], split_k=int(splits[place])),
@@ -196,29 +225,13 @@ def _menu(gemm: Gemm, device: DeviceSpec) -> Menu:
     size, acc = gemm.b.itemsize, accumulator(gemm).bits // 8
     axis = nearest_axis(gemm.b, gemm.k, gemm.n)
     vector = vector_width(gemm.b, gemm.k, gemm.n, axis, _WORD // size)
-    tokens = next(t for t in TOKENS if t >= gemm.m)
+    tokens = next(t for t in ROW_COUNTS if t >= gemm.m)
     return menu_of(tokens, vector, gemm.k, size, acc, device.shared_bytes, axis == 0)
 
 
 @lru_cache(maxsize=64)
 def _table(desc: Any, device: DeviceSpec) -> Table[Shape]:
     return _menu(_oriented(desc), device).table(desc, device)
-
-
-# Fitted to measurements on an H200.
-# Share of the device's bandwidth, by `along_k`. Above 1, because reads alone are faster than copies.
-_EFFICIENCY = {True: 1.1, False: 1.02}
-_ROUND_TRIP = {True: 1.1e-6, False: 1.9e-6}  # memory latency in seconds: bandwidth times this must be in flight
-_HALF_LINE = 0.95  # the efficiency of strips of half a line's width
-# Several tokens are read again for every few columns, so they take 0.9 + 0.35 tokens / columns times as long.
-_TOKENS = (0.9, 0.35)
-_SM_SHARE = 3.6  # how many times its share of the bandwidth one SM can use
-_REGISTERS = 28  # registers of a thread besides its data
-# Beyond the launch's overhead, until the first vectors are there and after the last: along k and not, and of the second pass.
-_LATENCY = {True: 0.05e-6, False: 0.6e-6}
-_SECOND_PASS = 0.6e-6
-_WAVE = 1.5e-6  # what one more wave of strips costs
-_FIXED, _PARTIAL = 200, 3.1  # instructions per warp, and the iterations that a partial last one is worth
 
 
 class Gemv(Tabled):
@@ -232,8 +245,8 @@ class Gemv(Tabled):
         if not (admissible := admitted(desc, self.variant, MATHS)):
             return admissible
         gemm = _oriented(desc)
-        if gemm.m > TOKENS[-1]:
-            return no(f"a result of {desc.gemm.m} x {desc.gemm.n} has no side of {TOKENS[-1]} or less")
+        if gemm.m > ROW_COUNTS[-1]:
+            return no(f"a result of {desc.gemm.m} x {desc.gemm.n} has no side of {ROW_COUNTS[-1]} or less")
         if 0 in (gemm.m, gemm.n, gemm.batches):
             return no("the result is empty")
         if gemm.batches > _MOST_MATRICES:
@@ -246,10 +259,12 @@ class Gemv(Tabled):
         return _table(desc, device)
 
     def floor(self, desc: Any, device: DeviceSpec) -> float:
-        if min(desc.gemm.m, desc.gemm.n) > TOKENS[-1]:
+        if min(desc.gemm.m, desc.gemm.n) > ROW_COUNTS[-1]:
             return math.inf
-        memory = desc.gemm.nbytes / (device.bandwidth * max(_EFFICIENCY.values()))
-        return float(overlapped_overhead(device) + min(_LATENCY.values()) + memory)
+        costs = Costs.of(device)
+        efficiency = max(costs.column_bandwidth_efficiency, costs.strip_bandwidth_efficiency)
+        latency = min(costs.column_latency_s, costs.strip_latency_s)
+        return float(overlapped_overhead(device) + latency + desc.gemm.nbytes / (device.bandwidth * efficiency))
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Shape) -> PrecisionGuarantee:
         # Not batch-invariant: with nine rows another variant sums in another order.

@@ -14,13 +14,14 @@ import numpy as np
 from ....plan.candidate import Feasibility
 from ....runtime.steps import Arg, Kernel, Launch, Ptr, Step
 from ....types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
+from ..._fitted import Fitted
 from ..._launch import overlapped_overhead
 from ...products.checks import MOST_CTAS, WARPGROUP_MATHS, admitted, countable, launchable, takes_any_m
 from ...products.epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
 from ...products.gemm import Gemm
 from ...products.guarantee import ROUNDED, TRUNCATED, guarantee_of
 from ...products.mma import NARROW, Side, Tile, mma_rate, side_of
-from ...products.split import partial_epilogue, partial_size, reduce_step, second_pass
+from ...products.split import partial_epilogue, partial_size, parts_latency, reduce_step, second_pass
 from ...products.table import Table, Tabled, across, longest, spread
 
 __all__ = ["Tc", "TcAsync"]
@@ -34,12 +35,14 @@ SERVED = (
 MOST_PIECES = 32  # loads of a thread per K tile: each is at least one instruction
 FEW_PIECES = 16  # the limit where accumulators take 128 registers
 
-L2_BYTES = 22.7  # per clock and SM
-STREAMED = 0.56  # share of the bandwidth reached where that is the limit
-FILL = 2.7e-7  # seconds until the first tile has come
-SECOND_PASS, PART = 1e-6, 6e-8  # seconds of latency of the second pass, and per part; it loads four parts at once
-PIECE = 61.5  # thread instructions per piece (one load of a thread)
 MOST_SPLITS, LEAST_TILES = 32, 4  # most parts of K, and fewest K tiles in a part
+
+
+class Costs(Fitted, table="gemm.mma"):
+    l2_bytes_per_cycle: float
+    bandwidth_efficiency: float
+    first_tile_latency_s: float
+    instructions_per_load: float
 
 
 WIDE = (  # f64
@@ -90,7 +93,7 @@ class Menu:
 
     def table(self, desc: Any, device: DeviceSpec) -> Table[Tile]:
         """The menu priced: the busiest SM's time, one tile's prologue and epilogue, and the second pass where K is split."""
-        gemm, tile = desc.gemm, self.columns
+        gemm, tile, costs = desc.gemm, self.columns, Costs.of(device)
         if not self.tiles:
             return Table(np.array(()), self.tiles.__getitem__, str)
         size, whole = gemm.a.itemsize, len(self.tiles)
@@ -112,15 +115,21 @@ class Menu:
         alone = np.where(rounds == 1, few, 1.0)
         limits = {
             "tensor cores": rounds * device.sms * flops / (mma_rate(device, desc.precision) * tile.share * alone),
-            "L2": rounds * device.sms * loaded / (L2_BYTES * clock_sms),
-            "instruction issue": rounds * device.sms * self.pieces * k_tiles * PIECE / device.rate("issue"),
-            "bandwidth": gemm.nbytes / (device.bandwidth * STREAMED),
+            "L2": rounds * device.sms * loaded / (costs.l2_bytes_per_cycle * clock_sms),
+            "instruction issue": rounds
+            * device.sms
+            * self.pieces
+            * k_tiles
+            * costs.instructions_per_load
+            / device.rate("issue"),
+            "bandwidth": gemm.nbytes / (device.bandwidth * costs.bandwidth_efficiency),
         }
         longer, limit = longest(limits)
         # The result is written.
-        edges = FILL + tile.m * tile.n * accumulator(gemm).bits // 8 / L2_BYTES * device.sms / clock_sms
+        stored = tile.m * tile.n * accumulator(gemm).bits // 8
+        edges = costs.first_tile_latency_s + stored / costs.l2_bytes_per_cycle * device.sms / clock_sms
         seconds = overlapped_overhead(device) + longer + edges
-        seconds = seconds + second_pass(gemm, splits, device, SECOND_PASS + splits * PART)
+        seconds = seconds + second_pass(gemm, splits, device, parts_latency(splits, device))
         return Table(
             np.where(fits, seconds, np.inf),
             lambda place: replace(self.tiles[place % whole], split_k=int(splits[place])),
@@ -157,9 +166,10 @@ class _Mma(Tabled):
 
     def floor(self, desc: Any, device: DeviceSpec) -> float:
         gemm, share = desc.gemm, self._shares[desc.precision is MathPrecision.F64]
+        costs = Costs.of(device)
         rate = mma_rate(device, desc.precision) * share
-        limit = max(gemm.flops / rate, gemm.nbytes / (device.bandwidth * STREAMED))
-        return float(overlapped_overhead(device) + FILL + limit)
+        limit = max(gemm.flops / rate, gemm.nbytes / (device.bandwidth * costs.bandwidth_efficiency))
+        return float(overlapped_overhead(device) + costs.first_tile_latency_s + limit)
 
     @cached_property
     def _shares(self) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from ....plan.candidate import Feasibility
 from ....plan.grammar import Config, term
 from ....runtime.steps import Kernel, Launch, Ptr, Step
 from ....types import ArchSku, BackendKind, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
+from ..._fitted import Fitted
 from ...products.checks import MOST_CTAS, admitted, countable, launchable
 from ...products.epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
 from ...products.gemm import Gemm, Matrix
@@ -84,12 +85,14 @@ _MOST_SHARE = {element: max(tile.share for tile in tiles) for element, tiles in 
 SKINNY = 32  # at most so many columns: the transposed product is computed, for which there are low tiles
 SPLIT_UNIT = 64  # a split starts at a multiple, so that vectors along k stay whole
 _LEAST_K, _MOST_SPLITS = 256, 32
-# Fitted to measurements on an H200.
-_ALONE = 0.46  # of its share, with too few CTAs to hide each other's latency; less with under four warps
 _SCHEDULED = 128  # threads: one warp for each of an SM's schedulers
-_STREAMED = 0.36  # share of the bandwidth, for tiles that wait for each block of K
-_ROUND_TRIP = 1.4e-6  # memory latency in seconds: bandwidth times this must be in flight
-_LATENCY = 3e-7  # beyond the device's overhead: until the first block is there and after the last store
+
+
+class Costs(Fitted, table="gemm.simt"):
+    lone_cta_ratio: float
+    bandwidth_efficiency: float
+    round_trip_s: float
+    latency_s: float
 
 
 def fma_rate(element: ElementKind, device: DeviceSpec) -> float:
@@ -115,7 +118,7 @@ def _columns(acc: ElementKind) -> Tile:
 
 @lru_cache(maxsize=64)
 def _table(desc: Any, device: DeviceSpec) -> Table[Tile]:
-    gemm, acc = _oriented(desc), accumulator(desc.gemm)
+    gemm, acc, costs = _oriented(desc), accumulator(desc.gemm), Costs.of(device)
     menu, columns = TILES[acc], _columns(acc)
     extents: dict[str, Any] = {"m": float(gemm.m), "n": float(gemm.n), "batch": (float(gemm.batches),)}
     floats = replace(gemm, **extents)  # floats do not overflow
@@ -130,18 +133,18 @@ def _table(desc: Any, device: DeviceSpec) -> Table[Tile]:
     tile = with_splits(columns, splits)
     ctas = np.maximum(1.0, tile.launched(floats))
     deepest = across(ctas, float(device.sms))  # CTAs of the busiest SM
-    alone = _ALONE * np.minimum(1.0, deepest * tile.threads / _SCHEDULED)
+    alone = costs.lone_cta_ratio * np.minimum(1.0, deepest * tile.threads / _SCHEDULED)
     share = tile.share * np.where(deepest >= tile.ctas_per_sm, 1.0, alone)
     flops = 2.0 * tile.bm * tile.bn * np.maximum(np.minimum(gemm.k, tile.k_split(gemm.k)), 1) * deepest
     under_way = np.minimum(ctas, tile.ctas_per_sm * device.sms) * tile.in_flight(gemm)
-    streamed = np.minimum(_STREAMED, under_way / (device.bandwidth * _ROUND_TRIP))
+    streamed = np.minimum(costs.bandwidth_efficiency, under_way / (device.bandwidth * costs.round_trip_s))
     seconds, limit = longest(
         {
             "FMA issue": flops * device.sms / (fma_rate(acc, device) * share),
             "bandwidth": gemm.nbytes / (device.bandwidth * streamed),
         }
     )
-    seconds = device.overhead + _LATENCY + seconds + second_pass(gemm, splits, device, _LATENCY)
+    seconds = device.overhead + costs.latency_s + seconds + second_pass(gemm, splits, device, costs.latency_s)
     return Table(
         np.where(fits, seconds, np.inf),
         lambda place: replace(menu[place % len(menu)], split_k=int(splits[place])),
@@ -176,9 +179,10 @@ class Simt(Tabled):
         return _table(desc, device)
 
     def floor(self, desc: Any, device: DeviceSpec) -> float:
-        gemm, acc = desc.gemm, accumulator(desc.gemm)
+        gemm, acc, costs = desc.gemm, accumulator(desc.gemm), Costs.of(device)
         rate = fma_rate(acc, device) * _MOST_SHARE[acc]
-        return float(device.overhead + _LATENCY + max(gemm.flops / rate, gemm.nbytes / (device.bandwidth * _STREAMED)))
+        memory = gemm.nbytes / (device.bandwidth * costs.bandwidth_efficiency)
+        return float(device.overhead + costs.latency_s + max(gemm.flops / rate, memory))
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Tile) -> PrecisionGuarantee:
         # Only for strict f32 can selection take no other variant, with another order of sums, for another M.

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....types import DeviceSpec
+from ..._fitted import Fitted
 from ..._launch import overlapped_overhead
 from ...products.gemm import Gemm
 from ...products.scales import BLOCK
@@ -22,20 +23,27 @@ from .tma import K_BLOCK
 
 __all__ = ["Menu", "floor_of", "menu_of"]
 
-# Fitted to measurements on an H200. Cycles, and bytes per cycle:
-CORES = 1.03  # times the tensor cores' nominal time
-SHARED_RATE, L2_RATE = 162.0, 55.0
-PING_PONG, TOGETHER = 185.0, 383.0  # epilogue of a tile: ping-pong consumers, and consumers that share a tile
-PER_ELEMENT, RAGGED = 0.034, 2.65  # an element of a shared tile of two-byte results; the factor where warps store it
-SENT_RATE = 29.3  # of partial sums within a cluster
-DRAIN_RATE = 23.7  # the last tile's result
-START, START_PAIR = 307.0, 300.0
-HIDDEN = 0.7  # the share of the shorter of computing and moving that the longer hides
-BANDWIDTH = 1.25  # times a copy's bandwidth: reads alone are faster, and small operands stay in L2
-THROTTLE, BEFORE = 0.12, 60e-6  # slowdown by the power limit, of work much longer than so many seconds
 LEAST_WAVES = 2  # fewest whole waves before a last wave with its own launch
 ROUNDING = 1e-9  # relative: a bound may exceed the bounded price by rounding
 LIMITS = ("tensor cores", "shared memory", "L2")
+
+
+class Costs(Fitted, table="gemm.wgmma"):
+    tensor_core_time_ratio: float
+    shared_bytes_per_cycle: float
+    l2_bytes_per_cycle: float
+    ping_pong_epilogue_cycles: float
+    cooperative_epilogue_cycles: float
+    epilogue_cycles_per_element: float
+    warp_store_time_ratio: float
+    cluster_bytes_per_cycle: float
+    drain_bytes_per_cycle: float
+    start_cycles: float
+    cluster_start_cycles: float
+    overlap_ratio: float
+    bandwidth_efficiency: float
+    throttle_ratio: float
+    throttle_onset_s: float
 
 
 class Rates(NamedTuple):
@@ -55,24 +63,27 @@ class Rates(NamedTuple):
     start: Array
 
     @staticmethod
-    def of(tile: Tile, traits: Traits) -> Rates:
+    def of(tile: Tile, traits: Traits, costs: Costs) -> Rates:
         area = tile.bm * tile.bn
         staged = (tile.bm + tile.bn) * K_BLOCK
         read = tile.bm // 64 * (K_BLOCK // STEP) * (64 + tile.bn) * STEP  # every instruction reads its operands
-        leaving = PER_ELEMENT * traits.out_itemsize / 2 * (RAGGED if traits.leave.endswith("WARPS") else 1.0)
+        stored = costs.warp_store_time_ratio if traits.leave.endswith("WARPS") else 1.0
+        leaving = costs.epilogue_cycles_per_element * traits.out_itemsize / 2 * stored
         return Rates(
             height=tile.bm * tile.cluster,
             columns=tile.bn,
             ctas=tile.cluster * tile.split_k,
             ctas_per_sm=tile.ctas_per_sm,
             blocks=traits.k_blocks / tile.split_k,
-            cores=area / 32 * CORES,
-            shared=(staged + read) / SHARED_RATE,
-            l2=(tile.bm + tile.bn / tile.cluster) * K_BLOCK / L2_RATE,
-            finish=PING_PONG if tile.ping_pong else TOGETHER + area * leaving,
-            sent=area * 4 * (tile.split_k - 1) / tile.split_k / SENT_RATE,
-            last=area * traits.out_itemsize / tile.split_k / DRAIN_RATE,
-            start=START + START_PAIR * (tile.cluster - 1),
+            cores=area / 32 * costs.tensor_core_time_ratio,
+            shared=(staged + read) / costs.shared_bytes_per_cycle,
+            l2=(tile.bm + tile.bn / tile.cluster) * K_BLOCK / costs.l2_bytes_per_cycle,
+            finish=costs.ping_pong_epilogue_cycles
+            if tile.ping_pong
+            else costs.cooperative_epilogue_cycles + area * leaving,
+            sent=area * 4 * (tile.split_k - 1) / tile.split_k / costs.cluster_bytes_per_cycle,
+            last=area * traits.out_itemsize / tile.split_k / costs.drain_bytes_per_cycle,
+            start=costs.start_cycles + costs.cluster_start_cycles * (tile.cluster - 1),
         )
 
     def multiplying(self) -> Array:
@@ -92,6 +103,7 @@ class Menu:
     """
 
     def __init__(self, plain: Traits, transposed: Traits, promoted: bool, device: DeviceSpec) -> None:
+        self.costs = costs = Costs.of(device)
         found = [
             (tile, traits)
             for tile in MENU
@@ -110,13 +122,13 @@ class Menu:
         self.most_tiles = np.where(split, self.at_once, np.inf)  # K is split only where tiles are few
         self.at_once = np.maximum(self.at_once, 1.0)  # of a GPU with fewer SMs than the cluster has CTAs none
         self.clusters = np.array([tile.cluster for tile in self.tiles], float)
-        self.rates = Rates(*np.array([Rates.of(tile, traits) for tile, traits in found], float).T)
+        self.rates = Rates(*np.array([Rates.of(tile, traits, costs) for tile, traits in found], float).T)
         # The last wave's figures, [parts][tile]; room is 0 where there is no such tile.
         rooms = [split_last_waves(traits, tile, device) for tile, traits in found]
         self.room = np.array([[room.get(parts, 0) for room in rooms] for parts in PARTS], float)
         self.last_rates = np.array(
             [
-                [Rates.of(replace(tile, split_last_wave=parts).of_last_wave, traits) for tile, traits in found]
+                [Rates.of(replace(tile, split_last_wave=parts).of_last_wave, traits, costs) for tile, traits in found]
                 for parts in PARTS
             ],
             float,
@@ -129,9 +141,10 @@ class Menu:
         self.last_multiplying = last.multiplying()
         least = self.last_multiplying + last.finish + last.sent + last.last + last.start
         self.least_last = np.where(self.room > 0, least, np.inf).min(axis=0)  # cycles of any last wave of its own
-        # Cycles saved that make up for one more launch: a cycle fewer saves 1 + THROTTLE times its own time at most.
-        self.relaunch = overlapped_overhead(device) * self.clock / (1 + THROTTLE)
-        self.bandwidth, self.sms, self.launch = device.bandwidth * BANDWIDTH, device.sms, overlapped_overhead(device)
+        # Cycles saved that make up for one more launch: a cycle fewer saves 1 + throttle_ratio times its own time at most.
+        self.relaunch = overlapped_overhead(device) * self.clock / (1 + costs.throttle_ratio)
+        self.bandwidth = device.bandwidth * costs.bandwidth_efficiency
+        self.sms, self.launch = device.sms, overlapped_overhead(device)
 
     def table(self, gemm: Gemm) -> Table[Tile]:
         """The menu priced for the product, which is given untransposed."""
@@ -163,13 +176,13 @@ class Priced(Table[Tile]):
 
     def _compute(self, cycles: Any) -> Any:
         """Seconds of computing, slowed by what power allows."""
-        compute = cycles / self.menu.clock
-        return compute * (1 + THROTTLE * compute / (compute + BEFORE))
+        compute, costs = cycles / self.menu.clock, self.menu.costs
+        return compute * (1 + costs.throttle_ratio * compute / (compute + costs.throttle_onset_s))
 
     def _seconds(self, cycles: Any, launches: int) -> Any:
         """Of one tile or an array of them. They grow with the cycles, so that what takes least takes the fewest."""
         compute = self._compute(cycles)
-        both = larger(compute, self.memory) + (1 - HIDDEN) * smaller(compute, self.memory)
+        both = larger(compute, self.memory) + (1 - self.menu.costs.overlap_ratio) * smaller(compute, self.memory)
         return both + self.menu.launch * launches
 
     def _apart(self, tiles: Array) -> Array:
@@ -252,4 +265,4 @@ def menu_of(plain: Traits, transposed: Traits, promoted: bool, device: DeviceSpe
 
 def floor_of(gemm: Gemm, device: DeviceSpec) -> float:
     """A lower bound in seconds for every tile: the time that memory takes."""
-    return overlapped_overhead(device) + gemm.nbytes / (device.bandwidth * BANDWIDTH)
+    return overlapped_overhead(device) + gemm.nbytes / (device.bandwidth * Costs.of(device).bandwidth_efficiency)

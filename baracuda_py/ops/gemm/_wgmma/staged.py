@@ -18,6 +18,7 @@ from ....plan.candidate import Feasibility, no
 from ....plan.grammar import term
 from ....runtime.steps import Ptr, Step, Struct, TensorMap
 from ....types import DeviceSpec, PrecisionGuarantee
+from ..._fitted import Fitted
 from ..._launch import overlapped_overhead
 from ...products.checks import fixed, launchable
 from ...products.table import Table, Tabled
@@ -29,7 +30,9 @@ from .wgmma import Wgmma, menu_for
 
 __all__ = ["WgmmaPadded"]
 
-LATENCY = 7.4e-7  # seconds from the first load to the last store
+
+class CopyCosts(Fitted, table="gemm.wgmma_padded"):
+    copy_latency_s: float
 
 
 def _copied(desc: Any) -> int:
@@ -48,7 +51,10 @@ def _table(desc: Any, device: DeviceSpec) -> Table[StagedTile]:
     # The part of the copies that L2 keeps is written back while the product begins, and is not read from memory.
     kept = min(sum(x.nbytes for x in copies), device.l2_bytes // 2)
     steps = -(-len(copies) // 2)
-    ahead = steps * (overlapped_overhead(device) + LATENCY) + (_copied(desc) - kept / 2) / device.bandwidth
+    ahead = (
+        steps * (overlapped_overhead(device) + CopyCosts.of(device).copy_latency_s)
+        + (_copied(desc) - kept / 2) / device.bandwidth
+    )
     staged = tuple(map(str, copies))
 
     def limit(place: int) -> str:
@@ -93,7 +99,7 @@ class WgmmaPadded(Tabled):
     def floor(self, desc: Any, device: DeviceSpec) -> float:
         if not staged_copies(desc):
             return math.inf
-        return floor_of(desc.gemm, device) + overlapped_overhead(device) + LATENCY
+        return floor_of(desc.gemm, device) + overlapped_overhead(device) + CopyCosts.of(device).copy_latency_s
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: StagedTile) -> PrecisionGuarantee:
         return self._product.guarantee(over_copies(desc), device, config)

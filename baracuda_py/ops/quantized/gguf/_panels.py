@@ -17,13 +17,14 @@ from ....plan.constraints import UnitStride
 from ....plan.grammar import Config, term
 from ....runtime.steps import Kernel, Launch, Ptr, Step
 from ....types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee
+from ..._fitted import Fitted
 from ..._launch import overlapped_overhead
 from ...gemm.matmul import MatmulDescriptor
 from ...products.epilogue import epilogue_args, epilogue_type, settled
 from ...products.gemm import Gemm
 from ...products.guarantee import TRUNCATED, guarantee_of
 from ...products.mma import side_of
-from ...products.split import partial_epilogue, partial_size, reduce_step, second_pass
+from ...products.split import partial_epilogue, partial_size, parts_latency, reduce_step, second_pass
 from ._composite import of_weights
 from ._product import rows_are_read, rows_of
 from ._product_configs import RESERVED, WORD, chunks_are_shifted, pieces_of
@@ -36,13 +37,16 @@ HALVES = (ElementKind.F16, ElementKind.BF16)
 CHUNK = 256  # weights of a column that come together
 SLAB_BYTES, SLABS = 128, 4  # of a row of x or of weights: 64 of K; slabs of a chunk
 MOST_SPLITS, LEAST_CHUNKS = 16, 4  # parts of K, and chunks of a part
-FILL = 3e-6  # seconds until the first slab has come and been widened, and to store the result
-SECOND_PASS, PART = 1e-6, 6e-8  # seconds of latency of the second pass, and per part
-# Issue slots a weight, more for each plane of its code (three times where words are read by halves) and each row of a tile;
-# seconds of a CTA by itself for a slab, and more for each row: fitted to an H200
-WIDENING, OF_PLANE, OF_ROW = 7.0, 2.6, 0.16
-SLAB_SECONDS, SLAB_SECONDS_OF_ROW = 0.5e-6, 3.2e-9
-READS = 0.9  # the share of the bandwidth of a copy
+
+
+class Costs(Fitted, table="quantized.gguf_panels"):
+    latency_s: float
+    widening_slots: float
+    plane_slots: float
+    row_slots: float
+    k_block_s: float
+    k_block_row_s: float
+    bandwidth_efficiency: float
 
 
 @dataclass(frozen=True)
@@ -122,22 +126,22 @@ class Panels(Candidate[Any]):
     def cost(self, desc: Any, device: DeviceSpec, config: PanelConfig) -> Cost:
         """Of the SM that has most to do: weights at the bandwidth of reading, the instructions that widen and multiply them for
         every tile of rows, or one slab of a CTA after the other where few CTAs share an SM."""
-        gemm, block = _product(desc).gemm, desc.format.block
+        gemm, block, costs = _product(desc).gemm, desc.format.block, Costs.of(device)
         resident = min(config.ctas, (device.shared_bytes + RESERVED) // (config.shared_bytes + RESERVED))
         tiles = max(config.tiles(desc), 1)
         busy = tiles / (device.sms * -(-tiles // device.sms))  # of what all SMs could do
         rows, columns = -(-_tokens(desc) // config.m), -(-desc.n // config.n) * config.n
         planes = len(block.planes) * (3 if block.align < 4 else 1)
-        slots = WIDENING + OF_PLANE * planes + OF_ROW * config.m
+        slots = costs.widening_slots + costs.plane_slots * planes + costs.row_slots * config.m
         slabs = self._chunks(desc, config) * SLABS * -(-tiles // (device.sms * resident))
         times = {
-            "bandwidth": desc.nbytes / (device.bandwidth * READS * busy),
+            "bandwidth": desc.nbytes / (device.bandwidth * costs.bandwidth_efficiency * busy),
             "instruction issue": float(columns) * desc.k * rows * slots / (device.rate("issue") * busy),
-            "latency": slabs * (SLAB_SECONDS + SLAB_SECONDS_OF_ROW * config.m),
+            "latency": slabs * (costs.k_block_s + costs.k_block_row_s * config.m),
         }
         limit = max(times, key=lambda name: times[name])
-        seconds = overlapped_overhead(device) + FILL + times[limit]
-        seconds += float(second_pass(gemm, config.split_k, device, SECOND_PASS + config.split_k * PART))
+        seconds = overlapped_overhead(device) + costs.latency_s + times[limit]
+        seconds += float(second_pass(gemm, config.split_k, device, parts_latency(config.split_k, device)))
         return Cost(desc.nbytes, gemm.flops, seconds, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: PanelConfig) -> PrecisionGuarantee:

@@ -18,6 +18,7 @@ from ....runtime.steps import Arg, Kernel, Launch, Ptr, Scratch, Step
 from ....tensor.axes import merge_axes
 from ....types import Componentwise, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee, Term
 from ....types.gguf import GgufFormat
+from ..._fitted import Fitted
 from ..._launch import grid_of, overlapped_overhead
 from .._staged_tokens import MOST_STAGED
 from ._product_configs import PART, ROWS, WORD, ProductConfig, chunks_are_shifted, configs_of
@@ -39,23 +40,29 @@ STAGED = GgufFormat.Q8_1
 SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"
 # Staged rows begin so many elements behind a multiple of 128 bytes after the row before; threads that copy, and elements of each
 BANKS, APART, COPIERS, EIGHT = 64, 16, 128, 8
-# What an SM fetches comes in sectors, a little slower where few warps share rows; what activations from L2 count beside weights
-SECTOR, SHARED_BY_FEW, FROM_L2 = 32, 0.98, 0.5
-# A scheduler's cycles for 256 weights of 16 rows, as a multiple of what the busiest pipe is counted to take, by so many warps an
-# SM and more by fewer. More where no column is left idle, for rounded activations, where activations are loaded as they are used,
-# which takes more than two tiles, and where they are loaded a single group ahead by larger chunks
-BUSY, WARPS, FEWER, FULL, FULL_OF_ROUNDED, ROLLED, LATE = 1.3, 16, 0.35, 1.3, 1.7, 2.4, 1.6
-# Less for each group more that activations are loaded ahead, and where they are staged for warps that share them
-AT_HAND, APART_PAYS = 0.015, 0.94
-ONE_AHEAD = (
-    1.1  # times as long where a few columns' activations are loaded as they are wanted, and not two groups ahead
-)
+SECTOR = 32  # bytes that DRAM and L2 transfer at least
 COLUMNS, WARPS_IN_ORDER = 8, 4  # of an instruction; warps along K where all numbers of rows have the same sums
 NORM = 3  # of the times of reading and of computing, which overlap but for what they wait for each other
-ROUND_TRIP = 1.1e-6  # seconds of memory latency: that much has to be under way
-LATENCY = 1.5e-6  # until the first weights are there, and after the last
 L1 = 256 << 10  # bytes that L1 and shared memory have together
-L2 = 1.5  # what comes from L2, as a multiple of the bandwidth of a copy
+
+
+class Costs(Fitted, table="quantized.gguf_product"):
+    shared_row_efficiency: float
+    l2_activation_ratio: float
+    pipe_time_ratio: float
+    warps_to_saturate: int
+    fewer_warps_ratio: float
+    full_columns_time_ratio: float
+    full_columns_rounded_time_ratio: float
+    full_columns_rolled_time_ratio: float
+    late_load_time_ratio: float
+    prefetch_group_ratio: float
+    staged_time_ratio: float
+    one_ahead_time_ratio: float
+    round_trip_s: float
+    latency_s: float
+    l2_bandwidth_ratio: float
+    staging_latency_s: float
 
 
 def rows_of(x: Layout) -> tuple[int, int] | None:
@@ -147,6 +154,7 @@ class Product(Candidate[Any]):
 
     def cost(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> Cost:
         """Weights' sectors at the bandwidth of a copy and the busiest pipe's cycles, which overlap in part, or what L2 gives."""
+        costs = Costs.of(device)
         blocks, row_blocks = self._blocks(desc, config)
         across, down, _ = self._grid(desc, device, config)
         ctas = max(1, across * down)
@@ -157,28 +165,28 @@ class Product(Candidate[Any]):
             busy *= row_blocks / (down * -(-row_blocks // down))
         resident = min(config.ctas, -(-ctas // device.sms))
         under_way = resident * config.in_flight * device.sms
-        share = (
-            busy * min(1.0, under_way / (device.bandwidth * ROUND_TRIP)) * (1 if config.warps_k > 2 else SHARED_BY_FEW)
-        )
+        share = busy * min(1.0, under_way / (device.bandwidth * costs.round_trip_s))
+        share *= 1 if config.warps_k > 2 else costs.shared_row_efficiency
         in_l1 = max(0, L1 - resident * config.shared_bytes) / max(of_x, 1)
         x_from_l2 = of_x * blocks * row_blocks * max(0.0, 1 - in_l1)
-        fetched = desc.nbytes + weights * (_sectors(desc, config) - 1) + FROM_L2 * x_from_l2
+        fetched = desc.nbytes + weights * (_sectors(desc, config) - 1) + costs.l2_activation_ratio * x_from_l2
         reading = fetched / (device.bandwidth * share)
         parts = float(desc.n) * desc.k * blocks / (ROWS * PART)
-        cycles = self._cycles(desc, config) * BUSY * (1 + FEWER * (WARPS / (resident * config.warps) - 1))
+        fewer = costs.fewer_warps_ratio * (costs.warps_to_saturate / (resident * config.warps) - 1)
+        cycles = self._cycles(desc, config, costs) * costs.pipe_time_ratio * (1 + fewer)
         computing = parts * cycles / (device.rate("issue") / 32 * busy)
         times = {"bandwidth": reading, "instruction issue": computing}
         limit = max(times, key=lambda name: times[name])
         seconds = float((reading**NORM + computing**NORM) ** (1 / NORM))
         if 1 < config.spread < 8 and config.ahead == 1:
-            seconds *= ONE_AHEAD
-        from_l2 = (weights * blocks + x_from_l2) / (device.bandwidth * L2 * busy)
+            seconds *= costs.one_ahead_time_ratio
+        from_l2 = (weights * blocks + x_from_l2) / (device.bandwidth * costs.l2_bandwidth_ratio * busy)
         if from_l2 > seconds:
             limit, seconds = "L2 bandwidth", from_l2
         return Cost(
             desc.nbytes,
             2 * math.prod(desc.x_shape) * desc.n,
-            overlapped_overhead(device) + LATENCY + seconds + self._ahead(desc, device, config),
+            overlapped_overhead(device) + costs.latency_s + seconds + self._ahead(desc, device, config),
             limit,
         )
 
@@ -186,7 +194,7 @@ class Product(Candidate[Any]):
         """Seconds of what goes ahead of the product."""
         return 0.0
 
-    def _cycles(self, desc: Any, config: ProductConfig) -> float:
+    def _cycles(self, desc: Any, config: ProductConfig, costs: Costs) -> float:
         """What the busiest of a scheduler's pipes takes for 256 weights of 16 rows, as counted in machine code: shifts, logic and
         permutations two cycles each, lines of shared memory four; or all instructions."""
         block, tiles, spread = desc.format.block, config.tiles, config.spread
@@ -215,10 +223,12 @@ class Product(Candidate[Any]):
         if desc.x_element is ElementKind.F32 and not self.rounded:
             alu += groups * tiles * 60
         of_x = groups * tiles * block.sub / 32 * max(1, 8 / spread)
-        factor = LATE if config.chunk > PART and spread < 4 else 1.0
+        factor = costs.late_load_time_ratio if config.chunk > PART and spread < 4 else 1.0
         if spread == 1:
-            factor *= FULL_OF_ROUNDED if self.rounded else ROLLED if tiles > 2 else FULL
-            factor *= (1 - AT_HAND * (config.ahead - 1)) * (APART_PAYS if config.staged and config.warps_n > 1 else 1)
+            rolled = costs.full_columns_rolled_time_ratio if tiles > 2 else costs.full_columns_time_ratio
+            factor *= costs.full_columns_rounded_time_ratio if self.rounded else rolled
+            staged = costs.staged_time_ratio if config.staged and config.warps_n > 1 else 1
+            factor *= (1 - costs.prefetch_group_ratio * (config.ahead - 1)) * staged
         return float(factor * max(2 * alu, alu + other, 4 * (lines + of_x)))
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> PrecisionGuarantee:
@@ -297,7 +307,7 @@ class ExactActivation(Product):
         return copy, self._launch(desc, device, config, to, kind, pitch * size)
 
     def _ahead(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> float:
-        return overlapped_overhead(device) + 1.0e-6 if config.staged else 0.0
+        return overlapped_overhead(device) + Costs.of(device).staging_latency_s if config.staged else 0.0
 
     def stages(self, desc: Any) -> bool:
         return desc.x_element is not ElementKind.F32 and math.prod(desc.x_shape[:-1]) <= MOST_STAGED
@@ -314,7 +324,7 @@ class Q8Activation(Product):
 
     def _ahead(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> float:
         seconds: float = math.prod(desc.x_shape) * 5.0 / device.bandwidth
-        return overlapped_overhead(device) + 1.0e-6 + seconds
+        return overlapped_overhead(device) + Costs.of(device).staging_latency_s + seconds
 
     def lower(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> tuple[Step | Sub, ...]:
         x = desc.layout("x")

@@ -13,6 +13,7 @@ from typing import Any
 
 from ....plan.grammar import Config, term
 from ....types import DeviceSpec
+from ..._fitted import Fitted
 from ..._launch import overlapped_overhead
 from ...products.mma import mma_rate
 from ...products.split import second_pass
@@ -21,22 +22,29 @@ __all__ = ["GEMV", "MMA", "Int4Config", "flush_of", "seconds_of"]
 
 SLAB = 128  # of K, that is brought and multiplied at once
 
-# Instructions of gemv and of mma: a weight of a lane, an eighth of a word's, its products aside; of a warp, a product and a slab:
-# addresses, copies, waits
-UNPACK, PRODUCT, TURN = (0.625, 1.01), (1.0, 1.11), (127, 82)
-RATE = (0.9, 1.01)  # of the rate of matmul's mma.sync, which is that of a GPU whose power sets the clock
-FEED = 4  # warps an SM that reach it
-BUSY = (10.6, 11.6)  # warps an SM that keep its issue busy
-ROUND_TRIP = 7.6e-7  # seconds that the device's bandwidth must be under way
-PULL = 1.6  # bandwidth of an SM, of its share
-BANDWIDTH = 0.985  # share of the device's that is reached
-UNEVEN = 0.32  # how much of what the busiest SM reads beyond its share counts: others leave it bandwidth
-L2 = 7.4e10  # bytes a second and SM
-FILL, ROUND, SECOND_PASS = 1.7e-6, 0.96e-6, 0.7e-6  # seconds: first slab and last sums, further CTAs, a second launch
-STAGED = 1.2e-6  # of the copy of activations
-SHARED = 1.01  # groups of warps wait for each other at each slab
-OVERLAP = 2.9  # exponent of the norm of limits: 1 would be no overlap, infinity a perfect one
 THREADS_OF_SM, REGISTERS_OF_SM = 2048, 65536
+
+
+class Costs(Fitted, table="quantized.int4"):
+    """Pairs are of gemv and of mma."""
+
+    unpack_instructions: tuple[float, ...]
+    product_instructions: tuple[float, ...]
+    k_block_instructions: tuple[float, ...]
+    mma_rate_ratio: tuple[float, ...]
+    warps_to_saturate_tensor_cores: int
+    warps_to_saturate_issue: tuple[float, ...]
+    round_trip_s: float
+    sm_bandwidth_ratio: float
+    bandwidth_efficiency: float
+    unevenness_exponent: float
+    l2_bytes_per_s: float
+    start_latency_s: float
+    wave_latency_s: float
+    second_pass_latency_s: float
+    staging_latency_s: float
+    shared_k_time_ratio: float
+    overlap_norm: float
 
 
 @dataclass(frozen=True)
@@ -152,7 +160,7 @@ def flush_of(desc: Any) -> int:
 
 def seconds_of(desc: Any, device: DeviceSpec, config: Int4Config, *, staged: bool) -> tuple[float, str]:
     """The predicted time, and what sets it."""
-    (k, n), m = desc.weight_shape, desc.gemm.m
+    costs, (k, n), m = Costs.of(device), desc.weight_shape, desc.gemm.m
     in_turn = config.warps if config.along_k else config.share
     ctas, slabs = max(1, config.ctas(m, n)) * config.split_k, -(-config.slabs(k) // in_turn) * in_turn
     room = device.sms * config.resident(device)
@@ -164,33 +172,37 @@ def seconds_of(desc: Any, device: DeviceSpec, config: Int4Config, *, staged: boo
     takers = slabs * (1 if config.along_k else config.warps)  # slabs of warps
     weights, tokens = config.weights * takers, config.tokens * SLAB * 2.0 * slabs
     under_way = device.sms * warps / config.parts * (config.stages - 1) * config.weights * min(1.0, ctas / device.sms)
-    share = min(1.0, under_way / (device.bandwidth * ROUND_TRIP), ctas / device.sms * PULL)
+    share = min(1.0, under_way / (device.bandwidth * costs.round_trip_s), ctas / device.sms * costs.sm_bandwidth_ratio)
     read = float(desc.layout("codes").element.bits // 8 * _count(desc.codes_shape) + 2 * _count(desc.scales_shape))
-    read *= (busiest * device.sms / ctas) ** UNEVEN if ctas > device.sms else 1.0  # an uneven last round
+    if ctas > device.sms:  # an uneven last round
+        read *= (busiest * device.sms / ctas) ** costs.unevenness_exponent
     products = -(-config.tokens // 8) * SLAB // 16 * config.strips * takers
-    unpack = 2 * UNPACK[kind] * weights * config.parts
-    issue = unpack + 32 * (PRODUCT[kind] * products + TURN[kind] * takers * config.parts)
+    unpack = 2 * costs.unpack_instructions[kind] * weights * config.parts
+    issued = costs.product_instructions[kind] * products + costs.k_block_instructions[kind] * takers * config.parts
+    issue = unpack + 32 * issued
+    rate = mma_rate(device, desc.precision) * costs.mma_rate_ratio[kind]
+    busy = min(1.0, warps / costs.warps_to_saturate_issue[kind])
     limits = {
-        "bandwidth": read / (device.bandwidth * BANDWIDTH * share),
+        "bandwidth": read / (device.bandwidth * costs.bandwidth_efficiency * share),
         "tensor cores": busiest
         * products
         * 4096.0
         * device.sms
-        / (mma_rate(device, desc.precision) * RATE[kind] * min(1.0, warps / FEED)),
-        "instruction issue": busiest * issue * device.sms / (device.rate("issue") * min(1.0, warps / BUSY[kind])),
-        "L2": busiest * (weights + tokens) / L2,
+        / (rate * min(1.0, warps / costs.warps_to_saturate_tensor_cores)),
+        "instruction issue": busiest * issue * device.sms / (device.rate("issue") * busy),
+        "L2": busiest * (weights + tokens) / costs.l2_bytes_per_s,
     }
     if kind:  # 128 bytes a cycle, as many as instructions of lanes: what all warps read, and what comes
         through = takers * (config.weights * config.parts + config.tokens * SLAB * 2.0) + weights + tokens
         limits["shared memory"] = busiest * through * device.sms / device.rate("issue")
     limit = max(limits, key=lambda name: limits[name])
-    seconds = float(sum(each**OVERLAP for each in limits.values()) ** (1 / OVERLAP))
-    seconds *= SHARED if config.share > 1 else 1.0
-    seconds += overlapped_overhead(device) + FILL + max(0, -(-ctas // room) - 1) * ROUND
+    seconds = float(sum(each**costs.overlap_norm for each in limits.values()) ** (1 / costs.overlap_norm))
+    seconds *= costs.shared_k_time_ratio if config.share > 1 else 1.0
+    seconds += overlapped_overhead(device) + costs.start_latency_s + max(0, -(-ctas // room) - 1) * costs.wave_latency_s
     if config.split_k > 1:
-        seconds += float(second_pass(desc.gemm, config.split_k, device, SECOND_PASS))
+        seconds += float(second_pass(desc.gemm, config.split_k, device, costs.second_pass_latency_s))
     if staged:
-        seconds += overlapped_overhead(device) + STAGED + 4.0 * m * k / device.bandwidth
+        seconds += overlapped_overhead(device) + costs.staging_latency_s + 4.0 * m * k / device.bandwidth
     return seconds, limit
 
 

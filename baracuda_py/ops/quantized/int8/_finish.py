@@ -13,6 +13,7 @@ from ....plan.lowering import Place
 from ....runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Scratch, Struct
 from ....types import DeviceSpec, ElementKind
 from ..._launch import THREADS, divisor, grid_of, index_scalar, index_type, overlapped_overhead
+from ...products.split import SplitCosts
 from .problem import CODES, Product, Side, group_of, step_of
 
 __all__ = ["BATCH", "HEADER", "Finish", "partial_finish", "parts_of", "reduce_parts", "second_pass", "side_walk"]
@@ -91,7 +92,9 @@ def second_pass(product: Product, splits: int, device: DeviceSpec) -> float:
     if splits == 1:
         return 0.0
     nbytes = 4 * splits * product.m * product.n
-    return overlapped_overhead(device) + 1e-6 + splits * 6e-8 + 2 * nbytes / device.bandwidth
+    costs = SplitCosts.of(device)
+    latency = overlapped_overhead(device) + costs.latency_s + splits * costs.part_latency_s
+    return latency + 2 * nbytes / device.bandwidth
 
 
 def reduce_parts(product: Product, finish: Finish, splits: int, zeros: str, sums: tuple[Arg, ...], acc: str) -> Launch:

@@ -13,7 +13,8 @@ import numpy as np
 
 from ....plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ....runtime.steps import Arg, Kernel, Launch, Ptr, Scratch, Step, Struct
-from ....types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
+from ....types import DeviceSpec, MathPrecision, PrecisionGuarantee
+from ..._fitted import Fitted
 from ..._launch import grid_of, overlapped_overhead
 from ...products.mma import NARROW, Tile
 from ._finish import BATCH, HEADER, NULL, Finish, partial_finish, reduce_parts, second_pass, side_walk
@@ -25,10 +26,14 @@ __all__ = ["LAUNCHES", "Int8Mma", "launches_of", "mma_seconds", "tiles"]
 LAUNCHES = ("gemm/tc_async.cu:tc_async", "gemm/reduce.cu:reduce", "quantized/int8_sums.cu:line_sums")
 MOST_SPLITS, LEAST_TILES = 32, 4  # most parts of K, and fewest K tiles in a part
 MOST_PIECES, MOST_CTAS = 32, 2**31 - 1
-# Measured on an H200: s8 mma.sync's share of twice the device's bf16 rate, and what four warps alone on an SM reach of it; L2's
-# bytes a clock and SM; seconds until the first tile has come; the share of a plain copy's bandwidth that copies of tiles reach.
-MMA_SHARE = {ArchSku.SM90A: 0.506, ArchSku.SM100A: 0.45}
-FEW_WARPS, L2_BYTES, FILL, STREAMED = 0.8, 32.0, 5e-7, 0.66
+
+
+class Costs(Fitted, table="quantized.int8_mma"):
+    mma_sync_rate_ratio: float
+    four_warps_ratio: float
+    l2_bytes_per_cycle: float
+    first_tile_latency_s: float
+    bandwidth_efficiency: float
 
 
 # `matmul`'s tiles, with the part of mma.sync's rate that their warps reach for long K of bytes; and more.
@@ -79,20 +84,22 @@ def tiles(product: Product, device: DeviceSpec) -> Iterable[Tile]:
 
 def mma_seconds(product: Product, device: DeviceSpec, tile: Tile) -> tuple[float, str]:
     """The busiest SM's time, and what sets it."""
+    costs = Costs.of(device)
     rounds = -(-_count(product, tile) * tile.split_k // device.sms)
     k_bytes = max(1, across(across(product.k, tile.k_bytes), tile.split_k)) * tile.k_bytes
     clock_sms = device.rate("issue") / 128
-    rate = 2 * device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) * tile.share
-    few = FEW_WARPS if rounds == 1 and tile.threads < 256 else 1.0
+    rate = 2 * device.rate("bf16") * costs.mma_sync_rate_ratio * tile.share
+    few = costs.four_warps_ratio if rounds == 1 and tile.threads < 256 else 1.0
     times = {
         "tensor cores": rounds * device.sms * 2 * tile.m * tile.n * k_bytes / (rate * few),
-        "L2": rounds * device.sms * (tile.m + tile.n) * k_bytes / (L2_BYTES * clock_sms),
-        "bandwidth": product.nbytes / (device.bandwidth * STREAMED),
+        "L2": rounds * device.sms * (tile.m + tile.n) * k_bytes / (costs.l2_bytes_per_cycle * clock_sms),
+        "bandwidth": product.nbytes / (device.bandwidth * costs.bandwidth_efficiency),
     }
     limit = max(times, key=lambda name: times[name])
     # A CTA's first tile comes and its sums leave while tensor cores wait, unless another CTA has work for them.
     alone = 2 * tile.shared_bytes > device.shared_bytes or tile.threads > 128
-    edges = (FILL + tile.m * tile.n * 4 / L2_BYTES * device.sms / clock_sms) * (rounds if alone else 1)
+    stored = tile.m * tile.n * 4 / costs.l2_bytes_per_cycle * device.sms / clock_sms
+    edges = (costs.first_tile_latency_s + stored) * (rounds if alone else 1)
     return overlapped_overhead(device) + times[limit] + edges + second_pass(product, tile.split_k, device), limit
 
 

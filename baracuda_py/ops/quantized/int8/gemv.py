@@ -17,6 +17,7 @@ from ....plan.grammar import Config, term
 from ....plan.lowering import Place
 from ....runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Step, Struct
 from ....types import DeviceSpec, MathPrecision, PrecisionGuarantee
+from ..._fitted import Fitted
 from ..._launch import overlapped_overhead
 from ._finish import NULL, Finish, partial_finish, reduce_parts, second_pass
 from .guarantee import guarantee
@@ -40,22 +41,27 @@ __all__ = [
 LAUNCHES = ("quantized/int8_gemv.cu:int8_gemv", "gemm/reduce.cu:reduce")
 MOST_TOKENS = 64
 MOST_SPLITS = 16
-# Measured on an H200.
-REACHED = 1.11  # of a plain copy's bandwidth: reads alone are faster
-LATENCY = 2.3e-6  # until the first bytes have come, and for the sums of warps
-AGAIN, OF_CTA = 5e-7, 1e-7  # of that, for CTAs that begin when others have ended, and for every one of an SM
-IN_FLIGHT = 40 << 10  # bytes an SM, from which on bandwidth no longer grows
-L2_BYTES = 60.0  # a clock and SM, with what comes by L1
-OF_BYTES, OF_HALVES = (
-    2.5e-8,
-    4.5e-8,
-)  # seconds that a warp takes for 16 columns, 64 of K and eight tokens: load, convert, multiply
 MOST_RESIDENT, FEWER = 16, 16  # CTAs an SM, and registers that a thread can do without
-SOFTENED = 0.5  # of what a last wave's CTAs take longer: they begin as others end
-UNTIMED = 1.02  # what no device has timed yet is not taken for faster
-EARLY = 0.9  # tokens that come early: eight or fewer, which are converted; more of them cost registers
 MOST_HELD = 40 << 10  # bytes of tokens that a CTA quantises for itself: several CTAs an SM
-QUANTISING = 1e-6  # seconds until a CTA has done so, of a token
+
+
+class Costs(Fitted, table="quantized.int8_gemv"):
+    bandwidth_efficiency: float
+    latency_s: float
+    second_wave_latency_s: float
+    cta_latency_s: float
+    bytes_to_saturate: int
+    l2_bytes_per_cycle: float
+    byte_weight_block_s: float
+    converted_weight_block_s: float
+    byte_instructions: float
+    converted_instructions: float
+    across_k_instructions: float
+    load_instructions: float
+    last_wave_ratio: float
+    unmeasured_time_ratio: float
+    early_load_time_ratio: float
+    quantize_latency_s: float
 
 
 @dataclass(frozen=True)
@@ -209,6 +215,7 @@ def gemv_seconds(products: Sequence[Product], device: DeviceSpec, config: GemvCo
     way = way_of(products)
     if way is None:
         return float("inf"), "bandwidth"
+    costs = Costs.of(device)
     ctas, threads = _ctas(products, config) * config.split_k, config.warps * 32
     weights = sum(product.k * product.n for product in products)
     codes = products[0].a.element in CODES
@@ -216,36 +223,40 @@ def gemv_seconds(products: Sequence[Product], device: DeviceSpec, config: GemvCo
     registers = min(255 if config.warps <= 8 else 128, _all_registers(products, config, way))
     resident = _resident(config, registers)
     held = min(across(ctas, device.sms), resident)
-    reached = min(1.0, flight * held / IN_FLIGHT) * min(1.0, way.access / 8)
-    even = _unevenness(ctas, device.sms, resident, flight) / max(1, ctas)
+    reached = min(1.0, flight * held / costs.bytes_to_saturate) * min(1.0, way.access / 8)
+    even = _unevenness(ctas, device.sms, resident, flight, costs) / max(1, ctas)
     clock_sms = device.rate("issue") / 128
     tokens = ctas / config.split_k * min(way.tokens, products[0].m) * products[0].k * products[0].a.size
-    per_weight = (0.25 if codes else 2.0) + (0.0 if way.along_k else 0.6) + 4.0 / way.access
+    per_weight = costs.byte_instructions if codes else costs.converted_instructions
+    per_weight = (
+        per_weight + (0.0 if way.along_k else costs.across_k_instructions) + costs.load_instructions / way.access
+    )
     times = {
-        "bandwidth": weights / (device.bandwidth * REACHED) * max(1.0, even) / max(reached, 0.02),
-        "L2": (weights + tokens) / (L2_BYTES * clock_sms),
+        "bandwidth": weights / (device.bandwidth * costs.bandwidth_efficiency) * max(1.0, even) / max(reached, 0.02),
+        "L2": (weights + tokens) / (costs.l2_bytes_per_cycle * clock_sms),
         "instruction issue": per_weight * weights * max(1, way.tokens // 16) / device.rate("issue"),
     }
     limit = max(times, key=lambda name: times[name])
-    seconds = overlapped_overhead(device) + LATENCY + times[limit]
-    seconds += AGAIN * (-(-ctas // (device.sms * resident)) - 1) + OF_CTA * ctas / device.sms
+    seconds = overlapped_overhead(device) + costs.latency_s + times[limit]
+    further = -(-ctas // (device.sms * resident)) - 1
+    seconds += costs.second_wave_latency_s * further + costs.cta_latency_s * ctas / device.sms
     # Warps wait for tokens, and their own products, while weights come: less, the more warps there are
     pieces = weights / 1024 / device.sms / max(1, held * config.warps) * (way.tokens // 8)
-    seconds += pieces * (OF_BYTES if codes else OF_HALVES)
+    seconds += pieces * (costs.byte_weight_block_s if codes else costs.converted_weight_block_s)
     if config.early:
-        seconds *= EARLY if way.tokens == 8 and not codes else UNTIMED
-    seconds *= UNTIMED if config.ctas_per_sm > 1 and len(products) == 1 else 1.0
+        seconds *= costs.early_load_time_ratio if way.tokens == 8 and not codes else costs.unmeasured_time_ratio
+    seconds *= costs.unmeasured_time_ratio if config.ctas_per_sm > 1 and len(products) == 1 else 1.0
     return seconds + sum(second_pass(product, config.split_k, device) for product in products), limit
 
 
-def _unevenness(ctas: int, sms: int, resident: int, flight: int) -> float:
+def _unevenness(ctas: int, sms: int, resident: int, flight: int, costs: Costs) -> float:
     """CTAs for whose weights all SMs would take as long: those of the last wave have fewer beside them, and less under way."""
     waves, rest = divmod(ctas, sms * resident)
     beside = across(rest, sms)
-    own = min(1.0, flight * resident / IN_FLIGHT)  # what a whole wave reaches
-    alone = beside * sms / max(min(1.0, flight * beside / IN_FLIGHT), 0.02) * own if rest else 0.0
-    softened = 1.0 if not waves else SOFTENED
-    return waves * sms * resident + rest + softened * max(0.0, alone - rest)
+    own = min(1.0, flight * resident / costs.bytes_to_saturate)  # what a whole wave reaches
+    alone = beside * sms / max(min(1.0, flight * beside / costs.bytes_to_saturate), 0.02) * own if rest else 0.0
+    longer = 1.0 if not waves else costs.last_wave_ratio
+    return waves * sms * resident + rest + longer * max(0.0, alone - rest)
 
 
 def gemv_launches(matrices: Sequence[Matrix], config: GemvConfig, a: Arg) -> tuple[Step, ...]:
@@ -304,7 +315,9 @@ def tokens_bytes(product: Product) -> int:
 def quantising_seconds(products: Sequence[Product], device: DeviceSpec, config: GemvConfig) -> float:
     """What it takes that every CTA quantises all tokens for itself, which come by L2."""
     tokens = products[0].m * products[0].k * products[0].a.size
-    return QUANTISING + _ctas(products, config) * tokens / (L2_BYTES * device.rate("issue") / 128)
+    costs = Costs.of(device)
+    through_l2 = _ctas(products, config) * tokens / (costs.l2_bytes_per_cycle * device.rate("issue") / 128)
+    return costs.quantize_latency_s + through_l2
 
 
 def additions_of(product: Product, config: GemvConfig) -> float:

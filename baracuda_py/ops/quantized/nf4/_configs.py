@@ -7,6 +7,7 @@ from typing import Any
 
 from ....plan.grammar import Config, term
 from ....types import DeviceSpec
+from ..._fitted import Fitted
 from ..._launch import overlapped_overhead
 from ...products.gemm import Gemm
 from ...products.split import second_pass
@@ -15,14 +16,20 @@ __all__ = ["CHUNK", "SMALL", "TABLE", "Nf4Config", "seconds_of"]
 
 CHUNK = 64  # of K: what a sum is multiplied with a magnitude after
 TABLE_BYTES = 65536
-# Fitted to 121 times of 6 problems on an H200, to 11 %: cycles of an SM for 1024 weights and for 8 tokens more, and warps enough
-# for that; bytes a second of L2 and SM, tokens being what all read; share of the bandwidth that an SM alone may have; seconds
-# until the first slab, of further rounds, of a second launch, of a copy of tokens.
-WEIGHTS, TOKENS, BUSY = 27.0, 17.0, 9.7
-L2, PULL = 2.5e10, 4.0
-FILL, ROUND, SECOND_PASS, STAGED = 0.73e-6, 2.6e-6, 1.1e-6, 1.2e-6
-OVERLAP = 3.3  # exponent of the norm of limits
 WARPS_OF_SM, SHARED_OF_SM = 16, 228 * 1024
+
+
+class Costs(Fitted, table="quantized.nf4"):
+    weight_cycles: float
+    token_cycles: float
+    warps_to_saturate: float
+    l2_bytes_per_s: float
+    sm_bandwidth_ratio: float
+    start_latency_s: float
+    wave_latency_s: float
+    second_pass_latency_s: float
+    staging_latency_s: float
+    overlap_norm: float
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,7 @@ SMALL = _table(
 def seconds_of(desc: Any, device: DeviceSpec, config: Nf4Config, *, staged: bool) -> tuple[float, str]:
     """The predicted time, and what sets it: memory, products and their lookups, or tokens from L2."""
     gemm: Gemm = desc.gemm
+    costs = Costs.of(device)
     n, k = desc.weight_shape
     ctas = config.ctas(gemm.m, n) * config.split_k
     room, slabs = device.sms * config.resident, -(-config.slabs(k) // config.along) * config.along
@@ -109,19 +117,20 @@ def seconds_of(desc: Any, device: DeviceSpec, config: Nf4Config, *, staged: bool
     clock = device.rate("issue") / (device.sms * 128)
     warps = config.threads // 32 * min(busiest, config.resident)
     tiles = -(-config.tokens // 8)
-    cycles = slabs * config.depth * config.rows / 1024 * (WEIGHTS + TOKENS * (tiles - 1)) / min(1.0, warps / BUSY)
+    each = costs.weight_cycles + costs.token_cycles * (tiles - 1)
+    cycles = slabs * config.depth * config.rows / 1024 * each / min(1.0, warps / costs.warps_to_saturate)
     limits = {
         "bandwidth": read
         * max(1.0, busiest * device.sms / ctas)
-        / (device.bandwidth * min(1.0, ctas / device.sms * PULL)),
+        / (device.bandwidth * min(1.0, ctas / device.sms * costs.sm_bandwidth_ratio)),
         "shared memory": busiest * cycles / clock,
-        "L2": busiest * slabs * config.depth * (config.rows / 2 + config.tokens * 2) / L2,
+        "L2": busiest * slabs * config.depth * (config.rows / 2 + config.tokens * 2) / costs.l2_bytes_per_s,
     }
     limit = max(limits, key=lambda name: limits[name])
-    seconds = float(sum(each**OVERLAP for each in limits.values()) ** (1 / OVERLAP))
-    seconds += overlapped_overhead(device) + FILL + max(0, -(-ctas // room) - 1) * ROUND
+    seconds = float(sum(x**costs.overlap_norm for x in limits.values()) ** (1 / costs.overlap_norm))
+    seconds += overlapped_overhead(device) + costs.start_latency_s + max(0, -(-ctas // room) - 1) * costs.wave_latency_s
     if config.split_k > 1:
-        seconds += float(second_pass(gemm, config.split_k, device, SECOND_PASS))
+        seconds += float(second_pass(gemm, config.split_k, device, costs.second_pass_latency_s))
     if staged:
-        seconds += overlapped_overhead(device) + STAGED + 4.0 * gemm.m * k / device.bandwidth
+        seconds += overlapped_overhead(device) + costs.staging_latency_s + 4.0 * gemm.m * k / device.bandwidth
     return seconds, limit
