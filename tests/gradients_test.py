@@ -18,7 +18,7 @@ from .gauntlet.gradients import Differentiable, differentiable
 
 OPS = [name for name, op in all_ops().items() if op.gradient is not None]
 FORWARD = {op.gradient.op: name for name, op in reversed(all_ops().items()) if op.gradient is not None}
-REFERENCE = "baracuda_py.reference"
+FAMILIES = "baracuda_py.ops"
 every_gradient = pytest.mark.parametrize("op", FORWARD.values())
 
 
@@ -127,11 +127,11 @@ class Edit(NamedTuple):
     new: str
 
 
-SOFTMAX = ("baracuda_py.ops.softmax.backward.oracle", f"{REFERENCE}.softmax")
-NORM = ("baracuda_py.ops.norm.backward.oracle", f"{REFERENCE}.norm")
-ROPE = ("baracuda_py.ops.position.rope.oracle", f"{REFERENCE}.position")
-ATTENTION = ("baracuda_py.ops.attention.backward.oracle", f"{REFERENCE}.attention_backward")
-PRODUCTS = ("baracuda_py.ops.gemm.matmul.oracle", f"{REFERENCE}.gemm")
+SOFTMAX = (f"{FAMILIES}.softmax.backward.oracle", f"{FAMILIES}.softmax.oracle")
+NORM = (f"{FAMILIES}.norm.backward.oracle", f"{FAMILIES}.norm.oracle")
+ROPE = (f"{FAMILIES}.position.rope.oracle", f"{FAMILIES}.position.oracle")
+ATTENTION = (f"{FAMILIES}.attention.backward.oracle", f"{FAMILIES}.attention.oracle.backward")
+PRODUCTS = (f"{FAMILIES}.gemm.matmul.oracle", f"{FAMILIES}.gemm.oracle")
 MATMUL = "np.matmul(size(first), size(second))"
 EDITS = (
     Edit("softmax_backward", *SOFTMAX, "p * (g - _sum(desc, g * p))", "p * (g + _sum(desc, g * p))"),
