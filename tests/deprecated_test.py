@@ -1,9 +1,11 @@
-"""Old names of public fields: they work, and warn."""
+"""Old names of public fields and arguments: they work, and warn."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from baracuda_py import RopeScaling
 from baracuda_py.plan.registry import Gradient
 
 
@@ -12,7 +14,7 @@ def test_gradient_old_field_names_work_and_warn() -> None:
         old = Gradient("add_backward", saves=("x",), gives={"x": "grad_x"}, called={"x": "y"})  # type: ignore[call-arg]
     assert old == Gradient("add_backward", ("x",), {"x": "grad_x"}, renames={"x": "y"})
     for name, value in (("saves", ("x",)), ("gives", {"x": "grad_x"}), ("called", {"x": "y"})):
-        with pytest.warns(DeprecationWarning, match=f"Gradient.{name} is now called"):
+        with pytest.warns(DeprecationWarning, match=f"Gradient: {name} is now called"):
             assert getattr(old, name) == value
 
 
@@ -24,3 +26,15 @@ def test_gradient_refuses_both_names_of_a_field() -> None:
 @pytest.mark.filterwarnings("error")
 def test_gradient_new_field_names_do_not_warn() -> None:
     assert Gradient("add_backward", saved=("x",), gradients={"x": "grad_x"}).renames == {}
+
+
+def test_rope_scaling_old_argument_names_work_and_warn() -> None:
+    with pytest.warns(DeprecationWarning, match="trained is now called original_max_position_embeddings"):
+        old = RopeScaling.yarn(64, 4.0, trained=4096)  # type: ignore[call-arg]
+    assert np.array_equal(old.inv_freq, RopeScaling.yarn(64, 4.0, 4096).inv_freq)
+    with pytest.warns(DeprecationWarning, match="longest is now called max_position_embeddings"):
+        long = RopeScaling.longrope(4, [1, 1], [2, 2], 5, 4, longest=8)  # type: ignore[call-arg]
+    new = RopeScaling.longrope(4, [1, 1], [2, 2], 5, original_max_position_embeddings=4, max_position_embeddings=8)
+    assert long.attention_factor == new.attention_factor
+    with pytest.raises(TypeError, match=r"RopeScaling\.llama3: trained= is the old name"):
+        RopeScaling.llama3(64, trained=8192, original_max_position_embeddings=8192)  # type: ignore[call-arg]

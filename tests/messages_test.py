@@ -33,6 +33,8 @@ def known() -> set[str]:
     found |= {f.name for f in dataclasses.fields(bp.PlanPreference)} | {
         f.name for f in dataclasses.fields(bp.DeviceSpec)
     }
+    for make in ("dynamic_ntk", "longrope"):
+        found |= {*inspect.signature(getattr(bp.RopeScaling, make)).parameters}
     for op in map(get_op, bp.list_ops()):
         found |= {op.name, *inspect.signature(op.function).parameters}
         found |= {f.name for f in dataclasses.fields(op.plan.descriptor)}  # type: ignore[arg-type, type-var]

@@ -437,7 +437,7 @@ def test_frequencies_are_not_to_be_written() -> None:
         (lambda: S.linear(8, 0.0), "factor=0"),
         (lambda: S.linear(8, float("inf")), "factor=inf"),
         (lambda: S.ntk(2, 2.0), "use linear"),
-        (lambda: S.yarn(8, 2.0, 0), "trained=0"),
+        (lambda: S.yarn(8, 2.0, 0), "original_max_position_embeddings=0"),
         (lambda: S.yarn(8, 2.0, 4096, 1.0), "more than 1"),
         (lambda: S.longrope(8, [1] * 4, [1] * 3, 9, 8, 16), "long_factor of shape"),
         (lambda: S.longrope(8, [1] * 4, [0] * 4, 9, 8, 16), "4 positive numbers"),

@@ -1,15 +1,16 @@
-"""Old names of public fields, which keep working for one release with a DeprecationWarning."""
+"""Old names of public fields and arguments, which keep working for one release with a DeprecationWarning."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-__all__ = ["renamed_fields"]
+__all__ = ["renamed_arguments", "renamed_fields"]
 
 C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def renamed_fields(**names: str) -> Callable[[C], C]:
@@ -24,14 +25,7 @@ def renamed_fields(**names: str) -> Callable[[C], C]:
 
         @wraps(construct)
         def construct_renamed(self: Any, *args: Any, **given: Any) -> None:
-            for old in names.keys() & given.keys():
-                new = names[old]
-                if new in given:
-                    raise TypeError(
-                        f"{cls.__name__}: {old}= is the old name of {new}=, and both were given: pass {new}="
-                    )
-                _warn(cls, old, new)
-                given[new] = given.pop(old)
+            _rename(cls, names, given)
             construct(self, *args, **given)
 
         known.__init__ = construct_renamed
@@ -42,13 +36,37 @@ def renamed_fields(**names: str) -> Callable[[C], C]:
     return decorate
 
 
+def renamed_arguments(**names: str) -> Callable[[F], F]:
+    """Makes a function accept old names of its arguments: `names` maps each old name to the new one."""
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            _rename(function, names, given)
+            return function(*args, **given)
+
+        return cast(F, call)
+
+    return decorate
+
+
+def _rename(owner: Any, names: Mapping[str, str], given: dict[str, Any]) -> None:
+    """Moves what was given by old names to the new ones."""
+    for old in names.keys() & given.keys():
+        new = names[old]
+        if new in given:
+            raise TypeError(f"{owner.__qualname__}: {old}= is the old name of {new}=, and both were given: pass {new}=")
+        _warn(owner, old, new)
+        given[new] = given.pop(old)
+
+
 def _reader(cls: type, old: str, new: str) -> Callable[[Any], Any]:
     def read(self: Any) -> Any:
-        _warn(cls, old, new)
+        _warn(cls, old, new, stacklevel=3)
         return getattr(self, new)
 
     return read
 
 
-def _warn(cls: type, old: str, new: str) -> None:
-    warnings.warn(f"{cls.__name__}.{old} is now called {new}", DeprecationWarning, stacklevel=3)
+def _warn(owner: Any, old: str, new: str, *, stacklevel: int = 4) -> None:
+    warnings.warn(f"{owner.__qualname__}: {old} is now called {new}", DeprecationWarning, stacklevel=stacklevel)

@@ -22,6 +22,7 @@ from ...runtime.streams import current_stream, foreign_stream, is_capturing
 from ...tensor import ordinal_of
 from ...tensor.pytorch import is_tensor, on_stream
 from ...types import InvalidProblemError
+from ...types.deprecated import renamed_arguments
 from .angles import check_factor
 
 __all__ = ["RopeScaling"]
@@ -35,7 +36,8 @@ class RopeScaling:
     is multiplied.
 
     Made by one of `plain`, `linear`, `ntk`, `dynamic_ntk`, `yarn`, `longrope` and `llama3`, or of frequencies of one's own.
-    `dim` is the number of columns that are rotated (rotary_dim) and `trained` the context length of training.
+    `dim` is the number of columns that are rotated (rotary_dim), `original_max_position_embeddings` the context length of
+    training and `max_position_embeddings` the length to serve, as models' configurations call them.
     InvalidProblemError where a number is out of range. Copies on a device are made at the first call there, and live as long as
     the object: keep it beside graphs that read them.
     """
@@ -76,23 +78,28 @@ class RopeScaling:
         return RopeScaling(_plain(dim, _stretched(dim, base, _positive(factor, "factor"))))
 
     @staticmethod
-    def dynamic_ntk(dim: int, factor: float, length: int, trained: int, base: float = 10000.0) -> RopeScaling:
-        """NTK-aware for sequences of `length`: by factor * length / trained - (factor - 1), and by 1 up to `trained` (as
-        transformers documents "dynamic"; YaRN, section 3.3 and appendix A.1). A cache holds keys of one length: rotate them anew,
-        or keep the length, as a sequence grows."""
-        trained, factor = _count(trained, "trained"), _positive(factor, "factor")
+    @renamed_arguments(trained="original_max_position_embeddings")
+    def dynamic_ntk(
+        dim: int, factor: float, length: int, original_max_position_embeddings: int, base: float = 10000.0
+    ) -> RopeScaling:
+        """NTK-aware for sequences of `length`: by factor * length / original_max_position_embeddings - (factor - 1), and by 1 up
+        to original_max_position_embeddings (as transformers documents "dynamic"; YaRN, section 3.3 and appendix A.1). A cache
+        holds keys of one length: rotate them again, or keep the length, as a sequence grows."""
+        trained, factor = _trained(original_max_position_embeddings), _positive(factor, "factor")
         longer = max(_count(length, "length"), trained) / trained
         return RopeScaling(_plain(dim, _stretched(dim, base, factor * longer - (factor - 1))))
 
     @staticmethod
+    @renamed_arguments(trained="original_max_position_embeddings")
     def yarn(
-        dim: int, factor: float, trained: int, base: float = 10000.0, *, beta_fast: float = 32.0, beta_slow: float = 1.0,
-        attention_factor: float | None = None, mscale: float | None = None, mscale_all_dim: float | None = None,
-        truncate: bool = True,
+        dim: int, factor: float, original_max_position_embeddings: int, base: float = 10000.0, *, beta_fast: float = 32.0,
+        beta_slow: float = 1.0, attention_factor: float | None = None, mscale: float | None = None,
+        mscale_all_dim: float | None = None, truncate: bool = True,
     ) -> RopeScaling:  # fmt: skip
-        """YaRN: pairs that turn more than `beta_fast` times within `trained` stay, those that turn less than `beta_slow` times
-        are interpolated, and a ramp goes in between (arXiv:2309.00071, sections 3.2 and 3.4): over the pairs' numbers, as in the
-        released code, transformers and vLLM, with which models were trained; the paper's text has it over the turns.
+        """YaRN: pairs that turn more than `beta_fast` times within original_max_position_embeddings stay, those that turn less
+        than `beta_slow` times are interpolated, with a ramp in between (arXiv:2309.00071, sections 3.2 and 3.4): over the pairs'
+        numbers, as in the released code, transformers and vLLM, with which models were trained; the paper's text has it over the
+        turns.
 
         `truncate` rounds the ramp's ends outward to whole pairs, as the paper's code and transformers do (gpt-oss does not).
         attention_factor: by default 0.1 ln(factor) + 1; with mscale and mscale_all_dim, as DeepSeek gives them, the ratio of
@@ -101,7 +108,8 @@ class RopeScaling:
         factor, own = _positive(factor, "factor"), _plain(dim, base)
         if not isinstance(truncate, (bool, np.bool_)):
             raise InvalidProblemError(f"rope: truncate is a {type(truncate).__name__}", "give a bool")
-        ends = [_pair_of(dim, _count(trained, "trained"), base, _positive(t, "beta")) for t in (beta_fast, beta_slow)]
+        trained = _trained(original_max_position_embeddings)
+        ends = [_pair_of(dim, trained, base, _positive(t, "beta")) for t in (beta_fast, beta_slow)]
         low, high = (math.floor(ends[0]), math.ceil(ends[1])) if truncate else ends
         low, high = max(low, 0), min(high, dim - 1)
         interpolated = np.clip((np.arange(dim // 2) - low) / (high - low if high != low else 0.001), 0, 1)
@@ -112,18 +120,22 @@ class RopeScaling:
         return RopeScaling(own * (1 - interpolated) + own / factor * interpolated, attention_factor)
 
     @staticmethod
+    @renamed_arguments(trained="original_max_position_embeddings", longest="max_position_embeddings")
     def longrope(
-        dim: int, short_factor: Sequence[float], long_factor: Sequence[float], length: int, trained: int, longest: int,
-        base: float = 10000.0, *, attention_factor: float | None = None,
+        dim: int, short_factor: Sequence[float], long_factor: Sequence[float], length: int,
+        original_max_position_embeddings: int, max_position_embeddings: int, base: float = 10000.0, *,
+        attention_factor: float | None = None,
     ) -> RopeScaling:  # fmt: skip
-        """LongRoPE: each frequency divided by a factor of its own, of `long_factor` where `length` exceeds `trained`, else of
-        `short_factor` (Y. Ding et al., arXiv:2402.13753, section 3). attention_factor: by default sqrt(1 + ln(s) / ln(trained)),
-        s = longest / trained, 1 where s <= 1."""
-        trained, own = _count(trained, "trained"), _plain(dim, base)
-        longer = _count(longest, "longest") / trained
+        """LongRoPE: each frequency divided by a factor of its own, of `long_factor` where `length` exceeds t, else of
+        `short_factor`, t = original_max_position_embeddings (Y. Ding et al., arXiv:2402.13753, section 3). attention_factor: by
+        default sqrt(1 + ln(s) / ln(t)), s = max_position_embeddings / t, and 1 where s <= 1."""
+        trained, own = _trained(original_max_position_embeddings), _plain(dim, base)
+        longer = _count(max_position_embeddings, "max_position_embeddings") / trained
         if attention_factor is None:
             if trained == 1 and longer > 1:
-                raise InvalidProblemError("rope: trained=1, whose logarithm is 0", "give more, or attention_factor")
+                raise InvalidProblemError(
+                    "rope: original_max_position_embeddings=1, whose logarithm is 0", "give more, or attention_factor"
+                )
             attention_factor = math.sqrt(1 + math.log(longer) / math.log(trained)) if longer > 1 else 1.0
         name, given = ("long", long_factor) if _count(length, "length") > trained else ("short", short_factor)
         factors = _numbers(given, f"{name}_factor")
@@ -134,13 +146,14 @@ class RopeScaling:
         return RopeScaling(own / factors, attention_factor)
 
     @staticmethod
+    @renamed_arguments(trained="original_max_position_embeddings")
     def llama3(
-        dim: int, factor: float = 8.0, trained: int = 8192, base: float = 500000.0, *, low_freq_factor: float = 1.0,
-        high_freq_factor: float = 4.0,
+        dim: int, factor: float = 8.0, original_max_position_embeddings: int = 8192, base: float = 500000.0, *,
+        low_freq_factor: float = 1.0, high_freq_factor: float = 4.0,
     ) -> RopeScaling:  # fmt: skip
-        """Llama 3.1: pairs that turn more than `high_freq_factor` times within `trained` stay, those that turn less than
-        `low_freq_factor` times are divided by `factor`, in between goes a ramp over the number of turns (A. Grattafiori et al.,
-        "The Llama 3 Herd of Models", and the model's released code)."""
+        """Llama 3.1: pairs that turn more than `high_freq_factor` times within original_max_position_embeddings stay, those
+        that turn less than `low_freq_factor` times are divided by `factor`, with a ramp over the number of turns in between
+        (A. Grattafiori et al., "The Llama 3 Herd of Models", and the model's released code)."""
         factor, own = _positive(factor, "factor"), _plain(dim, base)
         low, high = _positive(low_freq_factor, "low_freq_factor"), _positive(high_freq_factor, "high_freq_factor")
         if high <= low:
@@ -148,7 +161,7 @@ class RopeScaling:
                 f"rope: from {low} turns, which are interpolated, to {high}, which stay",
                 "give the higher number for the latter",
             )
-        turns = _count(trained, "trained") * own / (2 * math.pi)
+        turns = _trained(original_max_position_embeddings) * own / (2 * math.pi)
         kept = np.clip((turns - low) / (high - low), 0, 1)
         return RopeScaling((1 - kept) * own / factor + kept * own)
 
@@ -220,6 +233,11 @@ def _stretched(dim: int, base: float, factor: float) -> float:
         raise InvalidProblemError(
             f"rope: factor={factor} makes a base beyond any float", "give a smaller one"
         ) from None
+
+
+def _trained(length: int) -> int:
+    """The context length of training."""
+    return _count(length, "original_max_position_embeddings")
 
 
 def _pair_of(dim: int, trained: int, base: float, turns: float) -> float:
