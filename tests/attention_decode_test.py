@@ -9,7 +9,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.ops.attention import _merge
-from baracuda_py.ops.attention._decode import SplitKeys, SplitKeysConfig
+from baracuda_py.ops.attention._decode import Costs, SplitKeys, SplitKeysConfig
 from baracuda_py.ops.attention.samples.forward import qkv
 from baracuda_py.plan.about.tune import admissible
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
@@ -93,7 +93,7 @@ def test_clusters_find_less_room_than_ctas(ctas: int, clusters: int) -> None:
     config = SplitKeysConfig(16, 128, 8, ctas=ctas, clustered=True, dims=128)
     assert keys._slots(device, config) == 8 * clusters
     desc = bp.DecodeAttentionDescriptor((1, 32, 1, 128), (1, 8, 8192, 128), (1, 8, 8192, 128), BF16)
-    late = keys._late(config, keys._ctas(desc, config), keys._slots(device, config))
+    late = keys._late(Costs.of(device), config, keys._ctas(desc, config), keys._slots(device, config))
     assert (late > 0) == (ctas == 1)
 
 

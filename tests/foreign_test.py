@@ -561,7 +561,7 @@ def test_a_jax_shape_describes_a_problem_and_a_tracer_is_refused() -> None:
 def test_a_number_that_is_not_weak_is_told_its_type(x: Any) -> None:
     with pytest.raises(bp.OperandTypeError) as caught:
         bp.multiply(np.ones(3, np.float32), x, device="cpu")
-    readable(caught.value, "multiply: x2", type(x).__name__, f"numpy.asarray({x!r}, x.dtype)")
+    readable(caught.value, "multiply: x2", type(x).__name__, f"numpy.asarray({x!r}, dtype)")
 
 
 def test_the_hint_is_of_the_plan_s_package() -> None:

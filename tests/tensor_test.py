@@ -214,7 +214,7 @@ class Interface:
     [
         ("text", bp.OperandTypeError, "expected an array"),
         ([1.0], bp.OperandTypeError, "got list"),
-        (3, bp.OperandTypeError, "numpy.asarray(3, x.dtype)"),
+        (3, bp.OperandTypeError, "numpy.asarray(3, dtype)"),
         (np.array(["a"]), bp.OperandTypeError, "is not an element kind"),
         (np.zeros(3, ml_dtypes.int4), bp.OperandTypeError, "GpuBuffer.view"),
         (np.zeros(3, "f4,i4"), bp.OperandTypeError, "op: x"),

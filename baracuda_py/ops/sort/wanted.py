@@ -37,3 +37,20 @@ want("topk-sample-above-the-rest", "topk", Sample("f32 50 of 20000", {"x": above
 want("topk-nan-among-many", "topk", Sample("f32 14 of 6005", {"x": rare}, {"k": 14}), "select_rows")
 rising = np.arange(2 * 40_003, dtype=np.float32).reshape(2, -1)
 want("topk-greatest-far-behind", "topk", Sample("f32 1 of 40003 rising", {"x": rising}, {"k": 1}), "greatest_rows")
+# Rows that registers hold, by a warp and by a CTA: a few threads have more great elements than count for the bound, so that more
+# elements reach it than the list has room for.
+for count, k, lanes, vector, great in ((600, 20, 32, 4, 4), (5001, 40, 256, 1, 16), (8000, 40, 128, 8, 8)):
+    dt = bf16 if vector == 8 else f32
+    crowded = n((2, count), dt)
+    crowded[:, np.arange(crowded.shape[1]) // vector % lanes < great] += 9
+    want(f"topk-held-crowded-{count}", "topk", Sample(f"{dt} {k} of {count}", {"x": crowded}, {"k": k}), "held_rows")
+want(
+    "topk-held-equal",
+    "topk",
+    Sample("f32 40 of 3000 equal", {"x": np.ones((2, 3000), np.float32)}, {"k": 40}),
+    "held_rows",
+)
+want("topk-held-100-of-3000", "topk", Sample("bf16 100 of 3000", {"x": n((3, 3000), bf16)}, {"k": 100}), "held_rows")
+want("topk-held-150-of-5001", "topk", ties((2, 5001), f32, 150, sorted=False), "held_rows")
+want("topk-greatest-tail", "topk", Sample("f32 1 of 9003", {"x": n((1, 9003))}, {"k": 1}), "greatest_rows")
+want("topk-sorted-rows-in-order", "topk", ties((5, 300), f64, 7, sorted=False), "sort_rows")
