@@ -61,15 +61,14 @@ def kept_configs(rows: Rows, element: ElementKind, inputs: int, device: DeviceSp
     vector, size = Rows.widest(element), element.bits // 8
     largest = NON_PORTABLE_CTAS if device.tier is ArchSku.SM90A else MOST_CTAS
     for kept in range(inputs, 0, -1):
-        ctas = min(largest, share(-(-kept * rows.length * size // KEPT_BYTES)))
-        while ctas <= largest:
+        best = min(largest, share(-(-kept * rows.length * size // KEPT_BYTES)))
+        for ctas in (best, 2 * best, best // 2):
             config = RowConfig(vector, KEPT_VECTORS, KEPT_LANES, ctas=ctas, kept=kept)
-            room = _kept_bytes(rows.length, size, config)
+            room = _kept_bytes(rows.length, size, config) if 1 < ctas <= largest else device.shared_bytes
             if room > WIDE_BYTES:
                 config = replace(config, lanes=2 * KEPT_LANES)
             if room + STATIC_BYTES <= device.shared_bytes:
                 yield config
-            ctas *= 2
 
 
 def _kept_bytes(length: int, size: int, config: RowConfig) -> int:
