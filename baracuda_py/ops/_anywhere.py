@@ -73,7 +73,8 @@ def kept_configs(rows: Rows, element: ElementKind, inputs: int, device: DeviceSp
 
 def _kept_bytes(length: int, size: int, config: RowConfig) -> int:
     """Dynamic shared memory of a CTA: its columns of each kept input, and the words at their ends."""
-    part = -(-(-(-length // config.vector)) // config.ctas) * config.vector
+    vectors = -(-length // config.vector)
+    part = -(-vectors // config.ctas) * config.vector
     return config.kept * ((part * size + 2 * WORD - 1) // WORD * WORD)
 
 
