@@ -98,6 +98,7 @@ CASES: dict[str, int | tuple[str, ...]] = by_op(lambda family: family.cases) | {
     # Processes of their own, and what reads all of the sources.
     "adding_test.py::test_a_family_with_its_gradient_and_a_composite": 0,
     "adding_test.py::test_a_row_makes_an_op_and_voids_nothing": 0,
+    "concerns_test.py::test_concerns_takes_each_sort_of_test_of_an_op": 0,
     "cli_test.py::test_a_reader_that_leaves_and_an_output_that_is_closed": 0,
     "cli_test.py::test_demo_fails_where_asserts_are_not_run": 0,
     "foreign_test.py::test_a_compiled_function_breaks_its_graph_at_a_call": 0,
@@ -119,7 +120,7 @@ def is_bounded(config: pytest.Config) -> bool:
         return bool(config.workerinput["bounded"])
     option = config.option
     named = config.args_source is pytest.Config.ArgsSource.ARGS
-    more = ("full", "all", "sample", "keyword", "lf")
+    more = ("full", "all", "op", "sample", "keyword", "lf")
     return not named and not any(getattr(option, name, False) for name in more)
 
 
