@@ -29,6 +29,7 @@ FAMILY = Family(
         ),
     ),
     wanted=(
+        "kept-rms_norm-70003",
         "cluster-rms_norm-70001",
         "cluster-rms_norm-70008",
         "cluster-layer_norm-34999",

@@ -11,6 +11,8 @@ FAMILY = Family(
     independent=CHECKS,
     always=("axis", "grad_x"),
     wanted=(
+        "kept-softmax_backward-70003",
+        "kept-softmax-70003",
         "cluster-softmax-70001",
         "cluster-softmax-70008",
         "cluster-log_softmax-35011",
