@@ -14,6 +14,7 @@ import pytest
 from baracuda_py.plan import all_ops
 from baracuda_py.plan.about.ledger import op_digest
 
+from .places import file_of
 from .readme import ROOT, blocks
 
 ROW_LINES = 8  # by hand, at most
@@ -128,7 +129,7 @@ def test_a_row_makes_an_op_and_voids_nothing(copy: Path) -> None:
     assert digests.pop("softplus")
     assert digests == {name: op_digest(op) for name, op in all_ops().items()}
     names = ("registry", "elementwise", "row_gradients", "index")
-    tests = tuple(f"tests/{name}_test.py" for name in names)
+    tests = tuple(file_of(name) for name in names)
     wanted = "softplus or generated_files_are_fresh"
     said = run(copy, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "-q", *tests, "-k", wanted)
     assert "failed" not in said
@@ -146,6 +147,6 @@ def test_a_family_with_its_gradient_and_a_composite(tmp_path: Path) -> None:
         file.write_text(text)
     assert "wrote" in run(root, "-m", "baracuda_py.cli.generate")
     run(root, "-c", FAMILIES)
-    tests = ("tests/gradients_test.py", "-k", "scale_rows")
+    tests = (file_of("gradients"), "-k", "scale_rows")
     said = run(root, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "-q", *tests)
     assert said.startswith("...."), said

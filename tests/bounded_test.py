@@ -21,8 +21,7 @@ from baracuda_py.types import UnsupportedError
 from . import bounded, emulated_gauntlet_test
 from .bounded import ALSO, CASES, VARIANTS, choose, is_bounded
 from .gauntlet import PER_VARIANT, SAMPLES, Case, Problem, admissible, cases
-
-HERE = Path(__file__).parent
+from .places import files_of_tests
 
 
 def reached(plans: Iterable[Any]) -> set[str]:
@@ -81,7 +80,7 @@ def test_every_kernel_and_every_variant_is_emulated(op: str) -> None:
 def test_what_is_named_is_there() -> None:
     for name in CASES:
         file, _, test = name.partition("::")
-        tree = ast.parse((HERE / file).read_text(encoding="utf-8"))
+        tree = ast.parse(files_of_tests()[file].read_text(encoding="utf-8"))
         assert any(isinstance(x, ast.FunctionDef) and x.name == test for x in ast.walk(tree)), f"there is no {name}"
     wanted = {w.name for w in all_wanted()}
     assert wanted.issuperset(bounded.WANTED)

@@ -22,6 +22,8 @@ from baracuda_py.plan import get_op, list_ops
 from baracuda_py.runtime.driver import cupy_or_none, device_count
 from baracuda_py.types import DeviceSpec, ElementKind
 
+from .places import ROOT
+
 needs_nvrtc = pytest.mark.skipif(cupy_or_none() is None, reason="compiling needs CuPy's NVRTC")
 no_gpu = pytest.mark.skipif(device_count() > 0, reason="says what is said without a GPU")
 
@@ -79,8 +81,6 @@ def test_the_first_steps_work(run: Run) -> None:
 
 
 # ---- where the output goes, and what nobody foresaw ---------------------------------------------------------------
-
-ROOT = Path(__file__).parents[1]
 
 
 def shell(command: str, **environment: str) -> tuple[int, str]:

@@ -12,16 +12,14 @@ import pytest
 
 from baracuda_py.plan import all_wanted, get_op
 
-from .concerns import FAMILIES, check_ops, concerns
+from .concerns import check_ops, concerns
 from .gauntlet import cases
-
-HERE = FAMILIES.parent
-ROOT = HERE.parent
+from .places import ROOT, TESTS, file_of
 
 
 def item(path: str = "x_test.py", *, module: dict[str, Any] | None = None, **params: Any) -> Any:
     spec = {"callspec": SimpleNamespace(params=params)} if params else {}
-    return SimpleNamespace(path=HERE / path, module=SimpleNamespace(**(module or {})), **spec)
+    return SimpleNamespace(path=TESTS / path, module=SimpleNamespace(**(module or {})), **spec)
 
 
 WANTED = next(wanted for wanted in all_wanted() if wanted.op == "softmax")
@@ -77,8 +75,7 @@ def test_concerns_refuses_an_unknown_op() -> None:
 def test_concerns_takes_each_sort_of_test_of_an_op() -> None:
     taken = ("registry", "emulated_gauntlet", "arguments", "gradients", "reduce")
     others = ("mutants", "scan", "screen")
-    files = {path.name: path for path in HERE.rglob("*_test.py")}
-    paths = [str(files[f"{name}_test.py"]) for name in (*taken, *others)]
+    paths = [file_of(name) for name in (*taken, *others)]
     arguments = ["-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "--collect-only", "-q", "--op", "softmax"]
     ran = subprocess.run([sys.executable, *arguments, *paths], cwd=ROOT, capture_output=True, text=True, check=False)
     found = {line.partition(":")[0].rpartition("/")[2] for line in ran.stdout.splitlines() if line.startswith("tests/")}

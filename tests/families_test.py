@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pkgutil
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +11,7 @@ from baracuda_py.plan import all_ops, all_wanted, get_op
 
 from . import families
 from .families import Family, declared, family_of, folders
+from .places import TESTS
 
 every_family = pytest.mark.parametrize("name", list(declared()))
 HELPERS = {"answers", "declaration"}  # of tests/families, beside the families
@@ -64,5 +64,5 @@ def test_two_families_cannot_declare_the_same(monkeypatch: pytest.MonkeyPatch) -
 
 def test_names_of_test_files_are_unique() -> None:
     """A test is named by its file and function wherever one is listed."""
-    names = Counter(path.name for path in Path(__file__).parent.rglob("*_test.py"))
+    names = Counter(path.name for path in TESTS.rglob("*_test.py"))
     assert [name for name, count in names.items() if count > 1] == []

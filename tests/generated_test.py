@@ -24,8 +24,8 @@ from baracuda_py.runtime.steps import Kernel, Launch
 from baracuda_py.types import DeviceSpec
 
 from . import overlap_test
+from .places import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 FILE = "shape_layout/copy.cu"
 
 # Its accumulators are touched between products: ptxas waits for each of them.

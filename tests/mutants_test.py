@@ -12,6 +12,7 @@ from baracuda_py.runtime.sources import kernels_dir
 
 from .mutants.catalogue import CONTROLS, KINDS, ROOT, Mutant, catalogue, survivors
 from .mutants.workshop import NEAR, arguments
+from .places import file_of
 
 MUTANTS = catalogue()
 
@@ -47,7 +48,7 @@ def test_what_is_asked_of_a_mutant_exists() -> None:
         assert arguments(mutant, "wider"), mutant.name
     for names in NEAR.values():
         for name in names:
-            assert (ROOT / "tests" / f"{name}_test.py").is_file(), name
+            assert Path(file_of(name)).name == f"{name}_test.py"
 
 
 def test_only_mutants_are_explained() -> None:

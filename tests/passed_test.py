@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from .places import ROOT
+
 MODULES = {
     "plain_test.py": "def test_a(): ...\ndef test_b(fails): assert not fails\ndef test_c(bounded): ...\n",
     "frameworks_test.py": "# torch\ndef test_d(): ...\n",
@@ -29,7 +31,7 @@ def _ran(folder: Path, *options: str, env: dict[str, str] | None = None) -> set[
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-rA", "--rootdir", ".", "-o", "python_files=*_test.py", *options, "."],
         cwd=folder, capture_output=True, text=True, check=False, timeout=120,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])} | (env or {}),
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | (env or {}),
     )  # fmt: skip
     outcomes = [line.split() for line in ran.stdout.splitlines() if line.startswith(("PASSED ", "FAILED "))]
     return {words[1].partition("::")[2] for words in outcomes}

@@ -12,6 +12,8 @@ import pytest
 
 from tests import conftest
 
+from .places import ROOT
+
 MODULES = {
     "body_test.py": "import pytest\ndef test_a():\n    pytest.importorskip('no_such_package')\n",
     "head_test.py": "import pytest\npytest.importorskip('no_such_package')\ndef test_b(): ...\n",
@@ -27,7 +29,7 @@ def test_missing_package_fails_where_all_are_demanded(tmp_path: Path, demanded: 
     options = ["-q", "-rA", "--rootdir", str(tmp_path), "-o", "python_files=*_test.py", "-p", "no:cacheprovider"]
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", *plugins, *options, str(tmp_path)],
-        cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False, timeout=120,
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     last = ran.stdout.splitlines()[-1]
     if demanded:
