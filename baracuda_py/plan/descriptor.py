@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from ..tensor import Tensor, intake
 from ..tensor.axes import INT64, alignment_of, c_strides
 from ..types import ElementKind, InvalidProblemError, OperandTypeError
+from ..types.keeping import complete
 from .fields import Conversion, choice, integer, integers, kind, plain, scalar
 from .slot import Layout, Operand, Slot, bounded_fields, described, filled_fields, own_fields
 
@@ -318,11 +319,13 @@ class Descriptor:
 
     def _names_op(self, known: Any, field: str) -> None:
         """Converts the field that names the op. It comes first, because errors name the class until then."""
-        object.__setattr__(self, field, choice(known)(getattr(self, field), f"{type(self).__name__}: {field}"))
+        complete(self, **{field: choice(known)(getattr(self, field), f"{type(self).__name__}: {field}")})
 
-    def _member(self, known: Any, *names: str) -> None:
-        """Converts fields to members of an enumeration (a class with `of`), or checks names against several."""
-        self._each(names, choice(known))
+    def _member(self, known: Any, *names: str, upper: bool = False) -> None:
+        """Converts fields to members of an enumeration (a class with `of`), or checks names against several, `upper` in capitals
+        however they were given."""
+        made = choice(known)
+        self._each(names, (lambda value, what: made(_in_capitals(value), what)) if upper else made)
 
     def _ints(self, *names: str) -> None:
         """Converts shapes and strides."""
@@ -341,11 +344,15 @@ class Descriptor:
         for name in names:
             value = getattr(self, name)
             if value is not None or type(self).__dataclass_fields__[name].default is not None:
-                object.__setattr__(self, name, made(value, f"{self.op}: {name}"))
+                complete(self, **{name: made(value, f"{self.op}: {name}")})
 
     def to_dict(self) -> dict[str, Any]:
         """Fields as JSON types; numbers that JSON lacks as ``"nan"``, ``"inf"`` and ``"-inf"``."""
         return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
+
+
+def _in_capitals(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
 
 
 def resolved_strides(shape: tuple[int, ...], strides: tuple[int, ...] | None, element: ElementKind) -> tuple[int, ...]:
