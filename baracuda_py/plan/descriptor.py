@@ -45,9 +45,9 @@ class Descriptor:
     """Base of every descriptor.
 
     `described` makes a subclass from a table of its operands. The subclass states its op's `name`, its run-time `values`
-    (fields that do not influence the choice of kernel), the fields that belong to no operand, and in `check` further
-    requirements. Construction converts every field to its type: lists and NumPy ints become tuples of ints, names become
-    members. `select` checks the problem, through `validate`.
+    (fields that do not influence the choice of kernel: floats, or ints if annotated so), the fields that belong to no operand,
+    and in `check` further requirements. Construction converts every field to its type: lists and NumPy ints become tuples of
+    ints, names become members. `select` checks the problem, through `validate`.
     """
 
     values: ClassVar[tuple[str, ...]] = ()
@@ -59,6 +59,7 @@ class Descriptor:
     ] = {}  # outputs whose length the device counts -> the operand that holds the count
     signature_operands: ClassVar[tuple[Operand, ...]] = ()  # all operands that a problem of the family may have
     conversions: ClassVar[tuple[tuple[str, Conversion, bool], ...]] = ()
+    value_conversions: ClassVar[Mapping[str, Conversion]] = {}  # of run-time values: to float, or to int if declared so
 
     def __post_init__(self) -> None:
         held = self.__dict__
@@ -240,8 +241,9 @@ class Descriptor:
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
         """The run-time values of a call, from `given` or else from the descriptor; raises if they are out of range."""
+        read: Mapping[str, Conversion] = self.value_conversions
         own = (v for v in self.values if v in type(self).__dataclass_fields__)
-        return {v: scalar(given.get(v, getattr(self, v)), f"{self.op}: {v}") for v in own}
+        return {v: (read.get(v) or scalar)(given.get(v, getattr(self, v)), f"{self.op}: {v}") for v in own}
 
     def at(self, given: Mapping[str, Any]) -> Self:
         """The same problem with the run-time values of `given`; raises if they are out of range."""
