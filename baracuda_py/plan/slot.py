@@ -19,7 +19,7 @@ from ..types import ElementKind, OperandTypeError
 from ..types.keeping import cached_hash
 from .fields import Conversion, conversion, integers
 
-__all__ = ["Layout", "Operand", "Slot", "bounded_fields", "described", "filled_fields", "own_fields"]
+__all__ = ["Layout", "Operand", "OperandLayout", "Slot", "bounded_fields", "described", "filled_fields", "own_fields"]
 
 C = TypeVar("C")
 
