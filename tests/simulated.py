@@ -260,7 +260,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[Gpus]:
     monkeypatch.setattr(arrays, "cupy_or_none", lambda: gpus)
     monkeypatch.setattr(device, "_present", lambda ordinal: gpus.specs[ordinal])
     monkeypatch.setattr(launch, "compile_kernels", lambda kernels, _arch: dict.fromkeys(kernels))
-    monkeypatch.setattr(launch, "load_kernel", lambda _compiled, _shared, _ordinal: 1)
+    monkeypatch.setattr(launch, "load_kernel", lambda _compiled, _shared, _ordinal, _cluster=1: 1)
     for forget in (streams._query.cache_clear, device._arch_of.cache_clear, plan_cache.clear):
         forget()
     yield gpus
