@@ -53,6 +53,8 @@ CASES: dict[str, int | tuple[str, ...]] = {
     "attention_backward_test.py::test_causal_heads_are_interleaved": 1,
     "attention_range_test.py::test_far_scores_give_the_mean_of_the_highest": 6,
     "attention_range_test.py::test_weights_of_gradients_are_held_to_one": 4,
+    "pages_test.py::test_pages_examples_run_emulated": 8,
+    "pages_test.py::test_pages_examples_run_on_the_oracle": 20,
     "passed_test.py::test_passed_tests_are_left_out": 1,
     "reduce_test.py::test_argmax_takes_the_first_of_several_nan": 2,
     "reduce_test.py::test_columns_of_few_rows_anywhere": 8,

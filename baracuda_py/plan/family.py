@@ -10,16 +10,24 @@ from .candidate import Candidate, Reference
 from .descriptor import Descriptor
 from .selected import Selected
 
-__all__ = ["Family"]
+__all__ = ["Family", "folder_of"]
 
 D = TypeVar("D", bound=Descriptor)
+
+
+def folder_of(module: str) -> str:
+    """The family's folder of a module: ``softmax`` for ``baracuda_py.ops.softmax.forward``. Of a module outside `ops` it is the
+    folder that holds the module."""
+    *packages, own = module.split(".")
+    inner = packages[packages.index("ops") + 1 :] if "ops" in packages else packages[-1:]
+    return (inner or [own])[0]
 
 
 class Family(Generic[D]):
     """The part of a Plan class that a family writes. Everything here is read from the class."""
 
     descriptor: ClassVar[type[Descriptor]]
-    category: ClassVar[OpCategory]
+    category: ClassVar[OpCategory]  # by default named like the family's folder
     candidates: ClassVar[tuple[Candidate[Any], ...]] = ()
     # The functions (descriptor, operands by name) that bounds name. A parameter `output` receives the output's name.
     measures: ClassVar[Mapping[str, Callable[..., Any]]] = {}
@@ -27,6 +35,11 @@ class Family(Generic[D]):
     # Fields of small problems, which reach every candidate. The steps that they lower to identify the version of the family's
     # host code (about/ledger.py). Fields that the op's name fixes are omitted.
     probes: ClassVar[tuple[Mapping[str, Any], ...]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "descriptor" in cls.__dict__ and not hasattr(cls, "category"):
+            cls.category = OpCategory.added(folder_of(cls.__module__))
 
     def __init__(self, selection: Selected) -> None:
         """Makes the plan of a selection."""
