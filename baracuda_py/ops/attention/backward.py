@@ -175,13 +175,10 @@ class AttentionBackwardPlan(Plan[AttentionBackwardDescriptor]):
             "sinks_element": "f32",
         },
     )  # fmt: skip
+    reference = oracle.backward
 
-    @classmethod
-    def reference(cls, desc: AttentionBackwardDescriptor, **arrays: Any) -> Any:
-        return oracle.backward(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: AttentionBackwardDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: AttentionBackwardDescriptor) -> PrecisionGuarantee:
         return forward_oracle.guarantee(desc, _backward_guarantee.backward(desc))
 
 

@@ -176,13 +176,10 @@ class AttentionPlan(Plan[AttentionDescriptor]):
         },
         {"q_shape": (40, 576), "k_shape": (50, 576), "v_shape": (50, 512), "element": "bf16", "softcapped": True},
     )  # fmt: skip
+    reference = oracle.attention
 
-    @classmethod
-    def reference(cls, desc: AttentionDescriptor, **arrays: Any) -> Any:
-        return oracle.attention(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: AttentionDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: AttentionDescriptor) -> PrecisionGuarantee:
         return oracle.guarantee(desc, _guarantee.forward(desc, dot=desc.d, keys=desc.most_k, blocks=1))
 
 

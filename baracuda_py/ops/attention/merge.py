@@ -196,13 +196,10 @@ class MergeAttentionPlan(Plan[MergeAttentionDescriptor]):
         {"outs_shape": (3, 7, 33), "element": "f16"},
         {"outs_shape": (2, 2, 4096, 32, 128), "element": "bf16", "order": "BSHD"},
     )
+    reference = oracle.merge
 
-    @classmethod
-    def reference(cls, desc: MergeAttentionDescriptor, **arrays: Any) -> Any:
-        return oracle.merge(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: MergeAttentionDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: MergeAttentionDescriptor) -> PrecisionGuarantee:
         return oracle.guarantee(desc, guarantee(desc))
 
 

@@ -237,13 +237,10 @@ class PagedAttentionPlan(Plan[PagedAttentionDescriptor]):
          "order": "THD", "element": "bf16", "cu_seqlens_q_shape": (4,), "lse_element": "f32",
          "status_element": "i32", "window": (20, 0)},
     )  # fmt: skip
+    reference = oracle.decode
 
-    @classmethod
-    def reference(cls, desc: PagedAttentionDescriptor, **arrays: Any) -> Any:
-        return oracle.decode(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: PagedAttentionDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: PagedAttentionDescriptor) -> PrecisionGuarantee:
         made = oracle.guarantee(desc, _guarantee.forward(desc, dot=desc.d, keys=desc.most_k, blocks=1))
         if not desc.checked:
             return made

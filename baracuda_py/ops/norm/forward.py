@@ -165,13 +165,10 @@ class NormPlan(Plan[NormDescriptor]):
             "shape": (4, 8192), "element": "f16", "weight_element": "f32", "residual_element": "f16", "rstd_element": "f32",
         },
     )  # fmt: skip
+    reference = oracle.norm
 
-    @classmethod
-    def reference(cls, desc: NormDescriptor, **arrays: Any) -> Any:
-        return oracle.norm(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: NormDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: NormDescriptor) -> PrecisionGuarantee:
         return oracle.guarantee(desc, _guarantee.forward(desc, depth=1))
 
 

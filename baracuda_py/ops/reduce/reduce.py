@@ -28,13 +28,10 @@ class ReducePlan(Plan[ReduceDescriptor]):
         *({"shape": (n, 300), "element": e, "axes": (0,)} for e in ("f32", "bf16") for n in (100, 4096)),
         {"shape": (5, 7, 40), "element": "f16", "axes": (0, 2)},
     )
+    reference = oracle.reduce
 
-    @classmethod
-    def reference(cls, desc: ReduceDescriptor, **arrays: Any) -> Any:
-        return oracle.reduce(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: ReduceDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: ReduceDescriptor) -> PrecisionGuarantee:
         kernel, out = _guarantee.promised(desc, 1), desc.layout("out").element
         return widely(kernel, out, desc.extent) if out.is_float else kernel
 

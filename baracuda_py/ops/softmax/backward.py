@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...numerics.guarantee import widely
-from ...plan.candidate import OK, Candidate, Cost, Feasibility
+from ...plan.candidate import Candidate, Cost, Feasibility
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
@@ -40,9 +40,6 @@ class RowsSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
 
     variant = "rows"
     launches = ("softmax/backward.cu:softmax_backward", "softmax/backward.cu:softmax_backward_cluster")
-
-    def supports(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Feasibility:
-        return OK
 
     def configs(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         """Accesses of 8 bytes, two of them as one of 16: rows of 16 KB take 0.87 of the time (H200)."""
@@ -110,13 +107,10 @@ class SoftmaxBackwardPlan(Plan[SoftmaxBackwardDescriptor]):
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 4096, 50257)),
         {"shape": (6, 40), "element": "f32", "y_strides": (1, 6)},
     )
+    reference = oracle.backward
 
-    @classmethod
-    def reference(cls, desc: SoftmaxBackwardDescriptor, **arrays: Any) -> Any:
-        return oracle.backward(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: SoftmaxBackwardDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: SoftmaxBackwardDescriptor) -> PrecisionGuarantee:
         return widely(_guarantee.backward(desc.element, log=desc.log, depth=1), desc.element, desc.extent)
 
 

@@ -68,9 +68,6 @@ class RowsSoftmax(Candidate[SoftmaxDescriptor]):
     variant = "rows"
     launches = ("softmax/forward.cu:softmax_rows", "softmax/forward.cu:softmax_rows_cluster")
 
-    def supports(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Feasibility:
-        return OK
-
     def configs(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         for config in row_configs(desc.extent, desc.rows().vector(desc.element), desc.element):
             yield clustered(config, desc.extent, desc.element, device)
@@ -180,13 +177,10 @@ class SoftmaxPlan(Plan[SoftmaxDescriptor]):
         {"shape": (6, 40), "element": "f32", "x_strides": (1, 6)},
         {"shape": (3, 700, 40), "element": "bf16", "axis": 1},
     )
+    reference = oracle.softmax
 
-    @classmethod
-    def reference(cls, desc: SoftmaxDescriptor, **arrays: Any) -> Any:
-        return oracle.softmax(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: SoftmaxDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: SoftmaxDescriptor) -> PrecisionGuarantee:
         kernel = _guarantee.forward(desc.element, log=desc.log, depth=1, scalings=0)
         return widely(kernel, desc.element, desc.extent)
 

@@ -116,18 +116,9 @@ class GgufQuantizePlan(Plan[GgufQuantizeDescriptor]):
         {"shape": (3, 512), "element": "f32", "format": "q4_k"},
         {"shape": (3, 100), "element": "bf16", "format": "q8_1", "pad": True},
     )
-
-    @classmethod
-    def reference(cls, desc: GgufQuantizeDescriptor, **arrays: Any) -> Any:
-        return oracle.quantize(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: GgufQuantizeDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(desc)
-
-    @classmethod
-    def sku_elements(cls, desc: GgufQuantizeDescriptor) -> tuple[ElementKind, ElementKind | None]:
-        return desc.element, ElementKind.U8
+    reference = oracle.quantize
+    shown = "x", ElementKind.U8
+    reference_guarantee = oracle.guarantee
 
 
 @function_of(GgufQuantizePlan)

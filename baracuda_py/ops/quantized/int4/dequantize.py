@@ -136,14 +136,8 @@ class DequantizeInt4Plan(Plan[DequantizeInt4Descriptor]):
         {"shape": (256, 48), "element": "f16", "packing": "awq"},
         {"shape": (256, 48), "element": "f16", "packing": "kaio"},
     )
-
-    @classmethod
-    def reference(cls, desc: DequantizeInt4Descriptor, **arrays: Any) -> Any:
-        return oracle.dequantize(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: DequantizeInt4Descriptor) -> PrecisionGuarantee:
-        return oracle.rounded_once(desc)
+    reference = oracle.dequantize
+    reference_guarantee = oracle.rounded_once
 
 
 @function_of(DequantizeInt4Plan)

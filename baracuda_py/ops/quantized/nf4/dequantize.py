@@ -95,14 +95,8 @@ class DequantizeNf4Plan(Plan[DequantizeNf4Descriptor]):
          "offset_element": "f32"},
         {"shape": (3, 64), "element": "f32", "codes_align": 1},
     )  # fmt: skip
-
-    @classmethod
-    def reference(cls, desc: DequantizeNf4Descriptor, **arrays: Any) -> Any:
-        return oracle.dequantize(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: DequantizeNf4Descriptor) -> PrecisionGuarantee:
-        return oracle.rounded_twice(desc)
+    reference = oracle.dequantize
+    reference_guarantee = oracle.rounded_twice
 
 
 @function_of(DequantizeNf4Plan)
