@@ -24,6 +24,7 @@ from ..plan.plan import Plan
 from ..plan.registry import all_ops
 from ..types import ElementKind, PlanPreference
 from .pages import ops_text, page_text, readme_row, signature_text
+from .template import Names, checkout_files
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -179,6 +180,19 @@ def readme_text(text: str) -> str:
     return re.sub(r"^\| \[ops\]\(docs/ops\.md\), .*$", lambda _: readme_row(), text, flags=re.MULTILINE)
 
 
+# The family that docs/adding-an-op.md shows, as `baracuda_py.cli.new` writes it.
+SHOWN = Names("scale", "scale_rows")
+
+
+def adding_text(text: str) -> str:
+    """The page about adding an op, with the files of a new family as the template has them."""
+    for path, shown in checkout_files(SHOWN).items():
+        sign = "//" if path.endswith(".cu") else "#"
+        block = re.compile(rf"(?<=^{sign} {re.escape(path)}\n).*?(?=^```$)", re.DOTALL | re.MULTILINE)
+        text = block.sub(lambda _, shown=shown: shown, text)  # type: ignore[misc]
+    return text
+
+
 def pages() -> dict[str, str]:
     """The generated pages, by their paths below ``docs/``."""
     found = {f"ops/{op.name}.md": page_text(op) for op in all_ops().values()}
@@ -193,6 +207,8 @@ def write(check: bool = False) -> list[str]:
     readme = PACKAGE.parent / "README.md"
     if readme.is_file():  # in a checkout
         texts["../README.md"] = readme_text(readme.read_text(encoding="utf-8"))
+        adding = PACKAGE.parent / "docs/adding-an-op.md"
+        texts["../docs/adding-an-op.md"] = adding_text(adding.read_text(encoding="utf-8"))
         texts |= {f"../docs/{page}": text for page, text in pages().items()}
     for file, text in texts.items():
         path = PACKAGE / file

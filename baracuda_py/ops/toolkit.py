@@ -13,7 +13,16 @@ from ..plan.registry import Gradient, Op, register
 from ..plan.selection import Selection, selected
 from ..runtime.sources import add_kernels_dir
 from ..runtime.steps import Kernel, Launch, Ptr, Run, Scratch, Step
-from ..types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term, Ulp
+from ..types import (
+    Componentwise,
+    DeviceSpec,
+    ElementKind,
+    InvalidProblemError,
+    OperandTypeError,
+    PrecisionGuarantee,
+    Term,
+    Ulp,
+)
 from ._function import function_of
 from ._rows import FLOATS, RowConfig, Rows, computed_in, row_configs, row_cost, rows_of
 
@@ -30,11 +39,13 @@ __all__ = [
     "Feasibility",
     "Gradient",
     "InOrder",
+    "InvalidProblemError",
     "Kernel",
     "Kinds",
     "Launch",
     "Multiple",
     "Op",
+    "OperandTypeError",
     "Plan",
     "PrecisionGuarantee",
     "Ptr",
