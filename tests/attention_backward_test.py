@@ -15,7 +15,7 @@ from baracuda_py.ops.attention.samples import backward as samples
 from baracuda_py.ops.attention.samples.forward import qkv
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 
-from .independent_attention_backward import scores
+from .families.attention.backward import scores
 
 saved = partial(samples.saved, forward)
 

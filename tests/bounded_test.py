@@ -124,6 +124,7 @@ def test_cases_are_left_out_evenly_and_device_tests_only_without_a_device(monkey
         ({}, True),
         ({"full": True}, False),
         ({"all": True}, False),
+        ({"op": ["add"]}, False),
         ({"sample": "f32"}, False),
         ({"keyword": "add"}, False),
     ],

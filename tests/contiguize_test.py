@@ -15,8 +15,8 @@ from baracuda_py.samples import Packed
 from baracuda_py.types import ElementKind
 
 from .arena import Slot, host
+from .families.shape_layout.independent import nibbles_of
 from .gauntlet import readable
-from .independent import nibbles_of
 
 COVERS = ("contiguize",)
 

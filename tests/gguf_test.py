@@ -23,8 +23,8 @@ from baracuda_py.types import DeviceSpec
 from baracuda_py.types.gguf import BLOCKS, GgufFormat
 
 from .arena import host
+from .families.quantized.gguf import BYTES, weights_of
 from .gauntlet import readable
-from .independent_gguf import BYTES, weights_of
 from .readme import ROOT
 from .readme import blocks as shown
 

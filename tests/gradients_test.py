@@ -19,6 +19,7 @@ from .gauntlet.gradients import Differentiable, differentiable
 OPS = [name for name, op in all_ops().items() if op.gradient is not None]
 FORWARD = {op.gradient.op: name for name, op in reversed(all_ops().items()) if op.gradient is not None}
 FAMILIES = "baracuda_py.ops"
+OF_GRADIENTS = True  # a test of an op is one of its backward op too
 every_gradient = pytest.mark.parametrize("op", FORWARD.values())
 
 

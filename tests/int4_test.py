@@ -15,7 +15,7 @@ from baracuda_py.ops.quantized.int4.samples import weight
 from baracuda_py.plan.about.tune import admissible
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 
-from .independent_int4 import code_of, zero_of
+from .families.quantized.int4 import code_of, zero_of
 
 rng = np.random.default_rng(4)
 Array = np.ndarray[Any, Any]

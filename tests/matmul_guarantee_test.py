@@ -18,9 +18,9 @@ from baracuda_py.plan.about import tune
 from baracuda_py.samples import Sample
 from baracuda_py.types import DeviceSpec, ElementKind, MathPrecision, PlanPreference
 
+from .families.gemm.independent import check_matmul
 from .formulas import activated
 from .gauntlet import Problem, samples_of
-from .independent_gemm import check_matmul
 
 Array = np.ndarray[Any, Any]
 FLOATS = (bp.F16, bp.BF16, bp.F32, bp.F64)

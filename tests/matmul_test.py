@@ -16,8 +16,8 @@ from baracuda_py.samples import Sample
 from baracuda_py.types import ElementKind
 
 from .arena import Slot, host
+from .families.gemm.independent import check_matmul
 from .gauntlet import Problem, readable
-from .independent_gemm import check_matmul
 
 COVERS = ("matmul",)
 Array = np.ndarray[Any, Any]

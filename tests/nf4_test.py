@@ -17,7 +17,7 @@ from baracuda_py.packed.nf4 import BLOCK_SIZES, nf4_shapes
 from baracuda_py.plan.about.tune import admissible
 from baracuda_py.types import DeviceSpec, PlanPreference
 
-from .independent_nf4 import nf4_code, nf4_magnitude
+from .families.quantized.nf4 import nf4_code, nf4_magnitude
 
 rng = np.random.default_rng(16)
 Array = np.ndarray[Any, Any]

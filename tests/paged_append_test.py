@@ -16,10 +16,10 @@ from baracuda_py.samples import Sample
 from baracuda_py.types import ElementKind
 
 from .arena import as_bytes
+from .families.cache.independent import paged_kv_append as independent
 from .gauntlet import admissible, readable
 from .gauntlet.aspects import served
 from .gauntlet.problem import Problem
-from .independent_cache import paged_kv_append as independent
 
 COVERS = ("paged_kv_append", "copy_pages")
 DEVICES = ("cpu", "ptx")

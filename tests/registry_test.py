@@ -14,10 +14,11 @@ from baracuda_py.plan import all_ops, get_op
 from baracuda_py.types import UnsupportedError
 
 from . import gauntlet
+from .families import by_op, family_of
 from .gauntlet import Case, Problem, every_sample, named
-from .independent import INDEPENDENT
 
 OPS = list(all_ops())
+INDEPENDENT = by_op(lambda family: family.independent)
 every_op = pytest.mark.parametrize("op", OPS)
 FEW = 8
 PARTS = {"matmul": 4}  # ops of hundreds of configurations
@@ -72,7 +73,7 @@ def test_the_oracle_agrees_with_an_independent_implementation(case: Case) -> Non
 @every_op
 def test_an_op_has_an_independent_implementation(op: str) -> None:
     assert op in INDEPENDENT, (
-        f"{op} has no independent implementation: give its row a check=, or tests/independent.py a function"
+        f"{op} has no independent implementation: give its row a check=, or tests/families/{family_of(op)} a function"
     )
     assert gauntlet.cases(op, "cpu"), "the op has no samples"
 

@@ -17,8 +17,8 @@ from baracuda_py.samples import Packed
 from baracuda_py.types import ElementKind
 
 from .arena import Slot, as_bytes
+from .families.shape_layout.independent import nibbles_of
 from .gauntlet import readable
-from .independent import nibbles_of
 
 COVERS = ("write_slice",)
 Ranges = list[tuple[int, int]]
