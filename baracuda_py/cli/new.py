@@ -1,8 +1,8 @@
 """Writes a family of ops to begin with: ``python -m baracuda_py.cli.new FAMILY/OP --rows``.
 
 In a checkout it writes kernels/FAMILY, baracuda_py/ops/FAMILY and tests/families/FAMILY, and then the generated files and the
-record of the kernels' registers. With ``--package FOLDER`` it writes a package of its own there, for an installed baracuda_py. The
-family computes a row operation and its gradients, and passes every test; docs/adding-an-op.md explains the files.
+record of the kernels' registers. With ``--package FOLDER`` it writes a package of its own there, for an installed baracuda_py.
+The family computes a row operation and its gradients, and passes every test; docs/adding-an-op.md explains the files.
 """
 
 from __future__ import annotations

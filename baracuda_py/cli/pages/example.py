@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -75,7 +76,9 @@ def _literal(value: Any) -> str | None:
     if isinstance(value, (tuple, list)):
         parts = [_literal(part) for part in value]
         return None if None in parts else f"({', '.join(map(str, parts))}{',' * (len(parts) == 1)})"
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if isinstance(value, str):
+        return json.dumps(value)
+    if value is None or isinstance(value, (bool, int, float)):
         finite = not isinstance(value, float) or math.isfinite(value)
         return repr(value) if finite else None
     return None
