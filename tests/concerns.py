@@ -13,10 +13,11 @@ import pytest
 from baracuda_py.plan import Op, all_ops, get_op
 
 from .families import declared, family_of
+from .places import TESTS
 
 __all__ = ["asked_ops", "check_ops", "concerns"]
 
-FAMILIES = Path(__file__).resolve().parent / "families"
+FAMILIES = TESTS / "families"
 ATTRIBUTES = ("op", "backward")  # of a record that is a parameter: a gauntlet's case, a wanted problem, an edit
 
 

@@ -17,6 +17,7 @@ from tests.concerns import asked_ops, check_ops, concerns
 from tests.costs import Watch, op_of
 from tests.gauntlet import Case, Part, cases
 from tests.passed import Passed
+from tests.places import TESTS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -273,7 +274,5 @@ class _Recorder:
 
     def pytest_sessionfinish(self) -> None:
         if self.path and not self.worker and device_count():
-            run = (
-                ledger.machine() | self.run | {"commit": self.run["commit"] or ledger.commit_of(Path(__file__).parent)}
-            )
+            run = ledger.machine() | self.run | {"commit": self.run["commit"] or ledger.commit_of(TESTS)}
             ledger.record(Path(self.path), self.passed, self.failed, run, self.skipped, self.emulator, self.sampled)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from baracuda_py.plan import all_ops, get_op
@@ -15,9 +14,8 @@ from baracuda_py.types import BaracudaError
 
 from ..gauntlet import Problem
 
-__all__ = ["HERE", "OPS", "Family", "NoMeaning", "by_op", "declared", "family_of", "folders", "joined"]
+__all__ = ["OPS", "Family", "NoMeaning", "by_op", "declared", "family_of", "folders", "joined"]
 
-HERE = Path(__file__).resolve().parent
 OPS = "baracuda_py.ops."  # the package of the families' folders
 V = TypeVar("V")
 

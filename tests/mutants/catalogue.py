@@ -19,10 +19,11 @@ from typing import Any
 
 from baracuda_py.runtime.sources import _code
 
+from ..places import ROOT, file_of
+
 __all__ = ["CONTROLS", "ROOT", "Mutant", "catalogue", "files", "survivors"]
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
 SURVIVORS = HERE / "survivors.toml"
 KINDS = (
     "bounds",  # an access, a loop or a limit goes too far, or not far enough
@@ -141,6 +142,6 @@ CONTROLS = (
     ),
     Mutant(
         "control-host", "control", "baracuda_py/ops/_launch.py", "WORD = 16  #", "_NOT_USED = 0\nWORD = 16  #",
-        tests=("tests/walked_test.py",),
+        tests=(file_of("walked"),),
     ),
 )  # fmt: skip

@@ -29,6 +29,7 @@ FAMILY = Family(
         ),
     ),
     wanted=(
+        "kept-rms_norm-70003",
         "cluster-rms_norm-70001",
         "cluster-rms_norm-70008",
         "cluster-layer_norm-34999",
@@ -36,7 +37,6 @@ FAMILY = Family(
         "anywhere-rms_norm-2051",
         "anywhere-layer_norm-2051",
         "cluster-rms_norm-residual",
-        "kept-rms_norm-70003",
     ),
     two=("layer_norm_backward", "rms_norm_backward"),
     small={

@@ -11,6 +11,8 @@ FAMILY = Family(
     independent=CHECKS,
     always=("axis", "grad_x"),
     wanted=(
+        "kept-softmax_backward-70003",
+        "kept-softmax-70003",
         "cluster-softmax-70001",
         "cluster-softmax-70008",
         "cluster-log_softmax-35011",
@@ -21,8 +23,6 @@ FAMILY = Family(
         "anywhere-log_softmax-2051",
         "anywhere-softmax_backward-2051",
         "anywhere-log_softmax_backward-2051",
-        "kept-softmax-70003",
-        "kept-softmax_backward-70003",
     ),
     also={
         "log_softmax": ("f32 axis 0",),
