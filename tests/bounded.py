@@ -98,7 +98,10 @@ CASES: dict[str, int | tuple[str, ...]] = by_op(lambda family: family.cases) | {
     "reach_test.py::test_new_functions_in_headers_leave_every_record": 0,
     "reach_test.py::test_an_edit_that_leaves_a_kernel_s_digest_leaves_its_ptx": 0,
     # Processes of their own, and what reads all of the sources.
-    "adding_test.py::test_a_family_with_its_gradient_and_a_composite": 0,
+    "adding_test.py::test_adding_families_are_linted_and_typed": 0,
+    "adding_test.py::test_adding_families_pass_the_tests_of_the_house": 0,
+    "adding_test.py::test_adding_families_pass_the_tests_of_their_ops": 0,
+    "adding_test.py::test_adding_new_writes_a_package_of_its_own": 0,
     "adding_test.py::test_a_row_makes_an_op_and_voids_nothing": 0,
     "concerns_test.py::test_concerns_takes_each_sort_of_test_of_an_op": 0,
     "cli_test.py::test_a_reader_that_leaves_and_an_output_that_is_closed": 0,
