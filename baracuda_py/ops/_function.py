@@ -81,7 +81,7 @@ def function_of(
         defaults = {f"_{p.name}_": p.default for p in signature.parameters.values()}
         of = rules.of or plan.descriptor.of
         known = {
-            "_plan": plan, "_of": of, "_call": functional.call, "_scalar": scalar, "_body": template,
+            "_plan": plan, "_of": of, "_call": functional.call, "_values": _conversions(plan.descriptor), "_body": template,
             "_check": plan.descriptor.check_values, "_reads": rules.reads, "PlanPreference": PlanPreference,
             "_misnamed": partial(misnamed, name, signature),
         }  # fmt: skip
@@ -103,6 +103,11 @@ def function_of(
         return function
 
     return made
+
+
+def _conversions(descriptor: type[Descriptor]) -> Mapping[str, Callable[[Any, str], Any]]:
+    """Of each run-time value."""
+    return {name: descriptor.value_conversions.get(name, scalar) for name in descriptor.values}
 
 
 def _text(name: str, signature: inspect.Signature | str, lines: Sequence[str]) -> str:
@@ -168,7 +173,7 @@ class _Parts(NamedTuple):
             for flag in dict.fromkeys(wanted.values()) if flag not in descriptor.slot_of
         }  # fmt: skip
         values = [p for p in given if p in descriptor.values]
-        usual = {v: scalar(given[v], v) for v in values if given[v] is not None}
+        usual = {v: _conversions(descriptor)[v](given[v], v) for v in values if given[v] is not None}
         absent = tuple(v for v in values if given[v] is None)
         makes, takes = rules.derived[:2] if rules.derived else ((), ())
         known = {*descriptor.slot_of, *values, *flags}
@@ -210,13 +215,13 @@ def _gathered(descriptor: type[Descriptor], name: str, parts: _Parts, rules: Sig
         lines += [f"if {option} is not None: {option} = _reads[{option!r}]({option}, '{name}: {option}')"]
     if parts.values:
         checked = descriptor.check_values(name, parts.usual, {})
-        numbers = (f"{v!r}: _scalar({v}, '{name}: {v}')" for v in parts.usual)
+        numbers = (f"{v!r}: _values[{v!r}]({v}, '{name}: {v}')" for v in parts.usual)
         lines += [
             f"if {' and '.join(f'{v} is _{v}_' for v in parts.values)}:  # by far the usual call",
             f"    values, checked = _usual, {(tuple(parts.usual), checked) if parts.absent else checked!r}",
             "else:",
             f"    values = {{{', '.join(numbers)}}}",
-            *(f"    if {v} is not None: values[{v!r}] = _scalar({v}, '{name}: {v}')" for v in parts.absent),
+            *(f"    if {v} is not None: values[{v!r}] = _values[{v!r}]({v}, '{name}: {v}')" for v in parts.absent),
             f"    checked = _check({name!r}, values, operands)",
             *(["    checked = tuple(values), checked"] if parts.absent else []),
         ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 
 from ...numerics.guarantee import widely
@@ -131,8 +130,8 @@ def _abs_products(desc: Any, *, output: str, **arrays: Array) -> Array:
 
 def _smallest_normal(desc: Any, *, output: str, **arrays: Array) -> Array:
     x = _operand(desc, output, arrays)
-    size = np.asarray(float(ml_dtypes.finfo(desc.element.dtype).smallest_normal))
-    return _spread(desc, x.shape, size, size)
+    size = np.asarray(desc.element.smallest_normal)
+    return _spread(desc, x.shape, size, size)  # columns that are not rotated are not rounded
 
 
 def _unbounded(desc: Any, *, output: str, **arrays: Array) -> Array:

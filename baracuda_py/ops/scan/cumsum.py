@@ -28,13 +28,10 @@ class CumsumPlan(Plan[CumsumDescriptor]):
         *({"shape": (n, 300), "element": e, "axis": 0} for e in ("f32", "bf16") for n in (100, 4096)),
         {"shape": (5, 70), "element": "u8"},
     )
+    reference = oracle.cumsum
 
-    @classmethod
-    def reference(cls, desc: CumsumDescriptor, **arrays: Any) -> Any:
-        return oracle.cumsum(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: CumsumDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: CumsumDescriptor) -> PrecisionGuarantee:
         kernel = promised(desc, 1)
         return (
             widely(kernel, desc.element, desc.shape[desc.axis] if desc.shape else 1)
