@@ -1726,7 +1726,7 @@ def merge_attention(outs: Any, lses: Any, *, layout: str = 'BHSD', out: Any = No
     """One attention of several whose keys are parts of all keys: sum exp(lses_i - lse) outs_i, lse = log sum exp(lses_i)."""
 
 def paged_attention(q: Any, k_pages: Any, v_pages: Any, page_table: Any, lengths: Any, *, cu_seqlens_q: Any = None, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, sinks: Any = None, k_scale: float | None = None, v_scale: float | None = None, k_scales: Any = None, v_scales: Any = None, max_seqlen_q: int | None = None, layout: str = 'NHD', return_lse: bool = False, return_status: bool = False, out: Any = None, lse: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
-    """Attention of the last tokens of every sequence with all of its keys and values, which lie in pages."""
+    """Attention of the last tokens of every sequence with all of its keys and values, which are in pages."""
 
 def copy_pages(k_pages: Any, v_pages: Any, source: Any, dest: Any, *, k_scales: Any = None, v_scales: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Copies page source[i] to page dest[i], in every array and layer; returns the arrays and `status`."""
@@ -1834,10 +1834,10 @@ def dequantize_gguf(blocks: Any, format: Any = None, *, shape: Any = None, out_d
     """Blocks of a GGUF format as floats, bit for bit those of the `gguf` package."""
 
 def matmul_gguf(x: Any, w: Any, format: Any = None, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
-    """x times the transposed weights, which are blocks of a GGUF format as they lie in the file."""
+    """x times the transposed weights, which are blocks of a GGUF format, as in the file."""
 
 def matmul_q4k(x: Any, w: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
-    """x times the transposed weights, which are blocks of a GGUF format as they lie in the file."""
+    """x times the transposed weights, which are blocks of a GGUF format, as in the file."""
 
 def quantize_gguf(x: Any, format: Any, *, pad: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Rows of floats as blocks of a GGUF format; `dequantize_gguf` is the inverse."""

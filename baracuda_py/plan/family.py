@@ -11,9 +11,17 @@ from .candidate import Candidate, Reference, exact_results
 from .descriptor import Descriptor
 from .selected import Selected
 
-__all__ = ["Family", "Oracle", "OracleGuarantee"]
+__all__ = ["Family", "Oracle", "OracleGuarantee", "folder_of"]
 
 D = TypeVar("D", bound=Descriptor)
+
+
+def folder_of(module: str) -> str:
+    """The family's folder of a module: ``softmax`` for ``baracuda_py.ops.softmax.forward``. Of a module outside `ops` it is the
+    folder that holds the module."""
+    *packages, own = module.split(".")
+    inner = packages[packages.index("ops") + 1 :] if "ops" in packages else packages[-1:]
+    return (inner or [own])[0]
 
 
 class Oracle(Protocol):
@@ -32,7 +40,7 @@ class Family(Generic[D]):
     """The part of a Plan class that a family writes. Everything here is read from the class."""
 
     descriptor: ClassVar[type[Descriptor]]
-    category: ClassVar[OpCategory]
+    category: ClassVar[OpCategory]  # by default named like the family's folder
     candidates: ClassVar[tuple[Candidate[Any], ...]] = ()
     # The functions (descriptor, operands by name) that bounds name. A parameter `output` receives the output's name.
     measures: ClassVar[Mapping[str, Callable[..., Any]]] = {}
@@ -50,6 +58,8 @@ class Family(Generic[D]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "descriptor" in cls.__dict__ and not hasattr(cls, "category"):
+            cls.category = OpCategory.added(folder_of(cls.__module__))
         for name in ("reference", "reference_guarantee"):
             if isinstance(held := cls.__dict__.get(name), FunctionType):
                 setattr(cls, name, staticmethod(held))

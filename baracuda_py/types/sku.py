@@ -9,8 +9,9 @@ import numpy as np
 from .elements import ElementKind
 from .errors import InvalidProblemError, UnsupportedError, shown
 from .keeping import complete
+from .kinds import OpCategory
 from .precision import PrecisionGuarantee
-from .vocabulary import ArchSku, BackendKind, EpilogueKind, LayoutSku, MathPrecision, OpCategory
+from .vocabulary import ArchSku, BackendKind, EpilogueKind, LayoutSku, MathPrecision
 
 __all__ = ["KernelSku", "PlanPreference"]
 

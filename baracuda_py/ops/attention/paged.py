@@ -254,7 +254,7 @@ def paged_attention(
     max_seqlen_q: int | None = None, layout: str = "NHD",
     return_lse: bool = False, return_status: bool = False, out: Any = None, lse: Any = None, status: Any = None,
 ) -> Any:  # fmt: skip
-    """Attention of the last tokens of every sequence with all of its keys and values, which lie in pages.
+    """Attention of the last tokens of every sequence with all of its keys and values, which are in pages.
 
     q: [B, T, Hq, D], or with `cu_seqlens_q` (device int32 [B + 1]) [T, Hq, D] of sequences one behind the other, each with as
     many tokens as it has (a prefill; `max_seqlen_q` says how many at most). k_pages, v_pages: [P, N, Hkv, D] (`layout` "NHD")

@@ -141,7 +141,7 @@ class GgufMatmulPlan(Plan[GgufMatmulDescriptor]):
     reference_guarantee = oracle.product_guarantee
 
 
-_DOC = """x times the transposed weights, which are blocks of a GGUF format as they lie in the file.
+_DOC = """x times the transposed weights, which are blocks of a GGUF format, as in the file.
 
 x: f16, bf16 or f32 [..., K], any strides. w: a PackedGguf; or u8 [N, bytes], a row of blocks for each column of the result.
 {format}math: activations are multiplied as they are, and sums are f32; "int8" permits rounding them to 8 bits, 32 neighbours with
