@@ -95,6 +95,8 @@ def function_of(
         file = f"<{template.__module__}.{name}>"
         linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file  # for tracebacks
         names = {**getattr(template, "__globals__", {}), **known, **defaults}
+        # `inspect.Signature.bind` instead would take 21 us, where a whole repeated call takes 6.7 (paired runs on a simulated
+        # device, matmul).
         exec(compile(text, file, "exec"), names)
         function: Callable[..., Any] = names[name]
         function.__module__, function.__doc__ = template.__module__, doc or template.__doc__
