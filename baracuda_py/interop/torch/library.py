@@ -107,12 +107,21 @@ def _run(signature: Signature, key: str, *arguments: Any) -> Any:
         return result
     made = as_list(result)
     if not signature.written:
-        written = getattr(result, "_fields", None) or written_by(signature, given)
-        learn(signature, given, tuple(written))
+        learn(signature, given, getattr(result, "_fields", signature.outputs[:1]))
         return made
-    inputs = [given.get(name) for name in signature.written]
-    fresh = [x for x in made if not any(x is y for y in inputs)]
-    return fresh if signature.outputs else None
+    return _returned(signature, _fresh(made, [given.get(name) for name in signature.written]))
+
+
+def _fresh(made: list[Any], passed: list[Any]) -> list[Any]:
+    """The results that are none of the operands."""
+    return [x for x in made if not any(x is y for y in passed)]
+
+
+def _returned(signature: Signature, fresh: list[Any]) -> Any:
+    """What the op returns of its new tensors, as its schema says."""
+    if len(signature.outputs) > 1:
+        return fresh
+    return fresh[0] if signature.outputs else None
 
 
 def _copies(signature: Signature, given: dict[str, Any]) -> dict[str, Any]:
@@ -123,16 +132,14 @@ def _run_twin(signature: Signature, key: str, *arguments: Any) -> Any:
     given = signature.raised(arguments)
     copies = _copies(signature, given)
     made = as_list(_call(signature, key, {**given, **copies}))
-    return [*copies.values(), *(x for x in made if not any(x is y for y in copies.values()))]
+    return [*copies.values(), *_fresh(made, list(copies.values()))]
 
 
 def _fake(signature: Signature, *arguments: Any) -> Any:
     given = signature.raised(arguments)
     outputs, made = fake_outputs(signature, given)
     learn(signature, given, outputs.written)
-    if signature.single:
-        return made[0]
-    return made if signature.outputs else None
+    return _returned(signature, made)
 
 
 def _fake_twin(signature: Signature, *arguments: Any) -> Any:

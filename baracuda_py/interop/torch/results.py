@@ -55,7 +55,7 @@ def result_of(signature: Signature, given: Mapping[str, Any], made: Any) -> Any:
     if signature.single:
         return made
     names = _names(signature.name, _kind(signature, given)).split(",")
-    fresh = list(made) if made is not None else []
+    fresh = list(made) if isinstance(made, (list, tuple)) else [made]
     values = [given[name] if name in signature.written else fresh.pop(0) for name in names]
     if len(values) == 1:
         return values[0]

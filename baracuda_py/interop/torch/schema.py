@@ -80,7 +80,10 @@ class Signature:
 
     def text(self, *, twin: bool = False) -> str:
         """The schema, after the op's name. The `twin` of an op that writes to operands returns copies of them instead."""
-        returns = "Tensor" if self.single else "Tensor[]" if self.outputs or twin else "()"
+        if twin:
+            returns = "Tensor[]"
+        else:
+            returns = ("()", "Tensor")[len(self.outputs)] if len(self.outputs) < 2 else "Tensor[]"
         return f"({', '.join(self._declared(twin=twin))}) -> {returns}"
 
     def _declared(self, *, twin: bool) -> list[str]:
