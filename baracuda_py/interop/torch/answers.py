@@ -16,7 +16,7 @@ from ...types import UnsupportedError
 from .autocast import cast_operands
 from .gradient import recorded_arguments
 from .library import define_all, invoke, no_gradient
-from .recorded import record
+from .recorded import record, record_transformed
 from .results import named
 from .schema import Signature, signature_of
 
@@ -51,6 +51,8 @@ def call_op(name: str, given: dict[str, Any]) -> Any:
         raise UnsupportedError(f"{name}: torch chooses the stream of a traced call", "leave stream= out")
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         _refuse_outputs(signature, passed)
+        if signature.op.gradient is not None and _is_functional(tensors):
+            return _dropped(signature, given, record_transformed(signature, recorded_arguments(signature, given), call_op))
         return _dropped(signature, given, invoke(name, recorded_arguments(signature, given)))
     result = invoke(name, {n: x for n, x in given.items() if n not in passed})
     return _copied(signature, given, passed, result)
@@ -96,6 +98,11 @@ def _is_transformed(tensors: list[Any]) -> bool:
     )
 
 
+def _is_functional(tensors: list[Any]) -> bool:
+    """Whether an operand is a wrapper of torch.func. Dynamo traces this."""
+    return not torch.compiler.is_dynamo_compiling() and any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors))
+
+
 # ---- recording -----------------------------------------------------------------------------------------------------------
 
 
@@ -114,7 +121,11 @@ def _recorded(signature: Signature, given: dict[str, Any]) -> Any:
             raise no_gradient(signature, needing[0])
         return result
     _refuse_outputs(signature, passed)
-    return _dropped(signature, given, record(signature, recorded_arguments(signature, given)))
+    return _dropped(signature, given, record(signature, recorded_arguments(signature, given), _call_function))
+
+
+def _call_function(name: str, given: dict[str, Any]) -> Any:
+    return signature_of(name).call(given)
 
 
 def _refuse_outputs(signature: Signature, passed: list[str]) -> None:

@@ -122,7 +122,7 @@ def _at(n: Any, values: Mapping[Any, int]) -> int:
 
 
 def _meta(given: Mapping[str, Any], number: Callable[[Any], int]) -> dict[str, Any]:
-    """The arguments with tensors without memory, and sizes that are numbers."""
+    """The arguments with tensors without memory, and sizes that are numbers. The values of floats do not matter."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -130,6 +130,8 @@ def _meta(given: Mapping[str, Any], number: Callable[[Any], int]) -> dict[str, A
             return torch.empty_strided(shape, strides, dtype=value.dtype, device="meta")
         if isinstance(value, (list, tuple)):
             return type(value)(plain(x) for x in value)
+        if isinstance(value, torch.SymFloat):
+            return 1.0
         return number(value) if isinstance(value, torch.SymInt) else value
 
     return {name: plain(value) for name, value in given.items()}
@@ -138,9 +140,13 @@ def _meta(given: Mapping[str, Any], number: Callable[[Any], int]) -> dict[str, A
 def _at_other_values(
     signature: Signature, given: Mapping[str, Any], symbols: Mapping[Any, int], base: Outputs
 ) -> Iterator[tuple[Mapping[Any, int], Outputs]]:
-    """The outputs with one symbol at a time at other values, as far as the problem is defined there."""
-    for symbol, factor in itertools.product(symbols, FACTORS):
-        values = {**symbols, symbol: max(1, symbols[symbol]) * factor}
+    """The outputs with symbols at other values, as far as the problem is defined there: each symbol alone, those of equal value
+    together (the lengths of keys and of values, say, must agree), and all of them."""
+    alone = [{symbol} for symbol in symbols]
+    equal = [{s for s, n in symbols.items() if n == value} for value in set(symbols.values())]
+    groups = {frozenset(group) for group in (*alone, *equal, set(symbols))}
+    for group, factor in itertools.product(sorted(groups, key=lambda group: (len(group), str(group))), FACTORS):
+        values = {symbol: max(1, n) * factor if symbol in group else n for symbol, n in symbols.items()}
         try:
             outputs = outputs_of(signature, _meta(given, lambda n, values=values: _at(n, values)))
         except BaracudaError:
@@ -160,7 +166,7 @@ class _Followed:
         candidates = [n for n in (*shapes, *plain) if isinstance(n, torch.SymInt)]
         self._extents = [(n, _at(n, symbols), [_at(n, values) for values in others]) for n in candidates]
         self._symbols = symbols
-        self._varied = len(others) == len(symbols) * len(FACTORS)
+        self._varied = all(any(values[symbol] != n for values in others) for symbol, n in symbols.items())
 
     def extent(self, value: int, values: list[int], first: Any) -> Any:
         """The symbolic extent that an output's extent follows; its number if it follows none."""
