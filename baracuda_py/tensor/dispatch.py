@@ -37,15 +37,21 @@ def is_dispatched(operands: Iterable[Any]) -> bool:
     torch: Any = sys.modules.get("torch")
     if describing.get():
         return True
-    if not hasattr(torch, "compiler"):
+    if not hasattr(torch, "_C") or not hasattr(torch, "compiler"):  # not while torch is being imported
         return False
     tensors = [x for x in operands if isinstance(x, torch.Tensor)]
     return bool(tensors) and (
         (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
         or torch._C._len_torch_dispatch_stack() > 0
         or any(_is_wrapper(torch, x) for x in tensors)
-        or torch.is_autocast_enabled(tensors[0].device.type)
+        or _is_autocast(torch, tensors[0])
     )
+
+
+def _is_autocast(torch: Any, x: Any) -> bool:
+    """Whether torch.autocast is on for a tensor's device."""
+    kind = x.device.type
+    return kind in ("cpu", "cuda") and bool(torch.is_autocast_enabled(kind))
 
 
 def _is_wrapper(torch: Any, x: Any) -> bool:

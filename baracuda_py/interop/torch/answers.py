@@ -44,7 +44,7 @@ def call_op(name: str, given: dict[str, Any]) -> Any:
     if not torch.compiler.is_dynamo_compiling() and not _is_transformed(tensors):
         if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
             return _recorded(signature, given)
-        with torch.no_grad(), torch.autocast(tensors[0].device.type, enabled=False):
+        with torch.no_grad(), torch.autocast(tensors[0].device.type, enabled=False):  # which autocast is why torch saw it
             return signature.call(given)
     passed = [n for n in signature.given_outputs if given.get(n) is not None]
     if given.get("stream") is not None:

@@ -23,7 +23,9 @@ def cast_operands(signature: Signature, given: dict[str, Any]) -> dict[str, Any]
         return given
     factors = [name for name in signature.op.gradient.gradients if name in signature.required]
     first: Any = given.get(factors[0])
-    if not isinstance(first, torch.Tensor) or not torch.is_autocast_enabled(first.device.type):
+    if not isinstance(first, torch.Tensor) or first.device.type not in ("cpu", "cuda"):
+        return given
+    if not torch.is_autocast_enabled(first.device.type):
         return given
     dtype = torch.get_autocast_dtype(first.device.type)
     return {**given, **{name: given[name].to(dtype) for name in factors if _is_cast(given, name)}}
