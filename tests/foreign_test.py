@@ -500,9 +500,8 @@ for name, function in calls.items():
     for _ in range(2):
         assert torch.equal(compiled(t), function(t)), name
     print(name)
-for name in ("gelu", "write_slice"):
-    torch._dynamo.reset()
-    assert torch.equal(torch.compile(calls[name], backend="eager", fullgraph=True)(t), calls[name](t))
+torch._dynamo.reset()
+assert torch.equal(torch.compile(calls["gelu"], backend="eager", fullgraph=True)(t), calls["gelu"](t))
 try:
     torch._dynamo.reset()
     torch.compile(calls["run"], backend="eager", fullgraph=True)(t)
