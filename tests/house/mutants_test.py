@@ -33,7 +33,9 @@ def test_there_are_enough_of_them_everywhere() -> None:
     assert len(MUTANTS) >= 200
     kernels = {path.relative_to(ROOT).as_posix() for path in kernels_dir().rglob("*.cu*")}
     missing = kernels - {m.file for m in MUTANTS if m.in_kernel}
-    assert not missing, f"no mutant edits {missing}: list some in tests/families/<family>.toml, or in the family's folder"
+    assert not missing, (
+        f"no mutant edits {missing}: list some in tests/families/<family>.toml, or in the family's folder"
+    )
     ours = Counter(m.file.split("/")[1] for m in MUTANTS if not m.in_kernel)
     assert ours.keys() >= {"ops", "plan", "runtime", "tensor", "numerics", "types", "functional.py", "call"}
     assert sum("oracle" in Path(m.file).parts or Path(m.file).stem == "oracle" for m in MUTANTS) >= 6
