@@ -88,10 +88,7 @@ def backward(
 
 def guarantee(desc: Any, kernel: PrecisionGuarantee) -> PrecisionGuarantee:
     """What the oracle itself promises of each output."""
-    terms = max(desc.length, math.prod(desc.row_shape))
-    return PrecisionGuarantee.by_output(
-        **{name: widely(part, desc.layout(name).element, terms) for name, part in kernel.parts}
-    )
+    return widely(kernel, desc, max(desc.length, math.prod(desc.row_shape)))
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------

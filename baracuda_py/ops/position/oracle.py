@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...numerics.guarantee import widely
-from ...types import ElementKind, Exact, PrecisionGuarantee
+from ...types import ElementKind, PrecisionGuarantee
 
 __all__ = ["MEASURES", "guarantee", "rope"]
 
@@ -89,10 +89,7 @@ def rope(desc: Any, **arrays: Any) -> Any:
 
 def guarantee(desc: Any, kernel: PrecisionGuarantee) -> PrecisionGuarantee:
     """What the oracle itself promises. "abs_pair" is what its angles err by, in long double whatever the operands are."""
-    fixed = {"abs_pair": "abs_pair"}
-    return PrecisionGuarantee.by_output(**{
-        name: part if isinstance(part.bound, Exact) else widely(part, desc.element, 1, fixed) for name, part in kernel.parts
-    })  # fmt: skip
+    return widely(kernel, desc, fixed={"abs_pair": "abs_pair"})
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------

@@ -33,8 +33,7 @@ class ReducePlan(Plan[ReduceDescriptor]):
 
     @staticmethod
     def reference_guarantee(desc: ReduceDescriptor) -> PrecisionGuarantee:
-        kernel, out = _guarantee.promised(desc, 1), desc.layout("out").element
-        return widely(kernel, out, desc.extent) if out.is_float else kernel
+        return widely(_guarantee.promised(desc, 1), desc, desc.extent)
 
 
 def _plain(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any: ...

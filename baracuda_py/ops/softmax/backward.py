@@ -111,7 +111,7 @@ class SoftmaxBackwardPlan(Plan[SoftmaxBackwardDescriptor]):
 
     @staticmethod
     def reference_guarantee(desc: SoftmaxBackwardDescriptor) -> PrecisionGuarantee:
-        return widely(_guarantee.backward(desc.element, log=desc.log, depth=1), desc.element, desc.extent)
+        return widely(_guarantee.backward(desc.element, log=desc.log, depth=1), desc, desc.extent)
 
 
 def _along(grad: Any, y: Any, /, axis: int = -1, *, grad_x: Any = None) -> Any: ...

@@ -184,8 +184,7 @@ class SoftmaxPlan(Plan[SoftmaxDescriptor]):
 
     @staticmethod
     def reference_guarantee(desc: SoftmaxDescriptor) -> PrecisionGuarantee:
-        kernel = _guarantee.forward(desc.element, log=desc.log, depth=1, scalings=0)
-        return widely(kernel, desc.element, desc.extent)
+        return widely(_guarantee.forward(desc.element, log=desc.log, depth=1, scalings=0), desc, desc.extent)
 
 
 def _along(x: Any, /, axis: int = -1) -> Any: ...

@@ -188,10 +188,7 @@ def guarantee(desc: Any, kernel: PrecisionGuarantee) -> PrecisionGuarantee:
 
     Scores are as large before they are "indistinct" as its arithmetic is finer.
     """
-    fixed = {"indistinct": "indistinct_on_host", "indistinct_tf32": "indistinct_on_host"}
-    return PrecisionGuarantee.by_output(
-        **{name: widely(part, desc.layout(name).element, 1, fixed) for name, part in kernel.parts}
-    )
+    return widely(kernel, desc, fixed={"indistinct": "indistinct_on_host", "indistinct_tf32": "indistinct_on_host"})
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------
