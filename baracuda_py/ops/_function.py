@@ -85,10 +85,11 @@ def function_of(
             "_check": plan.descriptor.check_values, "_reads": rules.reads, "PlanPreference": PlanPreference,
             "_misnamed": partial(misnamed, name, signature),
         }  # fmt: skip
-        if gathers:
+        parts = None if gathers else _Parts.of(plan.descriptor, signature, rules, fixed)
+        if parts is None:
+            known |= {"_restated": _restated(tuple(own.parameters))}
             text = _text(name, signature, _forwarded(own))
         else:
-            parts = _Parts.of(plan.descriptor, signature, rules, fixed)
             known |= {"_usual": parts.usual, "_derived": rules.derived and rules.derived.by}
             text = _text(name, signature, _gathered(plan.descriptor, name, parts, rules))
             text += _text("_describe", "operands, options, values", _described(of, parts))
@@ -102,6 +103,9 @@ def function_of(
         function.__module__, function.__doc__ = template.__module__, doc or template.__doc__
         function.__signature__ = signature.replace(return_annotation="Any")  # type: ignore[attr-defined]
         function.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()} | {"return": "Any"}
+        if parts is not None:
+            names["_describe"].arguments_of = parts.arguments_of
+            function.flags = {output: flag for output, flag in parts.asked.items() if flag in parts.flags}  # type: ignore[attr-defined]
         return function
 
     return made
@@ -194,6 +198,17 @@ class _Parts(NamedTuple):
         last = ["checked"] if self.values else []
         return [*first, *self.options, *last]
 
+    def arguments_of(
+        self, operands: Mapping[str, Any], options: tuple[Any, ...], values: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The arguments by which a call came about, of what describes it."""
+        flags = {
+            flag: any(operands.get(output, 0) is None for output, by in self.asked.items() if by == flag)
+            for flag in self.flags
+        }
+        named = {name: value for name, value in zip(self.key, options) if name in self.options}
+        return {**operands, **named, **flags, **values}
+
     def may_lack(self, slot: Slot) -> bool:
         """Whether there are calls without an operand."""
         return slot.optional or slot.name in self.asked
@@ -255,5 +270,19 @@ def _forwarded(own: inspect.Signature) -> list[str]:
     passed = ", ".join(f"{p.name}={p.name}" if p.kind is _BY_NAME else p.name for p in own.parameters.values())
     return [
         f"operands, describe, options, values, shifts = _body({passed})",
-        "return _call(_plan, operands, describe, (), options, values, shifts, stream, pref, device)",
+        f"describe_args = describe, {', '.join(own.parameters)}",
+        "return _call(_plan, operands, _restated, describe_args, options, values, shifts, stream, pref, device)",
     ]
+
+
+def _restated(parameters: tuple[str, ...]) -> Callable[..., Descriptor]:
+    """What describes a call whose body gathers its own operands: ``describe()``, the arguments of the call behind it."""
+
+    def describe_call(describe: Callable[[], Descriptor], *_arguments: Any) -> Descriptor:
+        return describe()
+
+    def arguments_of(_describe: Callable[[], Descriptor], *arguments: Any) -> dict[str, Any]:
+        return dict(zip(parameters, arguments))
+
+    describe_call.arguments_of = arguments_of  # type: ignore[attr-defined]
+    return describe_call
