@@ -210,4 +210,3 @@ def no_gradient(signature: Signature, operand: str) -> OperandTypeError:
         f"{signature.name}: {operand} requires a gradient, and {signature.name} has none",
         f"pass {operand}.detach(), or call it under torch.no_grad()",
     )
-
