@@ -1,0 +1,55 @@
+"""Samples of gradients of elementwise functions: those of the function, with its result where it is saved, and a gradient of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ....numerics.rounding import round_to
+from ....samples.sample import Sample, strided_like, values
+from ....types import ElementKind
+from .._promotion import WEAK, common_kind
+from .._row import RESULT
+
+__all__ = ["backward"]
+
+
+
+def backward(
+    row: Any,
+    inputs: Mapping[str, str],
+    forward: Callable[..., Iterator[Sample]],
+    fixed: Any,  # noqa: ARG001
+    seed: int = 0,
+    *,
+    full: bool = False,
+) -> Iterator[Sample]:
+    """For `row`, the row of the gradient; `inputs` has the function's operand for each of its arguments."""
+    rng = np.random.default_rng(seed + 7)
+    for turn, sample in enumerate(forward(None, seed, full=full)):
+        given = {**sample.operands, **sample.options}
+        named = {argument: given[name] for argument, name in inputs.items() if name in given}
+        data = [x for name, x in named.items() if type(x) not in WEAK and name not in row.forward.mask]
+        kinds = [ElementKind.of(x.dtype) for x in data]
+        if not data or any(kind not in row.domain for kind in kinds):
+            continue
+        kind, shape = common_kind(row, *kinds), np.broadcast_shapes(*(np.shape(x) for x in named.values()))
+        params = {name: given[name] for name in row.params if name in given}
+        operands = {name: x for name, x in named.items() if name in row.arguments}
+        grad = values(rng, shape, kind)
+        like = next((x for x in data if x.shape == shape and x.dtype == grad.dtype), None)
+        operands["grad"] = strided_like(grad, like) if like is not None and turn % 2 and grad.size else grad
+        if row.takes_result:
+            operands[RESULT] = _result(row.forward, named, params, kind)
+        arrays = {name: x for name, x in operands.items() if type(x) not in WEAK}
+        numbers = {name: x for name, x in operands.items() if type(x) in WEAK}
+        yield Sample(sample.label, arrays, numbers | params)
+
+
+def _result(row: Any, named: Mapping[str, Any], params: Mapping[str, float], kind: ElementKind) -> Any:
+    """The function's result, rounded to its kind."""
+    with np.errstate(all="ignore"):
+        wide = [np.asarray(x).astype(np.float64) for x in named.values()]
+        return round_to(np.asarray(row.oracle(*wide, **params)), kind)
