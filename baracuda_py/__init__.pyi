@@ -3,7 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from .ops.elementwise.backward.gradients import AbsBackwardDescriptor as _AbsBackwardDescriptor
+from .ops.elementwise.backward.gradients import AbsBackwardPlan as _AbsBackwardPlan
 from .types import Activation as Activation
+from .ops.elementwise.backward.gradients import AddBackwardDescriptor as _AddBackwardDescriptor
+from .ops.elementwise.backward.gradients import AddBackwardPlan as _AddBackwardPlan
 from .types import ArchSku as ArchSku
 from .ops.attention.backward import AttentionBackwardDescriptor as _AttentionBackwardDescriptor
 from .ops.attention.backward import AttentionBackwardPlan as _AttentionBackwardPlan
@@ -20,12 +24,16 @@ from .call.bound import BoundPlan as BoundPlan
 from .types import BufferTooSmallError as BufferTooSmallError
 from .types import ByOutput as ByOutput
 from .paged import CacheStatistics as CacheStatistics
+from .ops.elementwise.backward.gradients import ClampBackwardDescriptor as _ClampBackwardDescriptor
+from .ops.elementwise.backward.gradients import ClampBackwardPlan as _ClampBackwardPlan
 from .types import CompileError as CompileError
 from .types import Componentwise as Componentwise
 from .ops.shape_layout.contiguize import ContiguizeDescriptor as _ContiguizeDescriptor
 from .ops.shape_layout.contiguize import ContiguizePlan as _ContiguizePlan
 from .ops.cache.copy_pages import CopyPagesDescriptor as _CopyPagesDescriptor
 from .ops.cache.copy_pages import CopyPagesPlan as _CopyPagesPlan
+from .ops.elementwise.backward.gradients import CopysignBackwardDescriptor as _CopysignBackwardDescriptor
+from .ops.elementwise.backward.gradients import CopysignBackwardPlan as _CopysignBackwardPlan
 from .plan import Cost as Cost
 from .ops.scan._problem import CumsumDescriptor as _CumsumDescriptor
 from .ops.scan.cumsum import CumsumPlan as _CumsumPlan
@@ -42,12 +50,20 @@ from .runtime.device import Device as Device
 from .types import DeviceMismatchError as DeviceMismatchError
 from .types import DeviceSpec as DeviceSpec
 from .types import DivergenceFault as DivergenceFault
+from .ops.elementwise.backward.gradients import DivideBackwardDescriptor as _DivideBackwardDescriptor
+from .ops.elementwise.backward.gradients import DivideBackwardPlan as _DivideBackwardPlan
 from .types import DriverError as DriverError
 from .types import ElementKind as ElementKind
 from .types import ElementLike as ElementLike
 from .types import EpilogueKind as EpilogueKind
+from .ops.elementwise.backward.gradients import ErfBackwardDescriptor as _ErfBackwardDescriptor
+from .ops.elementwise.backward.gradients import ErfBackwardPlan as _ErfBackwardPlan
 from .types import Exact as Exact
+from .ops.elementwise.backward.gradients import ExpBackwardDescriptor as _ExpBackwardDescriptor
+from .ops.elementwise.backward.gradients import ExpBackwardPlan as _ExpBackwardPlan
 from .plan import Feasibility as Feasibility
+from .ops.elementwise.backward.gradients import GeluBackwardDescriptor as _GeluBackwardDescriptor
+from .ops.elementwise.backward.gradients import GeluBackwardPlan as _GeluBackwardPlan
 from .ops.quantized.gguf.dequantize import GgufDequantizeDescriptor as _GgufDequantizeDescriptor
 from .ops.quantized.gguf.dequantize import GgufDequantizePlan as _GgufDequantizePlan
 from .types import GgufFormat as GgufFormat
@@ -71,16 +87,26 @@ from .ops.shape_layout.kv_append import KvAppendDescriptor as _KvAppendDescripto
 from .ops.shape_layout.kv_append import KvAppendPlan as _KvAppendPlan
 from .plan import LaunchConfig as LaunchConfig
 from .types import LayoutSku as LayoutSku
+from .ops.elementwise.backward.gradients import LogBackwardDescriptor as _LogBackwardDescriptor
+from .ops.elementwise.backward.gradients import LogBackwardPlan as _LogBackwardPlan
 from .types import MathPrecision as MathPrecision
 from .ops.gemm.backward import MatmulBackwardDescriptor as _MatmulBackwardDescriptor
 from .ops.gemm.backward import MatmulBackwardPlan as _MatmulBackwardPlan
 from .ops.gemm.matmul import MatmulDescriptor as _MatmulDescriptor
 from .ops.gemm.backward import MatmulGradients as MatmulGradients
 from .ops.gemm.matmul import MatmulPlan as _MatmulPlan
+from .ops.elementwise.backward.gradients import MaximumBackwardDescriptor as _MaximumBackwardDescriptor
+from .ops.elementwise.backward.gradients import MaximumBackwardPlan as _MaximumBackwardPlan
 from .ops.attention.merge import MergeAttentionDescriptor as _MergeAttentionDescriptor
 from .ops.attention.merge import MergeAttentionPlan as _MergeAttentionPlan
+from .ops.elementwise.backward.gradients import MinimumBackwardDescriptor as _MinimumBackwardDescriptor
+from .ops.elementwise.backward.gradients import MinimumBackwardPlan as _MinimumBackwardPlan
 from .types import MisalignedFault as MisalignedFault
 from .types import MisalignedOperandError as MisalignedOperandError
+from .ops.elementwise.backward.gradients import MultiplyBackwardDescriptor as _MultiplyBackwardDescriptor
+from .ops.elementwise.backward.gradients import MultiplyBackwardPlan as _MultiplyBackwardPlan
+from .ops.elementwise.backward.gradients import NegBackwardDescriptor as _NegBackwardDescriptor
+from .ops.elementwise.backward.gradients import NegBackwardPlan as _NegBackwardPlan
 from .ops.quantized.nf4.matmul import Nf4MatmulDescriptor as _Nf4MatmulDescriptor
 from .ops.quantized.nf4.matmul import Nf4MatmulPlan as _Nf4MatmulPlan
 from .ops.indexing.nonzero import NonzeroDescriptor as _NonzeroDescriptor
@@ -108,6 +134,8 @@ from .ops.cache.paged_kv_append import PagedKvAppendPlan as _PagedKvAppendPlan
 from .paged import PagedSequence as PagedSequence
 from .plan import Plan as Plan
 from .types import PlanPreference as _PlanPreference
+from .ops.elementwise.backward.gradients import PowBackwardDescriptor as _PowBackwardDescriptor
+from .ops.elementwise.backward.gradients import PowBackwardPlan as _PowBackwardPlan
 from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ProxyFault as ProxyFault
 from .ops.quantized.qkv._problem import QkvProjectDescriptor as _QkvProjectDescriptor
@@ -124,17 +152,35 @@ from .ops.reduce._problem import ReduceDescriptor as _ReduceDescriptor
 from .ops.reduce.reduce import ReducePlan as _ReducePlan
 from .ops.quantized.int4.relayout import RelayoutInt4Descriptor as _RelayoutInt4Descriptor
 from .ops.quantized.int4.relayout import RelayoutInt4Plan as _RelayoutInt4Plan
+from .ops.elementwise.backward.gradients import ReluBackwardDescriptor as _ReluBackwardDescriptor
+from .ops.elementwise.backward.gradients import ReluBackwardPlan as _ReluBackwardPlan
 from .ops.position.rope import RopeBackwardDescriptor as _RopeBackwardDescriptor
 from .ops.position.rope import RopeBackwardPlan as _RopeBackwardPlan
 from .ops.position.rope import RopeDescriptor as _RopeDescriptor
 from .ops.position.rope import RopePlan as _RopePlan
 from .ops.position.scaling import RopeScaling as RopeScaling
+from .ops.elementwise.backward.gradients import RsqrtBackwardDescriptor as _RsqrtBackwardDescriptor
+from .ops.elementwise.backward.gradients import RsqrtBackwardPlan as _RsqrtBackwardPlan
+from .ops.elementwise.backward.gradients import SigmoidBackwardDescriptor as _SigmoidBackwardDescriptor
+from .ops.elementwise.backward.gradients import SigmoidBackwardPlan as _SigmoidBackwardPlan
+from .ops.elementwise.backward.gradients import SiluBackwardDescriptor as _SiluBackwardDescriptor
+from .ops.elementwise.backward.gradients import SiluBackwardPlan as _SiluBackwardPlan
+from .ops.elementwise.backward.gradients import SiluMulBackwardDescriptor as _SiluMulBackwardDescriptor
+from .ops.elementwise.backward.gradients import SiluMulBackwardPlan as _SiluMulBackwardPlan
 from .ops.softmax.backward import SoftmaxBackwardDescriptor as _SoftmaxBackwardDescriptor
 from .ops.softmax.backward import SoftmaxBackwardPlan as _SoftmaxBackwardPlan
 from .ops.softmax.forward import SoftmaxDescriptor as _SoftmaxDescriptor
 from .ops.softmax.forward import SoftmaxPlan as _SoftmaxPlan
+from .ops.elementwise.backward.gradients import SqrtBackwardDescriptor as _SqrtBackwardDescriptor
+from .ops.elementwise.backward.gradients import SqrtBackwardPlan as _SqrtBackwardPlan
+from .ops.elementwise.backward.gradients import SquareBackwardDescriptor as _SquareBackwardDescriptor
+from .ops.elementwise.backward.gradients import SquareBackwardPlan as _SquareBackwardPlan
+from .ops.elementwise.backward.gradients import SubtractBackwardDescriptor as _SubtractBackwardDescriptor
+from .ops.elementwise.backward.gradients import SubtractBackwardPlan as _SubtractBackwardPlan
 from .ops.indexing.take_along_axis import TakeAlongAxisDescriptor as _TakeAlongAxisDescriptor
 from .ops.indexing.take_along_axis import TakeAlongAxisPlan as _TakeAlongAxisPlan
+from .ops.elementwise.backward.gradients import TanhBackwardDescriptor as _TanhBackwardDescriptor
+from .ops.elementwise.backward.gradients import TanhBackwardPlan as _TanhBackwardPlan
 from .types import Term as Term
 from .ops.elementwise.ternary import TernaryDescriptor as _TernaryDescriptor
 from .types import TernaryKind as TernaryKind
@@ -148,6 +194,8 @@ from .types import UnaryKind as UnaryKind
 from .ops.elementwise.unary import UnaryPlan as _UnaryPlan
 from .types import UninitialisedFault as UninitialisedFault
 from .types import UnsupportedError as UnsupportedError
+from .ops.elementwise.backward.gradients import WhereBackwardDescriptor as _WhereBackwardDescriptor
+from .ops.elementwise.backward.gradients import WhereBackwardPlan as _WhereBackwardPlan
 from .types import WorkspaceTooSmallError as WorkspaceTooSmallError
 from .ops.shape_layout.write_slice import WriteSliceDescriptor as _WriteSliceDescriptor
 from .ops.shape_layout.write_slice import WriteSlicePlan as _WriteSlicePlan
@@ -184,6 +232,38 @@ FP8_E5M2: ElementKind
 COMPLEX64: ElementKind
 COMPLEX128: ElementKind
 BIN: ElementKind
+
+class AbsBackwardDescriptor(_AbsBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class AddBackwardDescriptor(_AddBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        grad_x1_strides: Sequence[int] | None = ...,
+        grad_x2_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
 
 class AttentionBackwardDescriptor(_AttentionBackwardDescriptor):
     mask_shape: tuple[int, ...] | None
@@ -389,6 +469,35 @@ class BinaryDescriptor(_BinaryDescriptor):
         numbers: tuple[float, ...] | None = ...,
     ) -> None: ...
 
+class ClampBackwardDescriptor(_ClampBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        min_shape: Sequence[int] | None,
+        max_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        min_element: ElementLike | None,
+        max_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        min_strides: Sequence[int] | None = ...,
+        max_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_min_strides: Sequence[int] | None = ...,
+        grad_max_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        min_align: int | None = ...,
+        max_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        grad_min_align: int | None = ...,
+        grad_max_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
 class ContiguizeDescriptor(_ContiguizeDescriptor):
     x_strides: tuple[int, ...] | None
     x_align: int | None
@@ -430,6 +539,27 @@ class CopyPagesDescriptor(_CopyPagesDescriptor):
         v_pages_align: int | None = ...,
         k_scales_align: int | None = ...,
         v_scales_align: int | None = ...,
+    ) -> None: ...
+
+class CopysignBackwardDescriptor(_CopysignBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x1_shape: Sequence[int] | None,
+        x2_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x1_element: ElementLike | None,
+        x2_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x1_strides: Sequence[int] | None = ...,
+        x2_strides: Sequence[int] | None = ...,
+        grad_x1_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x1_align: int | None = ...,
+        x2_align: int | None = ...,
+        grad_x1_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
     ) -> None: ...
 
 class CumsumDescriptor(_CumsumDescriptor):
@@ -594,6 +724,80 @@ class DequantizeNf4Descriptor(_DequantizeNf4Descriptor):
         offset_element: ElementLike | None = ...,
         codes_align: int | None = ...,
         out_align: int | None = ...,
+    ) -> None: ...
+
+class DivideBackwardDescriptor(_DivideBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x2_shape: Sequence[int] | None,
+        y_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x2_element: ElementLike | None,
+        y_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x2_strides: Sequence[int] | None = ...,
+        y_strides: Sequence[int] | None = ...,
+        grad_x1_strides: Sequence[int] | None = ...,
+        grad_x2_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x2_align: int | None = ...,
+        y_align: int | None = ...,
+        grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class ErfBackwardDescriptor(_ErfBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class ExpBackwardDescriptor(_ExpBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        y_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        y_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        y_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        y_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class GeluBackwardDescriptor(_GeluBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
     ) -> None: ...
 
 class GgufDequantizeDescriptor(_GgufDequantizeDescriptor):
@@ -774,6 +978,23 @@ class KvAppendDescriptor(_KvAppendDescriptor):
         v_align: int | None = ...,
     ) -> None: ...
 
+class LogBackwardDescriptor(_LogBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
 class MatmulBackwardDescriptor(_MatmulBackwardDescriptor):
     grad_strides: tuple[int, ...] | None
     a_strides: tuple[int, ...] | None
@@ -869,6 +1090,29 @@ class MatmulDescriptor(_MatmulDescriptor):
         name: str = ...,
     ) -> None: ...
 
+class MaximumBackwardDescriptor(_MaximumBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x1_shape: Sequence[int] | None,
+        x2_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x1_element: ElementLike | None,
+        x2_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x1_strides: Sequence[int] | None = ...,
+        x2_strides: Sequence[int] | None = ...,
+        grad_x1_strides: Sequence[int] | None = ...,
+        grad_x2_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x1_align: int | None = ...,
+        x2_align: int | None = ...,
+        grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
 class MergeAttentionDescriptor(_MergeAttentionDescriptor):
     outs_strides: tuple[int, ...] | None
     lses_strides: tuple[int, ...] | None
@@ -892,6 +1136,65 @@ class MergeAttentionDescriptor(_MergeAttentionDescriptor):
         lses_align: int | None = ...,
         out_align: int | None = ...,
         lse_align: int | None = ...,
+    ) -> None: ...
+
+class MinimumBackwardDescriptor(_MinimumBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x1_shape: Sequence[int] | None,
+        x2_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x1_element: ElementLike | None,
+        x2_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x1_strides: Sequence[int] | None = ...,
+        x2_strides: Sequence[int] | None = ...,
+        grad_x1_strides: Sequence[int] | None = ...,
+        grad_x2_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x1_align: int | None = ...,
+        x2_align: int | None = ...,
+        grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class MultiplyBackwardDescriptor(_MultiplyBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x1_shape: Sequence[int] | None,
+        x2_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x1_element: ElementLike | None,
+        x2_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x1_strides: Sequence[int] | None = ...,
+        x2_strides: Sequence[int] | None = ...,
+        grad_x1_strides: Sequence[int] | None = ...,
+        grad_x2_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x1_align: int | None = ...,
+        x2_align: int | None = ...,
+        grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class NegBackwardDescriptor(_NegBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
     ) -> None: ...
 
 class Nf4MatmulDescriptor(_Nf4MatmulDescriptor):
@@ -1225,6 +1528,33 @@ class PlanPreference(_PlanPreference):
         max_workspace_bytes: int | None = ...,
     ) -> None: ...
 
+class PowBackwardDescriptor(_PowBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x1_shape: Sequence[int] | None,
+        x2_shape: Sequence[int] | None,
+        y_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x1_element: ElementLike | None,
+        x2_element: ElementLike | None,
+        y_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x1_strides: Sequence[int] | None = ...,
+        x2_strides: Sequence[int] | None = ...,
+        y_strides: Sequence[int] | None = ...,
+        grad_x1_strides: Sequence[int] | None = ...,
+        grad_x2_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x1_align: int | None = ...,
+        x2_align: int | None = ...,
+        y_align: int | None = ...,
+        grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
 class QkvProjectDescriptor(_QkvProjectDescriptor):
     scale_x_shape: tuple[int, ...] | None
     scale_q_shape: tuple[int, ...] | None
@@ -1503,6 +1833,23 @@ class RelayoutInt4Descriptor(_RelayoutInt4Descriptor):
         out_zeros_align: int | None = ...,
     ) -> None: ...
 
+class ReluBackwardDescriptor(_ReluBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
 class RopeBackwardDescriptor(_RopeBackwardDescriptor):
     k_grad_shape: tuple[int, ...] | None
     positions_shape: tuple[int, ...] | None
@@ -1621,6 +1968,84 @@ class RopeDescriptor(_RopeDescriptor):
         k_out_align: int | None = ...,
     ) -> None: ...
 
+class RsqrtBackwardDescriptor(_RsqrtBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        y_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        y_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        y_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        y_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class SigmoidBackwardDescriptor(_SigmoidBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        y_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        y_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        y_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        y_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class SiluBackwardDescriptor(_SiluBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class SiluMulBackwardDescriptor(_SiluMulBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        y_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        y_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        y_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_y_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        y_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        grad_y_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
 class SoftmaxBackwardDescriptor(_SoftmaxBackwardDescriptor):
     grad_strides: tuple[int, ...] | None
     y_strides: tuple[int, ...] | None
@@ -1659,6 +2084,55 @@ class SoftmaxDescriptor(_SoftmaxDescriptor):
         out_align: int | None = ...,
     ) -> None: ...
 
+class SqrtBackwardDescriptor(_SqrtBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        y_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        y_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        y_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        y_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class SquareBackwardDescriptor(_SquareBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class SubtractBackwardDescriptor(_SubtractBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        grad_x1_strides: Sequence[int] | None = ...,
+        grad_x2_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
 class TakeAlongAxisDescriptor(_TakeAlongAxisDescriptor):
     x_strides: tuple[int, ...] | None
     indices_strides: tuple[int, ...] | None
@@ -1680,6 +2154,23 @@ class TakeAlongAxisDescriptor(_TakeAlongAxisDescriptor):
         x_align: int | None = ...,
         indices_align: int | None = ...,
         out_align: int | None = ...,
+    ) -> None: ...
+
+class TanhBackwardDescriptor(_TanhBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        y_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        y_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        y_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        y_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
     ) -> None: ...
 
 class TernaryDescriptor(_TernaryDescriptor):
@@ -1741,6 +2232,25 @@ class UnaryDescriptor(_UnaryDescriptor):
         numbers: tuple[float, ...] | None = ...,
     ) -> None: ...
 
+class WhereBackwardDescriptor(_WhereBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        condition_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        condition_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        condition_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_y_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        condition_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        grad_y_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
 class WriteSliceDescriptor(_WriteSliceDescriptor):
     source_strides: tuple[int, ...] | None
     dest_align: int | None
@@ -1758,6 +2268,12 @@ class WriteSliceDescriptor(_WriteSliceDescriptor):
         dest_phase: int = ...,
     ) -> None: ...
 
+class AbsBackwardPlan(_AbsBackwardPlan):
+    desc: AbsBackwardDescriptor
+
+class AddBackwardPlan(_AddBackwardPlan):
+    desc: AddBackwardDescriptor
+
 class AttentionBackwardPlan(_AttentionBackwardPlan):
     desc: AttentionBackwardDescriptor
 
@@ -1767,11 +2283,17 @@ class AttentionPlan(_AttentionPlan):
 class BinaryPlan(_BinaryPlan):
     desc: BinaryDescriptor
 
+class ClampBackwardPlan(_ClampBackwardPlan):
+    desc: ClampBackwardDescriptor
+
 class ContiguizePlan(_ContiguizePlan):
     desc: ContiguizeDescriptor
 
 class CopyPagesPlan(_CopyPagesPlan):
     desc: CopyPagesDescriptor
+
+class CopysignBackwardPlan(_CopysignBackwardPlan):
+    desc: CopysignBackwardDescriptor
 
 class CumsumPlan(_CumsumPlan):
     desc: CumsumDescriptor
@@ -1787,6 +2309,18 @@ class DequantizeNf4Plan(_DequantizeNf4Plan):
 
 class DequantizePlan(_DequantizePlan):
     desc: DequantizeDescriptor
+
+class DivideBackwardPlan(_DivideBackwardPlan):
+    desc: DivideBackwardDescriptor
+
+class ErfBackwardPlan(_ErfBackwardPlan):
+    desc: ErfBackwardDescriptor
+
+class ExpBackwardPlan(_ExpBackwardPlan):
+    desc: ExpBackwardDescriptor
+
+class GeluBackwardPlan(_GeluBackwardPlan):
+    desc: GeluBackwardDescriptor
 
 class GgufDequantizePlan(_GgufDequantizePlan):
     desc: GgufDequantizeDescriptor
@@ -1806,14 +2340,29 @@ class Int8MatmulPlan(_Int8MatmulPlan):
 class KvAppendPlan(_KvAppendPlan):
     desc: KvAppendDescriptor
 
+class LogBackwardPlan(_LogBackwardPlan):
+    desc: LogBackwardDescriptor
+
 class MatmulBackwardPlan(_MatmulBackwardPlan):
     desc: MatmulBackwardDescriptor
 
 class MatmulPlan(_MatmulPlan):
     desc: MatmulDescriptor
 
+class MaximumBackwardPlan(_MaximumBackwardPlan):
+    desc: MaximumBackwardDescriptor
+
 class MergeAttentionPlan(_MergeAttentionPlan):
     desc: MergeAttentionDescriptor
+
+class MinimumBackwardPlan(_MinimumBackwardPlan):
+    desc: MinimumBackwardDescriptor
+
+class MultiplyBackwardPlan(_MultiplyBackwardPlan):
+    desc: MultiplyBackwardDescriptor
+
+class NegBackwardPlan(_NegBackwardPlan):
+    desc: NegBackwardDescriptor
 
 class Nf4MatmulPlan(_Nf4MatmulPlan):
     desc: Nf4MatmulDescriptor
@@ -1833,6 +2382,9 @@ class PagedAttentionPlan(_PagedAttentionPlan):
 class PagedKvAppendPlan(_PagedKvAppendPlan):
     desc: PagedKvAppendDescriptor
 
+class PowBackwardPlan(_PowBackwardPlan):
+    desc: PowBackwardDescriptor
+
 class QkvProjectPlan(_QkvProjectPlan):
     desc: QkvProjectDescriptor
 
@@ -1851,11 +2403,26 @@ class ReducePlan(_ReducePlan):
 class RelayoutInt4Plan(_RelayoutInt4Plan):
     desc: RelayoutInt4Descriptor
 
+class ReluBackwardPlan(_ReluBackwardPlan):
+    desc: ReluBackwardDescriptor
+
 class RopeBackwardPlan(_RopeBackwardPlan):
     desc: RopeBackwardDescriptor
 
 class RopePlan(_RopePlan):
     desc: RopeDescriptor
+
+class RsqrtBackwardPlan(_RsqrtBackwardPlan):
+    desc: RsqrtBackwardDescriptor
+
+class SigmoidBackwardPlan(_SigmoidBackwardPlan):
+    desc: SigmoidBackwardDescriptor
+
+class SiluBackwardPlan(_SiluBackwardPlan):
+    desc: SiluBackwardDescriptor
+
+class SiluMulBackwardPlan(_SiluMulBackwardPlan):
+    desc: SiluMulBackwardDescriptor
 
 class SoftmaxBackwardPlan(_SoftmaxBackwardPlan):
     desc: SoftmaxBackwardDescriptor
@@ -1863,8 +2430,20 @@ class SoftmaxBackwardPlan(_SoftmaxBackwardPlan):
 class SoftmaxPlan(_SoftmaxPlan):
     desc: SoftmaxDescriptor
 
+class SqrtBackwardPlan(_SqrtBackwardPlan):
+    desc: SqrtBackwardDescriptor
+
+class SquareBackwardPlan(_SquareBackwardPlan):
+    desc: SquareBackwardDescriptor
+
+class SubtractBackwardPlan(_SubtractBackwardPlan):
+    desc: SubtractBackwardDescriptor
+
 class TakeAlongAxisPlan(_TakeAlongAxisPlan):
     desc: TakeAlongAxisDescriptor
+
+class TanhBackwardPlan(_TanhBackwardPlan):
+    desc: TanhBackwardDescriptor
 
 class TernaryPlan(_TernaryPlan):
     desc: TernaryDescriptor
@@ -1874,6 +2453,9 @@ class TopkPlan(_TopkPlan):
 
 class UnaryPlan(_UnaryPlan):
     desc: UnaryDescriptor
+
+class WhereBackwardPlan(_WhereBackwardPlan):
+    desc: WhereBackwardDescriptor
 
 class WriteSlicePlan(_WriteSlicePlan):
     desc: WriteSliceDescriptor
@@ -1916,6 +2498,33 @@ def rope(x: Any, positions: Any = None, *, k: Any = None, cos: Any = None, sin: 
 
 def rope_backward(grad: Any, positions: Any = None, *, k_grad: Any = None, cos: Any = None, sin: Any = None, inv_freq: Any = None, base: float | None = None, scaling: RopeScaling | None = None, rotary_dim: int | None = None, style: str = 'half', layout: str = 'BHSD', offset: int = 0, attention_factor: float | None = None, grad_x: Any = None, grad_k: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The gradients of `rope` with respect to x and k: the rotation of the results' gradients by the negative angles."""
+
+def add_backward(grad: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of add: grad_x1 = grad; grad_x2 = grad."""
+
+def subtract_backward(grad: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of subtract: grad_x1 = grad; grad_x2 = -grad."""
+
+def multiply_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of multiply: grad_x1 = grad * x2; grad_x2 = grad * x1."""
+
+def divide_backward(grad: Any, x2: Any, y: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of divide: grad_x1 = grad / x2; grad_x2 = -grad * y / x2."""
+
+def maximum_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of maximum: grad_x1 = where(x1 > x2, grad, 0); grad_x2 = where(x1 > x2, 0, grad)."""
+
+def minimum_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of minimum: grad_x1 = where(x1 < x2, grad, 0); grad_x2 = where(x1 < x2, 0, grad)."""
+
+def pow_backward(grad: Any, x1: Any, x2: Any, y: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of pow: grad_x1 = grad * x2 * x1 ** (x2 - 1); grad_x2 = grad * y * log(x1)."""
+
+def copysign_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of copysign: grad_x1 = grad * sign(x1) * sign(x2)."""
+
+def silu_mul_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, grad_y: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of silu_mul: grad_x = grad * y * sigmoid(x) * (1 + x * (1 - sigmoid(x))); grad_y = grad * x * sigmoid(x)."""
 
 def add(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x1 + x2, elementwise."""
@@ -2100,11 +2709,56 @@ def log_softmax(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = Non
 def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, sorted: bool = True, values: Any = None, indices: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The `k` largest (or smallest) elements of `x` along `axis`, and where they are: (values, indices)."""
 
+def where_backward(grad: Any, condition: Any, /, *, grad_x: Any = None, grad_y: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of where: grad_x = where(condition, grad, 0); grad_y = where(condition, 0, grad)."""
+
+def clamp_backward(grad: Any, x: Any, /, min: Any = None, max: Any = None, *, grad_x: Any = None, grad_min: Any = None, grad_max: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of clamp: grad_x = where((min < x) & (x < max), grad, 0); grad_min = where((x < min) & (min < max), grad, 0); grad_max = where(maximum(x, min) > max, grad, 0)."""
+
 def where(condition: Any, x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x where the condition holds, y elsewhere, bit by bit."""
 
 def clamp(x: Any, /, min: Any = None, max: Any = None, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x, no lower than min and no higher than max, which wins where min is above it; a NaN among them is the result."""
+
+def neg_backward(grad: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of neg: grad_x = -grad."""
+
+def abs_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of abs: grad_x = grad * sign(x)."""
+
+def square_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of square: grad_x = 2 * grad * x."""
+
+def sqrt_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of sqrt: grad_x = grad / (2 * y)."""
+
+def rsqrt_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of rsqrt: grad_x = -grad * y / (2 * x)."""
+
+def exp_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of exp: grad_x = grad * y."""
+
+def log_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of log: grad_x = grad / x."""
+
+def tanh_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of tanh: grad_x = grad * (1 - y) * (1 + y)."""
+
+def sigmoid_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of sigmoid: grad_x = grad * y * (1 - y)."""
+
+def erf_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of erf: grad_x = grad * exp(-x * x) * 2 / sqrt(pi)."""
+
+def relu_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of relu: grad_x = where(x > 0, grad, 0)."""
+
+def gelu_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of gelu: grad_x = grad * (phi(x) + x * exp(-x * x / 2) / sqrt(2 * pi))."""
+
+def silu_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of silu: grad_x = grad * sigmoid(x) * (1 + x * (1 - sigmoid(x)))."""
 
 def cast(x: Any, /, dtype: ElementLike, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x in another dtype: floats to nearest even, beyond float8_e4m3fn's range NaN; floats to integers toward zero, to the end of the range beyond it and NaN to 0; integers to integers wrap; to bool, whether it is not 0."""

@@ -27,6 +27,7 @@ from .independent_cache import CACHES
 from .independent_decode import DECODING
 from .independent_gemm import check_gradients, check_matmul
 from .independent_gguf import GGUF
+from .independent_gradients import GRADIENTS
 from .independent_int4 import INT4
 from .independent_int8 import INT8
 from .independent_nf4 import NF4
@@ -306,6 +307,7 @@ def _nonzero(problem: Problem) -> None:
 
 INDEPENDENT: dict[str, Callable[[Problem], None]] = {
     **{name: elementwise for name, op in all_ops().items() if issubclass(op.plan, MapPlan)},
+    **GRADIENTS,
     "cast": _cast,
     "write_slice": _write_slice,
     "contiguize": _contiguize,

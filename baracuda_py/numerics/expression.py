@@ -4,9 +4,9 @@ The grammar: names, numbers and ``pi``, ``+ - * / **``, comparisons, ``& |``, ``
 ``sign``, and the functions of a table (`Function`). A division by a constant is a product with its reciprocal.
 
 Errors are propagated from part to part, with the exact values at hand: a `Rounded` has the exact value of a part and a bound of
-|computed - exact|. Each rule takes every argument anywhere within its bound, and adds the rounding of the operation itself (Higham,
-section 3). Results that are exact in the computing type add nothing; contraction of a product and a sum into one operation rounds
-less. Where sums cancel, the error stays that of the terms.
+|computed - exact|. Each rule takes every argument anywhere within its bound, and adds the rounding of the operation itself
+(Higham, section 3). Results that are exact in the computing type add nothing; contraction of a product and a sum into one
+operation rounds less. Where sums cancel, the error stays that of the terms.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import product
 from typing import Any, NamedTuple, TypeAlias
 
@@ -271,18 +271,19 @@ class Expression:
 
     def _apply(self, node: Node, args: list[Rounded], precision: Precision) -> Rounded:
         """An operation on parts that are known within their errors."""
-        beyond = np.logical_or.reduce([arg.beyond for arg in args[1:]], initial=False) | args[0].beyond
+        beyond = reduce(operator.or_, [arg.beyond for arg in args])
         function = self._function(node)
         value = (function.evaluate if function else EVALUATED[node.op])(*(arg.value for arg in args))
         if node.logical:
             return Rounded(value, _undecided(node.op, args), beyond)
         if node.op == "where":
             condition, one, other = args
+            doubtful = np.asarray(condition.error, bool)
             error = np.where(condition.value, one.error, other.error)
             other_way = np.maximum(one.error, other.error) + np.abs(one.value - other.value)
-            error = np.where(condition.error, other_way, error)
+            error = np.where(doubtful, other_way, error)
             chosen = np.where(condition.value, one.beyond, other.beyond) | condition.beyond
-            return Rounded(value, error, chosen | (condition.error & (one.beyond | other.beyond)))
+            return Rounded(value, error, chosen | (doubtful & (one.beyond | other.beyond)))
         error, unknown = _carried(node.op, args, value, function)
         if function:
             error = error + _of_function(function, value, error, precision)
@@ -344,8 +345,8 @@ def _carried(op: str, args: list[Rounded], value: Array, function: Function | No
     for signs in product((-1, 1), repeat=len(args)):
         corner = function.evaluate(*(arg.value + sign * arg.error for sign, arg in zip(signs, args)))
         moved = np.maximum(moved, np.where(corner == value, 0.0, np.abs(corner - value)))
-    exact = np.logical_and.reduce([np.broadcast_to(arg.error == 0, value.shape) for arg in args])
-    unknown = (first.value < 0) & (last.error > 0) if op == "pow" else none
+    exact = reduce(operator.and_, [arg.error == 0 for arg in args])
+    unknown = (first.value <= 0) & (last.error > 0) if op == "pow" else none  # odd or even, or no integer
     return np.where(exact, 0.0, moved), unknown
 
 

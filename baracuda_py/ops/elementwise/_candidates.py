@@ -17,7 +17,7 @@ from ...types import BackendKind, DeviceSpec, ElementKind, PrecisionGuarantee
 from .._fitted import Fitted
 from .._launch import grid_of, index_scalar, index_type, pack_dims
 from ._descriptor import MapDescriptor
-from ._promotion import computed, guarantee_of
+from ._promotion import computed
 
 __all__ = ["CANDIDATES"]
 

@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides
 from ...plan.registry import get_op
 from ...tensor import how_to_wrap, intake
@@ -17,7 +15,16 @@ from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse
 from ...types import ElementKind, InvalidProblemError, OperandTypeError, PrecisionGuarantee
 from ...types.errors import shown
 from ._promotion import (
-    WEAK, Missing, check_output, common_kind, guarantee_of, lowest, number, result_kind, weak_kind, wide_enough,
+    WEAK,
+    Missing,
+    check_output,
+    common_kind,
+    guarantee_of,
+    lowest,
+    number,
+    result_kind,
+    weak_kind,
+    wide_enough,
 )  # fmt: skip
 from ._row import NUMBERS, ROWS, Row, cast_name, functor
 

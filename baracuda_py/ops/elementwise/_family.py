@@ -70,10 +70,12 @@ def gradient_of(row: Row, operands: Mapping[str, str]) -> Gradient | None:
     if row.result == "given":  # the gradient of a cast is a cast
         return Gradient(row.name, (), {"x": "out"}, grad="x")
     named = {*re.findall(r"\w+", " ".join(row.gradient.values()))}
-    saved = {operands[name]: name for name in row.arguments if name in named} | ({"out": RESULT} if "out" in named else {})
+    saved = {operands[name]: name for name in row.arguments if name in named} | (
+        {"out": RESULT} if "out" in named else {}
+    )
     gradients = {operands[name]: f"grad_{name}" for name in row.gradient}
     renames = {operand: name for operand, name in saved.items() if operand != name}
-    return Gradient(f"{row.name}_backward", tuple(saved), gradients, renames=renames)
+    return Gradient(f"{row.name}_backward", tuple(saved), gradients, renames=renames, broadcast=len(operands) > 1)
 
 
 def names_params(family: type[MapDescriptor]) -> None:

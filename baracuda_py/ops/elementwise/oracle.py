@@ -117,7 +117,8 @@ def params_of(desc: Any) -> dict[str, Any]:
 def wide_inputs(desc: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """The inputs of a problem of floats by name, numbers and absent ones included, in the type computed in; masks as they are."""
     out, found = desc.kind_of("out"), {name: _given(desc, name, arrays) for name in desc.inputs}
-    return {name: x if x.dtype == np.bool_ else _wide(x, out, False) for name, x in found.items()}
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        return {name: x if x.dtype == np.bool_ else _wide(x, out, False) for name, x in found.items()}
 
 
 def _given(desc: Any, name: str, arrays: Mapping[str, Array]) -> Array:

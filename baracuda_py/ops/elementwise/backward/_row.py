@@ -28,6 +28,10 @@ class BackwardRow(Row):
     def takes_result(self) -> bool:
         return RESULT in self.arguments and RESULT not in self.forward.arguments
 
+    def text(self, output: str) -> str:
+        """The expression of an output."""
+        return re.sub(RESULT_NAME, RESULT, self.forward.gradient[output.removeprefix("grad_")])
+
     @cached_property
     def flushed(self) -> bool:
         """Whether a function among them flushes small results."""

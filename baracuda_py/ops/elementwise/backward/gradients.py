@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from ....plan.descriptor import Operand
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....types import Componentwise, PrecisionGuarantee, Term
+from ....types import Componentwise, InvalidProblemError, PrecisionGuarantee, Term
 from ... import elementwise
 from ..._function import CallArgs, function_of
 from .._descriptor import MapDescriptor
@@ -46,6 +46,14 @@ class BackwardDescriptor(MapDescriptor):
         row, argument = self.row, len("grad_")
         held = (*self.arrays, *(name for name in row.forward.arguments if name not in row.arguments))
         return tuple(output for output in row.formulas if output[argument:] in held)
+
+    def check(self) -> None:
+        super().check()
+        if not self.outputs:
+            named = " and ".join(output.removeprefix("grad_") for output in self.row.formulas)
+            raise InvalidProblemError(
+                f"{self.op}: {named} is a number, which has no gradient", f"pass {named} as an array"
+            )
 
     @property
     def instructions(self) -> tuple[float, float]:
@@ -153,18 +161,19 @@ def _body(row: BackwardRow, descriptor: type[BackwardDescriptor]) -> Callable[..
 
 def _documentation(row: BackwardRow) -> str:
     saved = [name for name in row.arguments if name not in ("grad", *row.mask)]
-    outputs, result = ", ".join(row.formulas), ", y its result" if row.takes_result else ""
+    result = ", y its result" if row.takes_result else ""
+    arrays = f"{'an array' if len(row.formulas) == 1 else 'arrays'} of the common shape and type"
     lines = [row.doc, "", "grad: the gradient of the result."]
     lines += [f"{', '.join(row.mask)}: an array of bool."] if row.mask else []
     lines += [f"{', '.join(saved)}: as in the call of {row.forward.name}{result}."] if saved else []
     lines += [f"{name}: a number given at run time, {default} by default." for name, default in row.params.items()]
     lines += [
         "Shapes broadcast, with any strides; f16, bf16, f32, f64. Numbers beside arrays take their type, and have no gradient.",
-        f"{outputs}: arrays of the common shape and type, grad or an input itself included; allocated in the axis order of the",
-        "first full input if not given. If the call broadcast an argument, sum its gradient over the axes that it was broadcast "
-        "along.",
-        "Returns the gradients. Raises InvalidProblemError where the shapes do not broadcast, OperandTypeError for a dtype that is",
-        "not taken (integers have no gradient), OverlapError where an output partly overlaps an input.",
+        f"{', '.join(row.formulas)}: {arrays}, grad or an input itself included;",
+        "allocated in the axis order of the first full input if not given. Where the call broadcast an argument, its gradient",
+        "is to be summed over the axes that it was broadcast along.",
+        f"Returns {' and '.join(row.formulas)}. Raises InvalidProblemError where the shapes do not broadcast, OperandTypeError",
+        "for a dtype that is not taken (integers have no gradient), OverlapError where an output partly overlaps an input.",
     ]
     return "\n".join(lines) + "\n"
 

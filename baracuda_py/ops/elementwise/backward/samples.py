@@ -1,4 +1,4 @@
-"""Samples of gradients of elementwise functions: those of the function, with its result where it is saved, and a gradient of it."""
+"""Samples of gradients of elementwise functions: those of the function, its result if that is saved, and a gradient of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from .._row import RESULT
 __all__ = ["backward"]
 
 
-
 def backward(
     row: Any,
     inputs: Mapping[str, str],
@@ -27,14 +26,19 @@ def backward(
     full: bool = False,
 ) -> Iterator[Sample]:
     """For `row`, the row of the gradient; `inputs` has the function's operand for each of its arguments."""
-    rng = np.random.default_rng(seed + 7)
-    for turn, sample in enumerate(forward(None, seed, full=full)):
+    rng, had = np.random.default_rng(seed + 7), set[str]()
+    for turn, sample in enumerate(forward({"kind": row.forward.name}, seed, full=full)):
         given = {**sample.operands, **sample.options}
         named = {argument: given[name] for argument, name in inputs.items() if name in given}
         data = [x for name, x in named.items() if type(x) not in WEAK and name not in row.forward.mask]
         kinds = [ElementKind.of(x.dtype) for x in data]
         if not data or any(kind not in row.domain for kind in kinds):
             continue
+        if not any(f"grad_{name}" in row.formulas for name, x in named.items() if type(x) not in WEAK):
+            continue  # the gradient is that of a number
+        if not full and (sample.label in had or not _tells_more(sample.label, kinds)):
+            continue
+        had.add(sample.label)
         kind, shape = common_kind(row, *kinds), np.broadcast_shapes(*(np.shape(x) for x in named.values()))
         params = {name: given[name] for name in row.params if name in given}
         operands = {name: x for name, x in named.items() if name in row.arguments}
@@ -46,6 +50,13 @@ def backward(
         arrays = {name: x for name, x in operands.items() if type(x) not in WEAK}
         numbers = {name: x for name, x in operands.items() if type(x) in WEAK}
         yield Sample(sample.label, arrays, numbers | params)
+
+
+def _tells_more(label: str, kinds: list[ElementKind]) -> bool:
+    """Whether a sample is of f32, of several kinds, or has values of its own: of other kinds one shape and one layout do."""
+    own = label.removeprefix(str(kinds[0]))
+    repeated = (own.startswith("[") and "1023" not in own) or own in (" C", " padded", " reversed", " F")
+    return kinds[0] is ElementKind.F32 or len(set(kinds)) > 1 or not repeated
 
 
 def _result(row: Any, named: Mapping[str, Any], params: Mapping[str, float], kind: ElementKind) -> Any:
