@@ -33,6 +33,9 @@ for beta in (1.0, 0.5, 3.0):
     np.testing.assert_allclose(bp.softplus(x, beta, device="ptx"), wanted, rtol=6e-6)
     np.testing.assert_allclose(bp.softplus(x.astype(np.float16), beta=beta, device="ptx"), wanted, rtol=2e-3, atol=1e-7)
 assert bp.plan_cache.info().plans == 2, "a value of beta makes a plan"
+for beta in (1.0, 2.5):
+    wanted = [float(3 / (1 + mpmath.exp(-beta * mpmath.mpf(float(v))))) for v in x]
+    np.testing.assert_allclose(bp.softplus_backward(np.full_like(x, 3), x, beta, device="ptx"), wanted, rtol=6e-6)
 one, other = (bp.UnaryPlan.select(bp.UnaryDescriptor.of("softplus", x, beta=b), device="h200") for b in (1.0, 2.0))
 assert one.kernels[0].source == other.kernels[0].source
 for wrong in ({"alpha": 1.0}, {"beta": "1"}):
@@ -125,7 +128,7 @@ def test_a_row_makes_an_op_and_voids_nothing(copy: Path) -> None:
     stub = (copy / "baracuda_py/__init__.pyi").read_text()
     assert "def softplus(x: Any, /, beta: float = 1.0, *, out" in stub
     digests = json.loads(run(copy, "-c", TRIED))
-    assert digests.pop("softplus")
+    assert digests.pop("softplus") and digests.pop("softplus_backward")
     assert digests == {name: op_digest(op) for name, op in all_ops().items()}
     names = ("registry", "elementwise", "row_gradients", "index")
     tests = tuple(f"tests/{name}_test.py" for name in names)

@@ -49,6 +49,9 @@ def _elementwise(problem: Problem) -> None:
                     wanted = mpmath.mpf(eval(code, FUNCTIONS, numbers | params))
                 except (ArithmeticError, ValueError, TypeError):  # no real number
                     continue
+                if mpmath.isnan(wanted):
+                    assert np.isnan(wide[i]), f"{row.name}: {output} of {numbers}: oracle {wide[i]}, independent NaN"
+                    continue
                 terms = abs(numbers["grad"]) * math.prod(max(abs(x), 1) for x in numbers.values()) if "+" in text else 0
                 error = abs(mpmath.mpf(float(wide[i])) - wanted)
                 beyond = abs(wanted) > 1.7e308 and math.isinf(float(wide[i]))

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides
 from ...plan.registry import get_op
 from ...tensor import how_to_wrap, intake
-from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse
+from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse, dense_like
 from ...types import ElementKind, InvalidProblemError, OperandTypeError, PrecisionGuarantee
 from ...types.errors import shown
 from ._promotion import (
@@ -196,7 +196,7 @@ class MapDescriptor(Descriptor):
         shape = self.out_shape
         strides: Ints | None = getattr(self, f"{name}_strides")
         if strides is None:
-            strides = _dense_like(shape, self._order(shape))
+            strides = dense_like(shape, self._order(shape))
         return self._checked(name, shape, strides, self.kind_of("out"))
 
     def _order(self, shape: Ints) -> Ints:
@@ -394,13 +394,3 @@ def _row_of(name: str) -> Row:
     if name not in ROWS:
         get_op(name)
     return ROWS[name]
-
-
-def _dense_like(shape: Ints, like: Ints) -> Ints:
-    """Dense strides in the axis order of `like` (widest first; CuPy's order="K")."""
-    order = sorted(range(len(shape)), key=lambda a: (-abs(like[a]), a))
-    strides, step = [0] * len(shape), 1
-    for axis in reversed(order):
-        strides[axis] = step
-        step *= max(shape[axis], 1)
-    return tuple(strides)

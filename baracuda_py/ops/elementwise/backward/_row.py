@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 from ....numerics.expression import Expression
+from ....types import ElementKind
 from .. import oracle
+from .._promotion import common_kind
 from .._row import FLOATS, RESULT, Row
 from ._functions import functions
 
@@ -23,6 +26,12 @@ class BackwardRow(Row):
 
     forward: Row = field(kw_only=True)
     formulas: Mapping[str, Expression] = field(kw_only=True)
+
+    saved_result: ClassVar[str] = RESULT
+
+    def kind_of(self, kinds: Sequence[ElementKind]) -> ElementKind:
+        """The kind of the gradients of arrays of these kinds."""
+        return common_kind(self, *kinds)
 
     @property
     def takes_result(self) -> bool:

@@ -10,8 +10,6 @@ import numpy as np
 from ....numerics.rounding import round_to
 from ....samples.sample import Sample, strided_like, values
 from ....types import ElementKind
-from .._promotion import WEAK, common_kind
-from .._row import RESULT
 
 __all__ = ["backward"]
 
@@ -30,25 +28,25 @@ def backward(
     for turn, sample in enumerate(forward({"kind": row.forward.name}, seed, full=full)):
         given = {**sample.operands, **sample.options}
         named = {argument: given[name] for argument, name in inputs.items() if name in given}
-        data = [x for name, x in named.items() if type(x) not in WEAK and name not in row.forward.mask]
+        data = [x for name, x in named.items() if isinstance(x, np.ndarray) and name not in row.forward.mask]
         kinds = [ElementKind.of(x.dtype) for x in data]
         if not data or any(kind not in row.domain for kind in kinds):
             continue
-        if not any(f"grad_{name}" in row.formulas for name, x in named.items() if type(x) not in WEAK):
+        if not any(f"grad_{name}" in row.formulas for name, x in named.items() if isinstance(x, np.ndarray)):
             continue  # the gradient is that of a number
         if not full and (sample.label in had or not _tells_more(sample.label, kinds)):
             continue
         had.add(sample.label)
-        kind, shape = common_kind(row, *kinds), np.broadcast_shapes(*(np.shape(x) for x in named.values()))
+        kind, shape = row.kind_of(kinds), np.broadcast_shapes(*(np.shape(x) for x in named.values()))
         params = {name: given[name] for name in row.params if name in given}
         operands = {name: x for name, x in named.items() if name in row.arguments}
         grad = values(rng, shape, kind)
         like = next((x for x in data if x.shape == shape and x.dtype == grad.dtype), None)
         operands["grad"] = strided_like(grad, like) if like is not None and turn % 2 and grad.size else grad
         if row.takes_result:
-            operands[RESULT] = _result(row.forward, named, params, kind)
-        arrays = {name: x for name, x in operands.items() if type(x) not in WEAK}
-        numbers = {name: x for name, x in operands.items() if type(x) in WEAK}
+            operands[row.saved_result] = _result(row.forward, named, params, kind)
+        arrays = {name: x for name, x in operands.items() if isinstance(x, np.ndarray)}
+        numbers = {name: x for name, x in operands.items() if not isinstance(x, np.ndarray)}
         yield Sample(sample.label, arrays, numbers | params)
 
 
