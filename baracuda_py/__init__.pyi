@@ -35,6 +35,8 @@ from .ops.cache.copy_pages import CopyPagesPlan as _CopyPagesPlan
 from .ops.elementwise.backward.gradients import CopysignBackwardDescriptor as _CopysignBackwardDescriptor
 from .ops.elementwise.backward.gradients import CopysignBackwardPlan as _CopysignBackwardPlan
 from .plan import Cost as Cost
+from .ops.scan.backward import CumsumBackwardDescriptor as _CumsumBackwardDescriptor
+from .ops.scan.backward import CumsumBackwardPlan as _CumsumBackwardPlan
 from .ops.scan._problem import CumsumDescriptor as _CumsumDescriptor
 from .ops.scan.cumsum import CumsumPlan as _CumsumPlan
 from .types import DeadlockFault as DeadlockFault
@@ -560,6 +562,22 @@ class CopysignBackwardDescriptor(_CopysignBackwardDescriptor):
         x2_align: int | None = ...,
         grad_x1_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class CumsumBackwardDescriptor(_CumsumBackwardDescriptor):
+    grad_strides: tuple[int, ...] | None
+    grad_x_strides: tuple[int, ...] | None
+    grad_align: int | None
+    grad_x_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        axis: int = ...,
+        grad_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        grad_x_align: int | None = ...,
     ) -> None: ...
 
 class CumsumDescriptor(_CumsumDescriptor):
@@ -2295,6 +2313,9 @@ class CopyPagesPlan(_CopyPagesPlan):
 class CopysignBackwardPlan(_CopysignBackwardPlan):
     desc: CopysignBackwardDescriptor
 
+class CumsumBackwardPlan(_CumsumBackwardPlan):
+    desc: CumsumBackwardDescriptor
+
 class CumsumPlan(_CumsumPlan):
     desc: CumsumDescriptor
 
@@ -2518,7 +2539,7 @@ def minimum_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, gra
     """The gradients of minimum: grad_x1 = where(x1 < x2, grad, 0); grad_x2 = where(x1 < x2, 0, grad)."""
 
 def pow_backward(grad: Any, x1: Any, x2: Any, y: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
-    """The gradients of pow: grad_x1 = grad * x2 * x1 ** (x2 - 1); grad_x2 = grad * y * log(x1)."""
+    """The gradients of pow: grad_x1 = where(x2 == 0, 0, grad * x2 * x1 ** (x2 - 1)); grad_x2 = grad * y * log(where(y == 0, 1, x1))."""
 
 def copysign_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The gradient of copysign: grad_x1 = grad * sign(x1) * sign(x2)."""
@@ -2681,6 +2702,9 @@ def var(x: Any, /, axis: Any = None, *, correction: int = 0, keepdims: bool = Fa
 
 def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """log(sum(exp(x))) without overflow; inf of inf, -inf of nothing."""
+
+def cumsum_backward(grad: Any, /, axis: int = -1, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of cumsum: the sums of grad's elements from each one on, along an axis."""
 
 def cumsum(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The sums of x's elements up to and with each one, along an axis."""

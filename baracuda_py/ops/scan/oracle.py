@@ -9,7 +9,7 @@ import numpy as np
 
 from ...types import ElementKind
 
-__all__ = ["MEASURES", "cumsum"]
+__all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "cumsum"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -30,6 +30,15 @@ def cumsum(desc: Any, x: Array) -> Array:
     """The sums of x up to each element along `desc.axis`, wide."""
     with np.errstate(all="ignore"):
         return _summed(desc, _wide(desc, x))
+
+
+def _reversed(desc: Any, x: Array) -> Array:
+    return np.flip(x, desc.axis) if x.ndim else x
+
+
+def backward(desc: Any, grad: Array) -> Array:
+    """The sums of grad from each element on, wide."""
+    return _reversed(desc, cumsum(desc, _reversed(desc, grad)))
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------
@@ -56,5 +65,19 @@ def _smallest_normal(desc: Any, **_: Array) -> Array:
 MEASURES: dict[str, Callable[..., Array]] = {
     "abs_sum": _abs_sum,
     "overflowing": _overflowing,
+    "smallest_normal": _smallest_normal,
+}
+
+
+def _of_reversed(measure: Callable[..., Array]) -> Callable[..., Array]:
+    def measured(desc: Any, grad: Array) -> Array:
+        return _reversed(desc, measure(desc, x=_reversed(desc, grad)))
+
+    return measured
+
+
+BACKWARD_MEASURES: dict[str, Callable[..., Array]] = {
+    "abs_sum": _of_reversed(_abs_sum),
+    "overflowing": _of_reversed(_overflowing),
     "smallest_normal": _smallest_normal,
 }
