@@ -224,7 +224,7 @@ class Expression:
         """The body of a function template of ``int digits`` and ``class C``, whose parameters are the names. A part with several
         uses is a variable."""
         written: dict[Node, str] = {}
-        lines = []
+        lines: list[str] = []
         for node in self._computed:
             text = self._written(node, [written.get(arg) or self._operand(arg) for arg in node.args])
             if self._uses[node] > 1:
@@ -279,7 +279,7 @@ class Expression:
         if node.op == "where":
             condition, one, other = args
             doubtful = np.asarray(condition.error, bool)
-            error = np.where(condition.value, one.error, other.error)
+            error: Array = np.where(condition.value, one.error, other.error)
             other_way = np.maximum(one.error, other.error) + np.abs(one.value - other.value)
             error = np.where(doubtful, other_way, error)
             chosen = np.where(condition.value, one.beyond, other.beyond) | condition.beyond

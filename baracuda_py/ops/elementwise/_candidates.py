@@ -53,7 +53,7 @@ class _Map(Candidate[MapDescriptor]):
         stored = [t if n in desc.arrays else f"Value<{t}>" for n, t in zip(desc.inputs, types.inputs)]
         stored += [f"Value<{types.type}>" for _ in row.params]
         functors, headers = desc.functors()
-        headers = [*headers, "elementwise/value.cuh" if "Value<" in "".join(stored) else ""]
+        headers = (*headers, "elementwise/value.cuh" if "Value<" in "".join(stored) else "")
         prelude = "".join(f'#include "{header}"\n' for header in headers if header) + "\n".join(functors.values())
         several = len(functors) > 1
         functor = f"Functors<{', '.join(functors)}>" if several else next(iter(functors))

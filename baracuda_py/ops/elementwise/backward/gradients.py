@@ -42,7 +42,7 @@ class BackwardDescriptor(MapDescriptor):
         return self.own_row
 
     @cached_property
-    def outputs(self) -> tuple[str, ...]:  # type: ignore[override]
+    def outputs(self) -> tuple[str, ...]:
         row, argument = self.row, len("grad_")
         held = (*self.arrays, *(name for name in row.forward.arguments if name not in row.arguments))
         return tuple(output for output in row.formulas if output[argument:] in held)
@@ -64,7 +64,7 @@ class BackwardDescriptor(MapDescriptor):
         """The rounding of each part, carried through the expression, and that of the result to 16 bits."""
         kind = self.kind_of("out")
         one = guarantee_of(self.row, kind)
-        terms = (Term(1.0, one.accumulator, "propagated"),)
+        terms: tuple[Term, ...] = (Term(1.0, one.accumulator, "propagated"),)
         if kind.digits < 24:
             terms += (Term(1.0, kind, "abs_result"), Term(1.0, kind, "smallest_normal"))
         bound = Componentwise(terms, SOURCE, "intermediate_overflows")
@@ -81,7 +81,7 @@ class BackwardDescriptor(MapDescriptor):
         return made, tuple(headers)
 
 
-class BackwardPlan(MapPlan):
+class BackwardPlan(MapPlan, Plan[BackwardDescriptor]):
     """What the plans of gradients share."""
 
     measures = oracle.MEASURES
@@ -106,7 +106,7 @@ def _descriptor(row: BackwardRow) -> type[BackwardDescriptor]:
     operands = (*(Operand(name, optional=name in row.absent) for name in inputs), *(Operand(n, "out") for n in outputs))
     own = {
         "own_row": row, "inputs": inputs, "signature_operands": operands, "values": (*inputs, *row.params),
-        "of": classmethod(_reader(row)), "__doc__": BackwardDescriptor.__doc__, "__module__": __name__,
+        "of": classmethod(_reader(row)), "__doc__": BackwardDescriptor.__doc__, "__module__": __name__, "declared_as": BackwardDescriptor,
     }  # fmt: skip
     name = _class_name(row, "Descriptor")
     return make_dataclass(name, fields, bases=(BackwardDescriptor,), namespace=own, frozen=True)
@@ -196,9 +196,10 @@ def _publish(forward: Op) -> None:
     descriptor = _descriptor(row)
     own = {
         "descriptor": descriptor, "category": forward.plan.category, "probes": _probes(row), "__module__": __name__,
+        "declared_as": BackwardPlan,
         "__doc__": f"The gradients of {forward.name}: operands {', '.join((*row.arguments, *row.formulas))}.",
     }  # fmt: skip
-    plan: type[Plan[Any]] = type(_class_name(row, "Plan"), (BackwardPlan, Plan), own)
+    plan: type[BackwardPlan] = type(_class_name(row, "Plan"), (BackwardPlan,), own)
     function = function_of(plan)(_body(row, descriptor))
     problems = partial(samples.backward, row, dict(zip(row.forward.arguments, known.inputs)), forward.samples)
     globals().update({descriptor.__name__: descriptor, plan.__name__: plan, row.name: function})

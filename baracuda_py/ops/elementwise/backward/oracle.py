@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -54,4 +54,8 @@ def _smallest(desc: Any, **arrays: Array) -> Array:  # noqa: ARG001
 
 
 # Of each output: the propagated error; whether an intermediate result may leave the range of the type computed in.
-MEASURES = {"propagated": _error, "intermediate_overflows": _beyond, "smallest_normal": _smallest}
+MEASURES: dict[str, Callable[..., Array]] = {
+    "propagated": _error,
+    "intermediate_overflows": _beyond,
+    "smallest_normal": _smallest,
+}
