@@ -106,7 +106,8 @@ def _descriptor(row: BackwardRow) -> type[BackwardDescriptor]:
     operands = (*(Operand(name, optional=name in row.absent) for name in inputs), *(Operand(n, "out") for n in outputs))
     own = {
         "own_row": row, "inputs": inputs, "signature_operands": operands, "values": (*inputs, *row.params),
-        "of": classmethod(_reader(row)), "__doc__": BackwardDescriptor.__doc__, "__module__": __name__, "declared_as": BackwardDescriptor,
+        "of": classmethod(_reader(row)), "__doc__": BackwardDescriptor.__doc__, "__module__": __name__,
+        "declared_as": BackwardDescriptor,
     }  # fmt: skip
     name = _class_name(row, "Descriptor")
     return make_dataclass(name, fields, bases=(BackwardDescriptor,), namespace=own, frozen=True)
