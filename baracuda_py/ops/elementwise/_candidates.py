@@ -19,7 +19,7 @@ from .._launch import grid_of, index_scalar, index_type, pack_dims
 from ._descriptor import MapDescriptor
 from ._promotion import computed
 
-__all__ = ["CANDIDATES"]
+__all__ = ["CANDIDATES", "OF_GRADIENTS"]
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Contiguous(_Map):
     """All operands dense in one order: a flat stream of 16-byte accesses."""
 
     variant = "contiguous"
-    launches = ("elementwise/map.cu:map_contiguous", "elementwise/map.cu:map_several_contiguous")
+    launches = ("elementwise/map.cu:map_contiguous",)
 
     def supports(self, desc: MapDescriptor, device: DeviceSpec) -> Feasibility:
         shape, strides = desc.problem()
@@ -173,7 +173,7 @@ class Strided(_Map):
     """Any strides, 0 to broadcast: axes collapsed, the widest access the innermost one allows."""
 
     variant = "strided"
-    launches = ("elementwise/map.cu:map_strided", "elementwise/map.cu:map_several_strided")
+    launches = ("elementwise/map.cu:map_strided",)
 
     def supports(self, desc: MapDescriptor, device: DeviceSpec) -> Feasibility:
         return OK
@@ -236,4 +236,17 @@ def _in_bytes(desc: MapDescriptor, name: str, steps: Sequence[int], vector: int)
     return [*(s * size for s in steps[:-1]), steps[-1] * size * vector] if steps else []
 
 
+class ContiguousGradients(Contiguous):
+    """The same for one output or several."""
+
+    launches = (*Contiguous.launches, "elementwise/map.cu:map_several_contiguous")
+
+
+class StridedGradients(Strided):
+    """The same for one output or several."""
+
+    launches = (*Strided.launches, "elementwise/map.cu:map_several_strided")
+
+
 CANDIDATES: tuple[Candidate[Any], ...] = (Contiguous(), Strided())
+OF_GRADIENTS: tuple[Candidate[Any], ...] = (ContiguousGradients(), StridedGradients())

@@ -16,6 +16,7 @@ from ....plan.registry import Op, register
 from ....types import Componentwise, InvalidProblemError, PrecisionGuarantee, Term
 from ... import elementwise
 from ..._function import CallArgs, function_of
+from .._candidates import OF_GRADIENTS
 from .._descriptor import MapDescriptor
 from .._family import PUBLISHED, MapPlan, signature_of
 from .._promotion import WEAK, guarantee_of
@@ -84,6 +85,7 @@ class BackwardDescriptor(MapDescriptor):
 class BackwardPlan(MapPlan, Plan[BackwardDescriptor]):
     """What the plans of gradients share."""
 
+    candidates = OF_GRADIENTS
     measures = oracle.MEASURES
 
     @classmethod
