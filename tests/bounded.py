@@ -223,10 +223,16 @@ TWO = (
     "pow", "qkv_project_int8", "rms_norm_backward", "silu_mul", "subtract", "write_slice",
 )  # fmt: skip
 
+# Gradients with two outputs, or with one where an argument is a number; each of the two has kernels of its own.
+ONE_OUTPUT_OR_TWO = (
+    "divide_backward", "maximum_backward", "minimum_backward", "multiply_backward", "pow_backward", "silu_mul_backward",
+)  # fmt: skip
+
 # Samples that are emulated beside those spread over an op's, since they alone reach some kernel or variant.
-ALSO: dict[str, tuple[str, ...]] = {
+ALSO: dict[str, tuple[str, ...]] = dict.fromkeys(ONE_OUTPUT_OR_TWO, ("f32 with 0.1",)) | {
     "attention_decode": ("bf16 several splits",),
     "contiguize": ("complex128 C", "u8 64x64 transposed"),
+    "cumsum_backward": ("f32[2, 130] columns",),
     "dequantize_int4": ("tiled in columns",),
     "log_softmax": ("f32 axis 0",),
     "logsumexp": ("f32[2, 130] columns",),
@@ -255,7 +261,7 @@ ALSO: dict[str, tuple[str, ...]] = {
 }
 
 # Samples of which every variant is emulated, where it is not the op's first alone: another reaches more, or as much in less time.
-VARIANTS: dict[str, tuple[str, ...]] = {
+VARIANTS: dict[str, tuple[str, ...]] = dict.fromkeys(ONE_OUTPUT_OR_TWO, ("f32[1023][1023]", "f32 with 0.1")) | {
     "attention": ("bf16 bool mask, block mask",),
     "attention_backward": ("bf16 sinks of its type, window",),
     "attention_decode": ("bf16 latent, values are the keys' first columns", "bf16 several splits"),

@@ -14,7 +14,12 @@ from ....types import ElementKind
 __all__ = ["backward"]
 
 
-def backward(
+def backward(row: Any, *about: Any, **options: Any) -> Iterator[Sample]:
+    """The samples, that of one shape and no broadcast first: it reaches every variant."""
+    yield from sorted(_backward(row, *about, **options), key=lambda sample: "f32[1023]" not in sample.label)
+
+
+def _backward(
     row: Any,
     inputs: Mapping[str, str],
     forward: Callable[..., Iterator[Sample]],
