@@ -65,10 +65,10 @@ class BackwardDescriptor(MapDescriptor):
         """The rounding of each part, carried through the expression, and that of the result to 16 bits."""
         kind = self.kind_of("out")
         one = guarantee_of(self.row, kind)
-        terms: tuple[Term, ...] = (Term(1.0, one.accumulator, "propagated"),)
+        propagated, outside = Term(1.0, one.accumulator, "propagated"), "intermediate_overflows"
+        bound = Componentwise((propagated,), SOURCE, outside)
         if kind.digits < 24:
-            terms += (Term(1.0, kind, "abs_result"), Term(1.0, kind, "smallest_normal"))
-        bound = Componentwise(terms, SOURCE, "intermediate_overflows")
+            bound = Componentwise.rounded((propagated,), kind, SOURCE, outside)
         made = PrecisionGuarantee(one.math_precision, one.accumulator, True, True, True, self.row.flushed, bound)
         several = len(self.outputs) > 1
         return PrecisionGuarantee.by_output(**dict.fromkeys(self.outputs, made)) if several else made

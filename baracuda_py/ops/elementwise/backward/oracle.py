@@ -47,15 +47,8 @@ def _beyond(desc: Any, output: str, **arrays: Array) -> Array:
     return np.broadcast_to(_rounded(desc, output, arrays).beyond, desc.out_shape)
 
 
-def _smallest(desc: Any, **arrays: Array) -> Array:  # noqa: ARG001
-    import ml_dtypes
-
-    return np.asarray(float(ml_dtypes.finfo(desc.kind_of("out").dtype).smallest_normal))
-
-
 # Of each output: the propagated error; whether an intermediate result may leave the range of the type computed in.
 MEASURES: dict[str, Callable[..., Array]] = {
     "propagated": _error,
     "intermediate_overflows": _beyond,
-    "smallest_normal": _smallest,
 }
