@@ -38,6 +38,9 @@ for beta in (1.0, 0.5, 3.0):
     np.testing.assert_allclose(bp.softplus(x, beta, device="ptx"), wanted, rtol=6e-6)
     np.testing.assert_allclose(bp.softplus(x.astype(np.float16), beta=beta, device="ptx"), wanted, rtol=2e-3, atol=1e-7)
 assert bp.plan_cache.info().plans == 2, "a value of beta makes a plan"
+for beta in (1.0, 2.5):
+    wanted = [float(3 / (1 + mpmath.exp(-beta * mpmath.mpf(float(v))))) for v in x]
+    np.testing.assert_allclose(bp.softplus_backward(np.full_like(x, 3), x, beta, device="ptx"), wanted, rtol=6e-6)
 one, other = (bp.UnaryPlan.select(bp.UnaryDescriptor.of("softplus", x, beta=b), device="h200") for b in (1.0, 2.0))
 assert one.kernels[0].source == other.kernels[0].source
 for wrong in ({"alpha": 1.0}, {"beta": "1"}):
