@@ -164,7 +164,7 @@ def test_a_row_makes_an_op_and_voids_nothing(copy: Path) -> None:
     digests = {op: digest for op, digest in digests.items() if not op.startswith(f"{name}_")}  # its gradient
     assert digests == {name: op_digest(op) for name, op in all_ops().items()}
     names = ("registry", "elementwise", "row_gradients", "index")
-    tests = tuple(file_of(f"{name}_test.py").relative_to(ROOT).as_posix() for name in names)
+    tests = tuple(map(file_of, names))
     assert "failed" not in pytest_in(copy, *tests, "-k", f"{name} or generated_files_are_fresh")
 
 
@@ -206,7 +206,7 @@ def test_adding_families_pass_the_tests_of_their_ops(families: Path) -> None:
 @pytest.mark.timeout(600)
 def test_adding_families_pass_the_tests_of_the_house(families: Path) -> None:
     names = ("structure", "words", "mutants", "families", "readme", "index", "pages")
-    tests = [file_of(f"{name}_test.py").relative_to(ROOT).as_posix() for name in names]
+    tests = list(map(file_of, names))
     assert "failed" not in pytest_in(families, *tests, "-k", "not snippets and not examples")
 
 
