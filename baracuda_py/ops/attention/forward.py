@@ -19,6 +19,7 @@ from ...types import (
     PlanPreference,
     PrecisionGuarantee,
 )
+from ...types.keeping import complete
 from .._function import DerivedArgs, SignatureRules, function_of
 from . import _guarantee
 from ._flash import HALVES, Flash
@@ -86,7 +87,7 @@ class AttentionDescriptor(Attended):
     def __post_init__(self) -> None:
         self._names_op(("attention", *NAMED), "name")
         if self.name.endswith("causal"):
-            object.__setattr__(self, "causal", True)
+            complete(self, causal=True)
         super().__post_init__()
 
     @classmethod

@@ -72,9 +72,7 @@ class PagedAttentionDescriptor(Decoding):
     paged: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.page_layout, str):
-            object.__setattr__(self, "page_layout", self.page_layout.upper())
-        self._member(tuple(LAYOUTS), "page_layout")
+        self._member(tuple(LAYOUTS), "page_layout", upper=True)
         super().__post_init__()
 
     @classmethod

@@ -64,9 +64,7 @@ class PagedKvAppendDescriptor(Angled):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.pages_layout, str):
-            object.__setattr__(self, "pages_layout", self.pages_layout.upper())
-        self._member(tuple(LAYOUTS), "pages_layout")
+        self._member(tuple(LAYOUTS), "pages_layout", upper=True)
         self._complete_angles({})
 
     @classmethod

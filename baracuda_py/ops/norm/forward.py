@@ -115,7 +115,7 @@ class AnywhereNorm(Candidate[NormDescriptor]):
     """A CTA a long row that starts at any address, by aligned words."""
 
     variant = "anywhere"
-    launches = ("norm/forward.cu:norm_anywhere", "norm/forward.cu:norm_anywhere_cluster")
+    launches: ClassVar[tuple[str, ...]] = ("norm/forward.cu:norm_anywhere", "norm/forward.cu:norm_anywhere_cluster")
 
     def supports(self, desc: NormDescriptor, device: DeviceSpec) -> Feasibility:
         if desc.has("residual"):

@@ -32,12 +32,7 @@ class CumsumPlan(Plan[CumsumDescriptor]):
 
     @staticmethod
     def reference_guarantee(desc: CumsumDescriptor) -> PrecisionGuarantee:
-        kernel = promised(desc, 1)
-        return (
-            widely(kernel, desc.element, desc.shape[desc.axis] if desc.shape else 1)
-            if desc.element.is_float
-            else kernel
-        )
+        return widely(promised(desc, 1), desc, desc.shape[desc.axis] if desc.shape else 1)
 
 
 @function_of(CumsumPlan)

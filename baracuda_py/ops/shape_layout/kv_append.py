@@ -52,9 +52,7 @@ class KvAppendDescriptor(Descriptor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.cache_layout, str):
-            object.__setattr__(self, "cache_layout", self.cache_layout.upper())
-        self._member(tuple(LAYOUTS), "cache_layout")
+        self._member(tuple(LAYOUTS), "cache_layout", upper=True)
 
     @classmethod
     def of(cls, k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, layout: str = "BHSD") -> Self:

@@ -17,6 +17,7 @@ from ...tensor import Tensor
 from ...tensor.axes import alignment_of
 from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError
 from ...types.errors import shown
+from ...types.keeping import complete
 from .._function import CallArgs, function_of
 from . import oracle
 from ._candidates import COPY_CANDIDATES
@@ -54,7 +55,7 @@ class WriteSliceDescriptor(Descriptor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "ranges", pairs_of(self.ranges, self.dest_shape))
+        complete(self, ranges=pairs_of(self.ranges, self.dest_shape))
 
     @classmethod
     def of(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 from ...numerics.guarantee import widely
 from ...plan.candidate import Candidate, Cost, Feasibility
@@ -18,7 +18,7 @@ from .._rows import FLOATS, RowConfig, clustered, row_configs, row_cost
 from . import _guarantee, oracle, samples
 from .forward import TABLE, Softmaxed
 
-__all__ = ["SoftmaxBackwardDescriptor", "SoftmaxBackwardPlan"]
+__all__ = ["SoftmaxBackwardDescriptor", "SoftmaxBackwardPlan", "log_softmax_backward", "softmax_backward"]
 
 
 @described(Slot("grad_x", "out", takes=FLOATS), Slot("grad", takes=FLOATS), Slot("y", takes=FLOATS))
@@ -61,7 +61,7 @@ class AnywhereSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
     """A CTA a long row that starts at any address, by aligned words."""
 
     variant = "anywhere"
-    launches = (
+    launches: ClassVar[tuple[str, ...]] = (
         "softmax/backward.cu:softmax_backward_anywhere",
         "softmax/backward.cu:softmax_backward_anywhere_cluster",
     )
@@ -111,7 +111,7 @@ class SoftmaxBackwardPlan(Plan[SoftmaxBackwardDescriptor]):
 
     @staticmethod
     def reference_guarantee(desc: SoftmaxBackwardDescriptor) -> PrecisionGuarantee:
-        return widely(_guarantee.backward(desc.element, log=desc.log, depth=1), desc.element, desc.extent)
+        return widely(_guarantee.backward(desc.element, log=desc.log, depth=1), desc, desc.extent)
 
 
 def _along(grad: Any, y: Any, /, axis: int = -1, *, grad_x: Any = None) -> Any: ...
@@ -124,11 +124,14 @@ forward op.
 grad_x: like y, grad or y itself included; allocated in C order if not given. Returns grad_x.
 """
 
-for _name, _formula in (("softmax", "y * (grad - sum(grad * y))"), ("log_softmax", "grad - exp(y) * sum(grad)")):
-    _called = f"{_name}_backward"
-    _made = function_of(
-        SoftmaxBackwardPlan, called=_called, doc=_DOC.format(name=_name, formula=_formula), name=_called
-    )(_along)
-    globals()[_called] = _made
-    __all__ += [_called]
-    register(Op(_called, SoftmaxBackwardPlan, _made, samples.softmax_backward, {"name": _called}))
+
+def _published(name: str, formula: str) -> Callable[..., Any]:
+    """The gradient of `name`, which is registered."""
+    called, doc = f"{name}_backward", _DOC.format(name=name, formula=formula)
+    function = function_of(SoftmaxBackwardPlan, called=called, doc=doc, name=called)(_along)
+    register(Op(called, SoftmaxBackwardPlan, function, samples.softmax_backward, {"name": called}))
+    return function
+
+
+softmax_backward = _published("softmax", "y * (grad - sum(grad * y))")
+log_softmax_backward = _published("log_softmax", "grad - exp(y) * sum(grad)")

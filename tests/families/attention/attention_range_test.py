@@ -206,3 +206,38 @@ def test_softcap_errs_by_little_of_the_cap() -> None:
     lse = np.asarray(plan.run(q=q, k=k, v=v).lse, np.float64)[0, :, 0]
     exact = np.logaddexp(0, 8.0 * np.tanh(q[0, :, 0, 0].astype(np.float64) / 8.0))
     assert np.abs(lse - exact).max() <= 8.0 * 2.0**-20
+
+
+def pair(d: int, first: list[float], second: list[float], second_rest: float = 0.0) -> dict[str, Array]:
+    """One query of ones and two keys, which begin as given; the second's other elements are `second_rest`. Only the first key's
+    values are not 0."""
+    k, v = np.zeros((1, 1, 2, d), F32), np.zeros((1, 1, 2, d), F32)
+    k[0, 0, 0, : len(first)], k[0, 0, 1, : len(second)], k[0, 0, 1, len(second) :] = first, second, second_rest
+    v[0, 0, 0] = 1
+    return {"q": np.ones((1, 1, 1, d), F32), "k": k, "v": v}
+
+
+@pytest.mark.parametrize(("d", "size", "rest"), [(64, 2.0**21, 0.124), (256, 2.0**21, 0.124), (256, 2.0**20, 0.062)])
+def test_attention_bound_where_score_sums_round_alike(d: int, size: float, rest: float) -> None:
+    """The second key's score loses d - 1 products to rounding, so that the first key, exp(-11) of the row, gets its weight."""
+    arrays = pair(d, [size + (d - 1) * rest - 11], [size], rest)
+    holds(bp.AttentionPlan.select(bp.AttentionDescriptor.of(**arrays, scale=1.0), device="ptx"), arrays)
+
+
+@pytest.mark.parametrize("size", [200.0, 2048.0, 8192.0])
+def test_attention_bound_where_tf32_rounds_apart(size: float) -> None:
+    """In TF32 the first key is rounded up and the second down: the lesser score becomes the greater."""
+    up, down, lead = 1 + 2.0**-11 + 2.0**-20, 1 + 2.0**-11 - 2.0**-20, size * 2.0**-11
+    arrays = pair(16, [size * up], [size * down, 2.0**-19 * size + lead])
+    desc = bp.AttentionDescriptor.of(**arrays, scale=1.0, math="tf32")
+    holds(bp.AttentionPlan.select(desc, device="ptx"), arrays)
+
+
+@pytest.mark.parametrize("d", [64, 128])
+def test_gradients_bound_where_score_sums_round_alike(d: int) -> None:
+    """The second key's products are rounded up, so that its weight is computed as 1 for exp(-9)."""
+    arrays, exact = pair(d, [0], [2.0**21], 0.13), 2.0**21 + (d - 1) * float(np.float32(0.13))
+    arrays["k"][0, 0, 0, 0] = exact + 9
+    ones = np.ones((1, 1, 1, d), F32)
+    arrays |= {"grad": ones, "out": ones, "lse": np.full((1, 1, 1), exact + 9, F32)}
+    holds(bp.AttentionBackwardPlan.select(bp.AttentionBackwardDescriptor.of(**arrays, scale=1.0), device="ptx"), arrays)

@@ -128,7 +128,6 @@ class DequantizeInt4Plan(Plan[DequantizeInt4Descriptor]):
     descriptor = DequantizeInt4Descriptor
     category = OpCategory.QUANTIZATION
     candidates = (ByEights(),)
-    measures = {"smallest_normal": oracle.MEASURES["smallest_normal"]}
     probes = (
         {"shape": (256, 48), "element": "f16"},
         {"shape": (256, 48), "element": "bf16", "out_strides": (1, 256), "zeros_element": "u8"},

@@ -9,6 +9,7 @@ from ....plan.descriptor import Descriptor, Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
 from ....types import Activation, ElementKind, OpCategory, OperandTypeError
+from ....types.keeping import complete
 from ..._function import function_of
 from .._arguments import flag
 from .._widened import F32Weights
@@ -47,7 +48,7 @@ class Int8MatmulDescriptor(Descriptor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "dynamic", flag(self.dynamic, f"{self.op}: dynamic"))
+        complete(self, dynamic=flag(self.dynamic, f"{self.op}: dynamic"))
 
     @classmethod
     def of(

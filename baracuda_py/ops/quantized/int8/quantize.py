@@ -9,6 +9,7 @@ from ....plan.fields import choice
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
 from ....types import ElementKind, InvalidProblemError, OpCategory
+from ....types.keeping import complete
 from ..._function import CallArgs, function_of
 from .._arguments import flag
 from . import oracle, samples
@@ -53,7 +54,7 @@ class QuantizeDescriptor(Scheme):
         self._names_op(tuple(f"quantize_{name}" for name in BYTES), "name")
         super().__post_init__()
         if self.codes_element is None:
-            object.__setattr__(self, "codes_element", _first(self.name))
+            complete(self, codes_element=_first(self.name))
 
     @classmethod
     def of(

@@ -88,7 +88,6 @@ class DequantizeNf4Plan(Plan[DequantizeNf4Descriptor]):
     descriptor = DequantizeNf4Descriptor
     category = OpCategory.QUANTIZATION
     candidates = (Eights(),)
-    measures = {"smallest_normal": oracle.MEASURES["smallest_normal"]}
     probes = (
         {"shape": (48, 256), "element": "f16"},
         {"shape": (48, 256), "element": "bf16", "block_size": 4096, "absmax_element": "u8", "scales_element": "f32",

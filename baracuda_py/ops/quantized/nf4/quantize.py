@@ -123,6 +123,7 @@ class QuantizeNf4Plan(Plan[QuantizeNf4Descriptor]):
         {"shape": (64, 64), "element": "bf16", "absmax_element": "u8", "scales_element": "f32", "offset_element": "f32"},
     )  # fmt: skip
     reference = oracle.quantize
+    reference_guarantee = exactly
 
 
 @function_of(QuantizeNf4Plan)
