@@ -155,7 +155,7 @@ def test_a_row_is_a_few_lines() -> None:
     assert len((row + oracle).splitlines()) <= ROW_LINES
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_row_makes_an_op_and_voids_nothing(copy: Path) -> None:
     """The op runs as emulated kernels, its own tests pass, and no other op's kernels are others."""
     name = named_anew("softplus")
@@ -194,7 +194,7 @@ def test_adding_page_shows_what_the_template_writes() -> None:
     assert checkout_files(generate.SHOWN).items() <= page_files().items()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_adding_families_are_linted_and_typed(families: Path) -> None:
     linted(families, [named_anew(path) for path in page_files() if path.endswith(".py")])
 
