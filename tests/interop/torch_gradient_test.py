@@ -11,8 +11,9 @@ import baracuda_py as bp
 
 torch = pytest.importorskip("torch")
 
-from baracuda_py.plan.registry import all_ops  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+from baracuda_py.plan.registry import all_ops  # noqa: E402
 
 from .tensors import calls_of  # noqa: E402
 
@@ -38,7 +39,9 @@ def test_gradient_of_samples_reaches_every_operand(name: str) -> None:
     function, reached = op.function, set()
     for given in calls_of(name, 3):
         own = {n: x.detach().clone().requires_grad_() if _is_float(op, n, x) else x for n, x in given.items()}
-        positional = [n for n, p in function.__signature__.parameters.items() if p.kind is p.POSITIONAL_ONLY and n in own]
+        positional = [
+            n for n, p in function.__signature__.parameters.items() if p.kind is p.POSITIONAL_ONLY and n in own
+        ]
         result = function(*(own[n] for n in positional), **{n: x for n, x in own.items() if n not in positional})
         out = result[0] if isinstance(result, tuple) else result
         out.backward(torch.ones_like(out))

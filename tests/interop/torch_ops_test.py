@@ -45,7 +45,7 @@ def test_torch_ops_give_what_functions_give(name: str) -> None:
     copies = [{n: x.clone() if n in signature.written else x for n, x in given.items()} for _ in range(2)]
     wanted = signature.call({**copies[0], "device": "cpu"})
     made = overload(name)(*signature.lowered(copies[1]))
-    results = [x for x in (wanted if isinstance(wanted, tuple) else (wanted,))]
+    results = wanted if isinstance(wanted, tuple) else (wanted,)
     fresh = [x for x in results if not any(x is copies[0].get(n) for n in signature.written)]
     made = [] if made is None else made if isinstance(made, list) else [made]
     assert len(made) == len(fresh)

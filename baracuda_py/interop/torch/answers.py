@@ -25,7 +25,13 @@ __all__ = ["call_op"]
 
 
 def called(
-    plan: Any, operands: Mapping[str, Any], describe: Any, describe_args: tuple[Any, ...], options: Any, values: Any, **how: Any
+    plan: Any,
+    operands: Mapping[str, Any],
+    describe: Any,
+    describe_args: tuple[Any, ...],
+    options: Any,
+    values: Any,
+    **how: Any,
 ) -> Any:
     """Answers a call of `functional.call`, which passes its own arguments."""
     if describing.get():
@@ -45,7 +51,10 @@ def call_op(name: str, given: dict[str, Any]) -> Any:
     if not torch.compiler.is_dynamo_compiling() and not _is_transformed(tensors):
         if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
             return _recorded(signature, given)
-        with torch.no_grad(), torch.autocast(tensors[0].device.type, enabled=False):  # which autocast is why torch saw it
+        with (
+            torch.no_grad(),
+            torch.autocast(tensors[0].device.type, enabled=False),
+        ):  # which autocast is why torch saw it
             return signature.call(given)
     if not torch.compiler.is_dynamo_compiling():
         given = {n: _tensor(x) if n in signature.tensors else x for n, x in given.items()}
@@ -55,7 +64,9 @@ def call_op(name: str, given: dict[str, Any]) -> Any:
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         _refuse_outputs(signature, passed)
         if signature.op.gradient is not None and _is_functional(tensors):
-            return _dropped(signature, given, record_transformed(signature, recorded_arguments(signature, given), call_op))
+            return _dropped(
+                signature, given, record_transformed(signature, recorded_arguments(signature, given), call_op)
+            )
         return _dropped(signature, given, invoke(name, recorded_arguments(signature, given)))
     result = invoke(name, {n: x for n, x in given.items() if n not in passed})
     return _copied(signature, given, passed, result)
@@ -77,7 +88,12 @@ def _signature_of(plan: Any, options: Any, describe: Any) -> Signature:
 
 
 def _arguments(
-    signature: Signature, operands: Mapping[str, Any], describe: Any, describe_args: tuple[Any, ...], options: Any, values: Any
+    signature: Signature,
+    operands: Mapping[str, Any],
+    describe: Any,
+    describe_args: tuple[Any, ...],
+    options: Any,
+    values: Any,
 ) -> dict[str, Any]:
     """The arguments of the function that made a call."""
     restore = getattr(describe, "arguments_of", None)
@@ -110,7 +126,9 @@ def _is_transformed(tensors: list[Any]) -> bool:
 
 def _is_functional(tensors: list[Any]) -> bool:
     """Whether an operand is a wrapper of torch.func. Dynamo traces this."""
-    return not torch.compiler.is_dynamo_compiling() and any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors))
+    return not torch.compiler.is_dynamo_compiling() and any(
+        map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)
+    )
 
 
 # ---- recording -----------------------------------------------------------------------------------------------------------

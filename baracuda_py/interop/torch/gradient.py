@@ -20,7 +20,12 @@ __all__ = ["differentiable_outputs", "gradients_of", "needed_for_gradient", "rec
 Invoke = Callable[[str, dict[str, Any]], Any]  # calls an op by its name, with the arguments of its function
 
 _TERMS = ("residual", "c", "bias")  # operands that are added to a product, and to a norm
-_CONTEXT = ("math", "deterministic", "bit_stable", "batch_invariant")  # what a preference says of the gradient's op, too
+_CONTEXT = (
+    "math",
+    "deterministic",
+    "bit_stable",
+    "batch_invariant",
+)  # what a preference says of the gradient's op, too
 
 
 def recorded_arguments(signature: Signature, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,7 +134,12 @@ def _by_name(signature: Signature, result: Any) -> dict[str, Any]:
 
 
 def _through_terms(
-    signature: Signature, held: Mapping[str, Any], grad: Any, needs: frozenset[str], invoke: Invoke, found: dict[str, Any]
+    signature: Signature,
+    held: Mapping[str, Any],
+    grad: Any,
+    needs: frozenset[str],
+    invoke: Invoke,
+    found: dict[str, Any],
 ) -> Any:
     """The gradient of alpha a @ b, given that of residual + f(alpha a @ b + beta c + bias); those of the terms go into
     `found`."""

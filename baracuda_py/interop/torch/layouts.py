@@ -47,7 +47,8 @@ def outputs_of(signature: Signature, given: Mapping[str, Any]) -> Outputs:
     """The outputs of a call whose sizes are numbers."""
     if given.get("trim", "trim" in signature.names):
         raise UnsupportedError(
-            f"{signature.name}: the device counts the result's rows, which a traced call cannot wait for", "pass trim=False"
+            f"{signature.name}: the device counts the result's rows, which a traced call cannot wait for",
+            "pass trim=False",
         )
     desc = describe(signature, given)
     written = [o for o in desc.operands if o.written and not o.optional]

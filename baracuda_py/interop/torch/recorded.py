@@ -81,7 +81,8 @@ class _Once(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         raise UnsupportedError(
-            f"{ctx.name}: its gradient has no gradient of its own", "differentiate once, or use torch's own operator here"
+            f"{ctx.name}: its gradient has no gradient of its own",
+            "differentiate once, or use torch's own operator here",
         )
 
 
