@@ -212,5 +212,5 @@ def test_vmap_puts_the_batch_in_front(place: int) -> None:
 
 
 def test_vmap_refuses_what_writes_in_place() -> None:
-    with pytest.raises(bp.UnsupportedError, match="which torch.vmap cannot batch"):
+    with pytest.raises(bp.UnsupportedError, match=r"which torch\.vmap cannot batch"):
         torch.vmap(lambda d, s: bp.write_slice(d, s, [(0, 1)]))(torch.zeros(2, 3), torch.ones(2, 1))

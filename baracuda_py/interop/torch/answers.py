@@ -69,7 +69,7 @@ def call_op(name: str, given: dict[str, Any]) -> Any:
             )
         return _dropped(signature, given, invoke(name, recorded_arguments(signature, given)))
     result = invoke(name, {n: x for n, x in given.items() if n not in passed})
-    return _copied(signature, given, passed, result)
+    return _copied(given, passed, result)
 
 
 def traced(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -176,7 +176,7 @@ def _dropped(signature: Signature, given: Mapping[str, Any], result: Any) -> Any
     return named(signature, kept, [getattr(result, name) for name in kept])
 
 
-def _copied(signature: Signature, given: Mapping[str, Any], passed: list[str], result: Any) -> Any:
+def _copied(given: Mapping[str, Any], passed: list[str], result: Any) -> Any:
     """The result in the outputs that were passed."""
     if not passed:
         return result

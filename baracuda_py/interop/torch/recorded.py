@@ -65,7 +65,7 @@ class _Call:
         return None, *(found.get(name) for name in self.names)
 
 
-class _Once(torch.autograd.Function):
+class _Once(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     """Gradients as they are, which refuse to be differentiated again."""
 
     generate_vmap_rule = True
@@ -86,7 +86,7 @@ class _Once(torch.autograd.Function):
         )
 
 
-class _Recorded(torch.autograd.Function):
+class _Recorded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     @staticmethod
     def forward(ctx: Any, call: _Call, *tensors: Any) -> Any:
         results = call.run(tensors)
@@ -99,7 +99,7 @@ class _Recorded(torch.autograd.Function):
         return ctx.call.gradients(ctx, grads)
 
 
-class _Transformed(torch.autograd.Function):
+class _Transformed(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     generate_vmap_rule = True
 
     @staticmethod
