@@ -14,8 +14,8 @@ With s the scores, p = min(exp(s - lse), 1), h = sum|grad v| + sum|grad out| of 
 
 - A weight below the smallest normal number of what is computed in is 0: "flushed" is the sum with h (grad_v: 1) in the place of
   p h, which shows where lse is a sink's, far above the scores.
-- All this is of first order. Where scores or lse are so large that their neighbours are half of one apart, p may be any number
-  from 0 to 1: "indistinct" is the same sum over those pairs.
+- eps is of first order: "score_error" and "lse_error" are multiplied by what higher orders add at most, exp(eps) - 1 over eps.
+  Where eps may be more than a quarter, p may be any number from 0 to 1: "indistinct" is the same sum over those pairs.
 
 For operands without a pattern the roundings of p and ds are random: their share in the probable bound is a multiple of the root
 of the sum of squares, and that of sums on their way a multiple of the root of their depth. That shows that a block of queries or
@@ -25,8 +25,6 @@ keys is missing.
 from __future__ import annotations
 
 from typing import Any
-
-import ml_dtypes
 
 from ...types import Componentwise, ElementKind, PrecisionGuarantee, Term
 from .._rows import computed_in
@@ -95,8 +93,7 @@ def _bounds(
     if weights:
         least = 2.0**-25 if weights is ElementKind.F16 else 2.0**-126
         last.append(Term(least / weights.unit_roundoff, weights, "faint"))
-    smallest = float(ml_dtypes.finfo(unit.dtype).smallest_normal)
-    last.append(Term(smallest / unit.unit_roundoff, unit, "flushed"))
+    last.append(Term(unit.smallest_normal / unit.unit_roundoff, unit, "flushed"))
     last.append(Term(OF_ANY_WEIGHT / unit.unit_roundoff, unit, "indistinct"))
     worst, likely = (Term(n, unit, "weighted") for n in sums)
     return (

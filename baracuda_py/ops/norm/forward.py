@@ -13,7 +13,7 @@ from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...runtime.steps import Run, Step
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
-from .._anywhere import anywhere_config, anywhere_launch, anywhere_rows
+from .._anywhere import anywhere_config, anywhere_launch, anywhere_rows, kept_configs, kept_rows
 from .._function import SignatureRules, function_of
 from .._rows import FLOATS, RowConfig, clustered, computed_in, row_configs, row_cost
 from . import _guarantee, oracle, samples
@@ -115,7 +115,7 @@ class AnywhereNorm(Candidate[NormDescriptor]):
     """A CTA a long row that starts at any address, by aligned words."""
 
     variant = "anywhere"
-    launches = ("norm/forward.cu:norm_anywhere", "norm/forward.cu:norm_anywhere_cluster")
+    launches: ClassVar[tuple[str, ...]] = ("norm/forward.cu:norm_anywhere", "norm/forward.cu:norm_anywhere_cluster")
 
     def supports(self, desc: NormDescriptor, device: DeviceSpec) -> Feasibility:
         if desc.has("residual"):
@@ -136,13 +136,28 @@ class AnywhereNorm(Candidate[NormDescriptor]):
         return (anywhere_launch(desc.rows(), file, name, desc.types, config, desc.options, eps),)
 
 
+class KeptNorm(AnywhereNorm):
+    """A cluster a long row, which is read once and stays in shared memory."""
+
+    variant = "kept"
+    launches = ("norm/forward.cu:norm_kept_cluster",)
+
+    def supports(self, desc: NormDescriptor, device: DeviceSpec) -> Feasibility:
+        if desc.has("residual"):
+            return no("a residual is added first")
+        return kept_rows(desc.rows(), desc.element, 1, device)
+
+    def configs(self, desc: NormDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
+        return kept_configs(desc.rows(), desc.element, 1, device)
+
+
 class NormPlan(Plan[NormDescriptor]):
     """A norm along rows: operands `x`, `out`, and as the problem has them `weight`, `bias`, `residual`, `residual_out`, `mean`,
     `rstd`."""
 
     descriptor = NormDescriptor
     category = OpCategory.NORM
-    candidates = (RowsNorm(), AnywhereNorm())
+    candidates = (RowsNorm(), AnywhereNorm(), KeptNorm())
     measures = oracle.MEASURES
     probes = (
         *probes(3),
@@ -150,13 +165,10 @@ class NormPlan(Plan[NormDescriptor]):
             "shape": (4, 8192), "element": "f16", "weight_element": "f32", "residual_element": "f16", "rstd_element": "f32",
         },
     )  # fmt: skip
+    reference = oracle.norm
 
-    @classmethod
-    def reference(cls, desc: NormDescriptor, **arrays: Any) -> Any:
-        return oracle.norm(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: NormDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: NormDescriptor) -> PrecisionGuarantee:
         return oracle.guarantee(desc, _guarantee.forward(desc, depth=1))
 
 

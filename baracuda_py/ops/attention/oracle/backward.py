@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 
+from ....numerics.rounding import wide_dtype
 from ....types import ElementKind
-from .forward import OF_RANGE, Head, distant, distant_on_host, heads, largest, part_of, wide
+from .forward import OF_RANGE, Head, distant, distant_on_host, error_rate, growth, heads, largest, part_of, wide
 
 __all__ = ["MEASURES", "backward"]
 
@@ -80,7 +80,7 @@ def _stats_of(desc: Any, x: Array, head: Head) -> Array:
 
 def _gathered(desc: Any, output: str, arrays: dict[str, Array], of: Callable[[Pulled], Any]) -> Array:
     """An output that has `of`'s part of every head, the parts of heads that share keys added up."""
-    result = np.zeros(desc.layout(output).shape, np.longdouble if desc.element is ElementKind.F64 else np.float64)
+    result = np.zeros(desc.layout(output).shape, wide_dtype(desc.element))
     with np.errstate(all="ignore"):
         for pulled in _pulled(desc, **arrays):
             head = pulled.head
@@ -154,11 +154,16 @@ def _measure(of_pair: Callable[[Any, Pulled], Any], of_sink: Callable[[Pulled], 
 
 def _magnitude(desc: Any, x: Pulled) -> Any:
     """m, with what a softcap's derivative errs by beside the score."""
-    return x.head.magnitude * (1 + 2 / abs(desc.softcap) if desc.softcapped else 1)
+    return _grown(x) * x.head.magnitude * (1 + 2 / abs(desc.softcap) if desc.softcapped else 1)
 
 
 def _lse(_: Any, x: Pulled) -> Array:
     return np.where(np.isfinite(x.lse), np.abs(x.lse), 0)[:, None]
+
+
+def _grown(x: Pulled) -> Array:
+    """What higher orders add to the errors of a pair's weight."""
+    return growth(error_rate(x.head) * (x.head.magnitude + _lse(None, x)))
 
 
 def _root(desc: Any, output: str, **arrays: Array) -> Array:
@@ -208,7 +213,7 @@ def _where_distant(size: Callable[[Head], float]) -> Callable[..., Array]:
 def _beyond(desc: Any, output: str, **arrays: Array) -> Array:
     """Whether an operand of the head is not finite, or magnitudes, of sums on their way too, are beyond what they are computed or
     rounded in."""
-    most = float(ml_dtypes.finfo(ElementKind.F16.dtype).max) if desc.element is ElementKind.F16 else 2.0**100
+    most = ElementKind.F16.largest if desc.element is ElementKind.F16 else 2.0**100
 
     def of(x: Pulled) -> Any:
         given = (x.head.q, x.head.k, x.head.v, x.grad, x.out)
@@ -226,7 +231,9 @@ def _beyond(desc: Any, output: str, **arrays: Array) -> Array:
 MEASURES: dict[str, Callable[..., Array]] = {
     "weighted": _measure(lambda desc, x: 1, lambda x: 1),
     "score_error": _measure(_magnitude, lambda x: np.abs(np.where(np.isneginf(x.head.sink), 0, x.head.sink))),
-    "lse_error": _measure(_lse, lambda x: np.where(np.isfinite(x.lse), np.abs(x.lse), 0)),
+    "lse_error": _measure(
+        lambda desc, x: _grown(x) * _lse(desc, x), lambda x: np.where(np.isfinite(x.lse), np.abs(x.lse), 0)
+    ),
     "capped": _measure(lambda desc, x: abs(desc.softcap) + 1, lambda x: 0),
     "root_weighted": _root,
     "faint": _faint,
@@ -234,7 +241,4 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "indistinct": _where_distant(distant),
     "indistinct_on_host": _where_distant(distant_on_host),
     "beyond": _beyond,
-    "smallest_normal": lambda desc, output, **_: np.asarray(
-        float(ml_dtypes.finfo(desc.layout(output).element.dtype).smallest_normal)
-    ),
 }

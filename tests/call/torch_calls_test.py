@@ -1,0 +1,316 @@
+"""Calls on torch tensors, on simulated devices: the short path, streams, and outputs that are torch's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+from baracuda_py.call import caller
+from baracuda_py.call.cache import plan_cache
+from baracuda_py.tensor import pytorch
+
+from .remembered import Refused, refused_after_a_call
+from .short_path_test import Lazy
+from .simulated import Gpus, simulated
+
+torch = pytest.importorskip("torch")
+F32 = torch.float32
+
+
+class OnGpu(torch.Tensor):  # type: ignore[misc, name-defined, unused-ignore]
+    """A tensor of the host that says it lies on a CUDA device."""
+
+    ordinal = 0
+    is_cuda, is_cpu = True, False
+
+    def get_device(self) -> int:
+        return self.ordinal
+
+    @property
+    def device(self) -> Any:
+        return torch.device("cuda", self.ordinal)
+
+
+class Streams:
+    """torch.cuda as far as it is asked for: a current stream a device."""
+
+    def __init__(self, gpus: Gpus) -> None:
+        self.current, self.gpus = [57, 157], gpus
+
+    def current_stream(self, ordinal: int) -> Any:
+        return SimpleNamespace(cuda_stream=self.current[ordinal])
+
+    def ExternalStream(self, handle: int, device: int) -> Any:  # torch's name
+        return handle, device
+
+    @contextmanager
+    def stream(self, stream: tuple[int, int]) -> Iterator[None]:
+        handle, device = stream
+        before, self.current[device] = self.current[device], handle
+        self.gpus.events.append(f"torch takes {handle}")
+        yield
+        self.current[device] = before
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
+    """Two H200, with a torch that has its tensors on them."""
+    for simulated_gpus in simulated(monkeypatch, "h200", "h200"):
+        stand_in: Any = ModuleType("torch")
+        vars(stand_in).update({n: x for n, x in vars(torch).items() if isinstance(x, torch.dtype)})
+        stand_in.Tensor, stand_in.strided, stand_in.compiler, stand_in.dtype = (
+            OnGpu,
+            torch.strided,
+            torch.compiler,
+            torch.dtype,
+        )
+        stand_in.nn = SimpleNamespace(Parameter=torch.nn.Parameter)
+        stand_in.device, stand_in.cuda = torch.device, Streams(simulated_gpus)
+        for name in ("empty", "empty_strided"):
+            setattr(
+                stand_in, name, lambda *a, name=name, device, dtype: on(getattr(torch, name)(*a, dtype=dtype), device)
+            )
+        monkeypatch.setitem(sys.modules, "torch", stand_in)
+        pytorch.dtype_of.cache_clear()
+        yield simulated_gpus
+        pytorch.dtype_of.cache_clear()
+
+
+def on(x: Any, device: Any = "cuda:0") -> Any:
+    made = x.as_subclass(OnGpu)
+    made.ordinal = torch.device(device).index or 0
+    return made
+
+
+def test_torch_s_tensors_take_the_short_path(gpus: Gpus, long_way: list[Any]) -> None:
+    x, out = on(torch.ones(64)), on(torch.zeros(64))
+    for _ in range(3):
+        assert bp.neg(x, out=out) is out
+    assert len(long_way) == 1
+    assert gpus.events == ["launch on 0:57"] * 3, "not on torch's stream, or with a needless fence"
+
+
+@pytest.mark.parametrize("door", ["function", "run"])
+def test_a_fresh_output_is_torch_s(gpus: Gpus, long_way: list[Any], door: str) -> None:
+    x = on(torch.ones(6, 4).t())
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x), device=0)
+    made = [bp.neg(x) if door == "function" else plan.run(x=x) for _ in range(3)]
+    assert len({y.data_ptr() for y in made}) == 3
+    for y in made:
+        assert type(y) is OnGpu and y.dtype is F32 and y.shape == (4, 6) and y.stride() == x.stride()
+    assert len(long_way) == (door == "function")
+    assert gpus.events == ["launch on 0:57"] * 3
+
+
+def test_the_first_array_decides_what_comes_out(gpus: Gpus) -> None:
+    x, y = on(torch.ones(64)), gpus.array(np.ones(64, np.float32))
+    for _ in range(2):
+        assert type(bp.add(x, y)) is OnGpu
+        assert type(bp.add(y, x)) is gpus.real.ndarray
+
+
+def test_torch_s_work_is_waited_for_on_another_stream(gpus: Gpus) -> None:
+    x, out = on(torch.ones(64)), gpus.array(np.zeros(64, np.float32))
+    for _ in range(2):
+        gpus.events.clear()
+        bp.neg(x, out=out)  # CuPy's output: CuPy's stream
+        assert gpus.events == ["record on 57", "7 waits", "launch on 0:7"]
+    for _ in range(2):
+        gpus.events.clear()
+        bp.neg(x, out=on(torch.zeros(64)), stream=99)
+        assert gpus.events[-1] == "launch on 0:99" and "record on 57" in gpus.events and "99 waits" in gpus.events
+
+
+def test_cupy_s_work_is_waited_for_on_torch_s_stream(gpus: Gpus) -> None:
+    x, y = on(torch.ones(64)), gpus.array(np.ones(64, np.float32))
+    for out in (None, on(torch.zeros(64))):
+        for _ in range(2):
+            gpus.events.clear()
+            assert type(bp.add(x, y, out=out)) is OnGpu
+            assert gpus.events == ["record on 7", "57 waits", "launch on 0:57"]
+
+
+def test_an_output_for_a_named_stream_is_allocated_in_its_order(gpus: Gpus) -> None:
+    x = on(torch.ones(64))
+    for _ in range(2):
+        gpus.events.clear()
+        assert type(bp.neg(x, stream=99)) is OnGpu
+        assert "torch takes 99" in gpus.events and gpus.events[-1] == "launch on 0:99"
+
+
+@pytest.mark.parametrize("seen", [0, 1])
+def test_an_output_lies_on_the_operands_device_whichever_torch_takes_for_current(
+    gpus: Gpus, monkeypatch: pytest.MonkeyPatch, seen: int
+) -> None:
+    """Its quick way allocates on torch's current device, which another library's calls may leave where it was."""
+    quick: list[Any] = []
+
+    def empty(shape: Any, strides: Any, dtype: Any) -> Any:
+        quick.append(on(torch.empty_strided(shape, strides, dtype=dtype), f"cuda:{seen}"))
+        return quick[-1]
+
+    raw = SimpleNamespace(_dynamo=SimpleNamespace(guards=SimpleNamespace(_empty_strided_cuda=empty)))
+    monkeypatch.setattr(sys.modules["torch"], "_C", raw, raising=False)
+    x = on(torch.ones(6, 4).t())
+    for _ in range(2):
+        y = bp.neg(x)
+        assert (y.shape, y.stride(), y.dtype, y.get_device()) == ((4, 6), (1, 4), F32, 0)
+        assert (y is quick[-1]) is (seen == 0)
+    assert gpus.work == ["launch on 0:57"] * 2
+
+
+def test_torch_s_quick_allocation_is_what_it_is_taken_for() -> None:
+    """Where this version of torch has it; that of the host, which takes the same arguments, answers for that of a GPU."""
+    guards = torch._C._dynamo.guards
+    assert hasattr(guards, pytorch.RAW_EMPTY)
+    made = guards._empty_strided_cpu((4, 6), (1, 4), torch.bfloat16)
+    assert (made.shape, made.stride(), made.dtype) == ((4, 6), (1, 4), torch.bfloat16)
+    assert type(made) is torch.Tensor and not made.requires_grad
+
+
+REFUSED = {
+    "requires a gradient": ({"x": lambda: torch.ones(64).requires_grad_()}, bp.OperandTypeError, r"detach\(\)"),
+    "a lazy negative": (
+        {"x": lambda: torch.ones(64, dtype=torch.complex64).conj().imag.contiguous()._neg_view()}, bp.OperandTypeError,
+        "resolve_neg"),
+    "another type": ({"x": lambda: torch.ones(64, dtype=torch.int32)}, bp.BaracudaError, ""),
+    "every other element": ({"x": lambda: torch.ones(128)[::2], "out": lambda: torch.ones(32)}, bp.BaracudaError, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["function", "run"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_after_a_call_on_tensors_alike(gpus: Gpus, name: str, way: str) -> None:
+    """What a tensor says of itself is part of the key."""
+    instead, error, says = REFUSED[name]
+    served = {"x": on(torch.ones(64)), "out": on(torch.zeros(64))}
+    refused_after_a_call(gpus, Refused(served, [{n: on(make()) for n, make in instead.items()}], error, says), way)
+
+
+@pytest.mark.parametrize("way", ["function", "run"])
+def test_a_lazy_conjugate_is_refused_after_a_call(gpus: Gpus, way: str) -> None:
+    x, out = (on(torch.ones(64, dtype=torch.complex64)) for _ in range(2))
+    row = Refused({"x": x, "out": out}, [{"x": on(x.conj())}], bp.OperandTypeError, "resolve_conj", "contiguize")
+    refused_after_a_call(gpus, row, way)
+
+
+def test_a_stranger_s_work_is_awaited_on_the_stream_of_torch_s_result(gpus: Gpus, long_way: list[Any]) -> None:
+    out = on(torch.zeros(4, 8))
+    for _ in range(3):
+        x = Lazy(gpus, np.ones((4, 8), np.float32))
+        assert bp.neg(x, out=out) is out
+        assert x.streams[-1] == 57
+    assert gpus.work == ["launch on 0:57"] * 3 and len(long_way) == 1
+
+
+def test_tensors_on_two_devices_share_no_call(gpus: Gpus) -> None:
+    here, there = on(torch.ones(64)), on(torch.ones(64), "cuda:1")
+    for x, ordinal in ((here, 0), (there, 1), (here, 0), (there, 1)):
+        gpus.events.clear()
+        assert bp.neg(x).ordinal == ordinal
+        assert gpus.events == [f"launch on {ordinal}:{57 + 100 * ordinal}"]
+    with pytest.raises(bp.DeviceMismatchError):
+        bp.add(here, there)
+
+
+@pytest.mark.usefixtures("gpus")
+def test_a_window_of_a_tensor_begins_where_it_begins() -> None:
+    """Its first element is found by the tensor's own strides."""
+    dest, source = on(torch.zeros(4, 8)), on(torch.ones(2, 8))
+    for _ in range(3):
+        dest.zero_()
+        bp.write_slice(dest, source, [(1, 3), (0, 8)])
+        assert dest.sum(1).tolist() == [0, 8, 8, 0]
+    for first in (0, 2, 1):
+        dest.zero_()
+        bp.write_slice(dest, source, [(first, first + 2), (0, 8)])
+        assert dest.sum(1).tolist() == [8.0 * (first <= row < first + 2) for row in range(4)]
+
+
+def test_several_outputs_are_kept_as_well(gpus: Gpus, long_way: list[Any]) -> None:
+    caches = [on(torch.zeros(2, 3, 9, 8)) for _ in range(2)]
+    new = [on(torch.ones(2, 3, 1, 8)) for _ in range(2)]
+    positions = on(torch.zeros(2, dtype=torch.int64))
+    results = [bp.kv_append(*caches, *new, positions) for _ in range(3)]
+    assert len(long_way) == 1
+    for k_cache, v_cache, status in results:
+        assert k_cache is caches[0] and v_cache is caches[1] and type(status) is OnGpu
+    assert len({type(r) for r in results}) == 1 and results[0]._fields == ("k_cache", "v_cache", "status")
+    assert len({r.status.data_ptr() for r in results}) == 3
+    assert gpus.events == ["launch on 0:57"] * 3
+
+
+def test_an_address_is_part_of_the_key(gpus: Gpus, long_way: list[Any]) -> None:
+    whole, out = on(torch.ones(68)), on(torch.zeros(64))
+    for first in (0, 1, 0, 1):
+        bp.neg(on(whole[first : first + 64]), out=out)
+    assert len(long_way) == 2
+    assert sorted(ready.selection.desc.x_align for ready in plan_cache.calls.values()) == [4, 16]
+    assert len(gpus.work) == 4
+
+
+def test_an_operand_of_another_name_is_refused_after_a_call_without_it(gpus: Gpus) -> None:
+    x, out = on(torch.ones(64)), on(torch.zeros(64))
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x, out), device=0)
+    plan.run(x=x, out=out)
+    for given in ({"x": x, "out": out, "y": x}, {"x": x, "outt": out}):
+        with pytest.raises(bp.InvalidProblemError, match="there is no operand"):
+            plan.run(**given)
+    assert len(gpus.work) == 1
+
+
+def test_buffers_over_cupy_s_memory_take_the_short_path(gpus: Gpus, long_way: list[Any]) -> None:
+    """fp8 has no dtype in CuPy."""
+    dest, source = (gpus.array(np.ones((rows, 16), np.uint8)) for rows in (4, 2))
+    for kind, ways in ((bp.FP8_E4M3, 1), (bp.FP8_E5M2, 2)):
+        whole, part = bp.GpuBuffer.view(dest, kind), bp.GpuBuffer.view(source, kind)
+        for first in (1, 2, 0):
+            bp.write_slice(whole, part, [(first, first + 2), (0, 16)])
+        assert len(long_way) == ways
+    assert len(gpus.work) == 6
+
+
+def test_a_plan_remembers_so_many_layouts_of_operands(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caller, "MAX_READY_LAYOUTS", 3)
+    memory = on(torch.ones(80))
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (8,), "f32", x_align=4, out_align=4), device=0)  # type: ignore[arg-type]
+    runs = caller.Caller(plan.selection)
+    places = [(x, out) for x in (0, 1, 2, 3) for out in (16, 17, 18, 19)]
+    for x, out in places:
+        runs({"x": on(memory[x : x + 8]), "out": on(memory[out : out + 8])}, None, None)
+        assert len(runs._ready) <= 3
+    assert len(gpus.work) == len(places)
+
+
+def test_strides_are_part_of_the_key(gpus: Gpus, long_way: list[Any]) -> None:
+    x, out = on(torch.ones(8, 8)), on(torch.zeros(8, 8))
+    for _ in range(2):
+        bp.neg(x, out=out)
+        bp.neg(on(x.t()), out=out)
+    assert len(long_way) == 2
+    assert sorted(ready.selection.desc.x_strides for ready in plan_cache.calls.values()) == [(1, 8), (8, 1)]
+    assert len(gpus.work) == 4
+
+
+def test_a_tensor_whose_storage_was_given_back_is_refused_after_a_call_on_one_that_lies_alike(gpus: Gpus) -> None:
+    x, out = on(torch.ones(64)), on(torch.zeros(64))
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x, out), device=0)
+    bp.neg(x, out=out), plan.run(x=x, out=out)
+    for given in (x, out):
+        given.untyped_storage().resize_(0)
+        assert not given.data_ptr(), "what the test is about"
+        with pytest.raises(bp.OperandTypeError, match="has no memory"):
+            bp.neg(x, out=out)
+        with pytest.raises(bp.OperandTypeError, match="has no memory"):
+            plan.run(x=x, out=out)
+        given.untyped_storage().resize_(256)
+    assert len(gpus.work) == 2
+    empty = on(torch.ones(0, 4))
+    assert bp.neg(empty).shape == (0, 4)
