@@ -9,7 +9,7 @@ import numpy as np
 from ..types.faults import OutOfBoundsFault
 from .formats import flush
 from .lanes import Array, Selection
-from .translate import DTYPES
+from .registers import DTYPES
 
 if TYPE_CHECKING:
     from .wave import Wave

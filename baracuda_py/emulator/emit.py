@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .registers import DTYPES
 from .syntax import SIZES, Instruction, Integer, Pair, Sink, Vector
-from .translate import DTYPES, Translator, Unread
+from .translate import Translator, Unread
 
 __all__ = ["EMITTERS"]
 

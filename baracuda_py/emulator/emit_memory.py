@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from .atomics import OPERATIONS
 from .emit import EMITTERS, emits
+from .registers import DTYPES
 from .syntax import SIZES, Instruction, Integer, Memory, Operand, Pair, Register, Sink, Symbol, Vector
-from .translate import DTYPES, Translator, Unread
+from .translate import Translator, Unread
 
 __all__ = ["EMITTERS"]
 

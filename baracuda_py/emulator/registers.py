@@ -9,7 +9,7 @@ import numpy as np
 
 from ..types import UnsupportedError
 
-__all__ = ["BITS", "Lanes", "by_elements", "dtype_of", "join", "split", "unsupported"]
+__all__ = ["BITS", "DTYPES", "Lanes", "by_elements", "dtype_of", "join", "split", "unsupported"]
 
 # An array of one value per lane, or a NumPy scalar (or 0-d array) that all lanes share.
 Lanes: TypeAlias = Any
@@ -24,6 +24,11 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     **{f"f{bits}": np.dtype(f"f{bits // 8}") for bits in (32, 64)},
 }
 BITS = {name: dtype.itemsize * 8 for name, dtype in _DTYPES.items()}
+# NumPy's name of the register that holds a type. Halves are stored as bits: emulator.floats computes with them.
+DTYPES = {
+    "u8": "u1", "s8": "i1", "b8": "u1", "u16": "u2", "s16": "i2", "b16": "u2", "f16": "u2", "bf16": "u2", "u32": "u4",
+    "s32": "i4", "b32": "u4", "f32": "f4", "f16x2": "u4", "bf16x2": "u4", "u64": "u8", "s64": "i8", "b64": "u8", "f64": "f8",
+}  # fmt: skip
 
 
 def unsupported(what: str, got: str, known: Iterable[str]) -> UnsupportedError:

@@ -20,6 +20,7 @@ from .grammar import known
 from .lanes import FULL_MASK, SPECIALS, WARP
 from .named import read, written
 from .overflow import address_slices
+from .registers import DTYPES
 from .syntax import (
     SIZES,
     Bits,
@@ -37,13 +38,8 @@ from .syntax import (
 )
 from .wgmma_registers import Fragments
 
-__all__ = ["DTYPES", "Block", "Translator", "Unread"]
+__all__ = ["Block", "Translator", "Unread"]
 
-# NumPy's name of the register that holds a type. Halves are stored as bits: emulator.floats computes with them.
-DTYPES = {
-    "u8": "u1", "s8": "i1", "b8": "u1", "u16": "u2", "s16": "i2", "b16": "u2", "f16": "u2", "bf16": "u2", "u32": "u4",
-    "s32": "i4", "b32": "u4", "f32": "f4", "f16x2": "u4", "bf16x2": "u4", "u64": "u8", "s64": "i8", "b64": "u8", "f64": "f8",
-}  # fmt: skip
 _ROWS = {1: "p", 16: "h", 32: "w", 64: "d"}
 _VIEWS = {"u": "", "i": "i", "f": "f"}
 _ENDS = {"bra", "brx", "ret", "exit", "trap", "bar", "barrier", "mbarrier"}  # opcodes of which some forms end a block
