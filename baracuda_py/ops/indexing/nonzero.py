@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...call.trim import refuse_capture, trimmed
+from ...call.results.trim import refuse_capture, trimmed
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement, no
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
