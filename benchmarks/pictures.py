@@ -7,26 +7,29 @@ from pathlib import Path
 from typing import Any
 
 from .classes import CLASSES, Duel
-from .stats import geometric_mean
+from .stats import geometric_mean, slug
 
 __all__ = ["draw"]
 
 OURS, PEER, LOSS, ROOF = "#1f6fb4", "#e08e0b", "#c8322b", "#666666"
 WIDTH, DPI = 8.0, 150  # inches; GitHub shows it at about 800 pixels
 
-# NVIDIA's data sheet of the H200: bytes a second, and dense FLOP/s in 16 bits and in f32.
-H200_BANDWIDTH, H200_PEAKS = 4.8e12, {2: 989e12, 4: 67e12}
+# By NVIDIA's data sheets: bytes a second, and dense FLOP/s in 16 bits and in f32.
+DATA_SHEETS = {
+    "NVIDIA H200": (4.8e12, {2: 989e12, 4: 67e12}),
+    "NVIDIA H100 80GB HBM3": (3.35e12, {2: 989e12, 4: 67e12}),
+}
 
 
-def draw(duels: Sequence[Duel], where: str, directory: Path, name: str) -> list[Path]:
-    """Writes ``<name>-roofline.png`` and ``<name>-speedup.png``; `where` says what was measured, on what and when."""
+def draw(duels: Sequence[Duel], gpu: str, where: str, directory: Path) -> list[Path]:
+    """Writes ``<gpu>-roofline.png`` and ``<gpu>-speedup.png``; `where` says what was measured, on what and when."""
     import matplotlib
 
     matplotlib.use("Agg")
     written = []
     with matplotlib.rc_context({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False}):
-        for kind, figure in (("roofline", _roofline(duels, where)), ("speedup", _speedups(duels, where))):
-            path = directory / f"{name}-{kind}.png"
+        for kind, figure in (("roofline", _roofline(duels, gpu, where)), ("speedup", _speedups(duels, where))):
+            path = directory / f"{slug(gpu)}-{kind}.png"
             figure.savefig(path, dpi=DPI, metadata={"Software": None})
             written.append(path)
     return written
@@ -50,7 +53,7 @@ def _figure(height: float, title: str, where: str) -> tuple[Any, Any]:
 # ---- roofline ------------------------------------------------------------------------------------------------------
 
 
-def _roofline(duels: Sequence[Duel], where: str) -> Any:
+def _roofline(duels: Sequence[Duel], gpu: str, where: str) -> Any:
     """FLOP/s by FLOPs a byte, both contenders of a product on one vertical line."""
     figure, axes = _figure(5.2, f"{len(duels)} matrix products under the roofline", where)
     x = [_intensity(d) for d in duels]
@@ -62,13 +65,15 @@ def _roofline(duels: Sequence[Duel], where: str) -> Any:
             style = {"s": 32 if f32 else 15, "color": colour, "marker": marker, "linewidths": 0, "zorder": 2}
             axes.scatter(*zip(*points), label=f"{label}, f32" if f32 else label, **style)
     left, right = min(x) * 0.7, max(x) * 1.5
-    for size, peak in H200_PEAKS.items():
-        ridge = peak / H200_BANDWIDTH
+    bandwidth, peaks = DATA_SHEETS[gpu]
+    for size, peak in peaks.items():
+        ridge = peak / bandwidth
         ends = [left, ridge, right] if size == 2 else [ridge, right]
-        axes.plot(ends, [min(peak, e * H200_BANDWIDTH) / 1e12 for e in ends], color=ROOF, linewidth=1.2, zorder=0)
+        axes.plot(ends, [min(peak, e * bandwidth) / 1e12 for e in ends], color=ROOF, linewidth=1.2, zorder=0)
         text = f"{'16 bits' if size == 2 else 'f32'}: {peak / 1e12:.0f} TFLOP/s"
         axes.text(right / 1.05, peak * 1.12 / 1e12, text, ha="right", fontsize=9.5, color=ROOF)
-    axes.text(left * 2.6, left * 2.6 * H200_BANDWIDTH / 1e12 * 1.5, "4.8 TB/s", rotation=34, fontsize=9.5, color=ROOF)
+    height = left * 2.6 * bandwidth / 1e12 * 1.5
+    axes.text(left * 2.6, height, f"{bandwidth / 1e12:g} TB/s", rotation=34, fontsize=9.5, color=ROOF)
     note = "too small to fill the card:\nthe launch is what takes the time"
     axes.text(11, 0.006, note, fontsize=9.5, color="#555555", va="center")
     axes.set_xscale("log")

@@ -1,4 +1,7 @@
-"""``python -m benchmarks.report``: writes RESULTS.md, the README's figures and its pictures from the committed results."""
+"""``python -m benchmarks.report``: writes RESULTS.md, the README's figures and its pictures from the committed results.
+
+The README and RESULTS.md show the GPU named here; each other GPU with results has a page of the same sections (``--gpu``).
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,13 @@ from .stats import geometric_mean, median, slug
 from .steps import drawn, of_rows
 from .tables import between_markers, cells, headings, markdown
 
-__all__ = ["committed", "filled", "headline", "pages", "sections", "summary"]
+__all__ = ["committed", "headline", "measured_gpus", "pages", "sections", "summary", "written"]
 
 SQUARES_TARGET = 1.03
 GPU = "NVIDIA H200"
 ROOT = DIRECTORY.parents[1]
+PAGE = DIRECTORY.parent / "RESULTS.md"
+UNMEASURED = "Not measured on this GPU."
 TOKENS = "{gpu}, the rows of served weights; weights rotate over 600 MB, in graphs; dates and commits beside the rows"
 WIDTH = 125  # of the README's lines
 SPLIT_HEADINGS = ("products", "how many", "mean", "slower", "worst")
@@ -34,7 +39,7 @@ def sections(results: Results, found: Sequence[Duel], swept: Record) -> dict[str
     """Markdown by marker name: a table a group and `summary`; of a sweep's products, where there are any, `split` and
     `headline`."""
     parts = {g: markdown(headings(g), map(cells, results.group(g))) for g in results.groups}
-    parts["summary"] = summary(results)
+    parts["summary"], parts["gpu"] = summary(results), _measured_on(results.meta.get("gpu", GPU))
     windows = DIRECTORY / "windows" / f"{slug(results.meta.get('gpu') or GPU)}.jsonl"
     if windows.exists():
         parts["windows"] = markdown(copies.HEADINGS, copies.by_group(copies.timed(windows)))
@@ -42,6 +47,12 @@ def sections(results: Results, found: Sequence[Duel], swept: Record) -> dict[str
         parts["split"] = markdown(SPLIT_HEADINGS, split_rows(found))
         parts["headline"] = headline(results, found, swept)
     return parts
+
+
+def _measured_on(gpu: str) -> str:
+    """The page's GPU, and links to the pages of the others."""
+    links = [f"[{other}]({pages(other)[-1].name})" for other in measured_gpus() if other != gpu]
+    return f"Measured on one {gpu}." + (f" Other GPUs: {', '.join(links)}." if links else "")
 
 
 def headline(results: Results, found: Sequence[Duel], swept: Record) -> str:
@@ -172,7 +183,7 @@ def _square(record: Record) -> bool:
 def filled(text: str, parts: Mapping[str, str]) -> str:
     """`text` with the parts between its markers."""
     for marker in re.findall(r"<!-- benchmark:([\w ]+):begin -->", text):
-        text = between_markers(text, marker, parts[marker])
+        text = between_markers(text, marker, parts.get(marker, UNMEASURED))
     return text
 
 
@@ -182,9 +193,21 @@ def committed(gpu: str = GPU) -> tuple[Results, list[Duel], Record]:
     return read(rows), duels(read_sweep(sweep)), json.loads(sweep.read_text().splitlines()[0])
 
 
-def pages() -> list[Path]:
-    """The files whose ``<!-- benchmark:NAME:begin -->`` … ``:end`` parts are filled."""
-    return [ROOT / "README.md", DIRECTORY.parent / "RESULTS.md"]
+def pages(gpu: str = GPU) -> list[Path]:
+    """The files whose ``<!-- benchmark:NAME:begin -->`` … ``:end`` parts are filled with a GPU's results."""
+    return [ROOT / "README.md", PAGE] if gpu == GPU else [PAGE.with_stem(f"{PAGE.stem}-{slug(gpu)}")]
+
+
+def written(page: Path, gpu: str, parts: Mapping[str, str]) -> str:
+    """The page's text with these parts. The page of another GPU has RESULTS.md's sections, links and words."""
+    text = (page if page in pages() else PAGE).read_text(encoding="utf-8")
+    return filled(text if page in pages() else text.replace(f"results/{slug(GPU)}", f"results/{slug(gpu)}"), parts)
+
+
+def measured_gpus() -> list[str]:
+    """The GPUs with committed results, the page's own first."""
+    found = [read(file).meta["gpu"] for file in DIRECTORY.glob("*.jsonl")]
+    return sorted(found, key=lambda gpu: (gpu != GPU, gpu))
 
 
 def main() -> None:
@@ -204,16 +227,16 @@ def main() -> None:
     write(path, marked(read(path), given.gpu))
     results, found, swept = committed(given.gpu)
     parts = sections(results, found, swept)
-    for page in pages():
-        page.write_text(filled(page.read_text(), parts))
+    for page in pages(given.gpu):
+        page.write_text(written(page, given.gpu, parts), encoding="utf-8")
     where = (
         f"{swept['gpu']}, driver {swept['driver']}, {swept['date']}; operands rotate over "
         f"{swept['cold_bytes'] / 1e6:.0f} MB; cuBLAS by its own first choice"
     )
     tokens = DIRECTORY / f"{slug(given.gpu)}-tokens.png"
     drawn(of_rows(results.rows), tokens, TOKENS.format(gpu=given.gpu), logarithmic=True)
-    for written in (*pages(), *draw(found, where, DIRECTORY, slug(given.gpu)), tokens):
-        print(written)
+    for path in (*pages(given.gpu), *draw(found, given.gpu, where, DIRECTORY), tokens):
+        print(path)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from benchmarks.harness import Bench, Contender
 from benchmarks.operands import TorchCall
 from benchmarks.peers import torch_function
 from benchmarks.products import Product, plan_of
-from benchmarks.report import committed, filled, pages, sections
+from benchmarks.report import committed, measured_gpus, pages, sections, written
 from benchmarks.results import Record, Results, added, best_peer, judged, read, write, write_line
 from benchmarks.row import Row
 from benchmarks.rows import BINARY, UNARY
@@ -501,7 +501,7 @@ def test_cells_match_their_headings(results_file: Path) -> None:
 
 def test_sections_say_what_failed(results_file: Path) -> None:
     parts = sections(read(results_file), [], {})
-    assert set(parts) == {"elementwise", "contiguize", "gemm", "host", "summary"}
+    assert set(parts) == {"elementwise", "contiguize", "gemm", "host", "summary", "gpu"}
     assert "Rows that failed: contiguize/t." in parts["summary"]
     assert "MemoryError: \\|" in parts["contiguize"]
 
@@ -562,10 +562,11 @@ def test_headline_figures_are_those_of_picture_and_page() -> None:
 
 
 def test_pages_say_what_the_committed_results_say() -> None:
-    parts = sections(*committed())
-    for page in pages():
-        text = page.read_text(encoding="utf-8")
-        assert filled(text, parts) == text, f"{page}: run python -m benchmarks.report"
+    for gpu in measured_gpus():
+        parts = sections(*committed(gpu))
+        for page in pages(gpu):
+            text = page.read_text(encoding="utf-8")
+            assert written(page, gpu, parts) == text, f"{page}: run python -m benchmarks.report --gpu {gpu!r}"
 
 
 def test_no_figure_stands_that_is_known_to_be_wrong() -> None:
@@ -620,8 +621,8 @@ def test_served_rows_are_series_of_tokens(tmp_path: Path) -> None:
 def test_the_pictures_are_drawn_and_small(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     _, found, swept = committed()
-    drawn = pictures.draw(found, swept["gpu"], tmp_path, "x")
-    assert [p.name for p in drawn] == ["x-roofline.png", "x-speedup.png"]
+    drawn = pictures.draw(found, "NVIDIA H200", f"{swept['gpu']}, {swept['date']}", tmp_path)
+    assert [p.name for p in drawn] == ["nvidia-h200-roofline.png", "nvidia-h200-speedup.png"]
     assert all(10_000 < p.stat().st_size < 150_000 for p in drawn)
 
 

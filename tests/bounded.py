@@ -29,6 +29,7 @@ WANTED = (
     "cluster-rms_norm-70008", "cluster-layer_norm-34999", "cluster-layer_norm-35000", "anywhere-softmax-2051",
     "anywhere-log_softmax-2051", "anywhere-softmax_backward-2051", "anywhere-log_softmax_backward-2051",
     "anywhere-rms_norm-2051", "anywhere-layer_norm-2051", "cluster-rms_norm-residual",
+    "kept-softmax-70003", "kept-softmax_backward-70003", "kept-rms_norm-70003",
 )  # fmt: skip
 
 # Cases of a test that the bounded suite takes, by name or so many, spread over all of them; 0: the full suite alone. Here are

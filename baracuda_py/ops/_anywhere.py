@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..plan.candidate import OK, Feasibility, no
 from ..runtime.steps import Arg, Kernel, Launch
-from ..types import DeviceSpec, ElementKind
+from ..types import ArchSku, DeviceSpec, ElementKind
 from ._launch import index_scalar
-from ._rows import RowConfig, Rows, clustered, share
+from ._rows import CLUSTER_BYTES, CLUSTERS, MOST_CTAS, WORD, RowConfig, Rows, clustered, share
 
-__all__ = ["anywhere_config", "anywhere_launch", "anywhere_rows"]
+__all__ = ["anywhere_config", "anywhere_launch", "anywhere_rows", "kept_configs", "kept_rows"]
 
 LONG = 2048  # columns from which unaligned rows go by aligned words
 MOST_VECTORS = 8  # that a thread holds of all inputs: of 128 registers, half
+KEPT_BYTES = 48 << 10  # of a row for each CTA that keeps its part, so that an SM has four of them
+KEPT_LANES, WIDE_BYTES = 256, 64 << 10  # threads of such a CTA; twice as many for more bytes than these
+KEPT_VECTORS = 4  # that a thread holds of all inputs
+NON_PORTABLE_CTAS = 16  # of a cluster, where an arch has them
+STATIC_BYTES = 4 << 10  # of shared memory, for states
 
 
 def anywhere_rows(rows: Rows, element: ElementKind, access: int) -> Feasibility:
@@ -36,12 +42,52 @@ def anywhere_config(rows: Rows, element: ElementKind, device: DeviceSpec) -> Row
     return replace(config, items=MOST_VECTORS) if vectors >= MOST_VECTORS * lanes * config.ctas else config
 
 
+def kept_rows(rows: Rows, element: ElementKind, inputs: int, device: DeviceSpec) -> Feasibility:
+    """Whether a cluster's shared memory holds a row of at least one of `inputs`, and registers do not."""
+    if device.tier not in CLUSTERS:
+        return no("CTAs of this arch form no clusters")
+    if not rows.dense:
+        return no("columns do not lie side by side in every operand")
+    if rows.length * element.bits <= 8 * CLUSTER_BYTES:
+        return no(f"rows are not longer than {CLUSTER_BYTES} bytes")
+    if next(kept_configs(rows, element, inputs, device), None) is None:
+        return no("rows are longer than the shared memory of a cluster")
+    return OK
+
+
+def kept_configs(rows: Rows, element: ElementKind, inputs: int, device: DeviceSpec) -> Iterator[RowConfig]:
+    """How a row is kept by a cluster, the best first: of all `inputs`, or of as many as there is room for. A row's length
+    alone decides."""
+    vector, size = Rows.widest(element), element.bits // 8
+    largest = NON_PORTABLE_CTAS if device.tier is ArchSku.SM90A else MOST_CTAS
+    for kept in range(inputs, 0, -1):
+        best = min(largest, share(-(-kept * rows.length * size // KEPT_BYTES)))
+        for ctas in (best, 2 * best, best // 2):
+            config = RowConfig(vector, KEPT_VECTORS, KEPT_LANES, ctas=ctas, kept=kept)
+            room = _kept_bytes(rows.length, size, config) if 1 < ctas <= largest else device.shared_bytes
+            if room > WIDE_BYTES:
+                config = replace(config, lanes=2 * KEPT_LANES)
+            if room + STATIC_BYTES <= device.shared_bytes:
+                yield config
+
+
+def _kept_bytes(length: int, size: int, config: RowConfig) -> int:
+    """Dynamic shared memory of a CTA: its columns of each kept input, and the words at their ends."""
+    vectors = -(-length // config.vector)
+    part = -(-vectors // config.ctas) * config.vector
+    return config.kept * ((part * size + 2 * WORD - 1) // WORD * WORD)
+
+
 def anywhere_launch(
     rows: Rows, file: str, name: str, types: str, config: RowConfig, options: str = "", *values: Arg
 ) -> Launch:
     """As Rows.launch: `options` come behind the toolkit's template arguments, and `values` behind the length."""
     shape = f"{config.vector}, {config.items}, {config.lanes}, {len(rows.rows)}, {rows.index}"
     shared = str(config.ctas) if config.ctas > 1 else ""
-    entry = f"{name}{'_cluster' if shared else ''}<{', '.join(filter(None, (types, shape, options, shared)))}>"
+    kept = str(config.kept) if config.kept else ""
+    name = f"{name.replace('_anywhere', '_kept') if kept else name}{'_cluster' if shared else ''}"
+    entry = f"{name}<{', '.join(filter(None, (types, shape, options, kept, shared)))}>"
     args = (index_scalar(rows.length, rows.index), *values, rows.places(), *rows.pointers())
-    return Launch(Kernel(file, entry), config.grid(rows.count), (config.threads, 1, 1), args)
+    room = _kept_bytes(rows.length, WORD // config.vector, config)
+    grid, block = config.grid(rows.count), (config.threads, 1, 1)
+    return Launch(Kernel(file, entry), grid, block, args, room, cluster=config.ctas)

@@ -205,6 +205,7 @@ class RowConfig(Config):
     lanes: int = term("threads that share a row")
     resident: bool = term("a row stays in registers; else it is read again for every pass", default=False)
     ctas: int = term("CTAs of a cluster that share a row", default=1)
+    kept: int = term("inputs whose part of a row a CTA keeps in shared memory", default=0)
 
     @property
     def rows(self) -> int:
@@ -281,6 +282,7 @@ class Costs(Fitted, table="rows.rows"):
     resident_bandwidth_efficiency: float
     item_efficiency_loss: float
     streamed_bandwidth_efficiency: float
+    kept_bandwidth_efficiency: float
     strided_bandwidth_efficiency: float
     least_vector_ratio: float
 
@@ -295,7 +297,7 @@ def row_cost(
     if rows.dense and config.resident:
         efficiency = costs.resident_bandwidth_efficiency - costs.item_efficiency_loss / config.items
     elif rows.dense:
-        efficiency = costs.streamed_bandwidth_efficiency
+        efficiency = costs.kept_bandwidth_efficiency if config.kept else costs.streamed_bandwidth_efficiency
     full = config.vector * element.bits / (8 * WORD)
     spent = (instructions + 4.0 / config.vector) * rows.count * rows.length
     efficiency *= max(costs.least_vector_ratio, full)

@@ -37,13 +37,16 @@ Values: TypeAlias = Mapping[str, Any]
 Pointers: TypeAlias = Sequence[int]
 
 _OPT_IN_SHARED = 48 << 10  # bytes per CTA, static and dynamic, that need no opt-in by the kernel
+_PORTABLE_CLUSTER = 8  # CTAs of a cluster that need no opt-in by the kernel
+_NON_PORTABLE_CLUSTER = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, which CuPy does not name
 _TENSOR_MAP_ALIGN = 64
 _loaded: dict[tuple[int, str, bytes], tuple[Any, int, int]] = {}  # function, handle, dynamic bytes that it may have
 _loading = new_lock()
 
 
-def load_kernel(compiled: Compiled, shared_bytes: int, ordinal: int) -> int:
-    """The driver's function handle on device `ordinal`, which must be current; loads the cubin the first time."""
+def load_kernel(compiled: Compiled, shared_bytes: int, ordinal: int, cluster: int = 1) -> int:
+    """The driver's function handle on device `ordinal`, which must be current; loads the cubin the first time. The kernel may
+    have so much dynamic shared memory and clusters of so many CTAs."""
     identity = (ordinal, compiled.name, compiled.cubin)
     with _loading:
         if identity not in _loaded:
@@ -53,6 +56,8 @@ def load_kernel(compiled: Compiled, shared_bytes: int, ordinal: int) -> int:
                 module = cupy.cuda.function.Module()
                 module.load(compiled.cubin)  # the bytes that were checked: the file may have been replaced since
                 function = module.get_function(compiled.name)
+                if cluster > _PORTABLE_CLUSTER:
+                    driver.funcSetAttribute(int(function.ptr), _NON_PORTABLE_CLUSTER, 1)
             except (driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
                 raise driver_error(error, f"loading {compiled.name}") from None
             _loaded[identity] = (function, int(function.ptr), _OPT_IN_SHARED - compiled.resources.shared_bytes)
@@ -87,7 +92,7 @@ class Executable:
         runners: list[Runner] = []
         for step in steps:
             if isinstance(step, Launch):
-                handle = load_kernel(compiled[step.kernel], step.shared_bytes, ordinal)
+                handle = load_kernel(compiled[step.kernel], step.shared_bytes, ordinal, step.cluster)
                 runner = _PdlRunner if step.pdl and supports_pdl(arch) else _LaunchRunner
                 runners.append(runner(step, handle, index))
             elif isinstance(step, Copy) and isinstance(step.dest, Ptr) and isinstance(step.source, Ptr):

@@ -122,7 +122,7 @@ Arg: TypeAlias = "Ptr | Scratch | Run | Packed | TensorMap | Struct | np.generic
 class Launch:
     """One kernel launch. With `float_atomics` the result depends on the order in which threads add. With `pdl` it is a
     programmatic dependent launch: the kernel may begin before the previous one has ended, and waits for that itself
-    (kernels/include/ptx/overlap.cuh)."""
+    (kernels/include/ptx/overlap.cuh). `cluster`: CTAs of a cluster, as the kernel says too."""
 
     kernel: Kernel
     grid: tuple[int, int, int]
@@ -131,6 +131,7 @@ class Launch:
     shared_bytes: int = 0
     float_atomics: bool = False
     pdl: bool = False
+    cluster: int = 1
 
 
 @dataclass(frozen=True)

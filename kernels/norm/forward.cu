@@ -5,6 +5,7 @@
 // norm:          LANES threads per row: part of a warp, a warp, or a CTA (rows/row.cuh), resident or streamed.
 // norm_anywhere: one CTA per long row at any alignment, streamed, no residual (rows/anywhere.cuh; variant "unaligned").
 // *_cluster:     the CTAs of a cluster share a row (rows/across.cuh).
+// norm_kept_cluster: as norm_anywhere_cluster; x is read once and stays in shared memory (variant "kept").
 // Accuracy:  mean and mean square deviation are two passes, so that a large mean costs no accuracy.
 // WITH:      which optional operands exist.
 // Shared:    one value per warp.   Bound: DRAM.
@@ -112,7 +113,7 @@ norm_cluster(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, 
 }
 #endif
 
-template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH, int CTAS>
+template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH, int CTAS, int KEPT>
 __device__ __forceinline__ void norm_part(I length, C eps, const rows::Places<I, R, 0, OPERANDS>& places, T* out, C* mean_out, C* rstd_out,
                                           const T* x, const W* weight, const W* bias) {
   // HELD: weights of T's size are loaded as vectors like x; others by elements, and fewer vectors of x are in flight.
@@ -121,17 +122,19 @@ __device__ __forceinline__ void norm_part(I length, C eps, const rows::Places<I,
   const rows::Part<CTAS, I> part(length, V, 1, 0);
   i64 at[OPERANDS];
   places.enter(part.row, at);
-  const rows::Anywhere<T, C, V, ITEMS, LANES, I, 1> line{{places.template at<X>(x, at, part.first)}, part.length};
+  rows::Anywhere<T, C, V, ITEMS, LANES, I, 1> line{{places.template at<X>(x, at, part.first)}, part.length};
+  line.template keep<KEPT>(part.columns(length, V));
   const W* scale = places.template at<SCALE>(weight, at, part.first);
   const W* shift = places.template at<SHIFT>(bias, at, part.first);
-  rows::Anywhere<T, C, V, HELD ? ITEMS : ITEMS / 2, LANES, I, INPUTS> scaled{{line.from[0]}, part.length};
+  constexpr int FLYING = (HELD ? ITEMS : ITEMS / 2) * (KEPT && LANES > 256 ? 2 : 1);  // kept: weights alone are far
+  rows::Anywhere<T, C, V, FLYING, LANES, I, INPUTS> scaled{{line.from[0]}, part.length};
   if constexpr (SCALED) scaled.from[1] = scale;
   if constexpr (SHIFTED) scaled.from[SCALED + 1] = shift;
 
   // 1. mean, rstd
   const auto plus = [](C a, C b) { return a + b; };
   C sum = 0;
-  line.pass(C(0), [&](C (&h)[1][V]) {
+  line.template pass<KEPT>(C(0), [&](C (&h)[1][V]) {
 #pragma unroll
     for (int v = 0; v < V; ++v) sum += CENTERED ? h[0][v] : h[0][v] * h[0][v];
   });
@@ -165,7 +168,7 @@ template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I
 __global__ void __launch_bounds__(LANES, sizeof(T) == 4 ? 1 : 0)  // f32: for sm_80, else ptxas spills
 norm_anywhere(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T*, C* mean_out, C* rstd_out, const T* x, const T*,
               const W* weight, const W* bias) {
-  norm_part<T, W, C, V, ITEMS, LANES, R, I, CENTERED, WITH, 1>(length, eps, places, out, mean_out, rstd_out, x, weight, bias);
+  norm_part<T, W, C, V, ITEMS, LANES, R, I, CENTERED, WITH, 1, 0>(length, eps, places, out, mean_out, rstd_out, x, weight, bias);
 }
 
 #if __CUDA_ARCH__ >= 900
@@ -173,6 +176,13 @@ template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I
 __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, 1)
 norm_anywhere_cluster(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T*, C* mean_out, C* rstd_out, const T* x, const T*,
                       const W* weight, const W* bias) {
-  norm_part<T, W, C, V, ITEMS, LANES, R, I, CENTERED, WITH, CTAS>(length, eps, places, out, mean_out, rstd_out, x, weight, bias);
+  norm_part<T, W, C, V, ITEMS, LANES, R, I, CENTERED, WITH, CTAS, 0>(length, eps, places, out, mean_out, rstd_out, x, weight, bias);
+}
+
+template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH, int KEPT, int CTAS>
+__global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, (rows::KEPT_CTAS<C, LANES>))
+norm_kept_cluster(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T*, C* mean_out, C* rstd_out, const T* x, const T*,
+                  const W* weight, const W* bias) {
+  norm_part<T, W, C, V, ITEMS, LANES, R, I, CENTERED, WITH, CTAS, KEPT>(length, eps, places, out, mean_out, rstd_out, x, weight, bias);
 }
 #endif

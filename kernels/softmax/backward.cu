@@ -3,6 +3,8 @@
 // softmax_backward:          LANES threads per row (rows/row.cuh), resident in registers or streamed.
 // softmax_backward_anywhere: one CTA per long row at any alignment, streamed (rows/anywhere.cuh; variant "unaligned").
 // *_cluster:                 the CTAs of a cluster share a row, sums combined through DSMEM (rows/across.cuh).
+// softmax_backward_kept_cluster: as softmax_backward_anywhere_cluster; the first KEPT of grad and y are read once and
+//                            stay in shared memory (variant "kept").
 // Shared:    one value per warp.   Bound: DRAM.
 #include "math/exp.cuh"
 #include "rows/across.cuh"
@@ -69,16 +71,17 @@ softmax_backward_cluster(I count, I length, rows::Places<I, R, RC, OPERANDS> pla
 }
 #endif
 
-template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int CTAS>
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int CTAS, int KEPT>
 __device__ __forceinline__ void gradient_part(I length, const rows::Places<I, R, 0, OPERANDS>& places, T* grad_x, const T* grad, const T* y) {
   const rows::Part<CTAS, I> part(length, V, 1, 0);
   i64 at[OPERANDS];
   places.enter(part.row, at);
-  const rows::Anywhere<T, C, V, ITEMS, LANES, I, 2> line{
+  rows::Anywhere<T, C, V, ITEMS, LANES, I, 2> line{
       {places.template at<GRAD>(grad, at, part.first), places.template at<Y>(y, at, part.first)}, part.length};
+  line.template keep<KEPT>(part.columns(length, V));
   // 1. sum along the row
   C sum = 0;
-  line.pass(C(0), [&](C (&a)[2][V]) {
+  line.template pass<KEPT>(C(0), [&](C (&a)[2][V]) {
 #pragma unroll
     for (int v = 0; v < V; ++v) sum += LOG ? a[0][v] : a[0][v] * a[1][v];
   });
@@ -92,13 +95,19 @@ __device__ __forceinline__ void gradient_part(I length, const rows::Places<I, R,
 template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I>
 __global__ void __launch_bounds__(LANES)
 softmax_backward_anywhere(I length, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
-  gradient_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, 1>(length, places, grad_x, grad, y);
+  gradient_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, 1, 0>(length, places, grad_x, grad, y);
 }
 
 #if __CUDA_ARCH__ >= 900
 template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int CTAS>
 __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, 1)
 softmax_backward_anywhere_cluster(I length, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
-  gradient_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, CTAS>(length, places, grad_x, grad, y);
+  gradient_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, CTAS, 0>(length, places, grad_x, grad, y);
+}
+
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int KEPT, int CTAS>
+__global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, (rows::KEPT_CTAS<C, LANES>))
+softmax_backward_kept_cluster(I length, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+  gradient_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, CTAS, KEPT>(length, places, grad_x, grad, y);
 }
 #endif

@@ -4,6 +4,7 @@
 //                   Streamed: online softmax (max and sum in one pass), then a second pass for the result.
 // softmax_anywhere: one CTA per long row at any alignment, streamed (rows/anywhere.cuh; variant "unaligned").
 // *_cluster:        streamed; the CTAs of a cluster share a row (rows/across.cuh).
+// softmax_kept_cluster: as softmax_anywhere_cluster; x is read once and stays in shared memory (variant "kept").
 // softmax_columns:  the axis is not innermost. V adjacent columns per thread; WARPS warps split the axis, DEPTH loads
 //                   in flight; two passes. Sums are rescaled once per GROUP terms, so that V does not change bits.
 // Special:          a row with +inf or NaN, or with -inf only, is NaN.
@@ -92,17 +93,18 @@ softmax_rows_cluster(I count, I length, rows::Places<I, R, RC, OPERANDS> places,
 }
 #endif
 
-template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int CTAS>
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int CTAS, int KEPT>
 __device__ __forceinline__ void softmax_part(I length, const rows::Places<I, R, 0, OPERANDS>& places, T* out, const T* x) {
   using Sum = rows::ShiftedSum<C, DIGITS>;
   const rows::Part<CTAS, I> part(length, V, 1, 0);
   i64 at[OPERANDS];
   places.enter(part.row, at);
-  const rows::Anywhere<T, C, V, ITEMS, LANES, I, 1> line{{places.template at<X>(x, at, part.first)}, part.length};
+  rows::Anywhere<T, C, V, ITEMS, LANES, I, 1> line{{places.template at<X>(x, at, part.first)}, part.length};
+  line.template keep<KEPT>(part.columns(length, V));
 
   // 1. m and s
   Sum sum = Sum::none();
-  line.pass(rows::minus_infinity<C>(), [&](C (&a)[1][V]) { sum.add(a[0]); });
+  line.template pass<KEPT>(rows::minus_infinity<C>(), [&](C (&a)[1][V]) { sum.add(a[0]); });
   sum = rows::across<CTAS, 0>(Sum::template gather<LANES>(sum), Sum::join);
 
   // 2. result
@@ -117,14 +119,20 @@ __device__ __forceinline__ void softmax_part(I length, const rows::Places<I, R, 
 template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I>
 __global__ void __launch_bounds__(LANES)
 softmax_anywhere(I length, rows::Places<I, R, 0, OPERANDS> places, T* out, const T* x) {
-  softmax_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, 1>(length, places, out, x);
+  softmax_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, 1, 0>(length, places, out, x);
 }
 
 #if __CUDA_ARCH__ >= 900
 template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int CTAS>
 __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, 1)
 softmax_anywhere_cluster(I length, rows::Places<I, R, 0, OPERANDS> places, T* out, const T* x) {
-  softmax_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, CTAS>(length, places, out, x);
+  softmax_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, CTAS, 0>(length, places, out, x);
+}
+
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int KEPT, int CTAS>
+__global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, (rows::KEPT_CTAS<C, LANES>))
+softmax_kept_cluster(I length, rows::Places<I, R, 0, OPERANDS> places, T* out, const T* x) {
+  softmax_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, CTAS, KEPT>(length, places, out, x);
 }
 #endif
 

@@ -13,7 +13,7 @@ from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...runtime.steps import Run, Step
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
-from .._anywhere import anywhere_config, anywhere_launch, anywhere_rows
+from .._anywhere import anywhere_config, anywhere_launch, anywhere_rows, kept_configs, kept_rows
 from .._function import SignatureRules, function_of
 from .._rows import FLOATS, RowConfig, clustered, computed_in, row_configs, row_cost
 from . import _guarantee, oracle, samples
@@ -136,13 +136,28 @@ class AnywhereNorm(Candidate[NormDescriptor]):
         return (anywhere_launch(desc.rows(), file, name, desc.types, config, desc.options, eps),)
 
 
+class KeptNorm(AnywhereNorm):
+    """A cluster a long row, which is read once and stays in shared memory."""
+
+    variant = "kept"
+    launches = ("norm/forward.cu:norm_kept_cluster",)
+
+    def supports(self, desc: NormDescriptor, device: DeviceSpec) -> Feasibility:
+        if desc.has("residual"):
+            return no("a residual is added first")
+        return kept_rows(desc.rows(), desc.element, 1, device)
+
+    def configs(self, desc: NormDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
+        return kept_configs(desc.rows(), desc.element, 1, device)
+
+
 class NormPlan(Plan[NormDescriptor]):
     """A norm along rows: operands `x`, `out`, and as the problem has them `weight`, `bias`, `residual`, `residual_out`, `mean`,
     `rstd`."""
 
     descriptor = NormDescriptor
     category = OpCategory.NORM
-    candidates = (RowsNorm(), AnywhereNorm())
+    candidates = (RowsNorm(), AnywhereNorm(), KeptNorm())
     measures = oracle.MEASURES
     probes = (
         *probes(3),

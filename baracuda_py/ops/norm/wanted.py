@@ -8,7 +8,7 @@ import numpy as np
 
 from ...samples.sample import Sample
 from ...samples.wanted import Problems, bf16, f16, f32
-from .._row_problems import anywhere, cluster
+from .._row_problems import anywhere, cluster, kept
 
 problems = Problems()
 n, want = problems.normal, problems.want
@@ -34,6 +34,8 @@ for columns in (70_001, 70_008):
     cluster(problems, "rms_norm", columns, bf16, "x", weight=bf16)
 for columns in (34_999, 35_000):
     cluster(problems, "layer_norm", columns, f32, "x", weight=f32, bias=f32)
+kept(problems, "rms_norm", 70_003, bf16, "x", weight=bf16)
+kept(problems, "layer_norm", 33_001, f32, "x", weight=f32, bias=f32)
 anywhere(problems, "rms_norm", f16, "x", weight=f32)
 anywhere(problems, "layer_norm", bf16, "x", weight=bf16, bias=bf16)
 

@@ -12,7 +12,7 @@ from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...runtime.steps import Step
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
-from .._anywhere import anywhere_config, anywhere_launch, anywhere_rows
+from .._anywhere import anywhere_config, anywhere_launch, anywhere_rows, kept_configs, kept_rows
 from .._function import function_of
 from .._rows import FLOATS, RowConfig, clustered, row_configs, row_cost
 from . import _guarantee, oracle, samples
@@ -86,12 +86,25 @@ class AnywhereSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
         return (anywhere_launch(desc.rows(), file, name, desc.template, config),)
 
 
+class KeptSoftmaxBackward(AnywhereSoftmaxBackward):
+    """A cluster a long row; grad and y, or grad alone, are read once and stay in shared memory."""
+
+    variant = "kept"
+    launches = ("softmax/backward.cu:softmax_backward_kept_cluster",)
+
+    def supports(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Feasibility:
+        return kept_rows(desc.rows(), desc.element, 2, device)
+
+    def configs(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
+        return kept_configs(desc.rows(), desc.element, 2, device)
+
+
 class SoftmaxBackwardPlan(Plan[SoftmaxBackwardDescriptor]):
     """The gradient of softmax along an axis: operands `grad`, `y` and `grad_x`."""
 
     descriptor = SoftmaxBackwardDescriptor
     category = OpCategory.SOFTMAX
-    candidates = (RowsSoftmaxBackward(), AnywhereSoftmaxBackward())
+    candidates = (RowsSoftmaxBackward(), AnywhereSoftmaxBackward(), KeptSoftmaxBackward())
     measures = oracle.BACKWARD_MEASURES
     probes = (
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 4096, 50257)),

@@ -15,7 +15,7 @@ from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...runtime.steps import Kernel, Launch, Step
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
-from .._anywhere import anywhere_launch, anywhere_rows
+from .._anywhere import anywhere_launch, anywhere_rows, kept_configs, kept_rows
 from .._axis import AlongAxis
 from .._columns import ColumnConfig, ColumnCosts
 from .._function import function_of
@@ -114,6 +114,19 @@ class AnywhereSoftmax(Candidate[SoftmaxDescriptor]):
         return (anywhere_launch(desc.rows(), "softmax/forward.cu", "softmax_anywhere", desc.template, config),)
 
 
+class KeptSoftmax(AnywhereSoftmax):
+    """A cluster a long row, which is read once and stays in shared memory; maximum and sum come in one pass."""
+
+    variant = "kept"
+    launches = ("softmax/forward.cu:softmax_kept_cluster",)
+
+    def supports(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Feasibility:
+        return kept_rows(desc.rows(), desc.element, 1, device)
+
+    def configs(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
+        return kept_configs(desc.rows(), desc.element, 1, device)
+
+
 class ColumnsSoftmax(Candidate[SoftmaxDescriptor]):
     """The axis is not the innermost one: threads take neighbours of that and go down the axis."""
 
@@ -160,7 +173,7 @@ class SoftmaxPlan(Plan[SoftmaxDescriptor]):
 
     descriptor = SoftmaxDescriptor
     category = OpCategory.SOFTMAX
-    candidates = (RowsSoftmax(), AnywhereSoftmax(), ColumnsSoftmax())
+    candidates = (RowsSoftmax(), AnywhereSoftmax(), KeptSoftmax(), ColumnsSoftmax())
     measures = oracle.MEASURES
     probes = (
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 4096, 50257)),

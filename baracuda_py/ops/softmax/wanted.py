@@ -1,9 +1,9 @@
-"""Softmax: rows of a cluster, rows that start anywhere."""
+"""Softmax: rows of a cluster, streamed or kept, rows that start anywhere."""
 
 from __future__ import annotations
 
 from ...samples.wanted import Problems, bf16, f16, f32
-from .._row_problems import anywhere, cluster
+from .._row_problems import anywhere, cluster, kept
 
 problems = Problems()
 
@@ -17,3 +17,7 @@ anywhere(problems, "softmax", f16, "x")
 anywhere(problems, "log_softmax", f32, "x")
 anywhere(problems, "softmax_backward", bf16, "grad", "y")
 anywhere(problems, "log_softmax_backward", f32, "grad", "y")
+kept(problems, "softmax", 70_003, bf16, "x")
+kept(problems, "log_softmax", 33_001, f32, "x")
+kept(problems, "softmax_backward", 70_003, bf16, "grad", "y")
+kept(problems, "log_softmax_backward", 70_008, f16, "grad", "y")

@@ -1,6 +1,6 @@
 // A row shared by the CTAS CTAs of a cluster (CTAS = 1: by one CTA or a part of it). Each CTA takes a contiguous part
 // of whole vectors (the last one the rest); states are joined through DSMEM in rank order, so that every CTA gets the
-// same bits. Shared memory: one state per TURN.
+// same bits. Shared memory: one state per TURN and CTA, and its own.
 #pragma once
 #include "ptx/cluster.cuh"
 #include "rows/group.cuh"
@@ -12,12 +12,14 @@ template <int CTAS, class I> struct Part {
   I first;   // first column of the part
   I length;  // columns of the part
 
+  // Columns of every part but the last.
+  static __device__ __forceinline__ I columns(I length, int vector) { return ((length + vector - 1) / vector + CTAS - 1) / CTAS * vector; }
   // CTAS = 1: GROUPS rows per CTA.
   __device__ __forceinline__ Part(I length, int vector, int groups, int group) {
     if constexpr (CTAS == 1) {
       row = I(blockIdx.x) * groups + group, first = 0, this->length = length;
     } else {
-      const I vectors = (length + vector - 1) / vector, part = (vectors + CTAS - 1) / CTAS * vector;
+      const I part = columns(length, vector);
       row = I(blockIdx.x) / CTAS;
       first = min(length, part * (I(blockIdx.x) % CTAS));
       this->length = min(part, length - first);
@@ -25,24 +27,27 @@ template <int CTAS, class I> struct Part {
   }
 };
 
-// All-reduce of the CTAs' states over the cluster. All threads take part; consecutive calls differ in TURN (smem slot).
+// All-reduce of the CTAs' states over the cluster: one warp fetches all of them at once. All threads take part;
+// consecutive calls differ in TURN (smem slot).
 template <int CTAS, int TURN, class S, class Join> __device__ __forceinline__ S across(const S& own, const Join& join) {
   if constexpr (CTAS == 1) return own;
-  static_assert(sizeof(S) % 4 == 0);
-  __shared__ S slot;
+  static_assert(sizeof(S) % 4 == 0 && CTAS <= 32);
+  __shared__ S slot, all[CTAS];
   if (threadIdx.x == 0) slot = own;
   cluster::arrive();
   cluster::await();
-  S whole = own;
-#pragma unroll 1
-  for (u32 rank = 0; rank < CTAS; ++rank) {
+  if (threadIdx.x < CTAS) {
     union Words { S whole; u32 word[sizeof(S) / 4]; __device__ Words() {} } words;
-    const u32 there = cluster::address(shared_address(&slot), rank);
+    const u32 there = cluster::address(shared_address(&slot), threadIdx.x);
 #pragma unroll
     for (int i = 0; i < int(sizeof(S) / 4); ++i)
       asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(words.word[i]) : "r"(there + 4 * i) : "memory");
-    whole = rank ? join(whole, words.whole) : words.whole;
+    all[threadIdx.x] = words.whole;
   }
+  __syncthreads();
+  S whole = all[0];
+#pragma unroll
+  for (int rank = 1; rank < CTAS; ++rank) whole = join(whole, all[rank]);
   return whole;
 }
 

@@ -1,12 +1,18 @@
 // A long row (or a CTA's part of one) at any alignment in each of N inputs (UnalignedVec, here Piece of rows/pack.cuh),
 // by a CTA of LANES threads with ITEMS vectors of all inputs in flight per thread.
 //
+// keep:  the first KEPT inputs are copied to shared memory, STAGES copies in flight, and read there from then on.
 // pass:  vectors count from the row's start, so that the order of sums does not depend on the alignment.
 // write: vectors are aligned to the result; its unaligned head and tail go by elements. Columns are independent.
 #pragma once
+#include "ptx/async_copy.cuh"
 #include "rows/row.cuh"
 
 namespace rows {
+
+constexpr int STAGES = 4;  // in which kept inputs arrive
+// Second launch bound of kernels that keep their inputs: small CTAs take turns, one reads while another writes.
+template <class C, int LANES> constexpr int KEPT_CTAS = sizeof(C) == 8 || LANES > 256 ? 1 : 1024 / LANES;
 
 template <class T, class C, int V, int ITEMS, int LANES, class I, int N> struct Anywhere {
   using Columns = C[N][V];
@@ -14,10 +20,45 @@ template <class T, class C, int V, int ITEMS, int LANES, class I, int N> struct 
   const T* from[N];
   I length;
 
-  // each(Columns&) for V columns at a time; columns past the end are `none`.
-  template <class Each> __device__ __forceinline__ void pass(C none, const Each& each) const {
+  // Columns of a stage.
+  __device__ __forceinline__ I stage() const {
+    constexpr I STEP = I(ITEMS / N) * LANES * V;
+    return (length + STAGES * STEP - 1) / (STAGES * STEP) * STEP;
+  }
+  // Begins to copy inputs to dynamic shared memory, which has room for `most` columns of each and a word; `from` is there
+  // afterwards, at the same place in a word. Whole words by cp.async, the ends of a row by elements.
+  template <int KEPT> __device__ __forceinline__ void keep(I most) {
+    if constexpr (KEPT > 0) {
+      extern __shared__ __align__(16) u8 kept[];
+      const T* own[KEPT];
+      I head[KEPT], words[KEPT];
+#pragma unroll
+      for (int k = 0; k < KEPT; ++k) {
+        const u32 shift = reinterpret_cast<u64>(from[k]) % 16;
+        T* const to = reinterpret_cast<T*>(kept + k * ((u64(most) * sizeof(T) + 31) / 16 * 16) + shift);
+        head[k] = min(length, I((16 - shift) % 16 / sizeof(T))), words[k] = (length - head[k]) / V;
+        for (I i = threadIdx.x; i < length - words[k] * V; i += LANES) {
+          const I index = i < head[k] ? i : i + words[k] * V;
+          to[index] = from[k][index];
+        }
+        own[k] = from[k], from[k] = to;
+      }
+      I word = threadIdx.x;
+#pragma unroll 1
+      for (int s = 1; s <= STAGES; ++s) {
+        for (const I end = stage() / V * s; word < end; word += LANES)
+#pragma unroll
+          for (int k = 0; k < KEPT; ++k)
+            if (word < words[k]) copy_async<16>(shared_address(from[k] + head[k] + word * V), own[k] + head[k] + word * V, 16);
+        commit_copies();
+      }
+    }
+  }
+  // each(Columns&) for V columns at a time, after `keep` as they arrive; columns past the end are `none`.
+  template <int KEPT = 0, class Each> __device__ __forceinline__ void pass(C none, const Each& each) const {
     const I whole = length - length % V;
-    vectors(0, whole, [&](Columns& columns, I) { each(columns); });
+    if constexpr (KEPT == 0) vectors(0, whole, [&](Columns& columns, I) { each(columns); });
+    else arriving<STAGES>(whole, each);
     if (whole < length && threadIdx.x == whole / V % LANES) {
       Columns columns;
 #pragma unroll
@@ -52,6 +93,17 @@ template <class T, class C, int V, int ITEMS, int LANES, class I, int N> struct 
 
  private:
   struct Loaded { Piece<T, V, true> piece[N]; };
+
+  // The last LEFT stages.
+  template <int LEFT, class Each> __device__ __forceinline__ void arriving(I whole, const Each& each) const {
+    if constexpr (LEFT > 0) {
+      await_copies<LEFT - 1>();
+      __syncthreads();
+      const I first = min(whole, stage() * (STAGES - LEFT));
+      vectors(first, min(stage(), whole - first), [&](Columns& columns, I) { each(columns); });
+      arriving<LEFT - 1>(whole, each);
+    }
+  }
 
   template <class Each> __device__ __forceinline__ void vectors(I first, I count, const Each& each) const {
     Row<false, Loaded, V, ITEMS / N, LANES, I> line(count, threadIdx.x);
