@@ -1,7 +1,7 @@
 """Error bounds of attention's gradients, an output each; out and lse are operands, whatever they were computed with.
 
 With s the scores, p = min(exp(s - lse), 1), h = sum|grad v| + sum|grad out| of a pair, ds = p (grad v^T - delta) derivative; u,
-`each` and m as in _guarantee.py, f the scale.
+`each` and m as in _problem/guarantee.py, f the scale.
 
 - p errs by eps p, eps = a m + b |lse| + c: as attention's weights do, but that lse is given. A softcap's derivative, of slope
   2 / softcap at most, adds that share of a m.
