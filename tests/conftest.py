@@ -13,9 +13,11 @@ import pytest
 from baracuda_py.runtime.gpu.driver import cupy_or_none, device_count
 from tests import emulated_runs, extents, ledger, skipped
 from tests.bounded import choose, is_bounded
+from tests.concerns import asked_ops, check_ops, concerns
 from tests.costs import Watch, op_of
 from tests.gauntlet import Case, Part, cases
 from tests.passed import Passed
+from tests.places import TESTS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,6 +26,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--all", action="store_true", help="the same, and every sample of every op, in place of a few dozen"
+    )
+    parser.addoption(
+        "--op",
+        action="append",
+        default=[],
+        metavar="OP",
+        help="only what concerns this op: its cases and its family's tests",
     )
     parser.addoption("--sample", default="", metavar="TEXT", help="only samples of this label, or with this in it")
     parser.addoption(
@@ -57,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(*GARBAGE)
     os.environ.pop("COLUMNS", None)  # texts are folded to it
     _share_cores(config)
+    check_ops(asked_ops(config))
     extents.choose(config.getoption("--small"))
     # CuPy is imported here, outside the tests' filters, so that a warning it gives is not taken for its absence.
     if cupy_or_none() is None:
@@ -101,12 +111,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     option = metafunc.config.getoption
     backends, ops, parts = (marker.kwargs[name] for name in ("backends", "ops", "parts"))
+    asked = asked_ops(metafunc.config)
     given = []
     for backend in backends:
         gpu = backend == "cuda"
         few = is_bounded(metafunc.config) and not gpu
         marks = [pytest.mark.gpu] if gpu else []
-        for op in ops:
+        for op in [op for op in ops if op in asked or not asked]:
             name = f"{backend}-{op}" if len(backends) > 1 else op
             if gpu and not device_count():
                 given.append(pytest.param(None, id=name, marks=marks))
@@ -154,6 +165,10 @@ def _dealt(items: list[pytest.Item]) -> list[pytest.Item]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if ops := asked_ops(config):
+        others = [item for item in items if not concerns(item, ops)]
+        items[:] = [item for item in items if concerns(item, ops)]
+        config.hook.pytest_deselected(items=others)
     if is_bounded(config):
         items[:], others = choose(items, device=device_count() > 0)
         config.hook.pytest_deselected(items=others)
@@ -260,7 +275,5 @@ class _Recorder:
 
     def pytest_sessionfinish(self) -> None:
         if self.path and not self.worker and device_count():
-            run = (
-                ledger.machine() | self.run | {"commit": self.run["commit"] or ledger.commit_of(Path(__file__).parent)}
-            )
+            run = ledger.machine() | self.run | {"commit": self.run["commit"] or ledger.commit_of(TESTS)}
             ledger.record(Path(self.path), self.passed, self.failed, run, self.skipped, self.emulator, self.sampled)

@@ -47,7 +47,8 @@ def judges() -> list[Path]:
     package, tests = ROOT / "baracuda_py", ROOT / "tests"
     folders = [*(package / name for name in JUDGES), tests / "gauntlet"]
     oracles = (path for path in (package / "ops").rglob("*.py") if "oracle" in (path.stem, path.parent.name))
-    return [*sorted(path for folder in folders for path in folder.rglob("*.py")), *sorted(oracles), tests / "arena.py"]
+    files = (path for folder in folders for path in folder.rglob("*.py") if not path.name.endswith("_test.py"))
+    return [*sorted(files), *sorted(oracles), tests / "arena.py"]
 
 
 def run_of(problem: Problem, plan: Any, way: str) -> str:

@@ -16,9 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .places import ROOT
+
 __all__ = ["Executed", "main"]
 
-EXCEPTIONS = Path(__file__).parent.parent / "kernels" / "unexecuted.txt"
+EXCEPTIONS = ROOT / "kernels" / "unexecuted.txt"
 FOLDER = "BARACUDA_KERNEL_LINES"
 TURN = " again"  # behind a line: the loop that ends there, gone round once more
 

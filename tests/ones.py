@@ -25,6 +25,7 @@ import baracuda_py as bp
 from baracuda_py.types import PlanPreference
 
 from .ledger import commit_of, machine
+from .places import TESTS
 
 ELEMENTS = 1 << 24  # of the matrices that every operand is a part of
 SHOWN = 40  # short products that are written down
@@ -197,7 +198,7 @@ def main() -> None:
         parts = [part for share in pool.starmap(work, seeds) for part in share]
     record: dict[str, Any] = {
         "date": date.today().isoformat(),
-        "commit": given.commit or commit_of(Path(__file__).parent),
+        "commit": given.commit or commit_of(TESTS),
         "machine": machine(),
         "seed": given.seed,
         "multiple": given.multiple,

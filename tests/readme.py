@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-__all__ = ["ROOT", "blocks", "pages", "program"]
+from .places import ROOT
 
-ROOT = Path(__file__).parents[1]
+__all__ = ["ROOT", "blocks", "pages", "program"]
 
 
 def pages() -> list[Path]:

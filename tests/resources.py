@@ -28,8 +28,8 @@ from baracuda_py.runtime.system.toolchain import nvrtc_version
 from baracuda_py.types import BaracudaError, DeviceSpec, PlanPreference
 
 from . import records
+from .families.gemm.wgmma_test import in_blocks
 from .gauntlet import samples_of
-from .wgmma_test import in_blocks
 
 __all__ = [
     "ARCHES",

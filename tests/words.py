@@ -15,11 +15,12 @@ from typing import Any
 
 import baracuda_py as bp
 
+from .places import ROOT, TESTS
+
 __all__ = ["PACKAGE", "ROOT", "Table", "Use", "Word", "uses_in", "uses_in_page"]
 
 PACKAGE = Path(bp.__file__).resolve().parent
-ROOT = Path(__file__).resolve().parents[1]
-TABLE = Path(__file__).with_name("words.toml")
+TABLE = TESTS / "words.toml"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The list of mutants: data in the .toml files of this folder, and why some of them cannot be noticed in survivors.toml.
+"""The list of mutants: data in the families' .toml files and in this folder's, and why some cannot be noticed in survivors.toml.
 
 A ``[[file]]`` says which file its mutants edit and which tests look at it first: ``wanted`` problems and ``ops`` of the emulated
 gauntlet, and ``tests``, arguments of pytest. Each ``[[file.mutant]]`` has a name, a kind, the text that is replaced and the text
@@ -19,10 +19,12 @@ from typing import Any
 
 from baracuda_py.runtime.compile.sources import _code
 
-__all__ = ["CONTROLS", "HERE", "ROOT", "Mutant", "catalogue", "survivors"]
+from ..places import ROOT, file_of
+
+__all__ = ["CONTROLS", "ROOT", "Mutant", "catalogue", "files", "survivors"]
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
+SURVIVORS = HERE / "survivors.toml"
 KINDS = (
     "bounds",  # an access, a loop or a limit goes too far, or not far enough
     "index",  # the wrong element, lane, register, matrix or operand
@@ -117,13 +119,19 @@ def _mutant(file: dict[str, Any], given: dict[str, Any]) -> Mutant:
 @lru_cache(maxsize=1)
 def catalogue() -> tuple[Mutant, ...]:
     """Every mutant, in the order of the files."""
-    return tuple(mutant for path in sorted(HERE.glob("of_*.toml")) for mutant in _read(path))
+    return tuple(mutant for path in files() for mutant in _read(path))
+
+
+def files() -> list[Path]:
+    """The lists: of each family, and of what belongs to none."""
+    families = HERE.parent / "families"
+    return [*sorted(families.rglob("*.toml")), *(path for path in sorted(HERE.glob("*.toml")) if path != SURVIVORS)]
 
 
 @lru_cache(maxsize=1)
 def survivors() -> dict[str, str]:
     """Why a mutant cannot be noticed, by its name."""
-    return dict(tomllib.loads((HERE / "survivors.toml").read_text(encoding="utf-8")))
+    return dict(tomllib.loads(SURVIVORS.read_text(encoding="utf-8")))
 
 
 # Edits that change no result. What notices them notices that something was edited, and so says nothing of the others.
@@ -134,6 +142,6 @@ CONTROLS = (
     ),
     Mutant(
         "control-host", "control", "baracuda_py/ops/_launch.py", "WORD = 16  #", "_NOT_USED = 0\nWORD = 16  #",
-        tests=("tests/walked_test.py",),
+        tests=(file_of("walked"),),
     ),
 )  # fmt: skip

@@ -16,16 +16,17 @@ from pathlib import Path
 from baracuda_py.runtime.compile.cache import cache_dir, contents
 
 from ..gauntlet import PER_VARIANT, SAMPLES, cases
+from ..places import file_of
 from .catalogue import ROOT, Mutant
 
 __all__ = ["TIERS", "Outcome", "Workshop"]
 
 # These compare what is with what was recorded: they notice that something was edited, and not that it is wrong.
-RECORDED = ("tests/compile_test.py::test_resources_are_not_stale",)
+RECORDED = (f"{file_of('compile')}::test_resources_are_not_stale",)
 TIERS = ("targeted", "wider", "whole")
 SECONDS = {"targeted": 600, "wider": 900, "whole": 2400}
 SLOWEST = 240  # seconds of one test
-GAUNTLET = "tests/emulated_gauntlet_test.py"
+GAUNTLET = file_of("emulated_gauntlet")
 ASKED = {
     "test_gauntlet": SAMPLES,
     "test_one_of_each_variant": PER_VARIANT,
@@ -162,4 +163,4 @@ def arguments(mutant: Mutant, tier: str) -> list[str]:
         return [GAUNTLET, "-k", " or ".join(f"{op}-" for op in mutant.ops)]
     folder = str(Path(mutant.file).relative_to("baracuda_py").parent)
     near = max((name for name in NEAR if f"{folder}/".startswith(f"{name}/" if name else "")), key=len)
-    return [f"tests/{name}_test.py" for name in NEAR[near]]
+    return [file_of(name) for name in NEAR[near]]

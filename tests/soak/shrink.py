@@ -7,8 +7,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
+from ..places import ROOT
 from .job import told
 from .step import Step
 from .world import replay
@@ -19,7 +19,6 @@ Fails = Callable[[Sequence[Step]], str]
 ATTEMPTS = 60
 PLAIN: dict[str, object] = {"stream": 0, "kind": "plain", "way": "function", "out": False}
 LAST = 60  # calls before the failing one that are tried together
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def here(steps: Sequence[Step]) -> str:

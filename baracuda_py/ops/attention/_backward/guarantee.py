@@ -14,8 +14,8 @@ With s the scores, p = min(exp(s - lse), 1), h = sum|grad v| + sum|grad out| of 
 
 - A weight below the smallest normal number of what is computed in is 0: "flushed" is the sum with h (grad_v: 1) in the place of
   p h, which shows where lse is a sink's, far above the scores.
-- All this is of first order. Where scores or lse are so large that their neighbours are half of one apart, p may be any number
-  from 0 to 1: "indistinct" is the same sum over those pairs.
+- eps is of first order: "score_error" and "lse_error" are multiplied by what higher orders add at most, exp(eps) - 1 over eps.
+  Where eps may be more than a quarter, p may be any number from 0 to 1: "indistinct" is the same sum over those pairs.
 
 For operands without a pattern the roundings of p and ds are random: their share in the probable bound is a multiple of the root
 of the sum of squares, and that of sums on their way a multiple of the root of their depth. That shows that a block of queries or

@@ -14,8 +14,9 @@ computed in; `each` is 1 where products are added with rounding and 2 where tens
   ed., section 4.2). Where weights are rounded to 16 bits for the second product, that is one u of that type of each, and those
   near zero lose half its smallest subnormal: "faint" is sum |v_j| exp(max s - lse). Weights below the smallest normal number of
   what is computed in are 0: "flushed" is the same sum. What is below it on its way errs by its spacing: "least".
-- All this is of first order. Where scores are so large that their neighbours are half of one apart, a weight may be any number
-  from 0 to 1: "indistinct" is what two means of the row's values differ by, and of lse "row_indistinct" what M errs by.
+- eps_j is of first order: "score_error" and "top_error" are multiplied by what higher orders add at most, exp(eps) - 1 over eps
+  of weights and of their sum. Where eps may be more than a quarter, a weight may be any number from 0 to 1: "indistinct" is what
+  two means of the row's values differ by, and of lse "row_indistinct" what M errs by.
 - A sum of weighted values may leave f32's range on its way where the result does not: "beyond" are also those whose sum |v_j|,
   of all that count, does.
 - lse errs by mean eps, and by u of M and of log of the sum.
@@ -64,29 +65,30 @@ def forward(
     factors = factor * (2.0 + TF32)  # of a product
     score = each * dot + OF_SCORE
     depth = each * keys + 4.0 * blocks + OF_WEIGHT
-    terms = [Term(OF_TOP, unit, "top_error")]
+    own = "_tf32" if tf32 else ""  # measures that count higher orders of a score's error
+    terms = [Term(OF_TOP, unit, f"top_error{own}")]
     if desc.softcapped:
         terms.append(Term(OF_SCORE, unit, "capped"))
-    out, beyond = desc.layout("out").element, "beyond_tf32" if tf32 else "beyond"
+    out, beyond = desc.layout("out").element, f"beyond{own}"
     last = [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
     rounding = _rounding(weights)
     last += _faint(rounding)
     least = float(ml_dtypes.finfo(unit.dtype).smallest_normal)
     last += [Term(least / unit.unit_roundoff, unit, "flushed"), Term(depth, unit, "least")]
-    last.append(Term(1.0 / unit.unit_roundoff, unit, "indistinct"))
+    last.append(Term(1.0 / unit.unit_roundoff, unit, f"indistinct{own}"))
     if tf32:
         last.append(Term(factors, unit, "smallest_normal"))
-    of_sums = (Term(score + factors, unit, "score_error"), Term(2 * depth + factors, unit, "weighted"))
+    of_sums = (Term(score + factors, unit, f"score_error{own}"), Term(2 * depth + factors, unit, "weighted"))
     worst = Componentwise((*terms, *of_sums, *(Term(1.0, k, "weighted") for k in rounding), *last), SOURCE, beyond)
     likely_sums = 2 * LIKELY * (each * keys**0.5 + blocks**0.5) + 2 * OF_WEIGHT
-    of_sums = (Term(score, unit, "score_error"), Term(likely_sums, unit, "weighted"))
+    of_sums = (Term(score, unit, f"score_error{own}"), Term(likely_sums, unit, "weighted"))
     random = [Term(ROOT, k, "root_weighted") for k in rounding]
     if tf32:
         random += [Term(ROOT * factor, unit, name) for name in ("root_weighted", "root_score")]
     likely = Componentwise((*terms, *of_sums, *random, *last), PROBABLE, beyond)
     bounds: dict[str, tuple[Componentwise, Componentwise | None]] = {"out": (worst, likely)}
     if desc.has("lse"):
-        of_lse = [Term(score + factors, unit, name) for name in ("mean_score", "row_indistinct")]
+        of_lse = [Term(score + factors, unit, name) for name in ("mean_score", f"row_indistinct{own}")]
         of_lse += [Term(OF_TOP, unit, "top_score"), Term(depth, unit, "one")]
         if desc.softcapped:
             of_lse.append(Term(OF_SCORE, unit, "mean_capped"))

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from ....types import ElementKind
-from .forward import OF_RANGE, Head, distant, distant_on_host, heads, largest, part_of, wide
+from .forward import OF_RANGE, Head, distant, distant_on_host, error_rate, growth, heads, largest, part_of, wide
 
 __all__ = ["MEASURES", "backward"]
 
@@ -154,11 +154,16 @@ def _measure(of_pair: Callable[[Any, Pulled], Any], of_sink: Callable[[Pulled], 
 
 def _magnitude(desc: Any, x: Pulled) -> Any:
     """m, with what a softcap's derivative errs by beside the score."""
-    return x.head.magnitude * (1 + 2 / abs(desc.softcap) if desc.softcapped else 1)
+    return _grown(x) * x.head.magnitude * (1 + 2 / abs(desc.softcap) if desc.softcapped else 1)
 
 
 def _lse(_: Any, x: Pulled) -> Array:
     return np.where(np.isfinite(x.lse), np.abs(x.lse), 0)[:, None]
+
+
+def _grown(x: Pulled) -> Array:
+    """What higher orders add to the errors of a pair's weight."""
+    return growth(error_rate(x.head) * (x.head.magnitude + _lse(None, x)))
 
 
 def _root(desc: Any, output: str, **arrays: Array) -> Array:
@@ -226,7 +231,9 @@ def _beyond(desc: Any, output: str, **arrays: Array) -> Array:
 MEASURES: dict[str, Callable[..., Array]] = {
     "weighted": _measure(lambda desc, x: 1, lambda x: 1),
     "score_error": _measure(_magnitude, lambda x: np.abs(np.where(np.isneginf(x.head.sink), 0, x.head.sink))),
-    "lse_error": _measure(_lse, lambda x: np.where(np.isfinite(x.lse), np.abs(x.lse), 0)),
+    "lse_error": _measure(
+        lambda desc, x: _grown(x) * _lse(desc, x), lambda x: np.where(np.isfinite(x.lse), np.abs(x.lse), 0)
+    ),
     "capped": _measure(lambda desc, x: abs(desc.softcap) + 1, lambda x: 0),
     "root_weighted": _root,
     "faint": _faint,

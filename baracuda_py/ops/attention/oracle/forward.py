@@ -20,6 +20,8 @@ __all__ = [
     "attention",
     "distant",
     "distant_on_host",
+    "error_rate",
+    "growth",
     "guarantee",
     "heads",
     "largest",
@@ -31,6 +33,9 @@ __all__ = [
 Array: TypeAlias = np.ndarray[Any, Any]
 # Of a type's largest number: what rounded sums may come to, and sums of values whose weights are up to 2**8, until rescaled
 OF_RANGE, OF_WEIGHTED_RANGE = 0.99, 2.0**-9
+FIRST_ORDER = 0.25  # of an error of exp's argument: below, its square adds an eighth at most
+PADDED = 16  # products that kernels may add to those of a score
+OF_SCORE, TF32 = 10.0, 2.0**-11  # units roundoff of a score beside its products; unit roundoff of TF32
 
 
 @dataclass(frozen=True)
@@ -183,7 +188,7 @@ def guarantee(desc: Any, kernel: PrecisionGuarantee) -> PrecisionGuarantee:
 
     Scores are as large before they are "indistinct" as its arithmetic is finer.
     """
-    fixed = {"indistinct": "indistinct_on_host"}
+    fixed = {"indistinct": "indistinct_on_host", "indistinct_tf32": "indistinct_on_host"}
     return PrecisionGuarantee.by_output(
         **{name: widely(part, desc.layout(name).element, 1, fixed) for name, part in kernel.parts}
     )
@@ -224,6 +229,10 @@ def _score_error(head: Head) -> Array:
     return np.asarray((head.weights * (head.magnitude + mean)) @ np.abs(head.v))
 
 
+def _top_error(head: Head) -> Array:
+    return np.asarray(_weighted(head) * 2 * _top(head)[:, None])
+
+
 def _faint(head: Head) -> Array:
     counts = ~np.isneginf(head.scores)
     faint = np.where(np.isneginf(head.lse), 0, np.exp(head.top - head.lse))
@@ -254,10 +263,30 @@ def _beyond_tf32(head: Head) -> Array:
     return np.asarray(_beyond(head) | products | (np.abs(head.v) >= TF32_INFINITE).any())
 
 
-def distant(head: Head) -> float:
-    """Sizes of scores from which on neighbours, in what scores are computed in, are so far apart that errors of first order say
-    nothing: a weight may be any number from 0 to 1."""
-    return 2.0**51 if head.v.dtype == np.longdouble else 2.0**22
+def error_rate(head: Head, tf32: bool = False) -> float:
+    """What arguments of exp err by at most, per unit of the largest score: the coefficients of _problem/guarantee.py together."""
+    unit = float(np.finfo(np.float64 if head.v.dtype == np.longdouble else np.float32).eps) / 2
+    products = 2 * (max(head.q.shape[1], head.v.shape[1]) + PADDED) + 2 * OF_SCORE
+    return products * unit + (2 * TF32 if tf32 else 0.0)
+
+
+def distant(head: Head, tf32: bool = False) -> float:
+    """Sizes of scores from which on arguments of exp may err by more than FIRST_ORDER, and errors of first order say too little:
+    a weight may be any number from 0 to 1."""
+    return FIRST_ORDER / error_rate(head, tf32)
+
+
+def growth(argument: Array) -> Array:
+    """What expm1 of an error of exp's argument is at most, over the error; 1 where errors are more than FIRST_ORDER."""
+    error = np.where(argument < FIRST_ORDER, argument, 0)
+    return np.asarray(np.where(error > 0, np.expm1(error) / np.where(error > 0, error, 1), 1))
+
+
+def _grown(head: Head, measure: Array, tf32: bool) -> Array:
+    """An error of first order of weights, with what higher orders add: to the weights, and to their sum, which divides them."""
+    argument = error_rate(head, tf32) * _top(head)
+    of_sum = np.where(argument < FIRST_ORDER, np.expm1(np.minimum(argument, FIRST_ORDER)), 0)
+    return np.asarray(measure * (growth(argument) / (1 - of_sum))[:, None])
 
 
 def distant_on_host(head: Head) -> float:
@@ -285,12 +314,16 @@ def _capped(desc: Any, **arrays: Array) -> Array:
 MEASURES: dict[str, Callable[..., Array]] = {
     "weighted": _measure(_weighted),
     "root_weighted": _measure(lambda head: np.sqrt(head.weights**2 @ head.v**2)),
-    "score_error": _measure(_score_error),
-    "top_error": _measure(lambda head: _weighted(head) * 2 * _top(head)[:, None]),
+    "score_error": _measure(lambda head: _grown(head, _score_error(head), False)),
+    "score_error_tf32": _measure(lambda head: _grown(head, _score_error(head), True)),
+    "top_error": _measure(lambda head: _grown(head, _top_error(head), False)),
+    "top_error_tf32": _measure(lambda head: _grown(head, _top_error(head), True)),
     "faint": _measure(_faint),
     "indistinct": _measure(lambda head: _indistinct(head, distant(head))),
+    "indistinct_tf32": _measure(lambda head: _indistinct(head, distant(head, True))),
     "indistinct_on_host": _measure(lambda head: _indistinct(head, distant_on_host(head))),
     "row_indistinct": _measure(lambda head: np.where(_top(head) >= distant(head), _top(head), 0), row=True),
+    "row_indistinct_tf32": _measure(lambda head: np.where(_top(head) >= distant(head, True), _top(head), 0), row=True),
     "root_score": _measure(_root_score),
     "flushed": _measure(_faint),
     "least": lambda desc, **_: np.asarray(

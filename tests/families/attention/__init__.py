@@ -1,0 +1,140 @@
+"""Attention, its gradients, decoding, and partial results that are merged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import baracuda_py as bp
+
+from .. import Family, NoMeaning
+from . import backward, decode, forward
+
+F32 = np.float32
+
+
+def heads(**more: Any) -> Any:
+    return tuple(np.ones((1, 2, 9, 16), F32) for _ in "qkv"), more
+
+
+def cached(**more: Any) -> Any:
+    return (np.ones((1, 2, 1, 16), F32), *[np.ones((1, 2, 9, 16), F32)] * 2, np.ones(1, np.int32)), more
+
+
+__all__ = ["FAMILY"]
+
+FAMILY = Family(
+    independent=forward.CHECKS | backward.CHECKS | decode.CHECKS,
+    always=(
+        "causal",
+        "scale",
+        "window",
+        "softcap",
+        "alibi_slopes",
+        "mask",
+        "sinks",
+        "offset",
+        "layout",
+        "lengths",
+        "return_lse",
+        "lse",
+        "return_status",
+        "status",
+        "k_scale",
+        "v_scale",
+        "needs",
+        "grad_q",
+        "grad_k",
+        "grad_v",
+        "grad_mask",
+        "grad_alibi_slopes",
+    ),
+    no_meaning=(
+        NoMeaning("attention", heads(block_size=(16, 16)), bp.InvalidProblemError, "block_size without block_mask"),
+        NoMeaning(
+            "attention",
+            heads(block_mask=np.ones((1, 1, 1, 1), bool)),
+            bp.InvalidProblemError,
+            "block_mask with block_size=None",
+        ),
+        NoMeaning("attention", heads(max_seqlen_q=5), bp.InvalidProblemError, "max_seqlen_q=5"),
+        NoMeaning("attention", heads(max_seqlen_k=5), bp.InvalidProblemError, "max_seqlen_k=5"),
+        NoMeaning(
+            "attention", heads(cu_seqlens_q=np.zeros(2, np.int32)), bp.InvalidProblemError, "cu_seqlens_q is given"
+        ),
+        NoMeaning(
+            "attention", heads(cu_seqlens_k=np.zeros(2, np.int32)), bp.InvalidProblemError, "cu_seqlens_k is given"
+        ),
+        NoMeaning("attention", heads(math="fp8_fast"), bp.InvalidProblemError, "is not for f32"),
+        *(
+            NoMeaning(
+                "attention_decode", cached(**{name: np.ones((1, 2, 9), F32)}), bp.InvalidProblemError, "caches of f32"
+            )
+            for name in ("k_scales", "v_scales")
+        ),
+        NoMeaning(
+            "attention_backward",
+            ((*(np.ones((1, 2, 9, 16), F32),) * 5, np.ones((1, 2, 9), F32)), {"grad_sinks": np.ones(2, F32)}),
+            bp.InvalidProblemError,
+            "operand 'sinks' is missing",
+        ),
+    ),
+    wanted=("decode-halves-of-values",),
+    two=("attention_backward",),
+    also={
+        "attention_decode": ("bf16 several splits",),
+        "paged_attention": ("f16 HND 64, d128",),
+    },
+    variants={
+        "attention": ("bf16 bool mask, block mask",),
+        "attention_backward": ("bf16 sinks of its type, window",),
+        "attention_decode": ("bf16 latent, values are the keys' first columns", "bf16 several splits"),
+        "paged_attention": ("bf16 latent", "f16 ragged, several splits"),
+    },
+    small={
+        "attention": ("bf16 rows apart",),
+        "attention_backward": ("f16 d80 d_v96 GQA",),
+        "attention_decode": ("f16 d32 d_v96",),
+        "attention_flash": ("f16 rank 2",),
+        "attention_flash_causal": ("f16 rank 2",),
+        "paged_attention": ("bf16 7 keys a page, four tokens",),
+    },
+    cases={
+        "attention_backward_test.py::test_causal_heads_are_interleaved": 1,
+        "attention_range_test.py::test_far_scores_give_the_mean_of_the_highest": 6,
+        "attention_range_test.py::test_weights_of_gradients_are_held_to_one": 4,
+        "attention_backward_test.py::test_a_block_mask_skips_blocks_and_sequences_may_be_longer_than_was_said": 0,
+        "attention_backward_test.py::test_blocks_of_keys_add_in_turn": 0,
+        "attention_backward_test.py::test_equal_weights_spread_the_gradient_evenly": 1,
+        "attention_backward_test.py::test_the_bound_notices_a_lost_block": 1,
+        "attention_backward_test.py::test_the_gradients_of_a_whole_attention": (
+            "{'causal': True, 'softcap': 2.0, 'window': (9, 4), 'scale': 0.7}-ptx",
+        ),
+        "attention_backward_test.py::test_the_order_of_slices_is_fixed": 0,
+        "attention_backward_test.py::test_warps_that_share_keys_do_different_things": 1,
+        "paged_prompt_test.py::test_flash_pages_any_page_size": 1,
+        "paged_prompt_test.py::test_flash_pages_every_configuration": 0,
+        "paged_prompt_test.py::test_missing_pages_are_masked": 3,
+        "paged_prompt_test.py::test_ragged_tiles_find_their_sequence": 2,
+        "paged_prompt_test.py::test_ragged_tiles_of_a_thousand_sequences": 0,
+        "paged_prompt_test.py::test_scales_of_values_below_256_stay_in_f16": 1,
+        "attention_decode_test.py::test_a_token_does_not_depend_on_how_many_come_at_once": 0,
+        "attention_decode_test.py::test_every_code_is_widened_exactly": 1,
+        "attention_decode_test.py::test_every_kind_of_configuration": 0,
+        "attention_decode_test.py::test_pages_give_the_bits_of_dense_caches": 1,
+        "attention_decode_test.py::test_starts_of_sequences_are_never_followed_outside": 1,
+        "attention_range_test.py::test_bounds_hold_at_the_ends_of_f32": 8,
+        "attention_latent_test.py::test_a_sequence_depends_neither_on_others_nor_on_pages_nor_on_tokens": 0,
+        "attention_latent_test.py::test_other_columns_are_filled_up": 0,
+        "attention_latent_test.py::test_splits_tiles_and_rows_in_part": 0,
+        "attention_tc_test.py::test_every_tile_gives_the_same_bits": 1,
+        "attention_test.py::test_columns_that_two_warps_share": 1,
+        "attention_test.py::test_equal_scores_give_the_mean_of_whole_numbers": 2,
+        "attention_test.py::test_growing_scores_are_rescaled": 1,
+        "attention_test.py::test_masks_may_add_any_negative_number": 1,
+        "attention_test.py::test_sinks_may_be_any_number": 1,
+        "attention_test.py::test_the_bound_notices_a_lost_block_of_keys": 2,
+        "attention_test.py::test_windows_and_blocks_may_be_larger_than_any_problem": 1,
+    },
+)

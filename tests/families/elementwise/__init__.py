@@ -1,0 +1,45 @@
+"""Elementwise functions: rows of a table, and casts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import baracuda_py as bp
+
+from .. import Family, NoMeaning
+from .independent import CHECKS
+
+__all__ = ["FAMILY"]
+
+FAMILY = Family(
+    independent=CHECKS,
+    no_meaning=(
+        NoMeaning(
+            "add", ((np.ones(3), np.ones(3)), {"pref": bp.PlanPreference(math="tf32")}), bp.UnsupportedError, "not tf32"
+        ),
+        NoMeaning("neg", ((np.ones(3),), {"pref": bp.PlanPreference(backend="cublas")}), bp.UnsupportedError, "cublas"),  # type: ignore[arg-type]
+    ),
+    wanted=("map-two-a-thread",),
+    two=(
+        "copysign",
+        "divide",
+        "equal",
+        "greater",
+        "greater_equal",
+        "less",
+        "less_equal",
+        "maximum",
+        "minimum",
+        "multiply",
+        "not_equal",
+        "pow",
+        "silu_mul",
+        "subtract",
+    ),
+    cases={
+        "weak_test.py::test_casts_of_every_short_float_are_ml_dtypes_s": 4,
+        "weak_test.py::test_comparisons_are_exact": 1,
+        "weak_test.py::test_numbers_are_weak": 2,
+        "elementwise_test.py::test_result_types_of_two_arrays_are_numpy_s": 8,
+    },
+)

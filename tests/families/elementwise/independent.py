@@ -1,0 +1,169 @@
+"""Elementwise rows by other means: the `check` of each, by Python's numbers or mpmath's. No oracle code."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import mpmath
+import numpy as np
+import scipy.special
+
+from baracuda_py.numerics.rounding import round_to
+from baracuda_py.ops.elementwise._family import MapPlan
+from baracuda_py.plan import all_ops
+from baracuda_py.types import ElementKind
+
+from ...gauntlet import Problem
+
+__all__ = ["CHECKS"]
+
+COUNT = 300  # elements of a sample that are checked, evenly over it; all of them would be seconds
+
+
+def _number(x: Any, *, wide: bool) -> Any:
+    """An element as a Python number, or as mpmath's."""
+    if x.dtype.kind in "iub":
+        return int(x)
+    return mpmath.mpf(float(x)) if wide else float(x)
+
+
+def _one(code: Any, names: dict[str, Any]) -> Any:
+    """The row's own check of one element; None where Python has no answer (limits are tested elsewhere)."""
+    try:
+        found = eval(code, {"mpmath": mpmath, "math": math, "np": np, "special": scipy.special}, names)
+    except (ArithmeticError, ValueError):
+        return None
+    return None if isinstance(found, (complex, mpmath.mpc)) else found
+
+
+def elementwise(problem: Problem) -> None:
+    """The row's `check`, element by element, in Python's or mpmath's arithmetic: integers wrap, floats are exact or nearly so."""
+    desc, row = problem.desc, problem.desc.row
+    assert row.check, f"{row.name} says nothing of how its results can be checked by other means: give its row a check="
+    kinds, out = {n: desc.kind_of(n) for n in desc.inputs}, desc.layout("out").element
+    held = dict(zip(desc.numbered, desc.numbers or ()))
+    arrays = {n: problem.slots[n].host() for n in desc.arrays}
+    for name in held.keys() & set(desc.inputs):
+        kind = kinds[name]
+        arrays[name] = round_to(np.asarray(held[name], np.float64 if kind.is_float else kind.dtype), kind)
+    arrays |= {n: np.asarray(desc.stands_in(n)) for n in desc.inputs if n not in arrays}
+    shape = problem.wide["out"].shape
+    flat = [np.broadcast_to(arrays[n], shape).reshape(-1) for n in desc.inputs]
+    wide = np.asarray(problem.wide["out"]).reshape(-1)
+    if out.is_float and row.result != "bool":  # integers among floats count as NumPy converts them
+        flat = [
+            x.astype(out.dtype if out is ElementKind.F64 else np.float32) if x.dtype.kind in "iu" else x for x in flat
+        ]
+    if row.result == "bool" and desc.common.is_float:
+        flat = [x.astype(desc.common.dtype) for x in flat]
+    code, precise = compile(row.check, row.name, "eval"), "mpmath" in row.check
+    places = sorted({round(i) for i in np.linspace(0, wide.size - 1, COUNT)}) if wide.size else []
+    params = {n: held.get(n, default) for n, default in row.params.items()}
+    checked = 0
+    with mpmath.workdps(50):
+        for i in places:
+            names = dict(zip(row.arguments, (_number(x[i], wide=precise and out.is_float) for x in flat)))
+            if any(value != value or abs(value) == math.inf for value in names.values()):
+                continue
+            wanted = _one(code, names | params | {"bits": out.bits if out.is_integer else 0})
+            if wanted is not None:
+                checked += 1
+                _alike(wide[i], wanted, out, f"{row.name}{tuple(map(str, names.values()))}")
+    finite = all(np.isfinite(x.astype(np.float64)).all() for x in arrays.values())
+    assert checked or not (places and finite) or row.name in ("log", "sqrt", "rsqrt", "divide", "pow"), (
+        "nothing was checked"
+    )
+
+
+def _alike(found: Any, wanted: Any, out: ElementKind, what: str) -> None:
+    if out.is_integer:
+        wanted, modulus = int(wanted), 1 << out.bits
+        wanted %= modulus
+        wanted -= modulus if out.value[0] == "i" and wanted >= modulus // 2 else 0
+        assert int(found) == wanted, f"{what}: oracle {int(found)}, independent {wanted}"
+    elif out is ElementKind.BOOL:
+        assert bool(found) == bool(wanted), f"{what}: oracle {bool(found)}, independent {wanted}"
+    else:
+        near = 2.0**-46 * abs(wanted) + 1e-300
+        with np.errstate(over="ignore"):
+            overflows = math.isinf(float(found)) and abs(wanted) > 1.7e308
+        assert overflows or abs(mpmath.mpf(float(found)) - wanted) <= near, (
+            f"{what}: oracle {found!r}, independent {wanted}"
+        )
+
+
+def _cast(problem: Problem) -> None:
+    """By search among all numbers of a short type, ties to the even code; by Python's integers; by C's own conversions."""
+    x, to = problem.slots["x"].host(), problem.desc.out_element
+    for value, found in zip(x.ravel().tolist(), np.asarray(problem.wide["out"]).ravel().tolist()):
+        if to is ElementKind.BOOL:
+            wanted: Any = value != 0
+        elif to.is_integer:
+            info = np.iinfo(to.dtype)
+            if isinstance(value, float):
+                ends = info.min if value < 0 else info.max
+                wanted = (
+                    0
+                    if value != value
+                    else ends
+                    if abs(value) == math.inf
+                    else min(max(int(value), info.min), info.max)
+                )
+            else:
+                wanted = (int(value) - int(info.min)) % (1 << to.bits) + int(info.min)
+        else:
+            wanted = float(value) if to is ElementKind.F64 else _nearest(value, to)
+        assert found == wanted or (found != found and wanted != wanted), (
+            f"{value!r} to {to}: oracle {found!r}, not {wanted!r}"
+        )
+
+
+@lru_cache
+def _numbers_of(kind: ElementKind) -> tuple[list[Any], list[int]]:
+    """Every finite number of a short type at or above 0, in order, with its code; then the one that comes after the last."""
+    codes = np.arange(1 << (kind.bits - 1), dtype=f"u{kind.bits // 8}")
+    with np.errstate(invalid="ignore"):
+        held = codes.view(kind.dtype).astype(np.float64)
+    finite = [Fraction(float(v)) for v in held if np.isfinite(v)]
+    return [*finite, 2 * finite[-1] - finite[-2]], [*range(len(finite) + 1)]
+
+
+def _nearest(value: Any, to: ElementKind) -> float:
+    if value != value or abs(value) == math.inf:
+        return math.nan if to is ElementKind.FP8_E4M3 else float(value)
+    if to is ElementKind.F32:
+        return _nearest_f32(Fraction(value))
+    numbers, codes = _numbers_of(to)
+    size = abs(Fraction(value))
+    at = bisect.bisect_left(numbers, size)
+    if at == 0:
+        return 0.0
+    if at < len(numbers):
+        low, high = size - numbers[at - 1], numbers[at] - size
+        at -= low < high or (low == high and codes[at - 1] % 2 == 0)
+    sign = -1.0 if value < 0 else 1.0
+    beyond = math.nan if to is ElementKind.FP8_E4M3 else math.inf
+    return sign * (float(numbers[at]) if at < len(numbers) - 1 else beyond)
+
+
+def _nearest_f32(value: Fraction) -> float:
+    """By exact comparison with the neighbours of what C's conversion gives."""
+    with np.errstate(over="ignore"):
+        middle = np.float32(float(value))
+    near = [
+        float(x) for x in (np.nextafter(middle, np.float32(-np.inf)), middle, np.nextafter(middle, np.float32(np.inf)))
+    ]
+    if math.inf in map(abs, near):
+        return float(middle)
+    return min(near, key=lambda x: (abs(Fraction(x) - value), int(np.float32(x).view(np.uint32)) & 1))
+
+
+CHECKS: dict[str, Callable[[Problem], None]] = {
+    **{name: elementwise for name, op in all_ops().items() if issubclass(op.plan, MapPlan)},
+    "cast": _cast,
+}

@@ -1,0 +1,25 @@
+"""Elements picked by index, and the indices of those that are not zero."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import baracuda_py as bp
+
+from .. import Family, NoMeaning
+from .independent import CHECKS
+
+__all__ = ["FAMILY"]
+
+FAMILY = Family(
+    independent=CHECKS,
+    always=("axis", "trim", "count"),
+    no_meaning=(
+        NoMeaning(
+            "take_along_axis",
+            ((np.zeros(3), np.zeros(2, np.int64)), {"mode": "clip", "status": np.array(7, np.int32)}),
+            bp.InvalidProblemError,
+            "no operand 'status'",
+        ),
+    ),
+)

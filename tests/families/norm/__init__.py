@@ -1,0 +1,52 @@
+"""Norms over the last axes, and their gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import baracuda_py as bp
+
+from .. import Family, NoMeaning
+from .independent import CHECKS
+
+__all__ = ["FAMILY"]
+
+FAMILY = Family(
+    independent=CHECKS,
+    always=("weight", "bias", "residual", "eps", "normalized_shape", "stats", "rstd", "mean", "grad_x", "grad_bias"),
+    no_meaning=(
+        NoMeaning(
+            "rms_norm",
+            ((np.ones((2, 3)),), {"residual_out": np.ones((2, 3))}),
+            bp.InvalidProblemError,
+            "pass residual too",
+        ),
+        NoMeaning(
+            "rms_norm_backward",
+            ((np.ones((2, 3)), np.ones((2, 3)), None, np.ones(2)), {"grad_weight": np.ones(3)}),
+            bp.InvalidProblemError,
+            "there is no grad_weight",
+        ),
+    ),
+    wanted=(
+        "kept-rms_norm-70003",
+        "cluster-rms_norm-70001",
+        "cluster-rms_norm-70008",
+        "cluster-layer_norm-34999",
+        "cluster-layer_norm-35000",
+        "anywhere-rms_norm-2051",
+        "anywhere-layer_norm-2051",
+        "cluster-rms_norm-residual",
+    ),
+    two=("layer_norm_backward", "rms_norm_backward"),
+    small={
+        "layer_norm_backward": ("bf16[7, 136] C plain",),
+        "rms_norm_backward": ("bf16[7, 136] C plain",),
+    },
+    cases={
+        "norm_test.py::test_a_gradient_in_place_of_the_one_it_comes_from": 0,
+        "norm_test.py::test_bounds_hold_at_the_ends_of_the_range": 3,
+        "norm_test.py::test_every_configuration": 0,
+        "norm_test.py::test_sums_over_rows_lie_in_c_order_however_rows_lie": 0,
+    },
+)

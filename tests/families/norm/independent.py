@@ -1,0 +1,79 @@
+"""Norms by other means: PyTorch on the CPU in float64. No oracle code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from baracuda_py.types import ElementKind
+
+from ...gauntlet import Problem
+from ..answers import given_of, near
+
+__all__ = ["CHECKS"]
+
+
+def _norm(problem: Problem) -> None:
+    torch = pytest.importorskip("torch")
+
+    given, desc, eps = given_of(problem), problem.desc, problem.values.get("eps", 1e-5)
+    x = given["x"]
+    if not x.size:
+        return
+    if "residual" in given:  # of f32 and less, the sum is exact in float64 but for its last rounding
+        kinds = {ElementKind.BF16: torch.bfloat16, ElementKind.F16: torch.float16, ElementKind.F32: torch.float32}
+        x = torch.from_numpy(x + given["residual"]).to(kinds[desc.element]).double().numpy()
+        assert np.array_equal(problem.wide["residual_out"], x)
+    weight = given.get("weight")
+    shape = x.shape if weight is None else weight.shape
+    last = shape[-1:] if weight is None else shape
+    if not np.isfinite(x).all():
+        rows = x.reshape(-1, int(np.prod(last)))
+        assert np.isnan(problem.wide["out"].reshape(rows.shape)[~np.isfinite(rows).all(axis=1)]).any()
+        return
+    tensor = torch.from_numpy(np.ascontiguousarray(x))
+    scale = None if weight is None else torch.from_numpy(np.ascontiguousarray(weight))
+    if desc.name == "layer_norm":
+        bias = torch.from_numpy(given["bias"]) if "bias" in given else None
+        out = torch.nn.functional.layer_norm(tensor, last, scale, bias, eps)
+        size = np.abs(x).mean(axis=-1, keepdims=True) / (x.std(axis=-1, keepdims=True) + 1e-30) * 16
+    else:
+        out, size = torch.nn.functional.rms_norm(tensor, last, scale, eps), np.zeros_like(x)
+    biggest = np.abs(x).max()
+    if biggest < 1e100:  # squares stay finite
+        near(problem, "out", out.numpy(), 34, size + 1)
+
+
+def _norm_backward(problem: Problem) -> None:
+    """Automatic differentiation of the norm with the statistics held fixed where they are operands: by its formula in torch."""
+    torch = pytest.importorskip("torch")
+
+    given, desc = given_of(problem), problem.desc
+    if 0 in desc.shape:
+        return
+    last, column = desc.normalized_shape, (..., *(None,) * desc.rank)
+    x = torch.from_numpy(np.ascontiguousarray(given["x"]))
+    grad = torch.from_numpy(np.ascontiguousarray(given["grad"]))
+    weight = torch.from_numpy(given["weight"]) if "weight" in given else torch.ones(last, dtype=torch.float64)
+    rstd = torch.from_numpy(given["rstd"])[column]
+    mean = torch.from_numpy(given["mean"])[column] if "mean" in given else torch.zeros_like(rstd)
+    if desc.name == "layer_norm_backward":
+        made = torch.ops.aten.native_layer_norm_backward(grad, x, last, mean, rstd, weight, weight, [True] * 3)
+    else:  # rstd = (mean(x^2) + eps)^(-1/2): d rstd / d x = -rstd^3 x / n
+        n = x * rstd
+        along = (grad * weight * n).mean(tuple(range(-desc.rank, 0)), keepdim=True)
+        made = (rstd * (grad * weight) - rstd * n * along, (grad * n).sum(tuple(range(x.ndim - desc.rank))), None)
+    size = float(
+        np.abs(given["grad"]).max() * (1 + np.abs(given["x"]).max()) ** 2 * (1 + given["rstd"].max()) ** 3 * 64
+    )
+    for name, result in zip(("grad_x", "grad_weight", "grad_bias"), made):
+        if name in problem.written and result is not None:
+            near(problem, name, result.numpy(), 40, size)
+
+
+CHECKS: dict[str, Callable[[Problem], None]] = {
+    **dict.fromkeys(("rms_norm", "layer_norm"), _norm),
+    **dict.fromkeys(("rms_norm_backward", "layer_norm_backward"), _norm_backward),
+}

@@ -1,0 +1,20 @@
+"""Running sums."""
+
+from __future__ import annotations
+
+from .. import Family
+from .independent import CHECKS
+
+__all__ = ["FAMILY"]
+
+FAMILY = Family(
+    independent=CHECKS,
+    always=("axis",),
+    wanted=("scan-chunks-of-columns",),
+    cases={
+        "scan_test.py::test_columns_of_any_extent": 4,
+        "scan_test.py::test_integers_are_numpy_s": 6,
+        "scan_test.py::test_more_chunks_than_a_tile_has_elements": 0,
+        "scan_test.py::test_rows_of_any_length": 4,
+    },
+)

@@ -1,0 +1,43 @@
+"""Running sums by other means: Python's integers, and `math.fsum`, which rounds the exact sum once. No oracle code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ...gauntlet import Problem
+
+__all__ = ["CHECKS"]
+
+LINES, PLACES = 12, 12  # that are checked of a sample, evenly over it: a sum of its own each
+
+
+def _places(n: int, most: int) -> list[int]:
+    return sorted({int(i) for i in np.linspace(0, n - 1, min(n, most))}) if n else []
+
+
+def _cumsum(problem: Problem) -> None:
+    x, wide = problem.slots["x"].host(), np.asarray(problem.wide["out"])
+    assert wide.shape == x.shape
+    if not x.size:
+        return
+    axis = problem.sample.options.get("axis", -1)
+    rows = np.moveaxis(x, axis, -1).reshape(-1, x.shape[axis])
+    sums = np.moveaxis(wide, axis, -1).reshape(-1, x.shape[axis])
+    for i in _places(len(rows), LINES):
+        for j in _places(rows.shape[1], PLACES):
+            terms = rows[i, : j + 1].tolist() if x.dtype.kind in "iu" else [float(v) for v in rows[i, : j + 1]]
+            if x.dtype.kind in "iu":
+                assert int(sums[i, j]) % (1 << 64) == sum(terms) % (1 << 64)
+            elif any(math.isnan(v) for v in terms) or {math.inf, -math.inf} <= set(terms):
+                assert math.isnan(sums[i, j])
+            elif not all(map(math.isfinite, terms)):
+                assert sums[i, j] == next(v for v in terms if math.isinf(v))
+            elif max(map(abs, terms)) < 1e300:  # beyond, an exact sum may not be a number of 64 bits
+                size = math.fsum(map(abs, terms))
+                assert abs(float(sums[i, j]) - math.fsum(terms)) <= size * 2.0**-38
+
+
+CHECKS: dict[str, Callable[[Problem], None]] = {"cumsum": _cumsum}

@@ -1,0 +1,54 @@
+"""Copies: to C order, into a slice, into caches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import baracuda_py as bp
+
+from .. import Family, NoMeaning
+from .independent import CHECKS
+
+F32 = np.float32
+
+
+def window(**more: Any) -> Any:
+    return (np.zeros(4, F32), np.ones(1, F32), [(0, 1)]), more
+
+
+__all__ = ["FAMILY"]
+
+FAMILY = Family(
+    independent=CHECKS,
+    always=("layout",),
+    no_meaning=(
+        NoMeaning(
+            "write_slice", window(start=np.array(3)), bp.InvalidProblemError, "start was given and no dynamic_axis"
+        ),
+        NoMeaning(
+            "write_slice",
+            window(status=np.array(7, np.int32)),
+            bp.InvalidProblemError,
+            "status was given and no dynamic_axis",
+        ),
+        NoMeaning("write_slice", window(dynamic_axis=0), bp.InvalidProblemError, "operand 'start' is missing"),
+    ),
+    wanted=("runs-to-an-aligned-end", "transpose-ragged-float32"),
+    two=("contiguize", "write_slice"),
+    also={
+        "contiguize": ("complex128 C", "u8 64x64 transposed"),
+        "write_slice": ("f32[16, 20][(4, 9), (8, 15)]", "s4 columns 5 to 6 of 16", "bf16[12, 8][(0, 12), (0, 8)]"),
+    },
+    variants={
+        "contiguize": ("complex128 C", "u8 64x64 transposed"),
+        "write_slice": ("f32[16, 20][(4, 9), (8, 15)]",),
+    },
+    small={
+        "write_slice": ("u8[9, 130][(1, 8), (1, 128)]",),
+    },
+    cases={
+        "write_slice_test.py::test_a_decode_loop_of_8192_appends_makes_one_plan": 0,
+    },
+)

@@ -1,0 +1,35 @@
+"""Softmax, its logarithm, and their gradients."""
+
+from __future__ import annotations
+
+from .. import Family
+from .independent import CHECKS
+
+__all__ = ["FAMILY"]
+
+FAMILY = Family(
+    independent=CHECKS,
+    always=("axis", "grad_x"),
+    wanted=(
+        "kept-softmax_backward-70003",
+        "kept-softmax-70003",
+        "cluster-softmax-70001",
+        "cluster-softmax-70008",
+        "cluster-log_softmax-35011",
+        "cluster-softmax_backward-70001",
+        "cluster-softmax_backward-70008",
+        "cluster-log_softmax_backward-140008",
+        "anywhere-softmax-2051",
+        "anywhere-log_softmax-2051",
+        "anywhere-softmax_backward-2051",
+        "anywhere-log_softmax_backward-2051",
+    ),
+    also={
+        "log_softmax": ("f32 axis 0",),
+        "softmax": ("f32 axis 0",),
+    },
+    small={
+        "log_softmax": ("f32 axis 0",),
+        "softmax": ("f32 axis 0",),
+    },
+)

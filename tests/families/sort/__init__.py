@@ -1,0 +1,18 @@
+"""The greatest elements of each row."""
+
+from __future__ import annotations
+
+from .. import Family
+from .independent import CHECKS
+
+__all__ = ["FAMILY"]
+
+FAMILY = Family(
+    independent=CHECKS,
+    always=("axis", "largest", "sorted", "values", "indices"),
+    wanted=("topk-aligned-parts", "topk-nan-among-many"),
+    cases={
+        "topk_test.py::test_a_row_does_not_depend_on_others": 0,
+        "topk_test.py::test_the_order_of_equal_elements_in_parts": 0,
+    },
+)

@@ -1,0 +1,32 @@
+"""The greatest elements by other means: Python's own sort. No oracle code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...arena import as_bytes
+from ...gauntlet import Problem
+
+__all__ = ["CHECKS"]
+
+
+def _topk(problem: Problem) -> None:
+    """Python's own sort, of (is NaN, number, -place)."""
+    options, x = problem.sample.options, problem.slots["x"].host()
+    axis, largest, k = options.get("axis", -1), options.get("largest", True), options["k"]
+    rows, values, indices = (np.moveaxis(a, axis, -1) for a in (x, problem.wide["values"], problem.wide["indices"]))
+    for at in np.ndindex(*rows.shape[:-1]):
+        numbers = [float(v) if problem.desc.element.is_float else int(v) for v in rows[at]]
+        keys = [(v != v, 0 if v != v else v) for v in numbers]
+        order = sorted(range(len(keys)), key=keys.__getitem__, reverse=largest)  # stable, reversed too
+        first = order[:k] if options.get("sorted", True) else sorted(order[:k])
+        assert indices[at].tolist() == first
+        assert (
+            as_bytes(np.ascontiguousarray(values[at])).tolist()
+            == as_bytes(np.ascontiguousarray(rows[at]))[first].tolist()
+        )
+
+
+CHECKS: dict[str, Callable[[Problem], None]] = {"topk": _topk}

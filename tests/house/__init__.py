@@ -1,0 +1,1 @@
+"""The house itself: structure, words, docs, records, generated files, benchmarks, and the tests of the tests."""

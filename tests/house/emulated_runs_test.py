@@ -1,0 +1,93 @@
+"""A run on the emulator is left out only where what it gives is known: data, launches, emulator and judges are the same."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from baracuda_py.numerics import rounding, special
+from baracuda_py.plan import all_ops
+from tests import emulated_runs, records
+from tests.emulated_runs import PROPERTY, Known, Recorder, run_of
+
+from ..gauntlet import Problem, cases
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Records of the test's own."""
+    monkeypatch.setattr(records, "records_dir", lambda: tmp_path)
+    emulated_runs._known.cache_clear()
+    return tmp_path
+
+
+def problems(op: str, count: int = 2) -> list[Problem]:
+    return [case.problem for case in cases(op, "ptx", count)]
+
+
+def report(*runs: tuple[str, str], failed: bool = False) -> Any:
+    return SimpleNamespace(user_properties=[(PROPERTY, runs)], failed=failed, when="call")
+
+
+@pytest.mark.usefixtures("folder")
+def test_known_runs_are_left_out() -> None:
+    first, second = problems("cumsum")
+    asked = Known(leaves_out=True)
+    assert asked.fresh(first, first.plan, "")
+    recorder = Recorder()
+    recorder.pytest_runtest_logreport(report(*asked.runs))
+    recorder.pytest_sessionfinish()
+    emulated_runs._known.cache_clear()
+    assert not asked.fresh(first, first.plan, "")
+    assert asked.fresh(second, second.plan, "")
+    assert asked.fresh(first, first.plan, "random order 3")
+    assert Known(leaves_out=False).fresh(first, first.plan, "")
+
+
+def test_failed_ops_are_not_recorded(folder: Path) -> None:
+    recorder = Recorder()
+    recorder.pytest_runtest_logreport(report(("neg", "aa"), ("abs", "bb")))
+    recorder.pytest_runtest_logreport(report(("neg", "cc"), failed=True))
+    recorder.pytest_sessionfinish()
+    assert emulated_runs._known("abs") == {"bb"} and not emulated_runs._known("neg")
+    assert not (folder / "neg.json").exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_another_judge_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    emulated_runs.put("abs", ["bb"])
+    assert emulated_runs._known("abs") == {"bb"}
+    monkeypatch.setattr(emulated_runs, "judged_by", lambda: "0123456789abcdef")
+    emulated_runs._known.cache_clear()
+    assert not emulated_runs._known("abs")
+
+
+def test_every_oracle_is_among_the_judges() -> None:
+    all_ops()
+    oracles = {
+        name: module.__file__
+        for name, module in sys.modules.items()
+        if name.startswith("baracuda_py.") and "oracle" in name
+    }
+    judging = {str(path) for path in emulated_runs.judges()}
+    assert len(oracles) > 20 and {name for name, file in oracles.items() if file not in judging} == set()
+    assert {special.__file__, rounding.__file__} <= judging
+
+
+def test_other_data_is_another_run() -> None:
+    (problem,) = problems("cumsum", 1)
+    before = run_of(problem, problem.plan, "")
+    assert run_of(problems("cumsum", 1)[0], problem.plan, "") == before
+    sample = replace(problem.sample, operands={"x": problem.sample.operands["x"] + 1})
+    assert run_of(replace(problem, sample=sample), problem.plan, "") != before
+
+
+def test_the_same_data_by_another_plan_is_another_run() -> None:
+    (problem,) = problems("cumsum", 1)
+    plans = [problem.op.plan.select(problem.desc, device=f"ptx:{arch}") for arch in ("sm_80", "sm_90a")]
+    assert len({run_of(problem, plan, "") for plan in plans}) == 2

@@ -1,0 +1,49 @@
+"""A second run leaves out what a first one has seen to pass, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..places import ROOT
+
+MODULES = {
+    "plain_test.py": "def test_a(): ...\ndef test_b(fails): assert not fails\ndef test_c(bounded): ...\n",
+    "frameworks_test.py": "# torch\ndef test_d(): ...\n",
+    "conftest.py": (
+        "import os, pytest\nfrom pathlib import Path\nfrom tests.passed import Passed\n"
+        "@pytest.fixture\ndef bounded(): return True\n"
+        "@pytest.fixture\ndef fails(): return 'FAILS' in os.environ\n"
+        "def pytest_configure(config):\n"
+        "    worker = hasattr(config, 'workerinput')\n"
+        "    config.pluginmanager.register(Passed(Path('passed.txt').resolve(), writes=not worker))\n"
+    ),
+}
+AGAIN = {"test_c", "test_d"}  # one draws more in the full suite, one may use a framework
+
+
+def _ran(folder: Path, *options: str, env: dict[str, str] | None = None) -> set[str]:
+    """The names of the tests that a run in `folder` executes."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-rA", "--rootdir", ".", "-o", "python_files=*_test.py", *options, "."],
+        cwd=folder, capture_output=True, text=True, check=False, timeout=120,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | (env or {}),
+    )  # fmt: skip
+    outcomes = [line.split() for line in ran.stdout.splitlines() if line.startswith(("PASSED ", "FAILED "))]
+    return {words[1].partition("::")[2] for words in outcomes}
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
+def test_passed_tests_are_left_out(tmp_path: Path, workers: tuple[str, ...]) -> None:
+    for name, text in MODULES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    names = {"test_a", "test_b", "test_c", "test_d"}
+    assert _ran(tmp_path, *workers, env={"FAILS": "1"}) == names
+    listed = (tmp_path / "passed.txt").read_text(encoding="utf-8").split()
+    assert {line.partition("::")[2] for line in listed} == names - {"test_b"}
+    assert _ran(tmp_path, *workers) == AGAIN | {"test_b"}
+    assert _ran(tmp_path, *workers) == AGAIN

@@ -1,0 +1,1 @@
+"""Plans: descriptors, selection, guarantees, tuning, saved plans."""

@@ -1,0 +1,1 @@
+"""Devices, compiling, caches, launches, and what of the sources a kernel reaches."""
