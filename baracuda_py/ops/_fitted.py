@@ -53,7 +53,7 @@ def _made(cls: type[Fitted], device: DeviceSpec) -> Fitted:
     tried = _trials.get(device.name)
     if tried is not None:
         tried.read.add(cls)
-        return _object(cls, tried.values[cls]) if cls in tried.values else _made(cls, tried.base)
+        return _object(cls, tried.values[cls]) if cls in tried.values else _made(cast(Any, cls), tried.base)
     family, _, name = cls.table.partition(".")
     quantities = measured(read_table(family, _folder(device)), name)
     if quantities.keys() != cls.__annotations__.keys():
