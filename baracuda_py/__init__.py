@@ -49,7 +49,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(
             f"module 'baracuda_py' has no attribute {name!r}; bp.list_ops() lists the ops, bp.find({name!r}) searches"
         )
-    globals()[name] = value
+    globals()[name] = value  # found without this function from now on
     return value
 
 

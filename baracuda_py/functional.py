@@ -23,6 +23,7 @@ from .runtime.gpu.driver import device_count
 from .runtime.untraced import untraced
 from .tensor import Tensor, ordinal_of
 from .tensor.arrays import described_for
+from .tensor.dispatch import answers, is_dispatched
 from .types import DeviceSpec, InternalError, PlanPreference
 
 __all__ = ["call"]
@@ -52,6 +53,10 @@ def call(
     key: list[Any] = [plan, options, pref, default_device() if device is None else device]
     pointers: list[int] = []
     ordinal = read(operands.values(), shifts, key, pointers)
+    if ordinal is None and is_dispatched(operands.values()):
+        return answers.load().called(
+            plan, operands, describe, describe_args, options, values, stream=stream, pref=pref, device=device
+        )
     if ordinal is not None:
         try:
             ready = plan_cache.calls.get(tuple(key))

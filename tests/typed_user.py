@@ -23,6 +23,9 @@ def plans(tokens: list[int]) -> list[bp.MatmulPlan]:
 
 def facts(plan: bp.MatmulPlan) -> tuple[bp.ElementKind, tuple[int, ...], bp.Activation, str, float]:
     desc: bp.MatmulDescriptor = plan.desc
+    strides: tuple[int, ...] = desc.a.strides
+    bias: tuple[int, ...] = () if desc.bias is None else desc.bias.shape
+    assert len(strides) == len(desc.a.shape) and bias == (desc.bias_shape or ())
     return desc.a_element, desc.a_shape, desc.activation, str(plan.precision_guarantee.bound), plan.cost.seconds
 
 
@@ -42,3 +45,5 @@ bp.UnaryDescriptor("relu", (4,), 7)  # type: ignore[arg-type]
 bp.MatmulDescriptor((4, 4), (4, 4), "bf16", "bf16", a_strides=4)  # type: ignore[arg-type]
 bp.PlanPreference(batch_invariant="yes")  # type: ignore[arg-type]
 bp.matmul(packed, packed, activation=3)  # type: ignore[arg-type]
+bp.ContiguizeDescriptor((4, 4), "f32", y_strides=(1, 4))  # type: ignore[call-arg]
+bp.MatmulDescriptor((4, 4), (4, 4), "bf16", "bf16").a.strides = (1,)  # type: ignore[misc]

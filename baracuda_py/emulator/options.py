@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ..types import InvalidProblemError, UnsupportedError
 from ..types.errors import shown
+from ..types.keeping import complete
 
 __all__ = ["PATIENCE", "Copies", "Options", "Order", "current_options", "emulation"]
 
@@ -45,7 +46,7 @@ class Options:
         seed: Any = self.seed
         if type(seed) is bool or not isinstance(seed, Integral) or not 0 <= int(seed) < SEEDS:
             raise self._refused("seed", f"give an int from 0 to {SEEDS - 1}")
-        object.__setattr__(self, "seed", int(seed))
+        complete(self, seed=int(seed))
         for name in ("checks", "force"):
             if type(getattr(self, name)) is not bool:
                 raise self._refused(name, "give True or False")

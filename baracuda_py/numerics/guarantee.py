@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from ..types import Componentwise, ElementKind, PrecisionGuarantee, Term, Ulp
+from ..types import Componentwise, ElementKind, Exact, PrecisionGuarantee, Term, Ulp
 
 __all__ = ["widely"]
 
@@ -16,13 +17,27 @@ _OWN = ("abs_result", "smallest_normal")  # of the result's own rounding
 
 
 def widely(
-    kernel: PrecisionGuarantee, output: ElementKind, additions: int, fixed: Mapping[str, str] = MappingProxyType({})
+    kernel: PrecisionGuarantee, desc: Any, additions: int = 1, fixed: Mapping[str, str] = MappingProxyType({})
 ) -> PrecisionGuarantee:  # fmt: skip
-    """`kernel`'s promise, which is that of one addition, for sums of so many terms in float64 and a rounding to `output`.
+    """`kernel`'s promise of the outputs of `desc`, which is that of one addition, for sums of so many terms in float64 and a
+    rounding to each output's kind. What is exact stays so.
 
     Where terms cancel, an error in the last place of float64 may be more than one in the last place of the result. Terms of the
     measures in `fixed` are no smaller in float64: they keep their size, and name the measure that `fixed` has for theirs.
     """
+    if kernel.parts:
+        return PrecisionGuarantee.by_output(
+            **{name: _of_output(part, desc.layout(name).element, additions, fixed) for name, part in kernel.parts}
+        )
+    written = next(operand.name for operand in desc.operands if operand.written)
+    return _of_output(kernel, desc.layout(written).element, additions, fixed)
+
+
+def _of_output(
+    kernel: PrecisionGuarantee, output: ElementKind, additions: int, fixed: Mapping[str, str]
+) -> PrecisionGuarantee:
+    if isinstance(kernel.bound, Exact):
+        return kernel
     if not isinstance(kernel.bound, Componentwise):
         return replace(kernel, bound=Ulp(1.0), probable=None)
     unit = ElementKind.F64.unit_roundoff

@@ -1,4 +1,5 @@
-"""Conversion of wide values to an element kind, with one rounding. An oracle loses no bit elsewhere."""
+"""Conversion of operands to the wide type in which an oracle computes, and of wide values to an element kind, with one rounding.
+An oracle loses no bit elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +9,20 @@ import numpy as np
 
 from ..types import ElementKind
 
-__all__ = ["round_to"]
+__all__ = ["round_to", "wide", "wide_dtype"]
+
+
+def wide_dtype(element: ElementKind) -> Any:
+    """The dtype in which an oracle computes with floats: float64, and long double for f64."""
+    return np.longdouble if element is ElementKind.F64 else np.float64
+
+
+def wide(x: np.ndarray[Any, Any], element: ElementKind) -> np.ndarray[Any, Any]:
+    """`x` as an oracle for `element` computes with it; integers as 64-bit integers."""
+    x = np.asarray(x)
+    if element.is_float:
+        return np.asarray(x.astype(wide_dtype(element)))
+    return np.asarray(x.astype(np.uint64 if x.dtype.kind == "u" else np.int64))
 
 
 def round_to(wide: np.ndarray[Any, Any], element: ElementKind) -> np.ndarray[Any, Any]:

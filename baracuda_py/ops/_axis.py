@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..plan.descriptor import Descriptor
 from ..types import ElementKind
+from ..types.keeping import complete
 from ._columns import Columns, across
 from ._rows import Rows, axes_of, rows_of
 
@@ -20,7 +21,7 @@ class AlongAxis(Descriptor):
     def __post_init__(self) -> None:
         super().__post_init__()
         if -len(self.shape) <= self.axis < 0:
-            object.__setattr__(self, "axis", self.axis + len(self.shape))
+            complete(self, axis=self.axis + len(self.shape))
 
     @property
     def along(self) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ def cluster(problems: Problems, op: str, columns: int, dt: Any, *names: str, **p
 
 def kept(problems: Problems, op: str, columns: int, dt: Any, *names: str, **per_column: Any) -> None:
     """Rows that a cluster keeps, of which none starts where another does in its 16 bytes: all inputs, or one."""
-    arrays = {name: problems.padded((2, columns), dt, 2 * i + 1) for i, name in enumerate(names)}
+    arrays = {name: problems.padded((2, columns), dt, 7 - 2 * i) for i, name in enumerate(names)}
     arrays |= {name: problems.normal((columns + 1,), kind)[1:] for name, kind in per_column.items()}
     configs = [f"*kept={inputs}" for inputs in range(1, len(names) + 1)]
     problems.want(f"kept-{op}-{columns}", op, Sample(f"{dt} 2x{columns}", arrays), "kept", configs, arch="sm_90a")

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..types import BufferTooSmallError, ElementKind, InvalidProblemError
 from ..types.gguf import GgufFormat
+from ..types.keeping import complete
 from .weight import PackedWeight
 
 __all__ = ["PackedGguf"]
@@ -33,7 +34,7 @@ class PackedGguf(PackedWeight):
 
     def __post_init__(self) -> None:
         kind = GgufFormat.of(self.format, "PackedGguf: format")
-        object.__setattr__(self, "format", kind)
+        complete(self, format=kind)
         self._settle("give the weights' extents")
         if not self.shape or min(self.shape) < 0:
             raise InvalidProblemError(f"PackedGguf: shape={self.shape}", "give extents of rows of weights, (N, K)")

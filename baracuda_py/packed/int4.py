@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..types import ElementKind, InvalidProblemError
+from ..types.keeping import complete
 from ..types.vocabulary import Named
 from .weight import PackedWeight
 
@@ -186,7 +187,7 @@ class PackedInt4(PackedWeight):
 
     def __post_init__(self) -> None:
         layout = Int4Layout.of(self.layout, "PackedInt4: layout")
-        object.__setattr__(self, "layout", layout)
+        complete(self, layout=layout)
         self._settle("give (K, N) and an int", "group_size")
         check_problem("PackedInt4", layout, self.shape, self.group_size)
         check_zeros("PackedInt4", layout, self.shape, zeros=self.zeros is not None, order=self.order is not None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..types import ElementKind, InvalidProblemError
+from ..types.keeping import complete
 from .weight import PackedWeight
 
 __all__ = ["BLOCK_SIZES", "CHUNK", "PackedNf4", "check_blocks", "check_double", "nf4_shapes"]
@@ -83,7 +84,7 @@ class PackedNf4(PackedWeight):
         check_blocks("PackedNf4", "the weight", self.shape[1], self.block_size)
         n, k = self.shape
         if self._taken("codes").shape in ((n * k // 2, 1), (n * k // 2,)) and hasattr(self.codes, "reshape"):
-            object.__setattr__(self, "codes", self.codes.reshape(n, k // 2))
+            complete(self, codes=self.codes.reshape(n, k // 2))
         whole = f"a weight {self.shape} in blocks of {self.block_size} has"
         shapes = nf4_shapes(self.shape, self.block_size)
         said = "pass the shape and block_size that it was quantised with"

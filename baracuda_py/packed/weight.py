@@ -14,6 +14,7 @@ from ..tensor import Tensor, intake
 from ..tensor.axes import as_ints, c_strides, index_of
 from ..types import ElementKind, InvalidProblemError, OperandTypeError
 from ..types.errors import shown
+from ..types.keeping import complete
 
 __all__ = ["PackedWeight", "on_host", "refuse_packed"]
 
@@ -56,9 +57,9 @@ class PackedWeight:
         """Converts `shape` to a tuple of ints and the field `size` to an int, or raises with a fix; checks that the needed
         arrays are given."""
         try:
-            object.__setattr__(self, "shape", as_ints(self.shape))
+            complete(self, shape=as_ints(self.shape))
             if size:
-                object.__setattr__(self, size, index_of(getattr(self, size)))
+                complete(self, **{size: index_of(getattr(self, size))})
         except Exception:  # a foreign object's __index__ or __len__ may raise anything
             given = " and ".join(f"{name}={shown(getattr(self, name))}" for name in ("shape", size) if name)
             raise InvalidProblemError(f"{type(self).__name__}: {given}", said) from None

@@ -11,7 +11,6 @@ from ..types import (
     BackendKind,
     BaracudaError,
     DeviceSpec,
-    ElementKind,
     MisalignedOperandError,
     PlanPreference,
     PrecisionGuarantee,
@@ -19,7 +18,19 @@ from ..types import (
 from .descriptor import Descriptor
 from .lowering import Sub, lowered
 
-__all__ = ["OK", "Candidate", "Change", "Constraint", "Cost", "Feasibility", "Reference", "natural", "no", "steps_of"]
+__all__ = [
+    "OK",
+    "Candidate",
+    "Change",
+    "Constraint",
+    "Cost",
+    "Feasibility",
+    "Reference",
+    "exact_results",
+    "natural",
+    "no",
+    "steps_of",
+]
 
 D = TypeVar("D", bound=Descriptor)
 Config = Any  # hashable, printed with str(): "" if a candidate has only one
@@ -177,8 +188,9 @@ class Candidate(Generic[D]):
         return iter(sorted(priced, key=lambda pair: pair[1]))
 
     def guarantee(self, desc: D, device: DeviceSpec, config: Config) -> PrecisionGuarantee:
-        """The error bounds: one for all outputs, or ``PrecisionGuarantee.by_output(...)`` where they differ."""
-        raise NotImplementedError
+        """The error bounds: one for all outputs, or ``PrecisionGuarantee.by_output(...)`` where they differ. By default every
+        result is exact, as where bytes are only moved."""
+        return exact_results(desc)
 
     def lower(self, desc: D, device: DeviceSpec, config: Config) -> tuple[Step | Sub, ...]:
         raise NotImplementedError
@@ -189,9 +201,10 @@ def steps_of(candidate: Candidate[D], desc: D, device: DeviceSpec, config: Confi
     return () if desc.empty else lowered(candidate.lower(desc, device, config))
 
 
-def exact_movement(element: ElementKind) -> PrecisionGuarantee:
-    """The guarantee of a kernel that only moves bytes."""
-    return PrecisionGuarantee.exact(element)
+def exact_results(desc: Descriptor) -> PrecisionGuarantee:
+    """The default guarantee: every bit of every result is right. The kind is that of the first written operand."""
+    written = next(operand.name for operand in desc.operands if operand.written)
+    return PrecisionGuarantee.exact(desc.layout(written).element)
 
 
 class Reference(Candidate[Descriptor]):

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from ..tensor import Tensor, intake
 from ..tensor.axes import INT64, alignment_of, c_strides
 from ..types import ElementKind, InvalidProblemError, OperandTypeError
+from ..types.keeping import complete
 from .fields import Conversion, choice, integer, integers, kind, plain, scalar
 from .slot import Layout, Operand, Slot, bounded_fields, described, filled_fields, own_fields
 
@@ -44,9 +45,9 @@ class Descriptor:
     """Base of every descriptor.
 
     `described` makes a subclass from a table of its operands. The subclass states its op's `name`, its run-time `values`
-    (fields that do not influence the choice of kernel), the fields that belong to no operand, and in `check` further
-    requirements. Construction converts every field to its type: lists and NumPy ints become tuples of ints, names become
-    members. `select` checks the problem, through `validate`.
+    (fields that do not influence the choice of kernel: floats, or ints if annotated so), the fields that belong to no operand,
+    and in `check` further requirements. Construction converts every field to its type: lists and NumPy ints become tuples of
+    ints, names become members. `select` checks the problem, through `validate`.
     """
 
     values: ClassVar[tuple[str, ...]] = ()
@@ -58,6 +59,7 @@ class Descriptor:
     ] = {}  # outputs whose length the device counts -> the operand that holds the count
     signature_operands: ClassVar[tuple[Operand, ...]] = ()  # all operands that a problem of the family may have
     conversions: ClassVar[tuple[tuple[str, Conversion, bool], ...]] = ()
+    value_conversions: ClassVar[Mapping[str, Conversion]] = {}  # of run-time values: to float, or to int if declared so
 
     def __post_init__(self) -> None:
         held = self.__dict__
@@ -239,8 +241,9 @@ class Descriptor:
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
         """The run-time values of a call, from `given` or else from the descriptor; raises if they are out of range."""
+        read: Mapping[str, Conversion] = self.value_conversions
         own = (v for v in self.values if v in type(self).__dataclass_fields__)
-        return {v: scalar(given.get(v, getattr(self, v)), f"{self.op}: {v}") for v in own}
+        return {v: (read.get(v) or scalar)(given.get(v, getattr(self, v)), f"{self.op}: {v}") for v in own}
 
     def at(self, given: Mapping[str, Any]) -> Self:
         """The same problem with the run-time values of `given`; raises if they are out of range."""
@@ -318,11 +321,13 @@ class Descriptor:
 
     def _names_op(self, known: Any, field: str) -> None:
         """Converts the field that names the op. It comes first, because errors name the class until then."""
-        object.__setattr__(self, field, choice(known)(getattr(self, field), f"{type(self).__name__}: {field}"))
+        complete(self, **{field: choice(known)(getattr(self, field), f"{type(self).__name__}: {field}")})
 
-    def _member(self, known: Any, *names: str) -> None:
-        """Converts fields to members of an enumeration (a class with `of`), or checks names against several."""
-        self._each(names, choice(known))
+    def _member(self, known: Any, *names: str, upper: bool = False) -> None:
+        """Converts fields to members of an enumeration (a class with `of`), or checks names against several, `upper` in capitals
+        however they were given."""
+        made = choice(known)
+        self._each(names, (lambda value, what: made(_in_capitals(value), what)) if upper else made)
 
     def _ints(self, *names: str) -> None:
         """Converts shapes and strides."""
@@ -341,11 +346,15 @@ class Descriptor:
         for name in names:
             value = getattr(self, name)
             if value is not None or type(self).__dataclass_fields__[name].default is not None:
-                object.__setattr__(self, name, made(value, f"{self.op}: {name}"))
+                complete(self, **{name: made(value, f"{self.op}: {name}")})
 
     def to_dict(self) -> dict[str, Any]:
         """Fields as JSON types; numbers that JSON lacks as ``"nan"``, ``"inf"`` and ``"-inf"``."""
         return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
+
+
+def _in_capitals(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
 
 
 def resolved_strides(shape: tuple[int, ...], strides: tuple[int, ...] | None, element: ElementKind) -> tuple[int, ...]:

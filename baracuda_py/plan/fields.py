@@ -15,18 +15,18 @@ from ..types import ElementKind, InvalidProblemError, OperandTypeError
 from ..types.errors import shown
 from ..types.vocabulary import unknown
 
-__all__ = ["Conversion", "choice", "conversion", "integer", "integers", "kind", "plain", "scalar"]
+__all__ = ["Conversion", "choice", "conversion", "integer", "integers", "kind", "plain", "scalar", "whole"]
 
 T = TypeVar("T")
 Conversion: TypeAlias = Callable[[Any, str], Any]  # (value, its description for errors)
 
 
 def conversion(annotation: str, known: Mapping[str, Any], *, value: bool = False) -> Conversion | None:
-    """The conversion for a field with that annotation (its names are looked up in `known`); `value` marks run-time values. None
-    if the descriptor converts the field itself."""
+    """The conversion for a field with that annotation (its names are looked up in `known`); None if the descriptor converts the
+    field itself. `value` marks run-time values, which are ints if annotated so, else floats."""
     stored = annotation.removesuffix(" | None")
     if value:
-        return scalar
+        return whole if stored == "int" else scalar
     by_name: dict[str, Conversion] = {"tuple[int, ...]": integers, "int": integer, "ElementKind": kind}
     if stored in by_name:
         return by_name[stored]
@@ -79,6 +79,15 @@ def scalar(value: Any, what: str) -> float:
         raise OperandTypeError(
             f"{what}: __float__ of {type(value).__name__} failed ({type(error).__name__}: {error})", "pass a float"
         ) from None
+
+
+def whole(value: Any, what: str) -> int:
+    """Converts a run-time value that is declared as an int. Arrays are refused, as by `scalar`."""
+    if not isinstance(value, (int, np.integer)):
+        raise OperandTypeError(f"{what} must be an integer, got {type(value).__name__}", f"{what.split()[-1]}=int(...)")
+    if not -(1 << 63) <= value < 1 << 63:
+        raise InvalidProblemError(f"{what}={shown(value)} reaches beyond 64 bits", "give an integer that int64 holds")
+    return int(value)
 
 
 def choice(known: Any) -> Conversion:

@@ -58,7 +58,9 @@ class Plan(Family[D]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name in ("run", "bind", "can_implement"):  # copies with the family's signature
+        # Copies with the family's signature. Methods that call Plan's own would add 0.8 us to the 6.3 us that a repeated
+        # `run` takes on the host (paired runs on a simulated device).
+        for name in ("run", "bind", "can_implement"):
             base = getattr(Plan, name)
             copy = FunctionType(base.__code__, base.__globals__, name, base.__defaults__, base.__closure__)
             copy.__kwdefaults__, copy.__doc__ = base.__kwdefaults__, base.__doc__

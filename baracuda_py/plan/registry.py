@@ -11,6 +11,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..tensor.dispatch import trace_as_op
 from ..types import UnsupportedError
 from ..types.deprecated import renamed_fields
 from .family import Family
@@ -87,6 +88,7 @@ def register(op: Op) -> Op:
     if op.name in _OPS and _OPS[op.name].function.__module__ != op.function.__module__:
         raise ValueError(f"op {op.name!r} is registered twice")
     _OPS[op.name] = op
+    trace_as_op(op.name, op.function)
     return op
 
 

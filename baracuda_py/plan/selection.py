@@ -25,7 +25,7 @@ from .select import Assessment, checked
 if TYPE_CHECKING:
     from .family import Family
 
-__all__ = ["LaunchConfig", "Selection", "selected"]
+__all__ = ["LaunchConfig", "Selection", "result_type", "selected"]
 
 log = logging.getLogger("baracuda_py")
 _new = tuple.__new__  # tuple.__new__, without a named tuple's check of the length
@@ -113,7 +113,7 @@ class Selection:
         names = self.written
         if len(names) == 1:
             return itemgetter(names[0])
-        kind: Any = self.family.result_type or _result_type(self.family.__name__, names)
+        kind = result_type(self.family, names)
         of: Callable[[Mapping[str, Any]], Any] = itemgetter(*names)
         return lambda given: _new(kind, of(given))
 
@@ -202,9 +202,9 @@ class Selection:
 
 
 @cache
-def _result_type(family: str, names: tuple[str, ...]) -> Any:
+def result_type(family: type[Family[Any]], names: tuple[str, ...]) -> Any:
     """The named tuple of a family's results, one class for all its plans."""
-    return namedtuple(f"{family}Result", names)
+    return family.result_type or namedtuple(f"{family.__name__}Result", names)
 
 
 @cache

@@ -2,7 +2,8 @@
 
 ``@described(Slot(...), ...)`` turns a class with an op's own fields into a descriptor. The table adds the fields for the
 operands' layouts: ``<operand>_strides`` (elements; C order where None) and ``<operand>_align`` (bytes), and of an
-optional operand its ``<operand>_shape`` and ``<operand>_element``. Inputs come first, then outputs.
+optional operand its ``<operand>_shape`` and ``<operand>_element``. Inputs come first, then outputs. ``desc.<operand>`` is the
+operand's `Layout`, which is read from these fields, unless the class has an attribute of that name.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..types import ElementKind, OperandTypeError
 from ..types.keeping import cached_hash
 from .fields import Conversion, conversion, integers
 
-__all__ = ["Layout", "Operand", "Slot", "bounded_fields", "described", "filled_fields", "own_fields"]
+__all__ = ["Layout", "Operand", "OperandLayout", "Slot", "bounded_fields", "described", "filled_fields", "own_fields"]
 
 C = TypeVar("C")
 
@@ -118,6 +119,19 @@ def _has(cls: type, name: str) -> bool:
     return hasattr(cls, name) or any(name in inspect.get_annotations(base) for base in cls.__mro__)
 
 
+class OperandLayout:
+    """The attribute ``desc.<operand>``: the operand's `Layout`, or None where the problem lacks it. On the class it is itself."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.__doc__ = f"The layout of {name}: its shape, strides, element and alignment."
+
+    def __get__(self, desc: Any, _owner: type | None = None) -> Any:
+        if desc is None:
+            return self
+        return desc.layout(self.name) if desc.has(self.name) else None
+
+
 @dataclass_transform(frozen_default=True)
 def described(*slots: Slot, last: tuple[str, ...] = ()) -> Callable[[type[C]], type[C]]:
     """Makes a class a descriptor with the operands `slots`, in the order of plans.
@@ -133,6 +147,9 @@ def described(*slots: Slot, last: tuple[str, ...] = ()) -> Callable[[type[C]], t
         given = {name: kind for name, kind in _fields_of(ordered) if not _has(cls, name)}
         for name in given:
             setattr(cls, name, None)
+        for slot in table:
+            if not _has(cls, slot.name):
+                setattr(cls, slot.name, OperandLayout(slot.name))
         tail = {name: own.pop(name) for name in last}
         cls.__annotations__ = {**own, **given, **tail}
         known: Any = cls
@@ -140,6 +157,7 @@ def described(*slots: Slot, last: tuple[str, ...] = ()) -> Callable[[type[C]], t
         known.signature_operands = tuple(slot.operand._replace(optional=slot.optional) for slot in ordered)
         made: Any = cached_hash(dataclass(frozen=True)(cls))
         known.conversions = tuple(_conversions(made, getattr(cls, "values", ())))
+        known.value_conversions = {name: read for name, read, _ in known.conversions if name in known.values}
         if "of" not in cls.__dict__:
             known.of = classmethod(_reader(known, ordered))
         return made  # type: ignore[no-any-return]

@@ -32,18 +32,10 @@ from .faults import (
     UninitialisedFault,
 )
 from .gguf import GgufFormat
-from .kinds import BinaryKind, TernaryKind, UnaryKind
+from .kinds import BinaryKind, OpCategory, TernaryKind, UnaryKind
 from .precision import Bound, ByOutput, Componentwise, Exact, PrecisionGuarantee, Term, Ulp, ulp_of
 from .sku import KernelSku, PlanPreference
-from .vocabulary import (
-    Activation,
-    ArchSku,
-    BackendKind,
-    EpilogueKind,
-    LayoutSku,
-    MathPrecision,
-    OpCategory,
-)
+from .vocabulary import Activation, ArchSku, BackendKind, EpilogueKind, LayoutSku, MathPrecision
 
 __all__ = [
     "Activation",

@@ -117,6 +117,16 @@ class ElementKind(enum.Enum):
         """Half the distance from 1 to the next larger number, 2**-digits; 0 for exact kinds."""
         return 2.0**-self.digits if self.digits else 0.0
 
+    @property
+    def smallest_normal(self) -> float:
+        """The smallest normal number of a floating kind: below it numbers lie 2 * unit_roundoff times this apart."""
+        return float(ml_dtypes.finfo(self.dtype).smallest_normal)
+
+    @property
+    def largest(self) -> float:
+        """The largest finite number of a floating kind."""
+        return float(ml_dtypes.finfo(self.dtype).max)
+
     def nbytes(self, count: int) -> int:
         """The bytes of `count` consecutive elements of one row."""
         return (count * self.bits + 7) // 8

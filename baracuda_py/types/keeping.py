@@ -1,14 +1,19 @@
-"""Hashes of frozen dataclasses with many fields, computed once per instance."""
+"""Frozen dataclasses: fields that `__post_init__` completes, and hashes of many fields, computed once per instance."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 from typing import Any, TypeVar
 
-__all__ = ["cached_hash"]
+__all__ = ["cached_hash", "complete"]
 
 C = TypeVar("C", bound=type)
 _HASH = "_hash"
+
+
+def complete(made: Any, **fields: Any) -> None:
+    """Sets fields of a frozen dataclass that is being made: in its `__post_init__`, or of a copy that nobody has seen yet."""
+    made.__dict__.update(fields)
 
 
 def cached_hash(cls: C) -> C:

@@ -50,8 +50,12 @@ class Ulp:
 
 @dataclass(frozen=True)
 class Term:
-    """coefficient * unit roundoff of `unit` * `measure`. The measure "abs_result" is the magnitude of the result, including its
-    error."""
+    """coefficient * unit roundoff of `unit` * `measure`.
+
+    Three measures need no function of a family: "abs_result" is the magnitude of the result, including its error;
+    "smallest_normal" is the smallest normal number of the result's kind, and "computed_smallest_normal" that of f32, or of f64
+    where the result is f64. Times the unit roundoff these are half the spacing of subnormals.
+    """
 
     coefficient: float
     unit: ElementKind
@@ -73,8 +77,21 @@ class Componentwise:
     def allowed(self, wide: Array, output: ElementKind, operands: Mapping[str, Array], measures: Measures) -> Any:
         """The final rounding applies to the computed result, which may exceed the exact one by the sum of the other terms."""
         units = [(t.coefficient * t.unit.unit_roundoff, t.measure) for t in self.terms]
-        errors = sum(n * measures[measure](**operands) for n, measure in units if measure != "abs_result")
+        errors = sum(
+            n * (measures[measure](**operands) if measure in measures else _smallest(measure, output))
+            for n, measure in units
+            if measure != "abs_result"
+        )
         return errors + sum(n for n, measure in units if measure == "abs_result") * (np.abs(wide) + errors)
+
+    @staticmethod
+    def rounded(
+        terms: Sequence[Term], output: ElementKind, source: str, outside: str = "", *, subnormal: float = 1.0
+    ) -> Componentwise:
+        """The bound of results that are rounded to `output` at the end: the family's `terms`, and those of this rounding,
+        `subnormal` times where the result is not a normal number."""
+        own = Term(1.0, output, "abs_result"), Term(subnormal, output, "smallest_normal")
+        return Componentwise((*terms, *own), source, outside)
 
     def coefficients(self) -> dict[tuple[ElementKind, str], float]:
         """The coefficient of each measure, in units of each roundoff."""
@@ -86,6 +103,15 @@ class Componentwise:
     def __str__(self) -> str:
         limits = f", but for elements {self.outside}" if self.outside else ""
         return "|error| <= " + " + ".join(map(str, self.terms)) + limits
+
+
+def _smallest(measure: str, output: ElementKind) -> Any:
+    """One of the measures that every bound knows; of f64 in long double, where its product with the unit roundoff is not 0."""
+    if measure == "computed_smallest_normal":
+        output = output if output is ElementKind.F64 else ElementKind.F32
+    elif measure != "smallest_normal":
+        raise KeyError(measure)
+    return np.longdouble(output.smallest_normal) if output is ElementKind.F64 else output.smallest_normal
 
 
 @dataclass(frozen=True)

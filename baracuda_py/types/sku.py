@@ -8,8 +8,10 @@ import numpy as np
 
 from .elements import ElementKind
 from .errors import InvalidProblemError, UnsupportedError, shown
+from .keeping import complete
+from .kinds import OpCategory
 from .precision import PrecisionGuarantee
-from .vocabulary import ArchSku, BackendKind, EpilogueKind, LayoutSku, MathPrecision, OpCategory
+from .vocabulary import ArchSku, BackendKind, EpilogueKind, LayoutSku, MathPrecision
 
 __all__ = ["KernelSku", "PlanPreference"]
 
@@ -63,7 +65,7 @@ class PlanPreference:
             value = getattr(self, name)
             if isinstance(value, str):
                 try:
-                    object.__setattr__(self, name, kind(value.lower()))
+                    complete(self, **{name: kind(value.lower())})
                 except ValueError:
                     known = ", ".join(m.value for m in kind)
                     raise UnsupportedError(f"PlanPreference: {name}={shown(value)} is not one of {known}") from None
@@ -74,12 +76,12 @@ class PlanPreference:
         for name in ("deterministic", "bit_stable", "batch_invariant", "exact_weights"):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
                 raise _refused(name, getattr(self, name), "give True or False")
-            object.__setattr__(self, name, bool(getattr(self, name)))
+            complete(self, **{name: bool(getattr(self, name))})
         most = self.max_workspace_bytes
         if most is not None:
             if not isinstance(most, (int, np.integer)) or isinstance(most, bool) or most < 0:
                 raise _refused("max_workspace_bytes", most, "give a number of bytes, 0 or more, or None")
-            object.__setattr__(self, "max_workspace_bytes", min(int(most), (1 << 63) - 1))  # no memory is larger
+            complete(self, max_workspace_bytes=min(int(most), (1 << 63) - 1))  # no memory is larger
 
     @staticmethod
     def of(pref: object) -> PlanPreference:

@@ -14,10 +14,10 @@ __all__ = [
     "ArchSku",
     "BackendKind",
     "EpilogueKind",
+    "Extensible",
     "LayoutSku",
     "MathPrecision",
     "Named",
-    "OpCategory",
 ]
 
 
@@ -66,20 +66,19 @@ class MathPrecision(Named):
     EXACT = enum.auto()
 
 
-class OpCategory(Named):
-    SHAPE_LAYOUT = enum.auto()
-    UNARY_ELEMENTWISE = enum.auto()
-    BINARY_ELEMENTWISE = enum.auto()
-    TERNARY_ELEMENTWISE = enum.auto()
-    GEMM = enum.auto()
-    ATTENTION = enum.auto()
-    QUANTIZATION = enum.auto()
-    NORM = enum.auto()
-    SOFTMAX = enum.auto()
-    REDUCE = enum.auto()
-    SCAN = enum.auto()
-    INDEXING = enum.auto()
-    SORT = enum.auto()
+class Extensible(Named):
+    """An enum that takes further members while the program runs."""
+
+    @classmethod
+    def added(cls, value: str) -> Self:
+        """The member of that value, which is made if there is none yet."""
+        if value not in cls._value2member_map_:
+            member = object.__new__(cls)
+            member._name_, member._value_ = value.upper(), value
+            type.__setattr__(cls, member.name, member)
+            cls._member_names_.append(member.name)
+            cls._member_map_[member.name] = cls._value2member_map_[value] = member
+        return cls(value)
 
 
 class BackendKind(Named):

@@ -2,6 +2,7 @@
 //
 // held_rows:     rows of at most 8,192 elements of at most 32 bits and k of at most about 150, read once.
 // Grid:          one warp per row, four rows per CTA; or one row per CTA of LANES threads.
+//                k = 1 (KEEP = 0): the greatest entry is joined by shuffles, and 2 to 4 are left out.
 // 1. load:       a thread has ITEMS vectors of V elements in registers; an entry is a key with its index (place).
 // 2. bound:      a thread's elements form 2 * KEEP groups; the KEEP greatest of their maxima are sorted by one warp.
 //                At least k elements reach the k-th of these, and few others do.
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(LANES < 128 ? 128 : LANES)
 held_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 in_order, typename Order<T>::Key flip, Rows<I, R> rows) {
   using C = Compact<int(sizeof(T))>;
   using E = typename C::E;
-  constexpr int ROWS = LANES == 32 ? 4 : 1, MAXIMA = KEEP * LANES, GROUPS = 2 * KEEP;
+  constexpr int ROWS = LANES == 32 ? 4 : 1, KEPT = KEEP ? KEEP : 1, MAXIMA = KEPT * LANES, GROUPS = 2 * KEPT;
   constexpr u32 CAPACITY = LANES == 32 ? 2 * MAXIMA : 256;
   static_assert(MAXIMA <= CAPACITY);
   __shared__ E lists[ROWS][CAPACITY];
@@ -88,15 +89,27 @@ held_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 in_or
   // 1. load and make entries
   Vec<WordOf<T>, V> held[ITEMS];
   const auto place = [&](int item) { return (item * LANES + lane) * V; };
+  const auto there = [&](int item) { return item < ITEMS - 1 || place(item) < n; };  // one item less does not hold the row
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i)
-    if (place(i) < n) held[i] = load<T, V>(x + offset[X], rows.step[X], place(i));
+    if (there(i)) held[i] = load<T, V>(x + offset[X], rows.step[X], place(i));
   E own[ITEMS * V];
 #pragma unroll
-  for (int i = 0; i < ITEMS; ++i)
+  for (int i = 0; i < ITEMS; ++i) {
+    typename Order<T>::Key keys[V];
+    keys_of<T, V>(held[i], flip, keys);
 #pragma unroll
-    for (int v = 0; v < V; ++v)
-      own[i * V + v] = place(i) < n ? C::of(Order<T>::key(held[i].at[v]) ^ flip, place(i) + v) : E{};
+    for (int v = 0; v < V; ++v) own[i * V + v] = there(i) ? C::of(keys[v], place(i) + v) : E{};
+  }
+  const auto give = [&](u32 to, u32 from) { put<T>(rows, offset, values, indices, x, to, from); };
+  if constexpr (KEEP == 0) {
+    E most = own[0];
+#pragma unroll
+    for (int i = 1; i < ITEMS * V; ++i) most = greater(most, own[i]);
+    most = rows::combine<LANES>(most, [](const E& a, const E& b) { return greater(a, b); });
+    if (lane == 0) give(0, C::place(most));
+    return;
+  }
 
   // 2. bound
   E most[GROUPS] = {};
@@ -105,9 +118,9 @@ held_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 in_or
   sort_registers<1>(most, 0);
   E bound;
   if constexpr (LANES == 32) {
-    E kept[KEEP];
+    E kept[KEPT];
 #pragma unroll
-    for (int r = 0; r < KEEP; ++r) kept[r] = most[r];
+    for (int r = 0; r < KEPT; ++r) kept[r] = most[r];
     sort_registers<32>(kept, in_warp);
     share_kth<C>(kept, k, in_warp, list);
     __syncwarp();
@@ -115,7 +128,7 @@ held_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 in_or
     __syncwarp();
   } else {
 #pragma unroll
-    for (int r = 0; r < KEEP; ++r) list[r * LANES + lane] = most[r];
+    for (int r = 0; r < KEPT; ++r) list[r * LANES + lane] = most[r];
     if (threadIdx.x == 0) listed = 0;
     __syncthreads();
     if (threadIdx.x < 32) {
@@ -166,7 +179,6 @@ held_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 in_or
 
   // 4. sort and store
   if (LANES > 32 && threadIdx.x >= 32) return;
-  const auto give = [&](u32 to, u32 from) { put<T>(rows, offset, values, indices, x, to, from); };
   if (found <= 32) give_sorted<int(sizeof(T)), 1>(list, found, k, in_order, in_warp, give);
   else if (found <= 64) give_sorted<int(sizeof(T)), 2>(list, found, k, in_order, in_warp, give);
   else if (found <= 128) give_sorted<int(sizeof(T)), 4>(list, found, k, in_order, in_warp, give);
@@ -193,8 +205,7 @@ greatest_rows(u8* values, u8* indices, const u8* x, u32 n, typename Order<T>::Ke
     for (int i = 0; i < ITEMS; ++i) {
       if (base + i * THREADS * V >= whole) break;
       Key keys[V];
-#pragma unroll
-      for (int v = 0; v < V; ++v) keys[v] = Order<T>::key(some[i].at[v]) ^ flip;
+      keys_of<T, V>(some[i], flip, keys);
       Most::add(state, keys, i64(base + i * THREADS * V));
     }
   }

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -451,7 +452,22 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
     elif op in ("dequantize_gguf", "quantize_gguf", "matmul_gguf", "matmul_q4k"):
         yield from operands_of_gguf(op)
     else:
-        raise AssertionError(f"say what operands {op} takes")
+        yield from operands_of_samples(op)
+
+
+def operands_of_samples(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
+    """The operands of the op's first samples that are not empty, those written among them, of small whole numbers."""
+    entry, found = all_ops()[op], 0
+    for sample in entry.samples(entry.fixed):
+        if found == 2 or any(not isinstance(x, np.ndarray) for x in sample.operands.values()):
+            return
+        desc = entry.of_sample(dict(sample.operands), sample.options).canonical()
+        layouts = {o.name: desc.layout(o.name) for o in desc.operands if not o.optional}
+        if all(math.prod(layout.shape) for layout in layouts.values()):
+            found += 1
+            made = {name: numbers(x.shape, x.element.dtype, i) for i, (name, x) in enumerate(layouts.items())}
+            made |= {name: x for name, x in sample.operands.items() if x.dtype.kind in "iub"}  # indices, masks, codes
+            yield made, dict(sample.options)
 
 
 def operands_of_gguf(op: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:

@@ -421,13 +421,14 @@ def test_torch_tensors_that_hold_other_values_are_refused() -> None:
 
 
 @pytest.mark.parametrize("make", ["parameter", "leaf", "result"])
-def test_tensors_that_require_a_gradient_say_that_none_is_recorded(make: str) -> None:
+def test_tensors_that_require_a_gradient_are_recorded_or_refused(make: str) -> None:
     torch = pytest.importorskip("torch")
     leaf = torch.ones(3, 3, requires_grad=True)
     x = {"parameter": torch.nn.Parameter(torch.ones(3, 3)), "leaf": leaf, "result": leaf * 2}[make]
     with pytest.raises(bp.OperandTypeError) as caught:
-        bp.matmul(torch.ones(3, 3), x, device="cpu")
-    readable(caught.value, "matmul: b", "no autograd is recorded", "pass b.detach()")
+        bp.quantize_int8(x, device="cpu")
+    readable(caught.value, "quantize_int8: x requires a gradient", "pass x.detach()")
+    assert bp.matmul(torch.ones(3, 3), x, device="cpu").requires_grad
     assert np.array_equal(bp.matmul(torch.ones(3, 3), x.detach(), device="cpu"), (torch.ones(3, 3) @ x).detach())
 
 
@@ -447,16 +448,8 @@ def test_torch_tensors_without_strided_memory_are_refused() -> None:
         with pytest.raises(bp.OperandTypeError) as caught:
             bp.contiguize(x, device="cpu")
         readable(caught.value, "contiguize: x", says)
-    seen: list[str] = []
-
-    def inside(x: Any) -> Any:
-        with pytest.raises(bp.UnsupportedError, match="no memory of its own"):
-            bp.contiguize(x, device="cpu")
-        seen.append("refused")
-        return x
-
-    torch.func.vmap(inside)(torch.ones(2, 3))
-    assert seen == ["refused"]
+    x = torch.arange(6.0).reshape(2, 3)
+    assert torch.equal(torch.func.vmap(lambda row: bp.contiguize(row, device="cpu"))(x), x)
 
 
 def test_shapes_without_memory_describe_a_problem() -> None:
@@ -507,10 +500,13 @@ for name, function in calls.items():
     for _ in range(2):
         assert torch.equal(compiled(t), function(t)), name
     print(name)
+torch._dynamo.reset()
+assert torch.equal(torch.compile(calls["gelu"], backend="eager", fullgraph=True)(t), calls["gelu"](t))
 try:
-    torch.compile(lambda x: torch.as_tensor(bp.neg(x, **cpu)), backend="eager", fullgraph=True)(t)
+    torch._dynamo.reset()
+    torch.compile(calls["run"], backend="eager", fullgraph=True)(t)
 except torch._dynamo.exc.Unsupported:
-    print("fullgraph-refused")
+    print("run-refused")
 with torch._subclasses.fake_tensor.FakeTensorMode():
     fake = torch.empty(64, 32, dtype=torch.bfloat16).t()
 got = intake(fake, what="x")
@@ -519,7 +515,7 @@ print("fake")
 """
 
 
-def test_a_compiled_function_breaks_its_graph_at_a_call() -> None:
+def test_compiled_functions_trace_calls_and_break_at_plans() -> None:
     pytest.importorskip("torch")
     ran = subprocess.run(
         [sys.executable, "-W", "error::UserWarning:torch._dynamo", "-c", textwrap.dedent(COMPILED)],
@@ -528,7 +524,7 @@ def test_a_compiled_function_breaks_its_graph_at_a_call() -> None:
     if "ModuleNotFoundError" in ran.stderr:
         pytest.skip(f"torch.compile cannot be loaded here: {ran.stderr.splitlines()[-1]}")
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.split() == ["gelu", "run", "write_slice", "fullgraph-refused", "fake"]
+    assert ran.stdout.split() == ["gelu", "run", "write_slice", "run-refused", "fake"]
 
 
 # ---- JAX's objects that are no arrays, scalars, and other hints ------------------------------------------------------

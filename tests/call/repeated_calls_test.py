@@ -106,15 +106,6 @@ def launches(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> Launches:
     return Launches(gpus, monkeypatch)
 
 
-@pytest.fixture
-def long_way(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The calls that take the long way."""
-    taken: list[Any] = []
-    whole = functional._call_checked
-    monkeypatch.setattr(functional, "_call_checked", lambda *a: (taken.append(a), whole(*a))[1])
-    return taken
-
-
 @pytest.fixture(autouse=True)
 def _unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is read from the device to be checked."""

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py import functional
 from baracuda_py.call.cache import PlanCache, plan_cache
 from baracuda_py.call.paths.recipe import Recipe
 from baracuda_py.plan.registry import get_op
@@ -26,6 +25,7 @@ from baracuda_py.runtime.tensormap import MapEncoder
 from baracuda_py.tensor import arrays, dlpack, intake, pytorch
 from baracuda_py.types import PlanPreference
 
+from .remembered import Refused, refused_after_a_call
 from .simulated import Gpus, simulated
 
 F32 = np.float32
@@ -37,30 +37,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
     yield from simulated(monkeypatch, "sm_89", "h200", "h200")
 
 
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The calls that take the long way."""
-    taken: list[Any] = []
-    whole = functional._call_checked
-    monkeypatch.setattr(functional, "_call_checked", lambda *a: (taken.append(a), whole(*a))[1])
-    return taken
-
-
-def test_bytes_in_the_other_order_are_refused_after_a_call_on_an_array_that_lies_alike(gpus: Gpus) -> None:
-    x, out = (gpus.array(np.ones(64, F32)) for _ in range(2))
-    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x, out), device=0)
-    bp.neg(x, out=out), plan.run(x=x, out=out)
-    swapped = gpus.over(x.data, (64,), np.dtype(">f4"))
-    assert swapped.dtype.num == x.dtype.num, "what the test is about"
-    for given in ({"x": swapped, "out": out}, {"x": x, "out": swapped}):
-        with pytest.raises(bp.OperandTypeError, match="not an element kind"):
-            bp.neg(given["x"], out=given["out"])
-        with pytest.raises(bp.OperandTypeError, match="not an element kind"):
-            plan.run(**given)
-    assert len(gpus.work) == 2
-
-
-def test_arrays_that_lie_alike_but_for_axes_of_one_share_a_call(gpus: Gpus, short: list[Any]) -> None:
+def test_arrays_that_lie_alike_but_for_axes_of_one_share_a_call(gpus: Gpus, long_way: list[Any]) -> None:
     """CuPy's own Python reads whether an array is in C order from the same attribute."""
     out, memory = gpus.array(np.ones((4, 1, 8), F32)), gpus.memory(4096)
     for strides, alike in (
@@ -73,12 +50,12 @@ def test_arrays_that_lie_alike_but_for_axes_of_one_share_a_call(gpus: Gpus, shor
         x = gpus.over(memory, (4, 1, 8), F32, strides)
         assert x._c_contiguous is alike
         bp.neg(x, out=out)
-    assert [taken[2]["x"].strides for taken in short] == [(32, 32, 4), (64, 32, 4), (96, 32, 4)]
+    assert [taken[2]["x"].strides for taken in long_way] == [(32, 32, 4), (64, 32, 4), (96, 32, 4)]
     assert len(gpus.work) == 5
 
 
 def test_run_time_values_that_a_call_leaves_out_have_the_problem_s_own_defaults(
-    gpus: Gpus, short: list[Any], monkeypatch: pytest.MonkeyPatch
+    gpus: Gpus, long_way: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever was given before: the kernel's arguments are those of the long way."""
     q, k, v, out = (gpus.array(np.ones((1, 2, 16, 32), np.float16)) for _ in range(4))
@@ -89,12 +66,12 @@ def test_run_time_values_that_a_call_leaves_out_have_the_problem_s_own_defaults(
     for _ in range(3):
         bp.attention(q, k, v, out=out, scale=0.5)
         bp.attention(q, k, v, out=out)
-    assert len(short) == 2, "each of them is remembered"
+    assert len(long_way) == 2, "each of them is remembered"
     assert [values["scale"] for values in fired] == [0.5, 1 / math.sqrt(32)] * 3
     assert all(values.keys() == {"scale", "softcap", "offset"} for values in fired)
 
 
-def test_a_step_of_decoding_selects_nothing(gpus: Gpus, short: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_of_decoding_selects_nothing(gpus: Gpus, long_way: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Lengths, positions, pages and scales are what a launch reads, and no part of a plan or a key."""
     f16, i32 = np.float16, np.int32
     q, cache, tokens = (gpus.array(np.zeros(shape, f16)) for shape in ((2, 4, 1, 32), (2, 2, 40, 32), (2, 2, 1, 32)))
@@ -102,7 +79,7 @@ def test_a_step_of_decoding_selects_nothing(gpus: Gpus, short: list[Any], monkey
     rows = gpus.array(np.zeros((2, 1, 4, 32), f16))
     for step in range(4):
         if step == 1:
-            taken = len(short)
+            taken = len(long_way)
             monkeypatch.setattr(PlanCache, "selection", None)  # what would be asked for a plan
         lengths, table = gpus.array(np.full(2, 7 + step, i32)), gpus.array(np.full((2, 5), step, i32))
         bp.kv_append(cache, cache2 := gpus.array(np.zeros((2, 2, 40, 32), f16)), tokens, tokens, lengths)
@@ -111,7 +88,7 @@ def test_a_step_of_decoding_selects_nothing(gpus: Gpus, short: list[Any], monkey
         bp.paged_kv_append(pages, more, made, made, table, lengths)
         bp.paged_attention(rows, pages, more, table, lengths, k_scale=1.0 + step)
         bp.rope(q, lengths[:1], inv_freq=gpus.array(np.ones(16, F32)), offset=step)
-    assert len(short) == taken == 5 and len(gpus.work) == 4 * 5
+    assert len(long_way) == taken == 5 and len(gpus.work) == 4 * 5
 
 
 # ---- memory that only an export owns ---------------------------------------------------------------------------------
@@ -152,7 +129,7 @@ def test_an_export_lives_until_the_work_is_queued(gpus: Gpus) -> None:
     assert (gpus.read(dest).sum(1) == [0, 8, 8, 0]).all(), "what was copied had been freed"
 
 
-def test_a_stranger_takes_the_long_way_once(gpus: Gpus, short: list[Any]) -> None:
+def test_a_stranger_takes_the_long_way_once(gpus: Gpus, long_way: list[Any]) -> None:
     """Each call has a handshake of its own, in the order of the call's stream, and its memory lives until the work is queued."""
     dest = gpus.array(np.zeros((4, 8), F32))
     for value in (1, 2, 3):
@@ -164,12 +141,12 @@ def test_a_stranger_takes_the_long_way_once(gpus: Gpus, short: list[Any]) -> Non
             "the memory is let go at the end"
         )
         assert (gpus.read(dest).sum(1) == [0, 8 * value, 8 * value, 0]).all()
-    assert len(short) == 1
+    assert len(long_way) == 1
     assert len(source.streams) == 1, "one handshake is enough"
     other = Lazy(gpus, np.ones((2, 8), np.int32))
     with pytest.raises(bp.OperandTypeError):
         bp.write_slice(dest, other, [(1, 3), (0, 8)])
-    assert len(short) == 2
+    assert len(long_way) == 2
 
 
 def test_a_stranger_is_refused_in_a_capture_after_a_call_outside_it(gpus: Gpus) -> None:
@@ -204,34 +181,11 @@ class Frozen(Lazy):
         return capsule
 
 
-def test_a_read_only_stranger_is_refused_after_a_call_on_one_that_lies_alike(gpus: Gpus) -> None:
-    x = gpus.array(np.ones((4, 8), F32))
-    out, frozen = (kind(gpus, np.zeros((4, 8), F32)) for kind in (Lazy, Frozen))
-    bp.neg(x, out=out)
-    for _ in range(2):
-        with pytest.raises(bp.OperandTypeError, match="read-only"):
-            bp.neg(x, out=frozen)
-    assert len(gpus.work) == 1
-
-
-def test_another_view_at_the_same_address_is_refused_after_a_call_on_memory_apart(gpus: Gpus) -> None:
-    """In place is an operand itself, not its transpose."""
-    memory = gpus.memory(4096)
-    x, apart, own = (
-        gpus.over(memory + at, (8, 8), F32, strides) for at, strides in ((0, (4, 32)), (1024, None), (0, None))
-    )
-    bp.neg(x, out=apart)
-    for _ in range(2):
-        with pytest.raises(bp.OverlapError):
-            bp.neg(x, out=own)
-    assert len(gpus.work) == 1
-
-
-def test_a_stranger_that_is_written_is_given_back_each_time(gpus: Gpus, short: list[Any]) -> None:
+def test_a_stranger_that_is_written_is_given_back_each_time(gpus: Gpus, long_way: list[Any]) -> None:
     x, out = gpus.array(np.ones((4, 8), F32)), Lazy(gpus, np.zeros((4, 8), F32))
     for _ in range(3):
         assert bp.neg(x, out=out) is out
-    assert len(short) == 1
+    assert len(long_way) == 1
     assert len(gpus.work) == 3
 
 
@@ -273,69 +227,84 @@ def test_an_array_made_of_an_export_keeps_it(gpus: Gpus) -> None:
         assert gpus.events == ["freed"]
 
 
-# ---- the room in an allocation ---------------------------------------------------------------------------------------
+# ---- what is refused after a call on arrays that lie alike -------------------------------------------------------------
 
 
-def small(gpus: Gpus, shape: tuple[int, ...], strides: tuple[int, ...] | None = None, at: int = 0) -> Any:
-    """An array of that layout at byte `at` of an allocation of 64 bytes."""
-    return gpus.over(gpus.memory(64) + at, shape, F32, strides)
+def in_the_other_order(gpus: Gpus) -> Refused:
+    x, out = (gpus.array(np.ones(64, F32)) for _ in range(2))
+    swapped = gpus.over(x.data, (64,), np.dtype(">f4"))
+    assert swapped.dtype.num == x.dtype.num, "what the test is about"
+    return Refused({"x": x, "out": out}, [{"x": swapped}, {"out": swapped}], bp.OperandTypeError, "not an element kind")
 
 
-@pytest.mark.parametrize("how", ["as an input", "as out"])
-@pytest.mark.parametrize("door", ["function", "run"])
-def test_the_short_path_asks_for_the_room(gpus: Gpus, how: str, door: str) -> None:
-    big, out = gpus.array(np.ones(1024, F32)), gpus.array(np.ones(1024, F32))
-    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", big, out))
-
-    def call(x: Any, out: Any) -> Any:
-        return bp.neg(x, out=out) if door == "function" else plan.run(x=x, out=out)
-
-    call(big, out)
-    gpus.events.clear()
-    bad = small(gpus, (1024,))
-    operands = (bad, out) if how == "as an input" else (big, bad)
-    for _ in range(2):
-        with pytest.raises(bp.BufferTooSmallError, match="allocate a larger one"):
-            call(*operands)
-    assert not gpus.work
-    call(big, out)
-    assert len(gpus.work) == 1
+def read_only(gpus: Gpus) -> Refused:
+    out, frozen = (kind(gpus, np.zeros((4, 8), F32)) for kind in (Lazy, Frozen))
+    x = gpus.array(np.ones((4, 8), F32))
+    return Refused({"x": x, "out": out}, [{"out": frozen}], bp.OperandTypeError, "read-only")
 
 
-def test_the_room_ends_with_the_allocation_wherever_the_array_begins(gpus: Gpus) -> None:
-    big, out = gpus.array(np.ones(1024, F32)), gpus.array(np.ones(1024, F32))
-    bp.neg(big, out=out)
+def transposed_in_place(gpus: Gpus) -> Refused:
+    """In place is an operand itself, not its transpose."""
+    memory, shape = gpus.memory(4096), (8, 8)
+    x, out = gpus.over(memory, shape, F32, (4, 32)), gpus.over(memory + 1024, shape, F32)
+    return Refused({"x": x, "out": out}, [{"out": gpus.over(memory, shape, F32)}], bp.OverlapError)
+
+
+def shifted_in_place(gpus: Gpus) -> Refused:
+    memory = gpus.memory(4096)
+    x, shifted = (gpus.over(memory + first, (64,), F32) for first in (0, 16))
+    return Refused({"x": x, "out": x}, [{"out": shifted}], bp.OverlapError)
+
+
+def little_room(gpus: Gpus) -> Refused:
+    x, out = (gpus.array(np.ones(1024, F32)) for _ in range(2))
+    small = gpus.over(gpus.memory(64), (1024,), F32)
+    return Refused(
+        {"x": x, "out": out}, [{"x": small}, {"out": small}], bp.BufferTooSmallError, "allocate a larger one"
+    )
+
+
+def little_room_behind_its_beginning(gpus: Gpus) -> Refused:
+    x, out = (gpus.array(np.ones(1024, F32)) for _ in range(2))
     late = gpus.over(gpus.memory(4096) + 16, (1024,), F32)
-    with pytest.raises(bp.BufferTooSmallError):
-        bp.neg(late, out=out)
-    with pytest.raises(bp.BufferTooSmallError):
-        bp.neg(big, out=late)
-    assert len(gpus.work) == 1
+    return Refused({"x": x, "out": out}, [{"x": late}, {"out": late}], bp.BufferTooSmallError)
 
 
-def test_the_room_before_the_pointer_counts_as_well(gpus: Gpus) -> None:
-    """A reversed array reaches down from its first element."""
-    memory = gpus.memory(64)
+def little_room_before_the_pointer(gpus: Gpus) -> Refused:
+    """A reversed array reaches down from its first element; the second is of the first's alignment."""
+    memory, out = gpus.memory(64), gpus.array(np.zeros(8, F32))
     held, beyond = (gpus.over(memory + 4 * first, (8,), F32, (-4,)) for first in (7, 6))
-    aligned = gpus.over(gpus.memory(256) + 4 * 6, (8,), F32, (4,))
+    short = gpus.over(gpus.memory(64) + 4 * 3, (8,), F32, (-4,))
+    return Refused({"x": held, "out": out}, [{"x": beyond}, {"x": short}], bp.BufferTooSmallError, "neg: x")
+
+
+REFUSED = (
+    in_the_other_order, read_only, transposed_in_place, shifted_in_place, little_room, little_room_behind_its_beginning,
+    little_room_before_the_pointer,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["function", "run"])
+@pytest.mark.parametrize("row", REFUSED)
+def test_refused_after_a_call_on_arrays_alike(gpus: Gpus, row: Any, way: str) -> None:
+    refused_after_a_call(gpus, row(gpus), way)
+
+
+def test_an_array_that_goes_up_from_where_another_went_down_has_room(gpus: Gpus) -> None:
     out = gpus.array(np.zeros(8, F32))
-    bp.neg(held, out=out)
-    assert len(gpus.work) == 1
-    for x in (beyond, gpus.over(gpus.memory(64) + 4 * 3, (8,), F32, (-4,))):  # of the first's alignment the second time
-        with pytest.raises(bp.BufferTooSmallError, match="neg: x"):
-            bp.neg(x, out=out)
-    bp.neg(aligned, out=out)
+    for memory, at, stride in ((gpus.memory(64), 28, -4), (gpus.memory(256), 24, 4)):
+        bp.neg(gpus.over(memory + at, (8,), F32, (stride,)), out=out)
     assert len(gpus.work) == 2
 
 
-def test_a_size_that_cupy_guessed_keeps_to_the_short_path(gpus: Gpus, short: list[Any]) -> None:
+def test_a_size_that_cupy_guessed_keeps_to_the_short_path(gpus: Gpus, long_way: list[Any]) -> None:
     """Arrays that came over DLPack report too few bytes; no recipe is lost for that."""
     held = np.ones(1024, F32)
     memory = gpus.real.cuda.UnownedMemory(held.ctypes.data // 16 * 16, 32, held, 0)
     x = gpus.over(gpus.real.cuda.MemoryPointer(memory, 0), (64,), F32)
     for _ in range(3):
         bp.neg(x)
-    assert len(short) == 1
+    assert len(long_way) == 1
     assert len(gpus.work) == 3
 
 
@@ -343,7 +312,7 @@ def test_a_size_that_cupy_guessed_keeps_to_the_short_path(gpus: Gpus, short: lis
 
 
 @pytest.mark.parametrize("null", [True, False])
-def test_an_empty_output_is_the_one_passed(gpus: Gpus, short: list[Any], null: bool) -> None:
+def test_an_empty_output_is_the_one_passed(gpus: Gpus, long_way: list[Any], null: bool) -> None:
     memory = gpus.real.cuda.MemoryPointer(gpus.real.cuda.UnownedMemory(0, 0, None, 0), 0) if null else gpus.memory(8)
     x, out = (gpus.over(memory, (0, 3), F32) for _ in range(2))
     for _ in range(3):
@@ -351,17 +320,17 @@ def test_an_empty_output_is_the_one_passed(gpus: Gpus, short: list[Any], null: b
     gpus.capturing = True
     assert bp.neg(x, out=out) is out
     gpus.capturing = False
-    assert len(short) == 1
+    assert len(long_way) == 1
     fresh = bp.neg(x)
     assert fresh is not out and fresh.shape == (0, 3)
     assert not gpus.work
 
 
-def test_an_absent_output_is_allocated_at_every_call(gpus: Gpus, short: list[Any]) -> None:
+def test_an_absent_output_is_allocated_at_every_call(gpus: Gpus, long_way: list[Any]) -> None:
     x = gpus.array(np.ones(16, F32))
     made = [bp.neg(x) for _ in range(3)]
     assert len({y.data.ptr for y in made}) == 3
-    assert len(short) == 1
+    assert len(long_way) == 1
     assert len(gpus.work) == 3
 
 
@@ -512,19 +481,6 @@ def test_which_addend_it_is_and_how_products_are_formed_are_part_of_a_call_s_key
     }
     f32, tf32 = bp.MathPrecision.F32, bp.MathPrecision.TF32
     assert described == {(("c",), f32), (("bias",), f32), (("residual",), f32), ((), tf32), ((), f32)}
-
-
-@pytest.mark.parametrize("door", ["function", "plan"])
-def test_in_place_is_the_very_same_view_on_the_short_path_too(gpus: Gpus, door: str) -> None:
-    memory = gpus.memory(4096)
-    x, shifted = (gpus.over(memory + first, (64,), F32) for first in (0, 16))
-    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x, x), device=0)
-    run = (lambda out: bp.neg(x, out=out)) if door == "function" else (lambda out: plan.run(x=x, out=out))
-    run(x)
-    with pytest.raises(bp.OverlapError):
-        run(shifted)
-    run(x)
-    assert len(gpus.work) == 2
 
 
 def test_a_fresh_output_lies_as_its_plan_has_it(gpus: Gpus) -> None:

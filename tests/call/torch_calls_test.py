@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py import functional
 from baracuda_py.call import caller
 from baracuda_py.call.cache import plan_cache
 from baracuda_py.tensor import pytorch
 
+from .remembered import Refused, refused_after_a_call
 from .short_path_test import Lazy
 from .simulated import Gpus, simulated
 
@@ -81,15 +81,6 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
         pytorch.dtype_of.cache_clear()
         yield simulated_gpus
         pytorch.dtype_of.cache_clear()
-
-
-@pytest.fixture
-def long_way(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The calls that take the long way."""
-    taken: list[Any] = []
-    whole = functional._call_checked
-    monkeypatch.setattr(functional, "_call_checked", lambda *a: (taken.append(a), whole(*a))[1])
-    return taken
 
 
 def on(x: Any, device: Any = "cuda:0") -> Any:
@@ -184,30 +175,30 @@ def test_torch_s_quick_allocation_is_what_it_is_taken_for() -> None:
     assert type(made) is torch.Tensor and not made.requires_grad
 
 
-def test_what_a_tensor_says_of_itself_is_part_of_the_key(gpus: Gpus) -> None:
-    """Those that are refused are refused after a call on one that lies alike, too."""
-    x, out = on(torch.ones(64)), on(torch.zeros(64))
-    bp.neg(x, out=out)
-    leaf = on(torch.ones(64)).requires_grad_()
-    for _ in range(2):
-        with pytest.raises(bp.OperandTypeError, match=r"detach\(\)"):
-            bp.neg(leaf, out=out)
-        with pytest.raises(bp.OperandTypeError, match="resolve_neg"):
-            bp.neg(on(torch.ones(64, dtype=torch.complex64).conj().imag.contiguous()._neg_view()), out=out)
-        with pytest.raises(bp.BaracudaError):
-            bp.neg(on(torch.ones(64, dtype=torch.int32)), out=out)
-        with pytest.raises(bp.BaracudaError):
-            bp.neg(on(torch.ones(128))[::2], out=on(torch.ones(32)))
-    assert len(gpus.work) == 1
+REFUSED = {
+    "requires a gradient": ({"x": lambda: torch.ones(64).requires_grad_()}, bp.OperandTypeError, r"detach\(\)"),
+    "a lazy negative": (
+        {"x": lambda: torch.ones(64, dtype=torch.complex64).conj().imag.contiguous()._neg_view()}, bp.OperandTypeError,
+        "resolve_neg"),
+    "another type": ({"x": lambda: torch.ones(64, dtype=torch.int32)}, bp.BaracudaError, ""),
+    "every other element": ({"x": lambda: torch.ones(128)[::2], "out": lambda: torch.ones(32)}, bp.BaracudaError, ""),
+}  # fmt: skip
 
 
-def test_a_lazy_conjugate_is_refused_after_a_call_on_a_tensor_that_lies_alike(gpus: Gpus) -> None:
+@pytest.mark.parametrize("way", ["function", "run"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_after_a_call_on_tensors_alike(gpus: Gpus, name: str, way: str) -> None:
+    """What a tensor says of itself is part of the key."""
+    instead, error, says = REFUSED[name]
+    served = {"x": on(torch.ones(64)), "out": on(torch.zeros(64))}
+    refused_after_a_call(gpus, Refused(served, [{n: on(make()) for n, make in instead.items()}], error, says), way)
+
+
+@pytest.mark.parametrize("way", ["function", "run"])
+def test_a_lazy_conjugate_is_refused_after_a_call(gpus: Gpus, way: str) -> None:
     x, out = (on(torch.ones(64, dtype=torch.complex64)) for _ in range(2))
-    bp.contiguize(x, out=out)
-    for _ in range(2):
-        with pytest.raises(bp.OperandTypeError, match="resolve_conj"):
-            bp.contiguize(on(x.conj()), out=out)
-    assert len(gpus.work) == 1
+    row = Refused({"x": x, "out": out}, [{"x": on(x.conj())}], bp.OperandTypeError, "resolve_conj", "contiguize")
+    refused_after_a_call(gpus, row, way)
 
 
 def test_a_stranger_s_work_is_awaited_on_the_stream_of_torch_s_result(gpus: Gpus, long_way: list[Any]) -> None:

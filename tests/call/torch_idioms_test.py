@@ -59,8 +59,10 @@ def test_parameter_is_taken_in_inference(mode: Callable[[], Any]) -> None:
             with mode():
                 got = bp.matmul(x, given)
             torch.testing.assert_close(got, x @ layer.weight.detach().T)
-            with pytest.raises(bp.OperandTypeError, match=r"matmul: b: .*pass b\.detach\(\), or .* torch\.no_grad\(\)"):
-                bp.matmul(x, given)
+            assert not got.requires_grad
+            assert bp.matmul(x, given).requires_grad, "a call outside of inference is recorded"
+            with pytest.raises(bp.OperandTypeError, match=r"x requires a gradient.*pass x\.detach\(\), or .* torch\.no_grad\(\)"):
+                bp.quantize_int8(given)
 
 
 @pytest.mark.parametrize("mode", INFERENCE, ids=lambda mode: mode.__name__)

@@ -10,8 +10,7 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.emulator.options import Options
 
-from .small_device import I32, Array, body_of, every_order, ptx
-from .small_kernels import SmallKernel
+from .small_device import beside, every_order, fault_of, ptx, run
 
 
 def sync(number: int, threads: int) -> str:
@@ -20,12 +19,6 @@ def sync(number: int, threads: int) -> str:
 
 def arrive(number: int, threads: int) -> str:
     return ptx(f"bar.arrive {number}, {threads}")
-
-
-def run(kernel: SmallKernel, options: Options, grid: int = 1, block: int = 64, n: int = 0) -> Array:
-    out = np.zeros(grid * block, I32)
-    kernel.run(grid, block, out=out, n=I32(n), options=options)
-    return out
 
 
 # ---- named barriers --------------------------------------------------------------------------------------------------
@@ -50,13 +43,11 @@ NAMED = {
 @pytest.mark.parametrize("name", NAMED)
 def test_named_barriers(name: str, options: Options) -> None:
     wrong, right, says = NAMED[name]
-    run(body_of(right), options)
     if name == "more than counted" and options.order == "random":
+        run(right, options)
         return  # one warp after the other: each is a phase of its own
-    with pytest.raises(bp.BarrierFault, match=says) as caught:
-        run(body_of(wrong), options)
-    assert caught.value.cta == 0 and caught.value.thread is not None
-    assert caught.value.source.startswith("small.cu:") and "bar" in caught.value.instruction
+    fault, _ = beside(bp.BarrierFault, says, wrong, right, options)
+    assert fault.cta == 0 and "bar" in fault.instruction
 
 
 STUCK = {
@@ -77,10 +68,8 @@ STUCK = {
 @pytest.mark.parametrize("name", STUCK)
 def test_barriers_where_not_all_come(name: str, options: Options) -> None:
     wrong, right, says = STUCK[name]
-    run(body_of(right), options)
-    with pytest.raises(bp.DeadlockFault, match="no thread can continue: ") as caught:
-        run(body_of(wrong), options)
-    assert all(each in str(caught.value) for each in says) and caught.value.kernel == "small.cu:f"
+    fault, _ = beside(bp.DeadlockFault, "no thread can continue: ", wrong, right, options)
+    assert all(each in str(fault) for each in says) and fault.kernel == "small.cu:f"
 
 
 @every_order
@@ -90,9 +79,8 @@ def test_who_has_ended_is_not_waited_for(options: Options) -> None:
                  "if (i >= 16) return; __syncthreads(); out[i] = i;",
                  "if (i >= 16) { out[i] = i; return; } __syncthreads(); out[i] = i;",
                  "if (i < 16) { out[i] = i; return; } __syncthreads(); out[i] = i;"):  # fmt: skip
-        assert run(body_of(body), options).any()
-    with pytest.raises(bp.DeadlockFault, match="CTA 0 warps 0 at barrier 1"):
-        run(body_of("if (i >= 32) return; " + sync(1, 64)), options)
+        assert run(body, options).any()
+    fault_of(bp.DeadlockFault, "CTA 0 warps 0 at barrier 1", "if (i >= 32) return; " + sync(1, 64), options)
 
 
 # ---- mbarriers -------------------------------------------------------------------------------------------------------
@@ -133,19 +121,15 @@ MBARRIERS = {
 @pytest.mark.parametrize("name", MBARRIERS)
 def test_mbarriers(name: str, options: Options) -> None:
     wrong, right, says = MBARRIERS[name]
-    run(body_of(right), options)
-    with pytest.raises(bp.BarrierFault, match=says) as caught:
-        run(body_of(wrong), options)
-    fault = caught.value
-    assert fault.space == "shared" and fault.byte is not None and fault.cta == 0 and fault.thread is not None
-    assert fault.source.startswith("small.cu:") and "at shared memory+" in str(fault)
+    fault, _ = beside(bp.BarrierFault, says, wrong, right, options)
+    assert fault.space == "shared" and fault.byte is not None and fault.cta == 0 and "at shared memory+" in str(fault)
 
 
 @every_order
 @pytest.mark.parametrize(("count", "parity"), [(64, 0), (63, 0), (32, 1), (1, 1), (16, 1)])
 def test_arrivals_may_end_several_phases(count: int, parity: int, options: Options) -> None:
     """A thread waits for the last that they end; a phase that has begun again is nobody's."""
-    run(body_of(SET.format(count) + "arrive(&b); __syncthreads(); wait(&b, n);"), options, n=parity)
+    run(SET.format(count) + "arrive(&b); __syncthreads(); wait(&b, n);", options, n=parity)
 
 
 WAITS = {
@@ -163,27 +147,23 @@ WAITS = {
 @pytest.mark.parametrize("name", WAITS)
 def test_waits_at_an_mbarrier_that_never_end(name: str, options: Options) -> None:
     wrong, right, says = WAITS[name]
-    run(body_of(right), options)
-    with pytest.raises(bp.DeadlockFault, match=rf"CTA 0 warps 0, 1 at the mbarrier at shared memory\+0, {says}"):
-        run(body_of(wrong), options)
+    says = rf"CTA 0 warps 0, 1 at the mbarrier at shared memory\+0, {says}"
+    beside(bp.DeadlockFault, says, wrong, right, options)
 
 
 @every_order
 def test_an_mbarrier_orders_what_came_before_an_arrival(options: Options) -> None:
-    out = run(body_of(TURN + "arrive(&b); wait(&b, 0); out[i] = tile[63 - i];"), options)
+    out = run(TURN + "arrive(&b); wait(&b, 0); out[i] = tile[63 - i];", options)
     assert (out == np.arange(64)[::-1]).all()
     for wrong in ("arrive(&b); out[i] = tile[63 - i];", "wait(&b, 1); arrive(&b); out[i] = tile[63 - i];",
                   "arrive(&b); tile[i] = i + 1; wait(&b, 0); out[i] = tile[63 - i];"):  # fmt: skip
-        with pytest.raises(bp.RaceFault, match="that nothing orders with another warp's"):
-            run(body_of(TURN + wrong), options)
+        fault_of(bp.RaceFault, "that nothing orders with another warp's", TURN + wrong, options)
 
 
 @every_order
 def test_an_mbarrier_is_initialised_before_others_use_it(options: Options) -> None:
-    with pytest.raises(
-        bp.KernelFault, match=r"an mbarrier whose initialisation nothing orders|not initialised|another warp's load"
-    ):
-        run(body_of("__shared__ u64 b; if (i == 0) init(&b, 64); arrive(&b);"), options)
+    says = "an mbarrier whose initialisation nothing orders|not initialised|another warp's load"
+    fault_of(bp.KernelFault, says, "__shared__ u64 b; if (i == 0) init(&b, 64); arrive(&b);", options)
 
 
 # ---- the barrier of a cluster ----------------------------------------------------------------------------------------
@@ -194,18 +174,13 @@ PAIR = "__cluster_dims__(2, 1, 1)"
 
 @every_order
 def test_the_barrier_of_a_cluster(options: Options) -> None:
-    run(body_of(ARRIVE + "out[blockIdx.x * 64 + i] = i;" + WAIT + ARRIVE + WAIT, attributes=PAIR), options, grid=4)
-    with pytest.raises(bp.BarrierFault, match="a second arrival at the cluster's barrier without a wait") as caught:
-        run(body_of(ARRIVE + ARRIVE + WAIT, attributes=PAIR), options, grid=4)
-    assert caught.value.cta is not None and "barrier.cluster.arrive" in caught.value.instruction
-    with pytest.raises(bp.BarrierFault, match="wait at the cluster's barrier without an arrival"):
-        run(body_of(ARRIVE + WAIT + WAIT, attributes=PAIR), options, grid=4)
-    run(body_of("if (blockIdx.x % 2 == 0) return; " + ARRIVE + WAIT, attributes=PAIR), options, grid=4)
-    with pytest.raises(
-        bp.DeadlockFault, match=r"CTA 0 warps 0, 1 at the cluster's barrier.*CTA 1 warps 0, 1 at barrier 1"
-    ):
-        run(
-            body_of("if (blockIdx.x == 0) {" + ARRIVE + WAIT + "} else " + sync(1, 96), attributes=PAIR),
-            options,
-            grid=2,
-        )
+    run(ARRIVE + "out[blockIdx.x * 64 + i] = i;" + WAIT + ARRIVE + WAIT, options, grid=4, attributes=PAIR)
+    says = "a second arrival at the cluster's barrier without a wait"
+    fault = fault_of(bp.BarrierFault, says, ARRIVE + ARRIVE + WAIT, options, grid=4, attributes=PAIR)
+    assert "barrier.cluster.arrive" in fault.instruction
+    says = "wait at the cluster's barrier without an arrival"
+    fault_of(bp.BarrierFault, says, ARRIVE + WAIT + WAIT, options, grid=4, attributes=PAIR)
+    run("if (blockIdx.x % 2 == 0) return; " + ARRIVE + WAIT, options, grid=4, attributes=PAIR)
+    says = r"CTA 0 warps 0, 1 at the cluster's barrier.*CTA 1 warps 0, 1 at barrier 1"
+    half = "if (blockIdx.x == 0) {" + ARRIVE + WAIT + "} else " + sync(1, 96)
+    fault_of(bp.DeadlockFault, says, half, options, grid=2, attributes=PAIR)

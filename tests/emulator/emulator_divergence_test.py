@@ -10,15 +10,8 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.emulator.options import Options
 
-from .small_device import I32, Array, body_of, every_order
+from .small_device import beside, body_of, every_order, fault_of, run
 from .small_kernels import SmallKernel, written_in_ptx
-
-
-def run(kernel: SmallKernel, options: Options, block: int = 64, n: int = 0) -> Array:
-    out = np.zeros(block, I32)
-    kernel.run(1, block, out=out, n=I32(n), options=options)
-    return out
-
 
 SHUFFLE = "__shfl_xor_sync({}, i, {})"
 MASKED = {
@@ -56,29 +49,22 @@ MASKED = {
 def test_a_mask_names_who_comes(name: str, options: Options) -> None:
     wrong, right, says = MASKED[name]
     end = "\n__syncthreads();"  # threads that had ended need not come
-    assert run(body_of(right + end), options).any()
-    with pytest.raises(bp.DivergenceFault, match=says) as caught:
-        run(body_of(wrong + end), options)
-    fault = caught.value
-    assert fault.cta == 0 and fault.thread is not None and "sync" in fault.instruction and fault.kernel == "small.cu:f"
-    assert fault.source and fault.ptx_line
+    fault, out = beside(bp.DivergenceFault, says, wrong + end, right + end, options)
+    assert out.any() and fault.cta == 0 and "sync" in fault.instruction and fault.kernel == "small.cu:f"
 
 
 @every_order
 def test_the_thread_and_line_are_named(options: Options) -> None:
     wrong = body_of("if (lane >= 24) return;\nout[i] = __shfl_down_sync(~0u, i, 1);  // here")
-    with pytest.raises(bp.DivergenceFault) as caught:
-        run(wrong, options, block=32)
-    assert (caught.value.thread, caught.value.source) == (23, wrong.line("here"))
-    right = body_of("if (lane >= 24) return;\nout[i] = __shfl_down_sync(~0u, i, 1, 8);")
+    fault = fault_of(bp.DivergenceFault, "reads from a thread that is not there", wrong, options, block=32)
+    assert (fault.thread, fault.source) == (23, wrong.line("here"))
+    right = "if (lane >= 24) return;\nout[i] = __shfl_down_sync(~0u, i, 1, 8);"
     assert (run(right, options, block=32)[:24] == np.minimum(np.arange(24) + 1, np.arange(24) | 7)).all()
 
 
 @every_order
 def test_those_who_have_ended_need_not_come(options: Options) -> None:
-    out = run(
-        body_of("if (lane & 1) return; out[i] = __reduce_add_sync(~0u, 1) + __popc(__ballot_sync(~0u, 1));"), options
-    )
+    out = run("if (lane & 1) return; out[i] = __reduce_add_sync(~0u, 1) + __popc(__ballot_sync(~0u, 1));", options)
     assert (out[::2] == 32).all() and not out[1::2].any()
 
 
@@ -101,12 +87,9 @@ BARRIERS = {
 def test_barriers_in_divergent_code(name: str, options: Options) -> None:
     """Of a part of a warp; a branch that whole warps take is none."""
     wrong, right = BARRIERS[name]
-    assert run(body_of(right), options).any()
-    with pytest.raises(
-        bp.DivergenceFault, match=r"^bar\.(sync|arrive) by a part of a warp, whose rest goes another way"
-    ) as caught:
-        run(body_of(wrong), options)
-    assert caught.value.thread is not None and caught.value.source.startswith("small.cu:")
+    says = r"^bar\.(sync|arrive) by a part of a warp, whose rest goes another way"
+    _, out = beside(bp.DivergenceFault, says, wrong, right, options)
+    assert out.any()
 
 
 MATRIX = """
@@ -129,40 +112,36 @@ MATRICES = {
 }
 
 
+def matrix_of(opcode: str, lanes: int) -> SmallKernel:
+    body = MATRIX.replace("LANES", str(lanes)).replace("STATEMENT", MATRICES[opcode])
+    return written_in_ptx(f".visible .entry f(.param .u64 out)\n{{{body}}}\n")
+
+
 @every_order
 @pytest.mark.parametrize("opcode", MATRICES)
 def test_a_matrix_is_a_whole_warp_s(opcode: str, options: Options) -> None:
-    def lanes(count: int, end: str = "") -> None:
-        body = MATRIX.replace("LANES", str(count)).replace("STATEMENT", MATRICES[opcode]).replace("END:", f"END:{end}")
-        out = np.zeros(1, I32)
-        written_in_ptx(f".visible .entry f(.param .u64 out)\n{{{body}}}\n").run(1, 32, out=out, options=options)
-        assert out[0] == 7
-
-    lanes(32)
-    with pytest.raises(bp.DivergenceFault, match=f"^{opcode}[.a-z]* by a part of a warp") as caught:
-        lanes(31)
-    assert caught.value.instruction.startswith(opcode)
+    says = f"^{opcode}[.a-z]* by a part of a warp"
+    wrong, right = matrix_of(opcode, 31), matrix_of(opcode, 32)
+    fault, out = beside(bp.DivergenceFault, says, wrong, right, options, block=32)
+    assert out[0] == 7 and fault.instruction.startswith(opcode)
 
 
 def test_the_matrices_of_a_short_block_have_no_warp() -> None:
-    body = MATRIX.replace("LANES", "32").replace("STATEMENT", MATRICES["ldmatrix"])
-    with pytest.raises(bp.DivergenceFault, match="ldmatrix by a part of a warp"):
-        written_in_ptx(f".visible .entry f(.param .u64 out)\n{{{body}}}\n").run(1, 24, out=np.zeros(1, I32))
+    fault_of(bp.DivergenceFault, "ldmatrix by a part of a warp", matrix_of("ldmatrix", 32), block=24)
 
 
 @every_order
 def test_a_trap_is_told_with_its_thread(options: Options) -> None:
     text = body_of("if (i == n) __trap();  // here\nout[i] = 1;")
     assert run(text, options, n=64).all()
-    with pytest.raises(bp.TrapFault) as caught:
-        run(text, options, n=37)
-    assert (caught.value.cta, caught.value.thread, caught.value.source) == (0, 37, text.line("here"))
+    fault = fault_of(bp.TrapFault, "trap", text, options, n=37)
+    assert (fault.cta, fault.thread, fault.source) == (0, 37, text.line("here"))
 
 
 @every_order
 def test_a_choice_of_a_branch_that_there_is_not(options: Options) -> None:
     kernel = written_in_ptx("""
-.visible .entry f(.param .u64 o, .param .u32 n)
+.visible .entry f(.param .u64 o, .param .u64 two, .param .u32 n)
 {
     .reg .b32 %r<5>; .reg .b64 %rd<4>;
     ld.param.u64 %rd1, [o]; ld.param.u32 %r1, [n]; mov.u32 %r2, %tid.x; and.b32 %r3, %r2, 1; add.u32 %r3, %r3, %r1;
@@ -174,6 +153,5 @@ C:  mul.wide.u32 %rd2, %r2, 4; add.s64 %rd1, %rd1, %rd2; st.global.u32 [%rd1], %
 }
 """)
     assert run(kernel, options).tolist() == [7, 9] * 32
-    with pytest.raises(bp.OutOfBoundsFault, match="a choice of branch 2 of 2") as caught:
-        run(kernel, options, n=1)
-    assert caught.value.thread is not None and caught.value.thread % 2 and "brx" in caught.value.instruction
+    fault = fault_of(bp.OutOfBoundsFault, "a choice of branch 2 of 2", kernel, options, n=1)
+    assert fault.thread % 2 and "brx" in fault.instruction

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import baracuda_py as bp
 from baracuda_py.emulator.options import Options
 
-from .small_device import I32, Array, body_of, every_order, ptx
+from . import small_device
+from .small_device import every_order, ptx
 
 # A is 64 x 16, B 16 x 8, of f16 ones, K-major without a swizzle: pieces of 8 rows of 16 bytes, 128 bytes each.
 FENCE, COMMIT = ptx("wgmma.fence.sync.aligned"), ptx("wgmma.commit_group.sync.aligned")
@@ -115,10 +118,7 @@ ALSO_RIGHT = {
 }
 
 
-def run(body: str, options: Options) -> Array:
-    out = np.zeros(512, I32)
-    body_of(body, "int* out").run(1, 128, out=out, options=options)
-    return out
+run, fault_of = (partial(of, block=128, each=4) for of in (small_device.run, small_device.fault_of))  # a warpgroup
 
 
 @every_order
@@ -132,11 +132,8 @@ def test_they_are_right(options: Options) -> None:
 @pytest.mark.parametrize("name", WRONG)
 def test_one_thing_left_out(name: str, options: Options) -> None:
     body, kind, says = WRONG[name]
-    with pytest.raises(kind, match=says) as caught:
-        run(body, options)
-    assert caught.value.cta == 0 and caught.value.thread is not None
-    assert "wgmma" in caught.value.instruction or says is EARLY
-    assert caught.value.source.startswith("small.cu:")
+    fault = fault_of(kind, says, body, options)
+    assert fault.cta == 0 and ("wgmma" in fault.instruction or says is EARLY)
 
 
 @every_order
@@ -145,13 +142,14 @@ def test_a_register_of_the_left_operand_changes_meanwhile(options: Options) -> N
     change = 'asm volatile("mov.b32 %0, 0;" : "+r"(r[2]));'
     used = "out[4 * i] += r[2];"
     assert run(body + WAIT + change + OUT + used, options)[1] == 18
-    with pytest.raises(bp.RaceFault, match="a register of a wgmma changed while it was on its way"):
-        run(body + change + WAIT + OUT + used, options)
+    says = "a register of a wgmma changed while it was on its way"
+    fault_of(bp.RaceFault, says, body + change + WAIT + OUT + used, options)
     halves = 'asm volatile("{{ .reg .b16 a, b; mov.b32 {{a, b}}, %0;{} mov.b32 %0, {{b, a}}; }}" : "+r"(r[1]));'
-    assert run(body.replace(FENCE, FENCE + halves.format("")) + WAIT + OUT, options)[1] == 18
-    with pytest.raises(bp.RaceFault, match=r"wgmma with no wgmma.fence since 'add.u16.*accessed its registers"):
-        run(body.replace(FENCE, FENCE + halves.format(" add.u16 a, a, 0;")) + WAIT + OUT, options)
     doubled = 'for (u32& x : r) asm volatile("add.u32 %0, %0, 0;" : "+r"(x));'
-    assert run(body.replace(FENCE, doubled + FENCE) + WAIT + OUT, options)[1] == 18
-    with pytest.raises(bp.RaceFault, match=r"wgmma with no wgmma.fence since 'add.u32.*accessed its registers"):
-        run(body.replace(FENCE, FENCE + doubled) + WAIT + OUT, options)
+    for right, wrong, changed in (
+        (FENCE + halves.format(""), FENCE + halves.format(" add.u16 a, a, 0;"), "add.u16"),
+        (doubled + FENCE, FENCE + doubled, "add.u32"),
+    ):
+        assert run(body.replace(FENCE, right) + WAIT + OUT, options)[1] == 18
+        says = rf"wgmma with no wgmma.fence since '{changed}.*accessed its registers"
+        fault_of(bp.RaceFault, says, body.replace(FENCE, wrong) + WAIT + OUT, options)

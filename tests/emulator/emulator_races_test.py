@@ -6,16 +6,14 @@ Each wrong kernel is told in lockstep and in random order alike.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 import baracuda_py as bp
 from baracuda_py.emulator.options import Options
 
-from .small_device import I32, Array, body_of, every_order, ptx
-from .small_kernels import SmallKernel, run_steps
+from .small_device import I32, beside, body_of, every_order, fault_of, ptx, run
+from .small_kernels import run_steps
 
 UNORDERED = "that nothing orders with|at once"  # in random order either of the two may come first
 SYNC, WARP, FENCE = "__syncthreads();", "__syncwarp();", "__threadfence();"
@@ -24,16 +22,6 @@ SYNC, WARP, FENCE = "__syncthreads();", "__syncwarp();", "__threadfence();"
 MEET = ptx("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned")
 RELAXED = ptx("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned")
 WAIT = ptx("griddepcontrol.wait")
-
-
-def kernel(body: str, attributes: str = "", name: str = "f") -> SmallKernel:
-    return body_of(body, "int* out, int* out_two", attributes=attributes, name=name)
-
-
-def run(kernel: SmallKernel, options: Options, grid: int = 1, block: int = 64, **more: Any) -> tuple[Array, Array]:
-    out, two = np.zeros(grid * block, I32), np.zeros(grid * block, I32)
-    kernel.run(grid, block, out=out, out_two=two, options=options, **more)
-    return out, two
 
 
 # (what it is called, the wrong text, the right text, what the message says)
@@ -98,21 +86,14 @@ CTA_RACES = {
 @pytest.mark.parametrize("name", CTA_RACES)
 def test_between_the_warps_of_a_cta(name: str, options: Options) -> None:
     wrong, right, says = CTA_RACES[name]
-    run(kernel(right), options)
-    with pytest.raises(bp.RaceFault, match=says if options.order == "lockstep" else UNORDERED) as caught:
-        run(kernel(wrong), options)
-    fault = caught.value
-    assert (
-        fault.cta == 0 and fault.thread is not None and fault.byte is not None and fault.source.startswith("small.cu:")
-    )
+    fault, _ = beside(bp.RaceFault, says if options.order == "lockstep" else UNORDERED, wrong, right, options)
+    assert fault.cta == 0 and fault.byte is not None
     assert fault.operand in ("out", "out_two") if "global" in name else fault.space == "shared"
 
 
 def test_the_line_byte_and_thread_are_named() -> None:
-    wrong = kernel("__shared__ int tile[64];\ntile[i] = i;\nout[i] = tile[63 - i];  // here")
-    with pytest.raises(bp.RaceFault) as caught:
-        run(wrong, Options())
-    fault = caught.value
+    wrong = body_of("__shared__ int tile[64];\ntile[i] = i;\nout[i] = tile[63 - i];  // here")
+    fault = fault_of(bp.RaceFault, "load that nothing orders with another warp's store", wrong)
     assert (fault.space, fault.byte, fault.extent, fault.thread) == ("shared", 252, 256, 0)
     assert fault.source == wrong.line("here") and "at shared memory+252, which has 256: CTA 0, thread 0" in str(fault)
 
@@ -167,9 +148,7 @@ LANE_RACES = {
 @pytest.mark.parametrize("name", LANE_RACES)
 def test_between_the_lanes_of_a_warp(name: str, options: Options) -> None:
     wrong, right, says = LANE_RACES[name]
-    run(kernel(right), options, block=32)
-    with pytest.raises(bp.RaceFault, match=says):
-        run(kernel(wrong), options, block=32)
+    beside(bp.RaceFault, says, wrong, right, options, block=32)
 
 
 # ---- CTAs ------------------------------------------------------------------------------------------------------------
@@ -193,11 +172,10 @@ SUM_LAST = """
 def test_between_ctas(options: Options) -> None:
     for wrong in ("out[0] = blockIdx.x;", "out[i] = out_two[i]; out_two[i] = 1;",
                   "atomicAdd(out, 1); out_two[i] = out[0];"):  # fmt: skip
-        with pytest.raises(bp.RaceFault, match=r"in this launch|at once") as caught:
-            run(kernel(wrong), options, grid=3, block=32)
-        assert caught.value.operand in ("out", "out_two") and caught.value.byte is not None
-    run(kernel("out[0] = 7; out_two[blockIdx.x * 32 + i] = i;"), options, grid=3, block=32)
-    out, _ = run(kernel("atomicAdd(out, i);"), options, grid=3, block=32)
+        fault = fault_of(bp.RaceFault, "in this launch|at once", wrong, options, grid=3, block=32)
+        assert fault.operand in ("out", "out_two") and fault.byte is not None
+    run("out[0] = 7; out_two[blockIdx.x * 32 + i] = i;", options, grid=3, block=32)
+    out = run("atomicAdd(out, i);", options, grid=3, block=32)
     assert out[0] == 3 * 31 * 16
 
 
@@ -205,13 +183,13 @@ def test_between_ctas(options: Options) -> None:
 def test_the_last_cta_sees_what_the_others_fenced(options: Options) -> None:
     """CUDA C++ Programming Guide, Memory Fence Functions: the sum of an array, the last block done adds what all wrote."""
     for before, after in ((FENCE + SYNC, FENCE), (SYNC + FENCE, FENCE)):
-        out, _ = run(kernel(SUM_LAST.format(before=before, after=after)), options, grid=5, block=32)
+        out = run(SUM_LAST.format(before=before, after=after), options, grid=5, block=32)
         assert (out[32:64] == 5 * np.arange(32) + 1000).all()
+    says = "load that nothing orders with another's store in this launch"
     for before, after in ((SYNC, FENCE), (FENCE + SYNC, "")):
-        with pytest.raises(bp.RaceFault, match="load that nothing orders with another's store in this launch"):
-            run(kernel(SUM_LAST.format(before=before, after=after)), options, grid=5, block=32)
-    with pytest.raises(bp.RaceFault, match="load that nothing orders with another's store in this launch"):
-        run(kernel(SUM_LAST.format(before=FENCE, after=FENCE).replace("32", "64")), options, grid=5, block=64)
+        fault_of(bp.RaceFault, says, SUM_LAST.format(before=before, after=after), options, grid=5, block=32)
+    wider = SUM_LAST.format(before=FENCE, after=FENCE).replace("32", "64")
+    fault_of(bp.RaceFault, says, wider, options, grid=5)
 
 
 # ---- launches --------------------------------------------------------------------------------------------------------
@@ -235,18 +213,17 @@ LAUNCHES = {
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_between_launches_that_overlap(name: str, options: Options) -> None:
     wrong, right, says = LAUNCHES[name]
-    run(kernel(right), options, pdl=True)
-    run(kernel(wrong), options)  # one behind the other
-    with pytest.raises(bp.RaceFault, match=says) as caught:
-        run(kernel(wrong), options, pdl=True)
-    assert caught.value.operand in ("out", "out_two") and caught.value.thread is not None
+    run(wrong, options)  # one behind the other
+    fault, _ = beside(bp.RaceFault, says, wrong, right, options, pdl=True)
+    assert fault.operand in ("out", "out_two")
 
 
 def test_a_launch_behind_another_sees_its_stores() -> None:
-    store, load = kernel("out_two[i] = i;", name="g"), kernel(WAIT + "out[i] = out_two[63 - i];")
-    out, two = np.zeros(64, I32), np.zeros(64, I32)
-    args = {"out": out, "out_two": two}
-    run_steps([(store, store.step(1, 64, args)), (load, load.step(1, 64, args, pdl=True))], args)
+    store, load = body_of("out_two[i] = i;", name="g"), body_of(WAIT + "out[i] = out_two[63 - i];")
+    out, two = np.zeros((2, 64), I32)
+    arrays = {"out": out, "out_two": two}
+    args = {**arrays, "n": I32(0)}
+    run_steps([(store, store.step(1, 64, args)), (load, load.step(1, 64, args, pdl=True))], arrays)
     assert (out == np.arange(64)[::-1]).all()
 
 
@@ -281,7 +258,6 @@ CLUSTERS = {
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_between_the_ctas_of_a_cluster(name: str, options: Options) -> None:
     wrong, right, says = CLUSTERS[name]
-    run(kernel(right, "__cluster_dims__(2, 1, 1)"), options, grid=4)
-    with pytest.raises(bp.RaceFault, match=says if options.order == "lockstep" else f"{says}|{UNORDERED}") as caught:
-        run(kernel(wrong, "__cluster_dims__(2, 1, 1)"), options, grid=4)
-    assert caught.value.space == "shared" and caught.value.cta is not None
+    says = says if options.order == "lockstep" else f"{says}|{UNORDERED}"
+    fault, _ = beside(bp.RaceFault, says, wrong, right, options, grid=4, attributes="__cluster_dims__(2, 1, 1)")
+    assert fault.space == "shared"

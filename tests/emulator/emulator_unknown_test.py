@@ -16,7 +16,7 @@ import baracuda_py as bp
 from baracuda_py.emulator.options import Options
 from baracuda_py.runtime.steps import Scratch
 
-from .small_device import I32, Array, body_of, every_order
+from .small_device import I32, Array, beside, body_of, every_order, run
 from .small_kernels import SmallKernel, written_in_ptx
 
 PART = "__shared__ int tile[64]; if (i < 40) tile[i] = i; __syncthreads();"
@@ -44,25 +44,15 @@ SHARED = {
 @every_order
 @pytest.mark.parametrize("name", SHARED)
 def test_shared_memory(name: str, options: Options) -> None:
-    wrong, right = SHARED[name]
-    out, fresh = np.zeros((2, 64), I32)
-    body_of(right).run(1, 64, out=fresh, n=I32(0), options=options)
-    assert fresh.any()
-    with pytest.raises(
-        bp.UninitialisedFault, match="a value that nothing had written reached a result at shared memory"
-    ) as caught:
-        body_of(wrong).run(1, 64, out=out, n=I32(0), options=options)
-    fault = caught.value
-    assert (
-        fault.space == "shared" and fault.cta == 0 and fault.thread is not None and fault.source.startswith("small.cu:")
-    )
+    says = "a value that nothing had written reached a result at shared memory"
+    fault, out = beside(bp.UninitialisedFault, says, *SHARED[name], options)
+    assert out.any() and fault.space == "shared" and fault.cta == 0
     assert fault.byte is not None and (fault.byte >= 160 or name == "an atomic operation")
 
 
 def test_a_zero_that_nobody_wrote_is_none() -> None:
     """What it is multiplied with, or compared to itself, makes no difference."""
-    out = np.zeros(64, I32)
-    body_of(PART + "out[i] = i < 40 ? tile[i] : *(volatile int*)(tile + i) * 0;").run(1, 64, out=out, n=I32(0))
+    out = run(PART + "out[i] = i < 40 ? tile[i] : *(volatile int*)(tile + i) * 0;")
     assert (out == np.where(np.arange(64) < 40, np.arange(64), 0)).all()
 
 
@@ -98,15 +88,9 @@ OWN = {
 @every_order
 @pytest.mark.parametrize("name", OWN)
 def test_a_thread_s_own_memory(name: str, options: Options) -> None:
-    wrong, right = OWN[name]
-    out = np.zeros(32, I32)
-    local(right).run(1, 32, out=out, options=options)
-    assert out.any()
-    with pytest.raises(
-        bp.UninitialisedFault, match="a value that nothing had written reached a result at local memory"
-    ) as caught:
-        local(wrong).run(1, 32, out=out, options=options)
-    assert caught.value.space == "local" and caught.value.extent == 32 and caught.value.thread is not None
+    says = "a value that nothing had written reached a result at local memory"
+    fault, out = beside(bp.UninitialisedFault, says, *map(local, OWN[name]), options, block=32)
+    assert out.any() and fault.space == "local" and fault.extent == 32
 
 
 REGISTERS = {
@@ -119,15 +103,9 @@ REGISTERS = {
 @every_order
 @pytest.mark.parametrize("name", REGISTERS)
 def test_registers(name: str, options: Options) -> None:
-    wrong, right = REGISTERS[name]
-    out = np.zeros(32, I32)
-    local(right).run(1, 32, out=out, options=options)
+    says = r"a value that nothing had written, of %[rp]\d, reached a result"
+    _, out = beside(bp.UninitialisedFault, says, *map(local, REGISTERS[name]), options, block=32)
     assert out.any()
-    with pytest.raises(
-        bp.UninitialisedFault, match=r"a value that nothing had written, of %[rp]\d, reached a result"
-    ) as caught:
-        local(wrong).run(1, 32, out=out, options=options)
-    assert caught.value.instruction and caught.value.ptx_line
 
 
 # ---- the workspace ---------------------------------------------------------------------------------------------------
@@ -174,7 +152,4 @@ def test_what_only_a_comparison_sees(name: str, place: str, options: Options) ->
     """By all threads, or by a single one."""
     kind, value, seen = COMPARED[name]
     right, wrong = (KEPT.format(kind, value, seen.format(at)) for at in (f"({place}) % 40", place))
-    out = np.zeros(64, I32)
-    body_of(right).run(1, 64, out=out, n=I32(0), options=options)
-    with pytest.raises(bp.UninitialisedFault, match="reached a result at shared memory"):
-        body_of(wrong).run(1, 64, out=out, n=I32(0), options=options)
+    beside(bp.UninitialisedFault, "reached a result at shared memory", wrong, right, options)

@@ -1,23 +1,26 @@
-"""What small kernels on the emulator's engine are written with: PTX instructions by name as device functions, and the orders that
-they are run in."""
+"""How small kernels on the emulator's engine are written, with PTX instructions by name as device functions, and run: in which
+orders, and a wrong one beside one that is nearly the same and right."""
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
 
+import baracuda_py as bp
 from baracuda_py.emulator.options import Options
 
 from .small_kernels import SmallKernel, small
 
-__all__ = ["DEVICE", "I32", "Array", "body_of", "every_order", "ptx"]
+__all__ = ["DEVICE", "I32", "LOCKSTEP", "Array", "beside", "body_of", "every_order", "fault_of", "ptx", "run"]
 
 Array = np.ndarray[Any, Any]
 I32 = np.int32
+LOCKSTEP = Options()
 every_order = pytest.mark.parametrize(
-    "options", [Options(), Options("random", 1), Options("random", 2)], ids=lambda o: f"{o.order}{o.seed}"
+    "options", [LOCKSTEP, Options("random", 1), Options("random", 2)], ids=lambda o: f"{o.order}{o.seed}"
 )
 
 
@@ -25,13 +28,44 @@ def ptx(text: str) -> str:
     return f'asm volatile("{text};" ::: "memory");'
 
 
-def body_of(body: str, parameters: str = "int* out, int n", *, attributes: str = "", name: str = "f") -> SmallKernel:
+def body_of(
+    body: str, parameters: str = "int* out, int* out_two, int n", *, attributes: str = "", name: str = "f"
+) -> SmallKernel:
     """The kernel with that body, in which `i` is the thread and `lane` its lane."""
     return small(
         f'{DEVICE}\nextern "C" __global__ void {attributes} {name}({parameters}) {{\n'
         f"  const int i = threadIdx.x, lane = i & 31;\n{body}\n}}\n",
         name,
     )
+
+
+def run(
+    kernel: str | SmallKernel, options: Options = LOCKSTEP, *,
+    grid: int = 1, block: int = 64, each: int = 1, n: int = 0, attributes: str = "", **more: Any,
+) -> Array:  # fmt: skip
+    """What a body, or a kernel of as many of its parameters, leaves in `out`: `each` numbers of a thread, zeros before."""
+    kernel = body_of(kernel, attributes=attributes) if isinstance(kernel, str) else kernel
+    out, two = np.zeros((2, grid * block * each), I32)
+    args = {"out": out, "out_two": two, "n": I32(n)}
+    kernel.run(grid, block, options=options, **dict(islice(args.items(), len(kernel.code.entry.parameters))), **more)
+    return out
+
+
+def fault_of(kind: type[Any], says: str, kernel: str | SmallKernel, options: Options = LOCKSTEP, **how: Any) -> Any:
+    """The fault that a wrong kernel ends in. Where threads can go on, it names one of them and its statement."""
+    with pytest.raises(kind, match=says) as caught:
+        run(kernel, options, **how)
+    fault = caught.value
+    if not isinstance(fault, bp.DeadlockFault):
+        assert fault.cta is not None and fault.thread is not None and fault.instruction and fault.ptx_line
+        assert fault.source.startswith("small.cu:") or isinstance(kernel, SmallKernel)
+    return fault
+
+
+def beside(kind: type[Any], says: str, wrong: Any, right: Any, options: Options, **how: Any) -> tuple[Any, Array]:
+    """The fault of a wrong kernel, and what one that is nearly the same and right leaves in `out`."""
+    out = run(right, options, **how)
+    return fault_of(kind, says, wrong, options, **how), out
 
 
 DEVICE = """

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from baracuda_py.cli import generate, new
+from baracuda_py.cli.template import checkout_files
 from baracuda_py.plan import all_ops
 from baracuda_py.plan.about.ledger import op_digest
 
@@ -48,45 +52,62 @@ json.dump({name: op_digest(op) for name, op in all_ops().items()}, sys.stdout)
 
 def added() -> list[str]:
     """The lines that the page adds to each file."""
-    return ["".join(line.removeprefix("+") for line in block.splitlines(True)) for block in blocks(PAGE, "diff")]
+    shown = blocks(PAGE, "diff")
+    return [named_anew("".join(line.removeprefix("+") for line in block.splitlines(True))) for block in shown]
 
 
 FAMILIES = """
 import numpy as np
 import baracuda_py as bp
 from baracuda_py.plan import get_op
-from tests.gauntlet import Problem, run
 
 rng = np.random.default_rng(3)
-for name in ("scale_rows", "scale_rows_backward", "amax"):
-    for sample in get_op(name).samples({}):
-        for backend in ("ptx", "cpu"):
-            run(Problem(get_op(name), sample, backend))
 x, g, s = (rng.standard_normal(n).astype(np.float32) for n in ((5, 300), (5, 300), (5,)))
 assert np.array_equal(bp.scale_rows(x, s, device="ptx"), x * s[:, None])
 made = bp.scale_rows_backward(g, x, s, device="ptx")
 assert np.array_equal(made.grad_x, g * s[:, None])
 np.testing.assert_allclose(made.grad_scale, (g.astype("f8") * x).sum(1), rtol=1e-4, atol=1e-4)
-gradient = get_op("scale_rows").gradient
-assert get_op(gradient.op).plan.descriptor.slot_of.keys() >= set(gradient.gradients.values())
+assert bp.ScaleRowsPlan.category is bp.OpCategory.SCALE
 assert np.array_equal(bp.amax(x, device="ptx"), np.abs(x).max(1))
 plan = bp.AmaxPlan.select(bp.AmaxDescriptor((5, 300), "f32"), device="h200")
 assert len(plan.kernels) == 2 and "max=rows" in plan.sku.config, plan.sku
 """
 
+# The names of the page's examples, and those that they have in the copy if somebody has added the examples for good.
+NEW = {
+    "softplus": "softplus_shown",
+    "SOFTPLUS": "SOFTPLUS_SHOWN",
+    "scale_rows": "shown_rows",
+    "ScaleRows": "ShownRows",
+    "amax": "shown_amax",
+    "Amax": "ShownAmax",
+    "calibration": "shown_ranges",
+    "/scale/": "/shown/",
+    "/scale.": "/shown.",
+    "OpCategory.SCALE": "OpCategory.SHOWN",
+    "scale/scale_rows": "shown/shown_rows",
+}
+RENAMED = re.compile("|".join(sorted(map(re.escape, NEW), key=len, reverse=True)))
 
-def files() -> dict[str, str]:
+
+def named_anew(text: str) -> str:
+    """`text` with the examples' names, of which an op or a family may have been made for good, in a spelling of their own."""
+    taken = any((ROOT / path).exists() for path in page_files()) or "softplus" in all_ops()
+    return text if not taken else RENAMED.sub(lambda found: NEW[found[0]], text)
+
+
+def page_files() -> dict[str, str]:
     """The whole files that the page shows, by the path in their first line."""
-    shown = [*blocks(PAGE, "cuda"), *blocks(PAGE, "py")]
+    shown = [block for language in ("cuda", "py", "toml") for block in blocks(PAGE, language)]
     return {text.split("\n", 1)[0].split()[1]: text.split("\n", 1)[1] for text in shown}
 
 
 def copied(root: Path) -> Path:
     """The repository."""
     leave = shutil.ignore_patterns("__pycache__", "*.cubin", "tuned", "results")
-    for folder in ("baracuda_py", "kernels", "tests", "benchmarks"):
+    for folder in ("baracuda_py", "kernels", "tests", "benchmarks", "docs"):
         shutil.copytree(ROOT / folder, root / folder, ignore=leave)
-    for file in ("README.md", "pyproject.toml"):
+    for file in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "pyproject.toml"):
         shutil.copy(ROOT / file, root / file)
     return root
 
@@ -113,40 +134,108 @@ def run(copy: Path, *arguments: str) -> str:
     return ran.stdout
 
 
+def pytest_in(copy: Path, *arguments: str) -> str:
+    return run(copy, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "-q", *arguments)
+
+
+def linted(root: Path, paths: Sequence[str]) -> None:
+    """Ruff and mypy accept the files as they are."""
+    pytest.importorskip("ruff")
+    pytest.importorskip("mypy")
+    run(root, "-m", "ruff", "check", *paths)
+    run(root, "-m", "ruff", "format", "--check", *paths)
+    run(root, "-m", "mypy", "--strict", *(path for path in paths if path.startswith("baracuda_py")))
+
+
 def test_a_row_is_a_few_lines() -> None:
     row, oracle = added()
     assert len((row + oracle).splitlines()) <= ROW_LINES
-    assert "softplus" not in all_ops(), "try another op on the page"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_row_makes_an_op_and_voids_nothing(copy: Path) -> None:
     """The op runs as emulated kernels, its own tests pass, and no other op's kernels are others."""
+    name = named_anew("softplus")
     assert "wrote" in run(copy, "-m", "baracuda_py.cli.generate")
     stub = (copy / "baracuda_py/__init__.pyi").read_text()
-    assert "def softplus(x: Any, /, beta: float = 1.0, *, out" in stub
-    digests = json.loads(run(copy, "-c", TRIED))
-    assert digests.pop("softplus")
+    assert f"def {name}(x: Any, /, beta: float = 1.0, *, out" in stub
+    digests = json.loads(run(copy, "-c", named_anew(TRIED)))
+    assert digests.pop(name)
+    digests = {op: digest for op, digest in digests.items() if not op.startswith(f"{name}_")}  # its gradient
     assert digests == {name: op_digest(op) for name, op in all_ops().items()}
     names = ("registry", "elementwise", "row_gradients", "index")
-    tests = tuple(file_of(name) for name in names)
-    wanted = "softplus or generated_files_are_fresh"
-    said = run(copy, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "-q", *tests, "-k", wanted)
-    assert "failed" not in said
+    tests = tuple(file_of(f"{name}_test.py").relative_to(ROOT).as_posix() for name in names)
+    assert "failed" not in pytest_in(copy, *tests, "-k", f"{name} or generated_files_are_fresh")
 
 
-@pytest.mark.timeout(120)
-def test_a_family_with_its_gradient_and_a_composite(tmp_path: Path) -> None:
-    """The page's files make ops that pass the gauntlet as emulated kernels and on the oracle; the gradient is that of the op."""
-    root = copied(tmp_path)
-    for path, text in files().items():
-        file = root / path
-        assert not file.exists(), f"try another name than {path} on the page"
+@pytest.fixture(scope="module")
+def families(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository with the files of the page's families, completed as the page says."""
+    root = copied(tmp_path_factory.mktemp("families"))
+    for path, text in page_files().items():
+        file = root / named_anew(path)
+        assert not file.exists(), f"{path} on the page is a file of the repository: put another name into NEW"
         file.parent.mkdir(exist_ok=True)
-        (file.parent / "__init__.py").touch()
-        file.write_text(text)
+        file.write_text(named_anew(text))
     assert "wrote" in run(root, "-m", "baracuda_py.cli.generate")
-    run(root, "-c", FAMILIES)
-    tests = (file_of("gradients"), "-k", "scale_rows")
-    said = run(root, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "-q", *tests)
-    assert said.startswith("...."), said
+    run(root, "-m", "tests.resources", *FAMILY_OPS)
+    return root
+
+
+FAMILY_OPS = [named_anew(op) for op in ("scale_rows", "scale_rows_backward", "amax")]
+
+
+def test_adding_page_shows_what_the_template_writes() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert generate.adding_text(text) == text, "run python -m baracuda_py.cli.generate"
+    assert checkout_files(generate.SHOWN).items() <= page_files().items()
+
+
+@pytest.mark.timeout(300)
+def test_adding_families_are_linted_and_typed(families: Path) -> None:
+    linted(families, [named_anew(path) for path in page_files() if path.endswith(".py")])
+
+
+@pytest.mark.timeout(600)
+def test_adding_families_pass_the_tests_of_their_ops(families: Path) -> None:
+    """The gauntlet on NumPy and emulated, arguments, gradients, bounds, and all else that concerns the ops."""
+    run(families, "-c", named_anew(FAMILIES))
+    assert "failed" not in pytest_in(families, *(x for op in FAMILY_OPS for x in ("--op", op)))
+
+
+@pytest.mark.timeout(600)
+def test_adding_families_pass_the_tests_of_the_house(families: Path) -> None:
+    names = ("structure", "words", "mutants", "families", "readme", "index", "pages")
+    tests = [file_of(f"{name}_test.py").relative_to(ROOT).as_posix() for name in names]
+    assert "failed" not in pytest_in(families, *tests, "-k", "not snippets and not examples")
+
+
+@pytest.mark.timeout(600)
+def test_adding_new_writes_a_package_of_its_own(tmp_path: Path) -> None:
+    """The same op beside an installed package: it is registered, emulated, and keeps its bounds; its digest is of its kernel."""
+    written = run(ROOT, "-m", "baracuda_py.cli.new", "elsewhere/halved_rows", "--rows", "--package", str(tmp_path))
+    assert str(tmp_path / "elsewhere/kernels/elsewhere/halved_rows.cu") in written
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    ran = subprocess.run(tests, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0 and "4 passed" in ran.stdout, ran.stdout[-3000:] + ran.stderr[-3000:]
+    code = (
+        "import numpy as np, elsewhere, baracuda_py as bp;"
+        "op = bp.get_op('halved_rows'); plan = op.plan.select(op.describe(shape=(3, 5), element='f32'), device='h200');"
+        "assert str(plan.sku).startswith('elsewhere.halved_rows/f32'), plan.sku;"
+        "assert 'halved_rows' in bp.list_ops() and plan.kernels[0].source"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_adding_new_refuses_names_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("loss", "loss/Cross", "loss/class", "../x", f"loss/{'a' * 40}"):
+        with pytest.raises(SystemExit):
+            new.main([name, "--rows", "--package", str(tmp_path)])
+        assert "does not name a family and an op" in capsys.readouterr().err
+    assert new.main(["loss/x", "--rows", "--package", str(tmp_path)]) == 0
+    before = {path: path.read_text() for path in tmp_path.rglob("*.*") if path.is_file()}
+    with pytest.raises(SystemExit):
+        new.main(["loss/x", "--rows", "--package", str(tmp_path)])
+    assert {path: path.read_text() for path in tmp_path.rglob("*.*") if path.is_file()} == before

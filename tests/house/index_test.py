@@ -12,6 +12,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.cli import generate
+from baracuda_py.plan.slot import OperandLayout
 
 
 def run(code: str) -> str:
@@ -30,13 +31,35 @@ def test_the_package_is_typed_and_constructors_say_what_they_take() -> None:
     assert (package / "py.typed").is_file()
     stub = ast.parse((package / "__init__.pyi").read_text())
     classes = {node.name: node for node in stub.body if isinstance(node, ast.ClassDef)}
+
+    def declared(name: str) -> dict[str, str]:
+        """The fields of a class of the stub, with those of its bases there."""
+        held = {}
+        for base in [ast.unparse(base) for base in classes[name].bases if ast.unparse(base) in classes]:
+            held |= declared(base)
+        own = (n for n in classes[name].body if isinstance(n, ast.AnnAssign))
+        return held | {ast.unparse(n.target): ast.unparse(n.annotation) for n in own}
+
     taken = {}
     for name, node in classes.items():
         for init in (n for n in node.body if isinstance(n, ast.FunctionDef)):
-            taken[name] = {a.arg: ast.unparse(a.annotation or ast.Constant(None)) for a in init.args.args[1:]}
+            every = [*init.args.args[1:], *init.args.kwonlyargs]
+            taken[name] = {a.arg: ast.unparse(a.annotation or ast.Constant(None)) for a in every}
+            positional = [a.arg for a in init.args.args[1:]]
+            assert positional == [f.name for f in fields(getattr(bp, name))][: len(positional)], name
+            if init.args.kwarg is not None:
+                given = ast.unparse(init.args.kwarg.annotation or ast.Constant(None))
+                taken[name] |= declared(given.removeprefix("Unpack[").removesuffix("]"))
     assert {"MatmulDescriptor", "WriteSliceDescriptor", "UnaryDescriptor", "PlanPreference"} <= set(taken)
     for name, parameters in taken.items():
-        assert list(parameters) == [f.name for f in fields(getattr(bp, name))], name
+        public = getattr(bp, name)
+        assert set(parameters) == {f.name for f in fields(public)}, name
+        attributes = declared(name)
+        assert set(getattr(public, "put_in", ())) <= set(attributes), name
+        layouts = {slot.name: "_Layout | None" if slot.optional else "_Layout" for slot in getattr(public, "slots", ())}
+        assert {
+            n: kind for n, kind in layouts.items() if isinstance(getattr(public, n), OperandLayout)
+        }.items() <= attributes.items()
     assert taken["MatmulDescriptor"]["a_element"] == "ElementLike"
     assert taken["MatmulDescriptor"]["a_strides"] == "Sequence[int] | None"
     assert taken["PlanPreference"]["backend"] == "BackendKind | str | None"

@@ -118,13 +118,9 @@ class DifferencePlan(Plan[DifferenceDescriptor]):
     category = OpCategory.BINARY_ELEMENTWISE
     candidates = (InTwo(),)
 
-    @classmethod
-    def reference(cls, desc: Any, **arrays: Array) -> Any:
+    @staticmethod
+    def reference(desc: Any, **arrays: Array) -> Any:
         return np.asarray(arrays["x"], np.float64) - arrays["y"]
-
-    @classmethod
-    def reference_guarantee(cls, desc: Any) -> PrecisionGuarantee:
-        return PrecisionGuarantee.exact(F32)
 
 
 def sample(*shape: int) -> Sample:

@@ -82,9 +82,11 @@ def test_kernels_of_long_rows_do_not_spill(arch: str, everything: bool) -> None:
 
 @pytest.mark.parametrize("op", OPS)
 def test_resources_are_not_stale(op: str) -> None:
-    """Regenerate with `python -m tests.resources OP` after editing a kernel, with the oldest and the newest NVRTC."""
-    assert len(resources.written_with(op)) == 2, f"kernels/records/{op}.json is of {resources.written_with(op)} alone"
-    for nvrtc, arch in itertools.product(resources.written_with(op), ARCHES):
+    """Regenerate with `python -m tests.resources OP` after editing a kernel, with the oldest and the newest NVRTC: CI wants the
+    figures of both, and whoever has one NVRTC is content with its own."""
+    written = resources.written_with(op)
+    assert len(written) == 2 or (written and not resources.in_ci()), f"kernels/records/{op}.json is of {written} alone"
+    for nvrtc, arch in itertools.product(written, ARCHES):
         known = resources.listed(op, nvrtc)
         assert set(known) == set(ARCHES), f"kernels/records/{op}.json is missing an arch of NVRTC {nvrtc}"
         present = {resources.label(k): resources.digest(k) for k in resources.listable(get_op(op), arch)}

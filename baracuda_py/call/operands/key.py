@@ -27,6 +27,7 @@ class _Frameworks:
         self.cupy: Any = None  # cupy.ndarray
         self.torch: tuple[Any, ...] = ()  # torch.Tensor and torch.nn.Parameter
         self.tracing: Callable[[], bool] = lambda: False  # whether TorchDynamo is tracing this call
+        self.autocast: Callable[[], bool] = lambda: False  # whether torch.autocast is on
 
 
 _known = _Frameworks()
@@ -44,6 +45,7 @@ def detect_frameworks() -> None:
     if hasattr(torch, "compiler"):  # not while torch is being imported
         _known.torch = torch.Tensor, torch.nn.Parameter
         _known.tracing = torch.compiler.is_dynamo_compiling
+        _known.autocast = getattr(torch, "is_autocast_enabled", _known.autocast)
 
 
 def is_cupy_array(x: Any) -> bool:
@@ -78,7 +80,9 @@ def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], 
             address = 0
             key.append(None)
         elif kind in torch:
-            if (ordinal == NO_TORCH and _known.tracing()) or not x.is_cuda or x.is_neg():
+            if ordinal == NO_TORCH and (_known.tracing() or _known.autocast()):
+                return None
+            if not x.is_cuda or x.is_neg():
                 return None  # the long path reports why
             if x.requires_grad and is_grad_enabled():
                 return None

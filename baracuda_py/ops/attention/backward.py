@@ -19,6 +19,7 @@ from ...types import (
     PlanPreference,
     PrecisionGuarantee,
 )
+from ...types.keeping import complete
 from .._function import CallArgs, function_of
 from ._backward import guarantee as _backward_guarantee
 from ._backward.flash import FlashBackward
@@ -83,10 +84,10 @@ class AttentionBackwardDescriptor(Attended):
         self._names_op(("attention_backward",), "name")
         super().__post_init__()
         if self.lse_element is None:
-            object.__setattr__(self, "lse_element", computed(self.element))
+            complete(self, lse_element=computed(self.element))
         sinks: ElementKind | None = self.sinks_element  # type: ignore[attr-defined]
         if sinks is not None and self.grad_sinks_element is None:  # type: ignore[attr-defined]
-            object.__setattr__(self, "grad_sinks_element", sinks)
+            complete(self, grad_sinks_element=sinks)
 
     @classmethod
     def of(
@@ -175,13 +176,10 @@ class AttentionBackwardPlan(Plan[AttentionBackwardDescriptor]):
             "sinks_element": "f32",
         },
     )  # fmt: skip
+    reference = oracle.backward
 
-    @classmethod
-    def reference(cls, desc: AttentionBackwardDescriptor, **arrays: Any) -> Any:
-        return oracle.backward(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: AttentionBackwardDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: AttentionBackwardDescriptor) -> PrecisionGuarantee:
         return forward_oracle.guarantee(desc, _backward_guarantee.backward(desc))
 
 

@@ -212,13 +212,10 @@ class DecodeAttentionPlan(Plan[DecodeAttentionDescriptor]):
         {"q_shape": (2, 1, 4, 256), "k_shape": (2, 50, 2, 256), "v_shape": (2, 50, 2, 256), "element": "bf16",
          "order": "BSHD", "lse_element": "f32", "softcapped": True, "window": (20, 0)},
     )  # fmt: skip
+    reference = oracle.decode
 
-    @classmethod
-    def reference(cls, desc: DecodeAttentionDescriptor, **arrays: Any) -> Any:
-        return oracle.decode(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: DecodeAttentionDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: DecodeAttentionDescriptor) -> PrecisionGuarantee:
         return oracle.guarantee(desc, _guarantee.forward(desc, dot=desc.d, keys=desc.most_k, blocks=1))
 
 

@@ -19,6 +19,7 @@ from ...types import (
     PlanPreference,
     PrecisionGuarantee,
 )
+from ...types.keeping import complete
 from .._function import DerivedArgs, SignatureRules, function_of
 from ._forward.flash import HALVES, Flash
 from ._forward.simt import Simt
@@ -86,7 +87,7 @@ class AttentionDescriptor(Attended):
     def __post_init__(self) -> None:
         self._names_op(("attention", *NAMED), "name")
         if self.name.endswith("causal"):
-            object.__setattr__(self, "causal", True)
+            complete(self, causal=True)
         super().__post_init__()
 
     @classmethod
@@ -176,13 +177,10 @@ class AttentionPlan(Plan[AttentionDescriptor]):
         },
         {"q_shape": (40, 576), "k_shape": (50, 576), "v_shape": (50, 512), "element": "bf16", "softcapped": True},
     )  # fmt: skip
+    reference = oracle.attention
 
-    @classmethod
-    def reference(cls, desc: AttentionDescriptor, **arrays: Any) -> Any:
-        return oracle.attention(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: AttentionDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: AttentionDescriptor) -> PrecisionGuarantee:
         return oracle.guarantee(desc, _guarantee.forward(desc, dot=desc.d, keys=desc.most_k, blocks=1))
 
 

@@ -57,9 +57,7 @@ class MergeAttentionDescriptor(Descriptor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.order, str):
-            object.__setattr__(self, "order", self.order.upper())
-        self._member(LAYOUTS, "order")
+        self._member(LAYOUTS, "order", upper=True)
 
     @classmethod
     def of(cls, outs: Any, lses: Any, *, out: Any = None, lse: Any = None, layout: str = "BHSD") -> Self:
@@ -174,10 +172,13 @@ def guarantee(desc: MergeAttentionDescriptor) -> PrecisionGuarantee:
     depth, out = desc.parts + 10.0, desc.layout("out").element
     terms = (
         Term(2.0, F32, "spread"), Term(2 * depth, F32, "weighted"), Term(2.0**-102, F32, "unweighted"),
-        Term(depth, F32, "least"), Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal"),
+        Term(depth, F32, "computed_smallest_normal"),
     )  # fmt: skip
     of_lse = Term(2.0, F32, "mean_spread"), Term(depth, F32, "one"), Term(4.0, F32, "abs_result")
-    made = {"out": Componentwise(terms, source, "beyond"), "lse": Componentwise(of_lse, source, "row_beyond")}
+    made = {
+        "out": Componentwise.rounded(terms, out, source, "beyond"),
+        "lse": Componentwise(of_lse, source, "row_beyond"),
+    }
     return PrecisionGuarantee.by_output(
         **{name: PrecisionGuarantee.fixed_order(MathPrecision.F32, F32, bound) for name, bound in made.items()}
     )
@@ -196,13 +197,10 @@ class MergeAttentionPlan(Plan[MergeAttentionDescriptor]):
         {"outs_shape": (3, 7, 33), "element": "f16"},
         {"outs_shape": (2, 2, 4096, 32, 128), "element": "bf16", "order": "BSHD"},
     )
+    reference = oracle.merge
 
-    @classmethod
-    def reference(cls, desc: MergeAttentionDescriptor, **arrays: Any) -> Any:
-        return oracle.merge(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: MergeAttentionDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: MergeAttentionDescriptor) -> PrecisionGuarantee:
         return oracle.guarantee(desc, guarantee(desc))
 
 

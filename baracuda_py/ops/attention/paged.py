@@ -72,9 +72,7 @@ class PagedAttentionDescriptor(Decoding):
     paged: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.page_layout, str):
-            object.__setattr__(self, "page_layout", self.page_layout.upper())
-        self._member(tuple(LAYOUTS), "page_layout")
+        self._member(tuple(LAYOUTS), "page_layout", upper=True)
         super().__post_init__()
 
     @classmethod
@@ -237,13 +235,10 @@ class PagedAttentionPlan(Plan[PagedAttentionDescriptor]):
          "order": "THD", "element": "bf16", "cu_seqlens_q_shape": (4,), "lse_element": "f32",
          "status_element": "i32", "window": (20, 0)},
     )  # fmt: skip
+    reference = oracle.decode
 
-    @classmethod
-    def reference(cls, desc: PagedAttentionDescriptor, **arrays: Any) -> Any:
-        return oracle.decode(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: PagedAttentionDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: PagedAttentionDescriptor) -> PrecisionGuarantee:
         made = oracle.guarantee(desc, _guarantee.forward(desc, dot=desc.d, keys=desc.most_k, blocks=1))
         if not desc.checked:
             return made
@@ -259,7 +254,7 @@ def paged_attention(
     max_seqlen_q: int | None = None, layout: str = "NHD",
     return_lse: bool = False, return_status: bool = False, out: Any = None, lse: Any = None, status: Any = None,
 ) -> Any:  # fmt: skip
-    """Attention of the last tokens of every sequence with all of its keys and values, which lie in pages.
+    """Attention of the last tokens of every sequence with all of its keys and values, which are in pages.
 
     q: [B, T, Hq, D], or with `cu_seqlens_q` (device int32 [B + 1]) [T, Hq, D] of sequences one behind the other, each with as
     many tokens as it has (a prefill; `max_seqlen_q` says how many at most). k_pages, v_pages: [P, N, Hkv, D] (`layout` "NHD")

@@ -1,1 +1,1 @@
-"""Caches of keys and values in pages: what is appended to them, and pages that are moved."""
+"""Caches of keys and values in pages that sequences share: appending tokens, copying pages."""

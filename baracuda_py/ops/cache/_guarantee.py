@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...plan.candidate import exact_movement
 from ...types import Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
 from ..position.angles import terms_of
 
@@ -17,7 +16,7 @@ SOURCE = "rope's bound; codes and scales differ by what the numbers do, and a co
 def guarantee_of(desc: Any) -> PrecisionGuarantee:
     """Keys that are turned are `rope`'s, bit for bit, and what is then done to them is exact: what is bounded here is their
     distance from the exact rotation, and by how much that may change codes and scales."""
-    exact = exact_movement(desc.pages_element)
+    exact = PrecisionGuarantee.exact(desc.pages_element)
     if not desc.turned:
         return exact
     parts = {operand.name: exact for operand in desc.operands if operand.written}

@@ -6,13 +6,13 @@ import math
 import struct
 from typing import Any, ClassVar
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement, no
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Step
 from ...tensor.axes import alignment_of, c_strides
-from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
+from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory
 from .._fitted import Fitted
 from .._function import function_of
 from .._launch import divisor
@@ -122,9 +122,6 @@ class Chunks(Candidate[CopyPagesDescriptor]):
             return no(f"{desc.pairs[0]} pairs take more than {MOST_CTAS} CTAs", "fewer pairs at once")
         return OK
 
-    def guarantee(self, desc: CopyPagesDescriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
-        return exact_movement(desc.element)
-
     def cost(self, desc: CopyPagesDescriptor, device: DeviceSpec, config: Any) -> Cost:
         moved = 2 * desc.pairs[0] * desc.page_bytes
         return Cost.streaming(device, moved, efficiency=Costs.of(device).bandwidth_efficiency)
@@ -183,14 +180,7 @@ class CopyPagesPlan(Plan[CopyPagesDescriptor]):
         {"k_pages_shape": (2, 9, 3, 1, 5), "v_pages_shape": (2, 9, 3, 1, 7), "pairs": (3,), "element": "i8",
          "k_scales_element": "f32", "v_scales_element": "f32"},
     )  # fmt: skip
-
-    @classmethod
-    def reference(cls, desc: CopyPagesDescriptor, **arrays: Any) -> Any:
-        return oracle.copy_pages(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: CopyPagesDescriptor) -> PrecisionGuarantee:
-        return exact_movement(desc.element)
+    reference = oracle.copy_pages
 
 
 @function_of(CopyPagesPlan)

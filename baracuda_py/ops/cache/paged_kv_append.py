@@ -8,7 +8,7 @@ from typing import Any, Self
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
+from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError
 from .._function import function_of
 from ..position.angles import ANGLES, Angled, check_factor
 from ..position.rope import RopeDescriptor
@@ -64,9 +64,7 @@ class PagedKvAppendDescriptor(Angled):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.pages_layout, str):
-            object.__setattr__(self, "pages_layout", self.pages_layout.upper())
-        self._member(tuple(LAYOUTS), "pages_layout")
+        self._member(tuple(LAYOUTS), "pages_layout", upper=True)
         self._complete_angles({})
 
     @classmethod
@@ -271,14 +269,8 @@ class PagedKvAppendPlan(Plan[PagedKvAppendDescriptor]):
             (16, 1, 576, 512, 4, (4, 1, 1, 576), "fp8_e4m3", "f16", {"k_scale_element": "f32", "v_scale_element": "f32"}),
         )
     )  # fmt: skip
-
-    @classmethod
-    def reference(cls, desc: PagedKvAppendDescriptor, **arrays: Any) -> Any:
-        return oracle.paged_kv_append(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: PagedKvAppendDescriptor) -> PrecisionGuarantee:
-        return guarantee_of(desc)
+    reference = oracle.paged_kv_append
+    reference_guarantee = guarantee_of
 
 
 @function_of(PagedKvAppendPlan)

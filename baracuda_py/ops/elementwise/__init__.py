@@ -1,1 +1,4 @@
-"""Elementwise functions: a table of rows over one kernel."""
+"""Elementwise functions, comparisons and casts, with NumPy's broadcasting and result types.
+
+A table of rows over one kernel.
+"""

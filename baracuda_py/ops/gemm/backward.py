@@ -137,25 +137,21 @@ class MatmulBackwardPlan(Plan[MatmulBackwardDescriptor]):
     measures = {name: partial(_measure, measure) for name, measure in oracle.MEASURES.items()}
     probes = tuple(_probes())
     result_type = MatmulGradients
+    shown = "a", "grad_a"
 
-    @classmethod
-    def reference(cls, desc: MatmulBackwardDescriptor, **arrays: Any) -> Any:
+    @staticmethod
+    def reference(desc: MatmulBackwardDescriptor, **arrays: Any) -> Any:
         wide = []
         for name, part in desc.parts.items():
             first, second = _operands(desc, name, arrays)
             wide.append(MatmulPlan.reference(part, a=first, b=second).reshape(desc.layout(name).shape))
         return tuple(wide)
 
-    @classmethod
-    def reference_guarantee(cls, desc: MatmulBackwardDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: MatmulBackwardDescriptor) -> PrecisionGuarantee:
         return PrecisionGuarantee.by_output(
             **{name: MatmulPlan.reference_guarantee(part) for name, part in desc.parts.items()}
         )
-
-    @classmethod
-    def sku_elements(cls, desc: MatmulBackwardDescriptor) -> tuple[ElementKind, ElementKind | None]:
-        out = desc.layout("grad_a").element
-        return desc.a_element, None if out is desc.a_element else out
 
 
 def matmul_backward(

@@ -9,7 +9,7 @@ from typing import Any, Self
 from ...plan.descriptor import Descriptor, ProblemKey, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
-from ...types import Activation, ElementKind, EpilogueKind, LayoutSku, MathPrecision, OpCategory, PrecisionGuarantee
+from ...types import Activation, ElementKind, EpilogueKind, LayoutSku, MathPrecision, OpCategory
 from .._function import function_of
 from ..products.gemm import ADDENDS, Gemm, as_matrices, gemm_of
 from ..products.scales import SCALES, Scaling, check_scales, scaling_of
@@ -190,19 +190,9 @@ class MatmulPlan(Plan[MatmulDescriptor]):
     candidates = CANDIDATES
     measures = oracle.MEASURES
     probes = tuple(_probes())
-
-    @classmethod
-    def reference(cls, desc: MatmulDescriptor, **arrays: Any) -> Any:
-        return oracle.matmul(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: MatmulDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(desc)
-
-    @classmethod
-    def sku_elements(cls, desc: MatmulDescriptor) -> tuple[ElementKind, ElementKind | None]:
-        out = desc.layout("out").element
-        return desc.a_element, None if out is desc.a_element else out
+    reference = oracle.matmul
+    shown = "a", "out"
+    reference_guarantee = oracle.guarantee
 
     @classmethod
     def sku_traits(cls, desc: MatmulDescriptor) -> tuple[LayoutSku | None, EpilogueKind | None]:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...numerics import rounding
 from ...numerics.special import phi
 from ...types import Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
 from ..elementwise.oracle import gelu, relu, silu
@@ -37,13 +38,9 @@ ACTIVATIONS = {
 }  # fmt: skip
 
 
-def _wide(desc: Any, x: Array) -> Array:
-    return x.astype(np.longdouble if desc.a_element is ElementKind.F64 else np.float64)
-
-
 def _scaled(desc: Any, x: Array, scale: Array | None, axes: tuple[int, ...]) -> Array:
     """A matrix operand times its scales, each of which is of up to 128 elements along `axes` where they are by blocks."""
-    wide = _wide(desc, x)
+    wide = rounding.wide(x, desc.a_element)
     if scale is None:
         return wide
     grid = scale.astype(wide.dtype)
@@ -87,8 +84,8 @@ def _before(
     alpha, beta = _weights(desc)
     x = size(alpha) * x if alpha else np.zeros_like(x)
     if c is not None and beta:
-        x = x + size(beta) * size(_wide(desc, c))
-    return x if bias is None else x + size(_wide(desc, bias))
+        x = x + size(beta) * size(rounding.wide(c, desc.a_element))
+    return x if bias is None else x + size(rounding.wide(bias, desc.a_element))
 
 
 def matmul(
@@ -98,7 +95,7 @@ def matmul(
     """residual + f(alpha A B + beta C + bias), wide; alpha and beta are f32 numbers where sums are f32."""
     with np.errstate(all="ignore"):
         x = ACTIVATIONS[desc.activation.value][0](_before(desc, a, b, c, bias, absolute=False, **scales))
-        return np.asarray(x if residual is None else x + _wide(desc, residual))
+        return np.asarray(x if residual is None else x + rounding.wide(residual, desc.a_element))
 
 
 def _size(desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None, **scales: Array) -> Array:
@@ -120,7 +117,7 @@ def _abs_epilogue(
 ) -> Array:  # fmt: skip
     """L (|alpha| |A| |B| + |beta C| + |bias|) + |residual|."""
     x = ACTIVATIONS[desc.activation.value][1] * _size(desc, a, b, c, bias, **scales)
-    return np.asarray(x if residual is None else x + np.abs(_wide(desc, residual)))
+    return np.asarray(x if residual is None else x + np.abs(rounding.wide(residual, desc.a_element)))
 
 
 def _partial_sums(desc: Any, a: Array, b: Array, **others: Array) -> Array:
@@ -158,7 +155,7 @@ def _carried(desc: Any, x: Array) -> Array:
 
 def _finite_sizes(desc: Any, *arrays: Array) -> list[Array]:
     """Magnitudes, wide, with 0 for what is not finite."""
-    wide = [np.abs(_wide(desc, x)) for x in arrays]
+    wide = [np.abs(rounding.wide(x, desc.a_element)) for x in arrays]
     return [np.where(np.isfinite(x), x, 0) for x in wide]
 
 
@@ -239,13 +236,6 @@ def _gelu_tail(
         return np.where(np.isfinite(x), x * phi(-x), 0)
 
 
-def _smallest_normal(desc: Any, **_: Array) -> float:
-    """The output's smallest normal number: times its unit roundoff, half the spacing of its subnormals."""
-    import ml_dtypes
-
-    return float(ml_dtypes.finfo(desc.layout("out").element.dtype).smallest_normal)
-
-
 MEASURES: Mapping[str, Callable[..., Any]] = {
     "abs_matmul": _abs_matmul,
     "abs_epilogue": _abs_epilogue,
@@ -258,16 +248,12 @@ MEASURES: Mapping[str, Callable[..., Any]] = {
     "beyond_f64": _beyond_sums,
     "beyond_tf32": _beyond_tf32,
     "gelu_tail": _gelu_tail,
-    "smallest_normal": _smallest_normal,
 }
 
 
 def guarantee(desc: Any) -> PrecisionGuarantee:
     """What the oracle itself promises: float64 sums, one rounding."""
     out = desc.layout("out").element
-    terms = (
-        Term(desc.a_shape[-1] + 16.0, ElementKind.F64, "abs_epilogue"),
-        Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal"),
-    )  # fmt: skip
-    bound = Componentwise(terms, "Higham 2002, section 3.1")
+    sums = Term(desc.a_shape[-1] + 16.0, ElementKind.F64, "abs_epilogue")
+    bound = Componentwise.rounded((sums,), out, "Higham 2002, section 3.1")
     return PrecisionGuarantee(MathPrecision.F64, ElementKind.F64, True, True, True, False, bound)

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...call.results.trim import refuse_capture, trimmed
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement, no
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...runtime.steps import Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
 from ...tensor.axes import merge_axes
-from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
+from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory
 from .._fitted import Fitted
 from .._function import function_of
 from .._launch import divisor, grid_of, index_scalar, index_type, pack_dims
@@ -71,9 +71,6 @@ class Tiles(Candidate[NonzeroDescriptor]):
             OK if tiles <= MOST_TILES else no(f"x has {tiles} tiles of {TILE} elements, and a grid {MOST_TILES} CTAs")
         )
 
-    def guarantee(self, desc: NonzeroDescriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
-        return exact_movement(ElementKind.I64)
-
     def cost(self, desc: NonzeroDescriptor, device: DeviceSpec, config: Any) -> Cost:
         """As if a tenth were not zero."""
         size = math.prod(desc.shape)
@@ -127,17 +124,8 @@ class NonzeroPlan(Plan[NonzeroDescriptor]):
         {"shape": (2, 3, 7), "element": "complex128"},
     )
 
-    @classmethod
-    def sku_elements(cls, desc: NonzeroDescriptor) -> tuple[ElementKind, ElementKind | None]:
-        return desc.element, ElementKind.I64
-
-    @classmethod
-    def reference(cls, desc: NonzeroDescriptor, **arrays: Any) -> Any:
-        return oracle.nonzero(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: NonzeroDescriptor) -> PrecisionGuarantee:
-        return exact_movement(ElementKind.I64)
+    reference = oracle.nonzero
+    shown = "x", ElementKind.I64
 
 
 @function_of(NonzeroPlan)

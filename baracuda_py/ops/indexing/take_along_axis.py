@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, exact_movement, no
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...runtime.steps import Fill, Kernel, Launch, Ptr, Step
 from ...tensor import Tensor
 from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse
-from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
+from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory
 from .._fitted import Fitted
 from .._function import SignatureRules, function_of
 from .._launch import THREADS, grid_of, index_scalar, index_type, pack_dims
@@ -121,9 +121,6 @@ class Gather(Candidate[TakeAlongAxisDescriptor]):
             return no(reason, change=Change({"mode": "status"}))
         return OK
 
-    def guarantee(self, desc: TakeAlongAxisDescriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
-        return exact_movement(desc.element)
-
     def cost(self, desc: TakeAlongAxisDescriptor, device: DeviceSpec, config: Any) -> Cost:
         indices = desc.indices_element.nbytes(math.prod(desc.indices_shape))
         moved = indices + 2 * desc.element.nbytes(math.prod(desc.out_shape))
@@ -167,14 +164,7 @@ class TakeAlongAxisPlan(Plan[TakeAlongAxisDescriptor]):
         {"x_shape": (5, 1, 9), "indices_shape": (1, 6, 4), "element": "bf16", "indices_element": "i32", "mode": "clip"},
         {"x_shape": (8, 4), "indices_shape": (3, 4), "element": "complex128", "axis": 0, "mode": "wrap"},
     )
-
-    @classmethod
-    def reference(cls, desc: TakeAlongAxisDescriptor, **arrays: Any) -> Any:
-        return oracle.take_along_axis(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: TakeAlongAxisDescriptor) -> PrecisionGuarantee:
-        return exact_movement(desc.element)
+    reference = oracle.take_along_axis
 
 
 @function_of(TakeAlongAxisPlan, rules=SignatureRules(wanted={"status": ("mode", "status")}))

@@ -1,1 +1,1 @@
-"""Norms along rows, and their gradients."""
+"""Norms along rows of any length, and their gradients; a residual added first, statistics as outputs."""

@@ -31,8 +31,7 @@ def forward(desc: Any, *, depth: int) -> PrecisionGuarantee:
     unit = computed_in(desc.element).element
     d = depth
     u = unit.unit_roundoff
-    of_q, rounded = (d + 4) / 2 + 4, Term(1.0, desc.element, "abs_result")
-    own = (rounded, Term(1.0, desc.element, "smallest_normal"))
+    of_q = (d + 4) / 2 + 4
     terms = [Term(of_q + 4, unit, "scaled"), Term(4.0, unit, "lost")]
     of_rstd = [Term(of_q, unit, "abs_result")]
     if desc.centered:
@@ -40,7 +39,7 @@ def forward(desc: Any, *, depth: int) -> PrecisionGuarantee:
         terms += [Term(d + 1.0, unit, "mean_scaled"), Term(square, unit, "mean_squared_scaled")]
         of_rstd += [Term(square, unit, "rstd_mean_squared")]
     bounds: dict[str, Componentwise | Ulp] = {
-        "out": Componentwise((*terms, *own), SOURCE, "out_of_range"),
+        "out": Componentwise.rounded(terms, desc.element, SOURCE, "out_of_range"),
         "residual_out": Ulp(0.5),
         "mean": Componentwise(
             (Term(d + 1.0, unit, "mean_magnitude"), Term(2.0, unit, "computed_smallest_normal")), SOURCE
@@ -69,12 +68,9 @@ def backward(desc: Any, config: RowConfig, down: int) -> PrecisionGuarantee:
     promised = {}
     for name, kind in kinds.items():
         if kind is not None:
-            own = (Term(1.0, kind, "abs_result"), Term(1.0, kind, "smallest_normal"))
-            promised[name] = _promise(
-                desc,
-                Componentwise((*terms[name], *own), SOURCE, f"overflowing{'' if name == 'grad_x' else '_down'}"),
-                batch_invariant=name == "grad_x",
-            )
+            outside = f"overflowing{'' if name == 'grad_x' else '_down'}"
+            bound = Componentwise.rounded(terms[name], kind, SOURCE, outside)
+            promised[name] = _promise(desc, bound, batch_invariant=name == "grad_x")
     return PrecisionGuarantee.by_output(**promised)
 
 

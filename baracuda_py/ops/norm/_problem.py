@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from ...plan.descriptor import Descriptor, integers
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
 from ...types.errors import shown
+from ...types.keeping import complete
 from .._function import CallArgs
 from .._rows import Rows, computed_in, rows_of
 
@@ -58,10 +59,10 @@ class Normed(Descriptor):
         self._names_op(tuple(name + self.suffix for name in TABLE), "name")
         super().__post_init__()
         if self.normalized_shape is None:
-            object.__setattr__(self, "normalized_shape", self.shape[-1:])
+            complete(self, normalized_shape=self.shape[-1:])
         for name, part in self.parts().items():
             if part.there and self.kind(name) is None:
-                object.__setattr__(self, f"{name}_element", part.kind)
+                complete(self, **{f"{name}_element": part.kind})
 
     @property
     def centered(self) -> bool:

@@ -64,13 +64,10 @@ class NormBackwardPlan(Plan[NormBackwardDescriptor]):
     candidates = (StripedNormBackward(),)
     measures = oracle.BACKWARD_MEASURES
     probes = (*probes(300), {"shape": (40, 8192), "element": "f16", "weight_element": "f32"})
+    reference = oracle.backward
 
-    @classmethod
-    def reference(cls, desc: NormBackwardDescriptor, **arrays: Any) -> Any:
-        return oracle.backward(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: NormBackwardDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: NormBackwardDescriptor) -> PrecisionGuarantee:
         return oracle.guarantee(desc, _guarantee.backward(desc, RowConfig(1, 1, 1, True), 1))
 
 

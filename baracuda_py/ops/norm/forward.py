@@ -115,7 +115,7 @@ class AnywhereNorm(Candidate[NormDescriptor]):
     """A CTA a long row that starts at any address, by aligned words."""
 
     variant = "anywhere"
-    launches = ("norm/forward.cu:norm_anywhere", "norm/forward.cu:norm_anywhere_cluster")
+    launches: ClassVar[tuple[str, ...]] = ("norm/forward.cu:norm_anywhere", "norm/forward.cu:norm_anywhere_cluster")
 
     def supports(self, desc: NormDescriptor, device: DeviceSpec) -> Feasibility:
         if desc.has("residual"):
@@ -165,13 +165,10 @@ class NormPlan(Plan[NormDescriptor]):
             "shape": (4, 8192), "element": "f16", "weight_element": "f32", "residual_element": "f16", "rstd_element": "f32",
         },
     )  # fmt: skip
+    reference = oracle.norm
 
-    @classmethod
-    def reference(cls, desc: NormDescriptor, **arrays: Any) -> Any:
-        return oracle.norm(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: NormDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: NormDescriptor) -> PrecisionGuarantee:
         return oracle.guarantee(desc, _guarantee.forward(desc, depth=1))
 
 

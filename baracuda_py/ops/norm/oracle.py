@@ -9,16 +9,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...numerics.guarantee import widely
-from ...numerics.rounding import round_to
+from ...numerics.rounding import round_to, wide
 from ...types import ElementKind, PrecisionGuarantee
 
 __all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "guarantee", "norm"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
-
-
-def _wide(desc: Any, x: Array) -> Array:
-    return np.asarray(x).astype(np.longdouble if desc.element is ElementKind.F64 else np.float64)
 
 
 def _axes(desc: Any) -> tuple[int, ...]:
@@ -33,9 +29,9 @@ def _mean(desc: Any, x: Array) -> Array:
 def _added(desc: Any, x: Array, residual: Array | None) -> Array:
     """h: the sum that is normalised, as it is stored."""
     if residual is None:
-        return _wide(desc, x)
-    return _wide(
-        desc, round_to(np.asarray(x).astype(np.float64) + np.asarray(residual).astype(np.float64), desc.element)
+        return wide(x, desc.element)
+    return wide(
+        round_to(np.asarray(x).astype(np.float64) + np.asarray(residual).astype(np.float64), desc.element), desc.element
     )
 
 
@@ -53,9 +49,9 @@ def norm(
         h = _added(desc, x, residual)
         mean, rstd = _statistics(desc, h)
         y = (h - mean) * rstd if desc.centered else h * rstd
-        y = y if weight is None else y * _wide(desc, weight)
+        y = y if weight is None else y * wide(weight, desc.element)
         results = {
-            "out": y if bias is None else y + _wide(desc, bias),
+            "out": y if bias is None else y + wide(bias, desc.element),
             "residual_out": h,
             "mean": mean.reshape(desc.row_shape) if desc.centered else mean,
             "rstd": rstd.reshape(desc.row_shape),
@@ -68,10 +64,10 @@ def _terms(
 ) -> tuple[Array, ...]:
     """grad, n, g = grad weight and rstd, wide."""
     column = (*desc.row_shape, *(1,) * desc.rank)
-    r = _wide(desc, rstd).reshape(column)
-    n = (_wide(desc, x) - (0 if mean is None else _wide(desc, mean).reshape(column))) * r
-    raw = _wide(desc, grad)
-    return raw, n, raw if weight is None else raw * _wide(desc, weight), r
+    r = wide(rstd, desc.element).reshape(column)
+    n = (wide(x, desc.element) - (0 if mean is None else wide(mean, desc.element).reshape(column))) * r
+    raw = wide(grad, desc.element)
+    return raw, n, raw if weight is None else raw * wide(weight, desc.element), r
 
 
 def backward(
@@ -92,10 +88,7 @@ def backward(
 
 def guarantee(desc: Any, kernel: PrecisionGuarantee) -> PrecisionGuarantee:
     """What the oracle itself promises of each output."""
-    terms = max(desc.length, math.prod(desc.row_shape))
-    return PrecisionGuarantee.by_output(
-        **{name: widely(part, desc.layout(name).element, terms) for name, part in kernel.parts}
-    )
+    return widely(kernel, desc, max(desc.length, math.prod(desc.row_shape)))
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------
@@ -111,7 +104,7 @@ def _measure(of: Callable[..., Array]) -> Callable[..., Array]:
         with np.errstate(all="ignore"):
             h = _added(desc, x, residual)
             mean, rstd = _statistics(desc, h)
-            scale = np.ones((), h.dtype) if weight is None else np.abs(_wide(desc, weight))
+            scale = np.ones((), h.dtype) if weight is None else np.abs(wide(weight, desc.element))
             return np.asarray(of(desc, h, mean, rstd, scale), np.float64)
 
     return measured
@@ -151,12 +144,6 @@ def _least(desc: Any) -> Any:
 def _beyond(desc: Any, size: Array) -> Array:
     """Whether it is finite, and near the end of what is computed in or beyond."""
     return np.asarray(np.isfinite(size) & (size > 1 / _least(desc)))
-
-
-def _smallest_normal(desc: Any, **_: Array) -> Array:
-    import ml_dtypes
-
-    return np.asarray(ml_dtypes.finfo(desc.element.dtype).smallest_normal, np.longdouble)
 
 
 def _backward_measure(of: Callable[..., Array]) -> Callable[..., Array]:
@@ -210,7 +197,9 @@ BACKWARD_MEASURES: dict[str, Callable[..., Array]] = {
     "lost_down": _backward_measure(lambda desc, raw, n, g, r: _over_rows(desc, 1 + np.abs(raw)) * _least(desc)),
     "overflowing": _backward_measure(_along_overflowing),
     "overflowing_down": _backward_measure(_down_overflowing),
-    "smallest_normal": _smallest_normal,
+    "smallest_normal": lambda desc, **_: np.asarray(
+        desc.element.smallest_normal, np.longdouble
+    ),  # x's, for every output
 }
 
 MEASURES: dict[str, Callable[..., Array]] = {
@@ -224,6 +213,4 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "lost": _measure(_lost),
     "out_of_range": _measure(_out_of_range),
     "row_out_of_range": _measure(lambda desc, *of: np.asarray(_out_of_range(desc, *of).any(axis=_axes(desc)))),
-    "computed_smallest_normal": lambda desc, **_: np.asarray(_least(desc)),
-    "smallest_normal": _smallest_normal,
 }

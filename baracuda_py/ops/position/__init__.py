@@ -1,1 +1,1 @@
-"""Positions put into activations: rotary embedding."""
+"""Rotary embedding of queries and keys in one launch, with scaled frequencies, and its gradient."""

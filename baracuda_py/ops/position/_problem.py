@@ -43,9 +43,7 @@ class Roped(Angled):
         """At construction: the names of style and layout are known ones, and every operand that is there holds something."""
         usual = dict.fromkeys([*self.names.values()][1:], self.element)
         self._complete_angles({"positions": ElementKind.I64, **usual})
-        if isinstance(self.head_layout, str):
-            object.__setattr__(self, "head_layout", self.head_layout.upper())
-        self._member(LAYOUTS, "head_layout")
+        self._member(LAYOUTS, "head_layout", upper=True)
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Any], **options: Any) -> Self:

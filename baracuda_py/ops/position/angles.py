@@ -13,6 +13,7 @@ from ...plan.descriptor import Descriptor, Layout, Slot
 from ...runtime.steps import Packed
 from ...tensor import Tensor
 from ...types import ElementKind, InvalidProblemError, OperandTypeError, Term
+from ...types.keeping import complete
 from .._rows import FLOATS, computed_in
 
 __all__ = [
@@ -53,7 +54,7 @@ class Angled(Descriptor):
         """At construction: the style's name is a known one, and every optional operand that is there holds something."""
         for name, kind in {**usual, **dict.fromkeys(("inv_freq", "cos", "sin"), ElementKind.F32)}.items():
             if getattr(self, f"{name}_shape") is not None and getattr(self, f"{name}_element") is None:
-                object.__setattr__(self, f"{name}_element", kind)
+                complete(self, **{f"{name}_element": kind})
         self._member(STYLES, "style")
 
     @property

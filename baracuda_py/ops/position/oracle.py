@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 
 from ...numerics.guarantee import widely
-from ...types import ElementKind, Exact, PrecisionGuarantee
+from ...types import ElementKind, PrecisionGuarantee
 
 __all__ = ["MEASURES", "guarantee", "rope"]
 
@@ -90,10 +89,7 @@ def rope(desc: Any, **arrays: Any) -> Any:
 
 def guarantee(desc: Any, kernel: PrecisionGuarantee) -> PrecisionGuarantee:
     """What the oracle itself promises. "abs_pair" is what its angles err by, in long double whatever the operands are."""
-    fixed = {"abs_pair": "abs_pair"}
-    return PrecisionGuarantee.by_output(**{
-        name: part if isinstance(part.bound, Exact) else widely(part, desc.element, 1, fixed) for name, part in kernel.parts
-    })  # fmt: skip
+    return widely(kernel, desc, fixed={"abs_pair": "abs_pair"})
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------
@@ -131,8 +127,8 @@ def _abs_products(desc: Any, *, output: str, **arrays: Array) -> Array:
 
 def _smallest_normal(desc: Any, *, output: str, **arrays: Array) -> Array:
     x = _operand(desc, output, arrays)
-    size = np.asarray(float(ml_dtypes.finfo(desc.element.dtype).smallest_normal))
-    return _spread(desc, x.shape, size, size)
+    size = np.asarray(desc.element.smallest_normal)
+    return _spread(desc, x.shape, size, size)  # columns that are not rotated are not rounded
 
 
 def _unbounded(desc: Any, *, output: str, **arrays: Array) -> Array:

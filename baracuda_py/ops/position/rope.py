@@ -123,13 +123,10 @@ class _RotationPlan(Plan[R]):
     category = OpCategory.ATTENTION
     candidates = (TurnPairs(),)
     measures = oracle.MEASURES
+    reference = oracle.rope
 
-    @classmethod
-    def reference(cls, desc: R, **arrays: Any) -> Any:
-        return oracle.rope(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: R) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: R) -> PrecisionGuarantee:
         return oracle.guarantee(desc, guarantee_of(desc))
 
 

@@ -23,6 +23,7 @@ from ...tensor import ordinal_of
 from ...tensor.pytorch import is_tensor, on_stream
 from ...types import InvalidProblemError
 from ...types.deprecated import renamed_arguments
+from ...types.keeping import complete
 from .angles import check_factor
 
 __all__ = ["RopeScaling"]
@@ -56,10 +57,10 @@ class RopeScaling:
                 "rope: a frequency is not finite in f32", "give frequencies, or a base, within range"
             )
         held.flags.writeable = False
-        object.__setattr__(self, "inv_freq", held)
+        complete(self, inv_freq=held)
         factor = scalar(self.attention_factor, "rope: attention_factor")
         check_factor("rope", {"attention_factor": factor})
-        object.__setattr__(self, "attention_factor", factor)
+        complete(self, attention_factor=factor)
 
     @staticmethod
     def plain(dim: int, base: float = 10000.0) -> RopeScaling:

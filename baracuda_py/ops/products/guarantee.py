@@ -95,10 +95,9 @@ def _guarantee(
     rest.append(Term(each * k + _EPILOGUE, accumulator, "underflow"))
     if rounding:
         rest.append(Term(rounding, accumulator, "subnormal_operands"))
-    rest += [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
     outside = "beyond_tf32" if math is MathPrecision.TF32 else f"beyond_{accumulator}"
     worst = Term(each * additions + last + rounding, accumulator, "abs_matmul")
-    bound = Componentwise((worst, *rest), _SOURCE, outside)
+    bound = Componentwise.rounded((worst, *rest), out, _SOURCE, outside)
 
     if not in_order:
         return PrecisionGuarantee(math, accumulator, True, True, batch_invariant, False, bound)
@@ -108,5 +107,5 @@ def _guarantee(
     seen = [Term(sums + rounding, accumulator, "partial_sums"), Term(root, accumulator, "root_products")]
     if each == TRUNCATED:
         seen.append(Term(each * additions / max(1, k), accumulator, "like_signs"))
-    probable = Componentwise((*seen, *rest), _PROBABLE, outside)
+    probable = Componentwise.rounded((*seen, *rest), out, _PROBABLE, outside)
     return PrecisionGuarantee(math, accumulator, True, True, batch_invariant, False, bound, probable)

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...plan.candidate import Candidate, Cost
 from ...types import DeviceSpec
+from ...types.keeping import complete
 
 __all__ = ["Array", "Table", "Tabled", "across", "larger", "longest", "smaller", "spread", "with_splits"]
 
@@ -94,14 +95,14 @@ def spread(configs: Sequence[Any], **given: Any) -> Any:
     for field in fields(kind):
         values = [getattr(config, field.name) for config in configs]
         held = tuple(map(np.array, zip(*values))) if isinstance(values[0], tuple) else np.array(values)
-        object.__setattr__(columns, field.name, given.get(field.name, held))
+        complete(columns, **{field.name: given.get(field.name, held)})
     return columns
 
 
 def with_splits(columns: Any, splits: Array) -> Any:
     """The same columns with K in so many parts."""
     split = copy(columns)
-    object.__setattr__(split, "split_k", splits)
+    complete(split, split_k=splits)
     return split
 
 

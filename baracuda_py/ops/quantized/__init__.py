@@ -1,1 +1,1 @@
-"""Matrices of few bits an element: quantised on the device, and multiplied."""
+"""Weights and activations of few bits (int8, fp8, int4, NF4, GGUF): quantized, dequantized, multiplied, projected."""

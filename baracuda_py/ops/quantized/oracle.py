@@ -47,7 +47,7 @@ def beyond_weights(beyond: Measure, weights: Weights) -> Measure:
     """`beyond`, or whether a weight of the column is beyond the activations' type, or x infinite, and weights rounded to 0."""
 
     def measured(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:
-        most = float(_finfo(desc).max)
+        most = desc.layout("x").element.largest
         large = (np.abs(weights(desc, **packed)) > most).any(0)
         given = {} if bias is None else {"bias": bias}
         infinite = np.isinf(x.astype(np.float32)).any(-1, keepdims=True)
@@ -66,16 +66,8 @@ def measures_of(weights: Weights) -> dict[str, Measure]:
             return cost_of(desc, x, wide - _rounded(desc, wide))
 
     def small_weights(desc: Any, x: Array, **_: Array) -> Any:
-        tiny = np.full(desc.product.b_shape, float(_finfo(desc).smallest_normal))
+        tiny = np.full(desc.product.b_shape, desc.layout("x").element.smallest_normal)
         return gemm.MEASURES["abs_matmul"](desc.product, a=x, b=tiny)
 
     made = {name: of_product(measure, weights) for name, measure in gemm.MEASURES.items()}
-    made |= {"rounded_weights": rounded_weights, "small_weights": small_weights}
-    return made | {"smallest_normal": gemm.MEASURES["smallest_normal"]}
-
-
-def _finfo(desc: Any) -> Any:
-    """Of the activations' type."""
-    import ml_dtypes
-
-    return ml_dtypes.finfo(desc.layout("x").element.dtype)
+    return made | {"rounded_weights": rounded_weights, "small_weights": small_weights}

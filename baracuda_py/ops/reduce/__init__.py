@@ -1,1 +1,1 @@
-"""Reductions over any set of axes."""
+"""Reductions over any axes, of any extent; no result depends on how many rows there are."""

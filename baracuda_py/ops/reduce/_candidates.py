@@ -57,9 +57,6 @@ class RowsReduce(Candidate[ReduceDescriptor]):
     variant = "rows"
     launches = (f"{FILE}:reduce_rows", f"{FILE}:join_chunks")
 
-    def supports(self, desc: ReduceDescriptor, device: DeviceSpec) -> Feasibility:
-        return OK
-
     def configs(self, desc: ReduceDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         rows = desc.rows()
         vector = rows.widest(desc.element) if rows.dense else 1

@@ -37,6 +37,6 @@ def promised(desc: Any, depth: float) -> PrecisionGuarantee:
                       Term(1.0, u, "abs_result")),
     }[desc.name]  # fmt: skip
     lost = 4.0 if desc.name == "var" else 1.0  # of its squares, where they are no normal numbers
-    own = (Term(1.0, element, "abs_result"), Term(lost, element, "smallest_normal"))
     outside = "overflowing" if desc.name in ("sum", "mean", "var") else ""
-    return PrecisionGuarantee.fixed_order(computed.math, u, Componentwise((*terms, *own), SOURCE, outside))
+    bound = Componentwise.rounded(terms, element, SOURCE, outside, subnormal=lost)
+    return PrecisionGuarantee.fixed_order(computed.math, u, bound)

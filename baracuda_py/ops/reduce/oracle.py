@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...numerics.rounding import wide
 from ...types import ElementKind
 
 __all__ = ["MEASURES", "reduce"]
@@ -19,9 +20,7 @@ def _rows(desc: Any, x: Array) -> Array:
     x = np.asarray(x)
     kept = [a for a in range(x.ndim) if a not in desc.along]
     rows = x.transpose([*kept, *desc.along]).reshape([x.shape[a] for a in kept] + [desc.extent])
-    if not desc.element.is_float:
-        return np.asarray(rows.astype(np.uint64 if x.dtype.kind == "u" else np.int64))
-    return np.asarray(rows.astype(np.longdouble if desc.element is ElementKind.F64 else np.float64))
+    return wide(rows, desc.element)
 
 
 def _shift(rows: Array) -> tuple[Array, Array, Array]:
@@ -97,12 +96,6 @@ def _expected_shift(desc: Any, rows: Array) -> Array:  # noqa: ARG001
     return np.asarray(np.where(p > 0, p * np.abs(shift), 0).sum(axis=-1))
 
 
-def _smallest_normal(desc: Any, **_: Array) -> Array:
-    import ml_dtypes
-
-    return np.asarray(ml_dtypes.finfo(desc.element.dtype).smallest_normal, np.longdouble)
-
-
 def _overflowing(desc: Any, rows: Array) -> Array:
     """Whether the terms' magnitudes, or for var their squares, add up beyond what is computed in."""
     most = 2.0**124 if desc.element is not ElementKind.F64 else np.longdouble(2) ** 1020
@@ -119,5 +112,4 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "log_sum": _measure(lambda desc, rows: np.log(_shift(rows)[2])),
     "one": lambda desc, x: np.ones(()),
     "overflowing": _measure(_overflowing),
-    "smallest_normal": _smallest_normal,
 }

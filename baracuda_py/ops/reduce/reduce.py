@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...numerics.guarantee import widely
@@ -13,7 +14,7 @@ from . import _guarantee, oracle, samples
 from ._candidates import CANDIDATES
 from ._problem import TABLE, ReduceDescriptor
 
-__all__ = ["ReduceDescriptor", "ReducePlan"]
+__all__ = ["ReduceDescriptor", "ReducePlan", "argmax", "logsumexp", "max", "mean", "min", "sum", "var"]
 
 
 class ReducePlan(Plan[ReduceDescriptor]):
@@ -28,15 +29,11 @@ class ReducePlan(Plan[ReduceDescriptor]):
         *({"shape": (n, 300), "element": e, "axes": (0,)} for e in ("f32", "bf16") for n in (100, 4096)),
         {"shape": (5, 7, 40), "element": "f16", "axes": (0, 2)},
     )
+    reference = oracle.reduce
 
-    @classmethod
-    def reference(cls, desc: ReduceDescriptor, **arrays: Any) -> Any:
-        return oracle.reduce(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: ReduceDescriptor) -> PrecisionGuarantee:
-        kernel, out = _guarantee.promised(desc, 1), desc.layout("out").element
-        return widely(kernel, out, desc.extent) if out.is_float else kernel
+    @staticmethod
+    def reference_guarantee(desc: ReduceDescriptor) -> PrecisionGuarantee:
+        return widely(_guarantee.promised(desc, 1), desc, desc.extent)
 
 
 def _plain(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any: ...
@@ -57,16 +54,25 @@ _SUMMED = """Computed in f32 (f64 for f64) and rounded once{integers}; the order
 how many there are (a single column is stored like a row, whose terms come in another order)."""
 _CHOSEN = "The result is exact."
 
-for _row in TABLE.values():
-    _kinds = "f16, bf16, f32, f64 or integers" if _row.integers else "f16, bf16, f32 or f64"
-    _empty = "" if _row.empty else ", and where there is nothing to reduce"
-    _integers = ", integers are summed exactly" if _row.name == "sum" else ""
-    _computed = _SUMMED.format(integers=_integers) if _row.empty else _CHOSEN
-    _doc = _DOC.format(doc=_row.doc, kinds=_kinds, computed=_computed, empty=_empty)
-    _template = _with_correction if _row.name == "var" else _plain
-    globals()[_row.name] = function_of(ReducePlan, called=_row.name, doc=_doc, name=_row.name)(_template)
-    register(
-        Op(_row.name, ReducePlan, globals()[_row.name], samples.reduce, {"name": _row.name},
-           peers={"torch": {"max": "amax", "min": "amin"}.get(_row.name, _row.name)})
-    )  # fmt: skip
-    __all__ += [_row.name]
+
+def _published(name: str) -> Callable[..., Any]:
+    """The function of a row of the table, which is registered."""
+    row = TABLE[name]
+    kinds = "f16, bf16, f32, f64 or integers" if row.integers else "f16, bf16, f32 or f64"
+    empty = "" if row.empty else ", and where there is nothing to reduce"
+    integers = ", integers are summed exactly" if name == "sum" else ""
+    computed = _SUMMED.format(integers=integers) if row.empty else _CHOSEN
+    doc = _DOC.format(doc=row.doc, kinds=kinds, computed=computed, empty=empty)
+    function = function_of(ReducePlan, called=name, doc=doc, name=name)(_with_correction if name == "var" else _plain)
+    peer = {"max": "amax", "min": "amin"}.get(name, name)
+    register(Op(name, ReducePlan, function, samples.reduce, {"name": name}, peers={"torch": peer}))
+    return function
+
+
+sum = _published("sum")
+mean = _published("mean")
+max = _published("max")
+min = _published("min")
+argmax = _published("argmax")
+var = _published("var")
+logsumexp = _published("logsumexp")

@@ -57,11 +57,6 @@ def promised(desc: CumsumDescriptor, depth: int) -> PrecisionGuarantee:
     if desc.element.is_integer:
         return PrecisionGuarantee.exact(desc.layout("out").element)
     computed = computed_in(desc.element)
-    terms = (
-        Term(depth + 1.0, computed.element, "abs_sum"),  # one more for terms of higher order
-        Term(1.0, desc.element, "abs_result"),
-        Term(1.0, desc.element, "smallest_normal"),
-    )
-    return PrecisionGuarantee.fixed_order(
-        computed.math, computed.element, Componentwise(terms, SOURCE, "overflowing"), batch_invariant=True
-    )
+    sums = Term(depth + 1.0, computed.element, "abs_sum")  # one more for terms of higher order
+    bound = Componentwise.rounded((sums,), desc.element, SOURCE, "overflowing")
+    return PrecisionGuarantee.fixed_order(computed.math, computed.element, bound, batch_invariant=True)

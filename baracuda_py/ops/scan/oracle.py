@@ -7,18 +7,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...numerics.rounding import wide
 from ...types import ElementKind
 
 __all__ = ["MEASURES", "cumsum"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
-
-
-def _wide(desc: Any, x: Array) -> Array:
-    x = np.asarray(x)
-    if not desc.element.is_float:
-        return np.asarray(x.astype(np.uint64 if x.dtype.kind == "u" else np.int64))
-    return np.asarray(x.astype(np.longdouble if desc.element is ElementKind.F64 else np.float64))
 
 
 def _summed(desc: Any, terms: Array) -> Array:
@@ -29,7 +23,7 @@ def _summed(desc: Any, terms: Array) -> Array:
 def cumsum(desc: Any, x: Array) -> Array:
     """The sums of x up to each element along `desc.axis`, wide."""
     with np.errstate(all="ignore"):
-        return _summed(desc, _wide(desc, x))
+        return _summed(desc, wide(x, desc.element))
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------
@@ -37,24 +31,17 @@ def cumsum(desc: Any, x: Array) -> Array:
 
 def _abs_sum(desc: Any, x: Array) -> Array:
     with np.errstate(all="ignore"):
-        return np.asarray(_summed(desc, np.abs(_wide(desc, x))), np.float64)
+        return np.asarray(_summed(desc, np.abs(wide(x, desc.element))), np.float64)
 
 
 def _overflowing(desc: Any, x: Array) -> Array:
     """Whether the magnitudes of finite terms add up beyond what is computed in."""
     most = 2.0**124 if desc.element is not ElementKind.F64 else np.longdouble(2) ** 1020
-    terms = np.abs(_wide(desc, x))
+    terms = np.abs(wide(x, desc.element))
     return np.asarray(_summed(desc, np.where(np.isfinite(terms), terms, 0)) > most)
-
-
-def _smallest_normal(desc: Any, **_: Array) -> Array:
-    import ml_dtypes
-
-    return np.asarray(ml_dtypes.finfo(desc.element.dtype).smallest_normal, np.longdouble)
 
 
 MEASURES: dict[str, Callable[..., Array]] = {
     "abs_sum": _abs_sum,
     "overflowing": _overflowing,
-    "smallest_normal": _smallest_normal,
 }

@@ -1,1 +1,1 @@
-"""Moving elements without computing on them."""
+"""Moving elements without computing on them: windows written in place, copies in C order, caches appended to."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, exact_movement, no
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ...runtime.steps import Copy, Copy2D, Ptr, Step
-from ...types import BackendKind, DeviceSpec, PrecisionGuarantee
+from ...types import BackendKind, DeviceSpec
 from ._copy_cost import BandwidthCosts
 from ._walks import CopyProblem
 
@@ -20,9 +20,6 @@ class HasCopy(Protocol):
 
 
 class CopyCandidate(Candidate[Any]):
-    def guarantee(self, desc: HasCopy, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
-        return exact_movement(desc.copy().element)
-
     def supports(self, desc: HasCopy, device: DeviceSpec) -> Feasibility:
         copy = desc.copy()
         if getattr(desc, "dynamic_axis", None) is not None:

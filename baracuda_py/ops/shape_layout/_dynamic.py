@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, exact_movement, no
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...tensor.axes import collapse
-from ...types import DeviceSpec, PrecisionGuarantee
+from ...types import DeviceSpec
 from .._launch import append_shape, divisor, grid_of, index_scalar, index_type, pack_dims, words_of
 from ._copy_cost import BandwidthCosts
 
@@ -32,9 +32,6 @@ class DynamicStart(Candidate[Any]):
         return no(
             "the start is given by the host", "dynamic_axis=0, and start on the device", Change({"dynamic_axis": 0})
         )
-
-    def guarantee(self, desc: Any, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
-        return exact_movement(desc.element)
 
     def cost(self, desc: Any, device: DeviceSpec, config: Any) -> Cost:
         return Cost.streaming(device, 2 * desc.copy().nbytes, efficiency=BandwidthCosts.of(device).dynamic_efficiency)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...plan.candidate import exact_movement
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
+from ...types import ElementKind, InvalidProblemError, OpCategory
 from .._function import function_of
 from . import oracle
 from ._candidates import COPY_CANDIDATES
@@ -63,14 +62,7 @@ class ContiguizePlan(Plan[ContiguizeDescriptor]):
         {"shape": (5, 6, 7), "element": "complex128", "x_strides": (0, 14, 2)},
         {"shape": (6, 9), "element": "s4", "x_strides": (2, 12), "x_phase": 1},
     )
-
-    @classmethod
-    def reference(cls, desc: ContiguizeDescriptor, **arrays: Any) -> Any:
-        return oracle.contiguize(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: ContiguizeDescriptor) -> PrecisionGuarantee:
-        return exact_movement(desc.element)
+    reference = oracle.contiguize
 
 
 @function_of(ContiguizePlan)

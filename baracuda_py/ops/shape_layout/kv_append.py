@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ...plan.candidate import Candidate, Cost, exact_movement
+from ...plan.candidate import Candidate, Cost
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
@@ -19,7 +19,6 @@ from ...types import (
     ElementKind,
     InvalidProblemError,
     OpCategory,
-    PrecisionGuarantee,
 )
 from .._function import function_of
 from .._launch import append_shape, divisor, grid_of, index_scalar, index_type, pack_dims, words_of
@@ -54,9 +53,7 @@ class KvAppendDescriptor(Descriptor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.cache_layout, str):
-            object.__setattr__(self, "cache_layout", self.cache_layout.upper())
-        self._member(tuple(LAYOUTS), "cache_layout")
+        self._member(tuple(LAYOUTS), "cache_layout", upper=True)
 
     @classmethod
     def of(cls, k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, layout: str = "BHSD") -> Self:
@@ -115,9 +112,6 @@ class PerSequence(Candidate[KvAppendDescriptor]):
     variant = "per_sequence"
     launches = ("shape_layout/append.cu:append_runs",)
     unaligned = True
-
-    def guarantee(self, desc: KvAppendDescriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
-        return exact_movement(desc.element)
 
     def cost(self, desc: KvAppendDescriptor, device: DeviceSpec, config: Any) -> Cost:
         moved = 4 * desc.element.nbytes(math.prod(desc.new_shape))
@@ -180,14 +174,7 @@ class KvAppendPlan(Plan[KvAppendDescriptor]):
             ((2, 3, 9, 5), 2, "f32", "BHSD", "i64"),
         )
     )
-
-    @classmethod
-    def reference(cls, desc: KvAppendDescriptor, **arrays: Any) -> Any:
-        return oracle.kv_append(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: KvAppendDescriptor) -> PrecisionGuarantee:
-        return exact_movement(desc.element)
+    reference = oracle.kv_append
 
 
 @function_of(KvAppendPlan)

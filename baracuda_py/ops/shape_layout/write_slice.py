@@ -10,14 +10,14 @@ from typing import Any, Self
 import numpy as np
 
 from ...call.operands.key import byte_strides
-from ...plan.candidate import exact_movement
 from ...plan.descriptor import Descriptor, Layout, Operand, Slot, described, integers, resolved_strides
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...tensor import Tensor
 from ...tensor.axes import alignment_of
-from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
+from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError
 from ...types.errors import shown
+from ...types.keeping import complete
 from .._function import CallArgs, function_of
 from . import oracle
 from ._candidates import COPY_CANDIDATES
@@ -55,7 +55,7 @@ class WriteSliceDescriptor(Descriptor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "ranges", pairs_of(self.ranges, self.dest_shape))
+        complete(self, ranges=pairs_of(self.ranges, self.dest_shape))
 
     @classmethod
     def of(
@@ -270,14 +270,7 @@ class WriteSlicePlan(Plan[WriteSliceDescriptor]):
         {"dest_shape": (9, 2, 8), "ranges": ((0, 1), (0, 2), (0, 8)), "element": "f16", "dynamic_axis": 0},
         {"dest_shape": (2, 3, 16, 5), "ranges": ((0, 1), (0, 3), (0, 2), (1, 4)), "element": "f32", "dynamic_axis": 2},
     )
-
-    @classmethod
-    def reference(cls, desc: WriteSliceDescriptor, **arrays: Any) -> Any:
-        return oracle.write_slice(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: WriteSliceDescriptor) -> PrecisionGuarantee:
-        return exact_movement(desc.element)
+    reference = oracle.write_slice
 
 
 @function_of(WriteSlicePlan)

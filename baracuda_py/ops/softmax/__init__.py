@@ -1,1 +1,1 @@
-"""Softmax and its kin along an axis, and their gradients."""
+"""Softmax and log-softmax along an axis, and their gradients."""

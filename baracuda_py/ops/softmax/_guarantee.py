@@ -52,7 +52,5 @@ def backward(element: ElementKind, *, log: bool, depth: int) -> PrecisionGuarant
 def _promise(element: ElementKind, terms: tuple[Term, ...], outside: str = "") -> PrecisionGuarantee:
     computed = computed_in(element)
     lost = Term(4.0, computed.element, "computed_smallest_normal")
-    own = (Term(1.0, element, "abs_result"), Term(1.0, element, "smallest_normal"), lost)
-    return PrecisionGuarantee.fixed_order(
-        computed.math, computed.element, Componentwise((*terms, *own), SOURCE, outside)
-    )
+    bound = Componentwise.rounded((*terms, lost), element, SOURCE, outside)
+    return PrecisionGuarantee.fixed_order(computed.math, computed.element, bound)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 from ...numerics.guarantee import widely
-from ...plan.candidate import OK, Candidate, Cost, Feasibility
+from ...plan.candidate import Candidate, Cost, Feasibility
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
@@ -18,7 +18,7 @@ from .._rows import FLOATS, RowConfig, clustered, row_configs, row_cost
 from . import _guarantee, oracle, samples
 from .forward import TABLE, Softmaxed
 
-__all__ = ["SoftmaxBackwardDescriptor", "SoftmaxBackwardPlan"]
+__all__ = ["SoftmaxBackwardDescriptor", "SoftmaxBackwardPlan", "log_softmax_backward", "softmax_backward"]
 
 
 @described(Slot("grad_x", "out", takes=FLOATS), Slot("grad", takes=FLOATS), Slot("y", takes=FLOATS))
@@ -41,9 +41,6 @@ class RowsSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
     variant = "rows"
     launches = ("softmax/backward.cu:softmax_backward", "softmax/backward.cu:softmax_backward_cluster")
 
-    def supports(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Feasibility:
-        return OK
-
     def configs(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         """Accesses of 8 bytes, two of them as one of 16: rows of 16 KB take 0.87 of the time (H200)."""
         vector = min(desc.rows().vector(desc.element), 64 // desc.element.bits)
@@ -64,7 +61,7 @@ class AnywhereSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
     """A CTA a long row that starts at any address, by aligned words."""
 
     variant = "anywhere"
-    launches = (
+    launches: ClassVar[tuple[str, ...]] = (
         "softmax/backward.cu:softmax_backward_anywhere",
         "softmax/backward.cu:softmax_backward_anywhere_cluster",
     )
@@ -110,14 +107,11 @@ class SoftmaxBackwardPlan(Plan[SoftmaxBackwardDescriptor]):
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 4096, 50257)),
         {"shape": (6, 40), "element": "f32", "y_strides": (1, 6)},
     )
+    reference = oracle.backward
 
-    @classmethod
-    def reference(cls, desc: SoftmaxBackwardDescriptor, **arrays: Any) -> Any:
-        return oracle.backward(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: SoftmaxBackwardDescriptor) -> PrecisionGuarantee:
-        return widely(_guarantee.backward(desc.element, log=desc.log, depth=1), desc.element, desc.extent)
+    @staticmethod
+    def reference_guarantee(desc: SoftmaxBackwardDescriptor) -> PrecisionGuarantee:
+        return widely(_guarantee.backward(desc.element, log=desc.log, depth=1), desc, desc.extent)
 
 
 def _along(grad: Any, y: Any, /, axis: int = -1, *, grad_x: Any = None) -> Any: ...
@@ -130,11 +124,14 @@ forward op.
 grad_x: like y, grad or y itself included; allocated in C order if not given. Returns grad_x.
 """
 
-for _name, _formula in (("softmax", "y * (grad - sum(grad * y))"), ("log_softmax", "grad - exp(y) * sum(grad)")):
-    _called = f"{_name}_backward"
-    _made = function_of(
-        SoftmaxBackwardPlan, called=_called, doc=_DOC.format(name=_name, formula=_formula), name=_called
-    )(_along)
-    globals()[_called] = _made
-    __all__ += [_called]
-    register(Op(_called, SoftmaxBackwardPlan, _made, samples.softmax_backward, {"name": _called}))
+
+def _published(name: str, formula: str) -> Callable[..., Any]:
+    """The gradient of `name`, which is registered."""
+    called, doc = f"{name}_backward", _DOC.format(name=name, formula=formula)
+    function = function_of(SoftmaxBackwardPlan, called=called, doc=doc, name=called)(_along)
+    register(Op(called, SoftmaxBackwardPlan, function, samples.softmax_backward, {"name": called}))
+    return function
+
+
+softmax_backward = _published("softmax", "y * (grad - sum(grad * y))")
+log_softmax_backward = _published("log_softmax", "grad - exp(y) * sum(grad)")

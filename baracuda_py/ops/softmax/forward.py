@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from .._launch import index_scalar, index_type
 from .._rows import FLOATS, RowConfig, Rows, clustered, computed_in, row_configs, row_cost, share
 from . import _guarantee, oracle, samples
 
-__all__ = ["SoftmaxDescriptor", "SoftmaxPlan"]
+__all__ = ["SoftmaxDescriptor", "SoftmaxPlan", "log_softmax", "softmax"]
 
 TABLE = {"softmax": "exp(x) / sum(exp(x))", "log_softmax": "x - log(sum(exp(x)))"}  # op: what it computes
 
@@ -68,9 +68,6 @@ class RowsSoftmax(Candidate[SoftmaxDescriptor]):
     variant = "rows"
     launches = ("softmax/forward.cu:softmax_rows", "softmax/forward.cu:softmax_rows_cluster")
 
-    def supports(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Feasibility:
-        return OK
-
     def configs(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         for config in row_configs(desc.extent, desc.rows().vector(desc.element), desc.element):
             yield clustered(config, desc.extent, desc.element, device)
@@ -90,7 +87,10 @@ class AnywhereSoftmax(Candidate[SoftmaxDescriptor]):
     """A CTA a row that starts at any address, by aligned words; maximum and sum come in one pass."""
 
     variant = "anywhere"
-    launches = ("softmax/forward.cu:softmax_anywhere", "softmax/forward.cu:softmax_anywhere_cluster")
+    launches: ClassVar[tuple[str, ...]] = (
+        "softmax/forward.cu:softmax_anywhere",
+        "softmax/forward.cu:softmax_anywhere_cluster",
+    )
 
     def supports(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Feasibility:
         return anywhere_rows(desc.rows(), desc.element, 16)
@@ -180,15 +180,11 @@ class SoftmaxPlan(Plan[SoftmaxDescriptor]):
         {"shape": (6, 40), "element": "f32", "x_strides": (1, 6)},
         {"shape": (3, 700, 40), "element": "bf16", "axis": 1},
     )
+    reference = oracle.softmax
 
-    @classmethod
-    def reference(cls, desc: SoftmaxDescriptor, **arrays: Any) -> Any:
-        return oracle.softmax(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: SoftmaxDescriptor) -> PrecisionGuarantee:
-        kernel = _guarantee.forward(desc.element, log=desc.log, depth=1, scalings=0)
-        return widely(kernel, desc.element, desc.extent)
+    @staticmethod
+    def reference_guarantee(desc: SoftmaxDescriptor) -> PrecisionGuarantee:
+        return widely(_guarantee.forward(desc.element, log=desc.log, depth=1, scalings=0), desc, desc.extent)
 
 
 def _along(x: Any, /, axis: int = -1) -> Any: ...
@@ -203,8 +199,14 @@ lies like a row). A row that holds NaN or +inf, or -inf alone, is NaN.
 Returns out. Raises InvalidProblemError for an axis that there is not.
 """
 
-for _name, _formula in TABLE.items():
-    globals()[_name] = function_of(SoftmaxPlan, called=_name, doc=_DOC.format(formula=_formula), name=_name)(_along)
-    __all__ += [_name]
-    _gradient = Gradient(f"{_name}_backward", ("out",), {"x": "grad_x"}, renames={"out": "y"})
-    register(Op(_name, SoftmaxPlan, globals()[_name], samples.softmax, {"name": _name}, _gradient, {"torch": _name}))
+
+def _published(name: str) -> Callable[..., Any]:
+    """The function of a row of the table, which is registered."""
+    function = function_of(SoftmaxPlan, called=name, doc=_DOC.format(formula=TABLE[name]), name=name)(_along)
+    gradient = Gradient(f"{name}_backward", ("out",), {"x": "grad_x"}, renames={"out": "y"})
+    register(Op(name, SoftmaxPlan, function, samples.softmax, {"name": name}, gradient, {"torch": name}))
+    return function
+
+
+softmax = _published("softmax")
+log_softmax = _published("log_softmax")

@@ -7,15 +7,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...numerics.rounding import wide
 from ...types import ElementKind
 
 __all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "softmax"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
-
-
-def _wide(desc: Any, x: Array) -> Array:
-    return np.asarray(x).astype(np.longdouble if desc.element is ElementKind.F64 else np.float64)
 
 
 def _sum(desc: Any, x: Array) -> Array:
@@ -29,8 +26,8 @@ def _shift(desc: Any, x: Array) -> tuple[Array, Array]:
 
 
 def _from_most(desc: Any, x: Array) -> Array:
-    wide = _wide(desc, x)
-    return np.asarray(wide - (wide.max(axis=desc.axis, keepdims=True, initial=-np.inf) if desc.shape else wide))
+    terms = wide(x, desc.element)
+    return np.asarray(terms - (terms.max(axis=desc.axis, keepdims=True, initial=-np.inf) if desc.shape else terms))
 
 
 def _log_sum(desc: Any, shift: Array) -> Array:
@@ -53,7 +50,7 @@ def softmax(desc: Any, x: Array) -> Array:
 def backward(desc: Any, grad: Array, y: Array) -> Array:
     """The gradient of x, wide."""
     with np.errstate(all="ignore"):
-        g, p = _wide(desc, grad), _wide(desc, y)
+        g, p = wide(grad, desc.element), wide(y, desc.element)
         return np.asarray(g - np.exp(p) * _sum(desc, g) if desc.log else p * (g - _sum(desc, g * p)))
 
 
@@ -73,19 +70,6 @@ def _measure(of: Callable[..., Array]) -> Callable[..., Array]:
     return measured
 
 
-def _smallest_normal(desc: Any, **_: Array) -> Array:
-    import ml_dtypes
-
-    return np.asarray(ml_dtypes.finfo(desc.element.dtype).smallest_normal, np.longdouble)
-
-
-def _computed_smallest_normal(desc: Any, **_: Array) -> Array:
-    kind = np.float64 if desc.element is ElementKind.F64 else np.float32
-    return np.asarray(np.finfo(kind).smallest_normal, np.longdouble)
-
-
-_SMALLEST = {"smallest_normal": _smallest_normal, "computed_smallest_normal": _computed_smallest_normal}
-
 MEASURES: dict[str, Callable[..., Array]] = {
     "shift": _measure(lambda near, t, p, expected, total: t),
     "shifted": _measure(lambda near, t, p, expected, total: near * p),
@@ -93,7 +77,6 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "expected": _measure(lambda near, t, p, expected, total: expected * p),
     "log_sum": _measure(lambda near, t, p, expected, total: np.log(total) + 0 * p),
     "one": lambda desc, x: np.ones(()),
-    **_SMALLEST,
 }
 
 
@@ -102,7 +85,7 @@ def _backward_measure(of: Callable[..., Array]) -> Callable[..., Array]:
 
     def measured(desc: Any, grad: Array, y: Array) -> Array:
         with np.errstate(all="ignore"):
-            g, p = _wide(desc, grad), _wide(desc, y)
+            g, p = wide(grad, desc.element), wide(y, desc.element)
             return np.asarray(of(np.abs(g), p, _sum(desc, np.abs(g)), _sum(desc, np.abs(g * p))), np.float64)
 
     return measured
@@ -113,7 +96,7 @@ def _overflowing(desc: Any, grad: Array, y: Array) -> Array:
     is 0 there."""
     double = desc.element is ElementKind.F64
     with np.errstate(all="ignore"):
-        g, p = _wide(desc, grad), _wide(desc, y)
+        g, p = wide(grad, desc.element), wide(y, desc.element)
         total = _sum(desc, np.abs(g if desc.log else g * p))
         beyond = np.isfinite(total) & (total > (np.longdouble(2) ** 1020 if double else 2.0**124))
         vanished = desc.log & np.isinf(total) & (p < 2 * np.log(np.finfo(np.float64 if double else np.float32).tiny))
@@ -126,5 +109,4 @@ BACKWARD_MEASURES: dict[str, Callable[..., Array]] = {
     "y_grad": _backward_measure(lambda g, y, plain, weighted: np.abs(y) * g),
     "exp_sum": _backward_measure(lambda g, y, plain, weighted: np.exp(y) * plain),
     "exp_shift_sum": _backward_measure(lambda g, y, plain, weighted: np.exp(y) * np.abs(y) * plain),
-    **_SMALLEST,
 }

@@ -1,1 +1,1 @@
-"""Order along an axis: the largest or smallest elements of each row."""
+"""The largest or smallest elements along an axis; ties go to the lower index."""

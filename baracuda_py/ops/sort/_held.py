@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...types import DeviceSpec, PrecisionGuarantee
 from .._launch import grid_of, index_scalar
+from .._rows import share
 from ._rows import WORD, SortedRows, guarantee, servable
 
 __all__ = ["HeldRows"]
@@ -23,7 +25,8 @@ WARP, WARP_ROWS = 32, 4  # threads of a warp; rows of a CTA whose warps have one
 CTA_LANES, CTA_MAXIMA = (128, 256), 256
 HELD_PER_THREAD = {4: 40, 8: 32}  # elements, by the bytes of an entry
 K_PER_MAXIMUM = 0.625  # of larger k, more elements than the list has room for would reach the bound
-ELEMENT_INSTRUCTIONS = {4: 15, 8: 22}  # key, maximum, count and list, by the bytes of an entry
+ELEMENT_INSTRUCTIONS = {4: 11, 8: 18}  # key, maximum, count and list, by the bytes of an entry
+GREATEST_INSTRUCTIONS = {4: 6, 8: 10}  # key and maximum alone
 STAGE_INSTRUCTIONS = {4: 4, 8: 8}  # of a thread and entry, in a stage of the sorting network
 
 
@@ -34,7 +37,7 @@ class Held(Config):
     vector: int = term("elements per access")
     items: int = term("vectors per thread")
     lanes: int = term("threads per row")
-    keep: int = term("maxima that each thread hands to the search of the bound")
+    keep: int = term("maxima that each thread hands to the search of the bound; none where k = 1")
 
     @property
     def threads(self) -> int:
@@ -48,7 +51,10 @@ class Held(Config):
     def instructions(self, rows: SortedRows) -> float:
         """Thread instructions per row."""
         compact = compact_entry(rows)
-        listed = self.lanes * self.items * self.vector * ELEMENT_INSTRUCTIONS[compact]
+        elements = self.lanes * self.items * self.vector
+        if not self.keep:
+            return elements * GREATEST_INSTRUCTIONS[compact]
+        listed = elements * ELEMENT_INSTRUCTIONS[compact]
         entries = self.keep * self.lanes
         stages = entries.bit_length() * (entries.bit_length() - 1) / 2
         return listed + 2 * entries * stages * STAGE_INSTRUCTIONS[compact]
@@ -102,19 +108,28 @@ def compact_entry(rows: SortedRows) -> int:
 
 
 def _configs(rows: SortedRows, k: int) -> Iterator[Held]:
-    """For a warp per row and for the smallest CTA per row, where those hold it."""
+    """For a warp per row and for the smallest CTA per row, where those hold it: of as few maxima as k needs, and of all that a
+    CTA has room for."""
     most = HELD_PER_THREAD[compact_entry(rows)]
-    keep = 1
-    while k > K_PER_MAXIMUM * WARP * keep:
-        keep *= 2
     vector, items = _vectors(rows, WARP)
+    keep = _keep(k, WARP)
     if vector * items <= most and keep <= 4:
+        if k == 1:
+            yield Held(vector, items, WARP, 0)
         yield Held(vector, items, WARP, keep)
     for lanes in CTA_LANES:
         vector, items = _vectors(rows, lanes)
         if vector * items <= most:
-            yield Held(vector, items, lanes, CTA_MAXIMA // lanes)
+            if k == 1:
+                yield Held(vector, items, lanes, 0)
+            for keep in dict.fromkeys((_keep(k, lanes), CTA_MAXIMA // lanes)):
+                yield Held(vector, items, lanes, keep)
             return
+
+
+def _keep(k: int, lanes: int) -> int:
+    """The fewest maxima of a thread of so many that k needs."""
+    return share(math.ceil(k / (K_PER_MAXIMUM * lanes)))
 
 
 def _vectors(rows: SortedRows, lanes: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import numpy as np
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
+from ...types import ElementKind, InvalidProblemError, OpCategory
 from .._function import function_of
 from . import oracle, samples
 from ._greatest import GreatestRows
@@ -84,14 +84,7 @@ class TopkPlan(Plan[TopkDescriptor]):
         {"shape": (9000, 3), "element": "f16", "k": 9, "axis": 0, "sorted": False},
         {"shape": (1, 1 << 20), "element": "f32", "k": 16},
     )
-
-    @classmethod
-    def reference(cls, desc: TopkDescriptor, **arrays: Any) -> Any:
-        return oracle.topk(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: TopkDescriptor) -> PrecisionGuarantee:
-        return PrecisionGuarantee.exact(desc.element)
+    reference = oracle.topk
 
 
 @function_of(TopkPlan)

@@ -15,7 +15,7 @@ from ..steps import Kernel
 if TYPE_CHECKING:
     from .reach import Reach
 
-__all__ = ["Source", "kernels_dir", "source_of"]
+__all__ = ["Source", "add_kernels_dir", "kernels_dir", "source_of"]
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 _SYSTEM = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
@@ -30,20 +30,46 @@ def kernels_dir() -> Path:
     return inside if inside.is_dir() else package.parent / "kernels"
 
 
+_ADDED: list[Path] = []  # folders of kernels of other packages
+
+
+def add_kernels_dir(folder: str | Path) -> None:
+    """Makes the ``.cu`` files of another package known by their paths below `folder`. Headers in its ``include/`` can be included
+    by them, beside this package's own. Raises CompileError if `folder` does not exist or has a file of the same path as another
+    folder of kernels."""
+    added = Path(folder).resolve()
+    if not added.is_dir():
+        raise CompileError(f"{added} is no folder of kernels: pass the folder that holds the .cu files")
+    if added in _ADDED:
+        return
+    names = {path.relative_to(added) for path in added.rglob("*.cu*")}
+    for other in (kernels_dir(), *_ADDED):
+        twice = sorted(str(name) for name in names if (other / name).is_file())
+        if twice:
+            raise CompileError(f"{added} and {other} both have {', '.join(twice)}: rename those in {added}")
+    _ADDED.append(added)
+
+
+def _found(name: str | Path) -> Path:
+    """The file of that path, in this package's folder of kernels or in one that was added."""
+    own = kernels_dir() / name
+    return next((path for folder in _ADDED if not own.is_file() and (path := folder / name).is_file()), own)
+
+
 class Source:
     """The text that NVRTC compiles for a kernel: a prelude, a kernel file, and the quoted headers of both. `base` is a source
     of the same file, whose headers are not read again."""
 
     def __init__(self, file: str, prelude: str = "", base: Source | None = None) -> None:
         self.file, self.prelude = file, prelude
-        self.text: str = base.text if base else _read(kernels_dir() / file)
+        self.text: str = base.text if base else _read(_found(file))
         self.headers: dict[str, str] = {}
         pending = [*_included(self.text), *_included(prelude)]
         while pending:
             name = pending.pop()
             if name not in self.headers:
                 held = base.headers.get(name) if base else None
-                self.headers[name] = _read(kernels_dir() / "include" / name) if held is None else held
+                self.headers[name] = _read(_found(Path("include") / name)) if held is None else held
                 pending += _included(self.headers[name])
         self.system = {name for text in (self.text, prelude, *self.headers.values()) for name in _system(text)}
 

@@ -8,7 +8,7 @@ namespace sort {
 template <int BYTES> struct Compact {
   using E = u32;  // indices below 65,535
   static constexpr int BITS = 32;
-  static __device__ __forceinline__ E of(u32 key, u32 place) { return key << 16 | (~place & 0xffff); }
+  static __device__ __forceinline__ E of(u32 key, u32 place) { return (key << 16) + (0xffff - place); }
   static __device__ __forceinline__ u32 place(E x) { return ~x & 0xffff; }
   static __device__ __forceinline__ E with(E x, int bit) { return x | 1u << bit; }
 };

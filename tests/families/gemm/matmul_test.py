@@ -161,41 +161,74 @@ def test_out_is_written_where_it_lies(backend: str) -> None:
 # ---- what it refuses -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [((4, 5), (6, 7)), ((5,), (4, 3)), ((4, 5), (4,)), ((2, 4, 5), (2, 4, 5)), ((3,), (4,))],
-)  # fmt: skip
-def test_extents_of_k_that_differ(backend: str, a: tuple[int, ...], b: tuple[int, ...]) -> None:
-    out = np.ones((4, 7), np.float32)
-    Call(backend, a=whole(*a), b=whole(*b), out=out).refused(
-        bp.InvalidProblemError, str(a), str(b), "agree on K", "transpose one"
-    )
+# Operands beside or in place of a[4, 5] and b[5, 6], options, the error, and what it says.
+PROBLEM, TYPE, OVERLAP = bp.InvalidProblemError, bp.OperandTypeError, bp.OverlapError
+Refusal = tuple[dict[str, Any], dict[str, Any], type[bp.BaracudaError], tuple[str, ...]]
+INTEGERS = [k for k in ElementKind if (k.is_integer or k is bp.BOOL) and not k.packed]
+ADDENDS = ("bias", "c", "residual")
 
 
-def test_batch_axes_that_do_not_broadcast(backend: str) -> None:
-    call = Call(backend, a=whole(2, 4, 5), b=whole(3, 5, 6))
-    call.refused(bp.InvalidProblemError, "(2,)", "(3,)", "one of them 1")
+def pair(a: tuple[int, ...], b: tuple[int, ...]) -> dict[str, Any]:
+    return {"a": whole(*a), "b": whole(*b)}
 
 
-def test_operands_without_axes(backend: str) -> None:
-    Call(backend, a=np.float32(3), b=whole(3)).refused(bp.InvalidProblemError, "()", "(3,)", "rank 1 or more")
+BF16 = {"a": whole(4, 5, kind=bp.BF16), "b": whole(5, 6, kind=bp.BF16)}
+REFUSED: dict[str, Refusal] = {
+    **{
+        f"K {a} {b}": (pair(a, b) | {"out": np.ones((4, 7), np.float32)}, {}, PROBLEM,
+                       (str(a), str(b), "agree on K", "transpose one"))
+        for a, b in (((4, 5), (6, 7)), ((5,), (4, 3)), ((4, 5), (4,)), ((2, 4, 5), (2, 4, 5)), ((3,), (4,)))
+    },
+    "batch axes": (pair((2, 4, 5), (3, 5, 6)), {}, PROBLEM, ("(2,)", "(3,)", "one of them 1")),
+    "no axes": ({"a": np.float32(3), "b": whole(3)}, {}, PROBLEM, ("()", "(3,)", "rank 1 or more")),
+    **{
+        f"{kind} in {names}": ({n: np.ones(s, kind.dtype) for n, s in (("a", (4, 5)), ("b", (5, 6))) if n in names}, {}, TYPE,
+                               (str(kind), f"{names[0]} holds", "cast it to a float type"))
+        for kind in INTEGERS
+        for names in ("ab", "b")
+    },
+    "complex64": ({"a": np.ones((4, 5), np.complex64)}, {}, TYPE, ("complex64", "cast it to one of f16, bf16, f32, f64")),
+    "mixed": (BF16 | {"b": whole(5, 6, kind=bp.F16)}, {}, TYPE, ("a holds bf16", "b holds f16", "cast one of them")),
+    **{
+        f"{name} {shape}": ({name: whole(*shape)}, {}, PROBLEM,
+                            (name, str(shape), "(4, 6)", f"pass {name} of shape {'(6,)' if name == 'bias' else '(4, 6)'}"))
+        for name in ADDENDS
+        for shape in ((5,), (4, 5), (2, 4, 6), (6, 4), (0,))
+    },
+    **{
+        f"{name} of {kind}": ({name: np.ones((4, 6), kind.dtype)}, {}, TYPE, (f"{name} holds {kind}", "cast it to f32"))
+        for name in ADDENDS
+        for kind in (bp.I32, bp.F64)
+    },
+    **{
+        f"out {shape}": ({"out": whole(*shape)}, {}, PROBLEM, ("out must have shape (4, 6)", f"got {shape}"))
+        for shape in ((4, 7), (6, 4), (4, 6, 1), (24,), (1, 4, 6))
+    },
+    "out of i32": ({"out": np.ones((4, 6), np.int32)}, {}, TYPE, ("i32", "one of f32, f16, bf16")),
+    "out of f32, operands of f64": (
+        {"a": whole(4, 5, kind=bp.F64), "b": whole(5, 6, kind=bp.F64), "out": whole(4, 6)}, {}, TYPE, ("f64", "f32")),
+    "out and out_dtype": (
+        {"out": whole(4, 6)}, {"out_dtype": "bf16"}, TYPE, ("out holds f32", "out_dtype is bf16", "give one of them")),
+    "out broadcast": ({"out": np.broadcast_to(np.ones(6, np.float32), (4, 6))}, {}, OVERLAP, ("out", "not broadcast")),
+    **{
+        f"activation {i}": ({}, {"activation": activation}, PROBLEM, ("activation", "gelu_tanh"))
+        for i, activation in enumerate(("swish", "GeLU2", "", np.tanh, 3))
+    },
+    "tf32 of bf16": (BF16, {"math": "tf32"}, TYPE, ("bf16", "tf32", "math='bf16'")),
+    "f16 of f32": ({}, {"math": "f16"}, TYPE, ("f32", "f16", "math='f32'")),
+    "float19": ({}, {"math": "float19"}, PROBLEM, ("math", "'float19'", "tf32")),
+    **{
+        f"{name} {type(value).__name__}": ({}, {name: value}, TYPE, (name, type(value).__name__, f"{name}=float("))
+        for name in ("alpha", "beta")
+        for value in ("1", None, 1j, np.ones(1, np.float32))
+    },
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [k for k in ElementKind if (k.is_integer or k is bp.BOOL) and not k.packed], ids=str)
-def test_integers_are_sent_to_a_float_type(backend: str, kind: ElementKind) -> None:
-    a, b = np.ones((4, 5), kind.dtype), np.ones((5, 6), kind.dtype)
-    Call(backend, a=a, b=b).refused(bp.OperandTypeError, str(kind), "a holds", "cast it to a float type")
-    Call(backend, a=whole(4, 5), b=b).refused(bp.OperandTypeError, str(kind), "b holds", "cast it to a float type")
-
-
-def test_other_types_are_refused(backend: str) -> None:
-    a = np.ones((4, 5), np.complex64)
-    Call(backend, a=a, b=whole(5, 6)).refused(bp.OperandTypeError, "complex64", "cast it to one of f16, bf16, f32, f64")
-
-
-def test_types_are_not_mixed(backend: str) -> None:
-    call = Call(backend, a=whole(4, 5, kind=bp.BF16), b=whole(5, 6, kind=bp.F16))
-    call.refused(bp.OperandTypeError, "a holds bf16", "b holds f16", "cast one of them")
+@pytest.mark.parametrize("name", REFUSED)
+def test_matmul_refusals(backend: str, name: str) -> None:
+    operands, options, error, words = REFUSED[name]
+    Call(backend, **pair((4, 5), (5, 6)) | operands).refused(error, *words, **options)
 
 
 @pytest.mark.parametrize("op", NAMED)
@@ -210,40 +243,6 @@ def test_the_named_functions_send_the_other_type_to_its_function(backend: str, o
     mixed.refused(bp.OperandTypeError, "b must hold", f"use {NAMED[op].other}", op=op)
     fit = Call(backend, a=whole(4, 5, kind=mine), b=whole(5, 6, kind=mine))
     fit.refused(bp.OperandTypeError, "f32", "bf16", "use matmul(", op=op, out_dtype="bf16")
-
-
-@pytest.mark.parametrize("name", ["bias", "c", "residual"])
-@pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 4, 6), (6, 4), (0,)])
-def test_an_addend_that_does_not_broadcast(backend: str, name: str, shape: tuple[int, ...]) -> None:
-    call = Call(backend, a=whole(4, 5), b=whole(5, 6), **{name: whole(*shape)})
-    fix = "(6,)" if name == "bias" else "(4, 6)"
-    call.refused(bp.InvalidProblemError, name, str(shape), "(4, 6)", f"pass {name} of shape {fix}")
-
-
-@pytest.mark.parametrize("name", ["bias", "c", "residual"])
-def test_an_addend_of_another_type(backend: str, name: str) -> None:
-    call = Call(backend, a=whole(4, 5), b=whole(5, 6), **{name: np.ones((4, 6), np.int32)})
-    call.refused(bp.OperandTypeError, f"{name} holds i32", "cast it to f32")
-    call = Call(backend, a=whole(4, 5), b=whole(5, 6), **{name: np.ones((4, 6), np.float64)})
-    call.refused(bp.OperandTypeError, f"{name} holds f64", "cast it to f32")
-
-
-@pytest.mark.parametrize("shape", [(4, 7), (6, 4), (4, 6, 1), (24,), (1, 4, 6)])
-def test_an_output_of_another_shape(backend: str, shape: tuple[int, ...]) -> None:
-    call = Call(backend, a=whole(4, 5), b=whole(5, 6), out=whole(*shape))
-    call.refused(bp.InvalidProblemError, "out must have shape (4, 6)", f"got {shape}")
-
-
-def test_an_output_of_another_type(backend: str) -> None:
-    call = Call(backend, a=whole(4, 5), b=whole(5, 6), out=np.ones((4, 6), np.int32))
-    call.refused(bp.OperandTypeError, "i32", "one of f32, f16, bf16")
-    call = Call(backend, a=whole(4, 5, kind=bp.F64), b=whole(5, 6, kind=bp.F64), out=whole(4, 6))
-    call.refused(bp.OperandTypeError, "f64", "f32")
-
-
-def test_an_output_type_said_twice(backend: str) -> None:
-    call = Call(backend, a=whole(4, 5), b=whole(5, 6), out=whole(4, 6))
-    call.refused(bp.OperandTypeError, "out holds f32", "out_dtype is bf16", "give one of them", out_dtype="bf16")
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c", "bias", "residual"])
@@ -335,32 +334,6 @@ def test_a_number_beyond_f32(backend: str, name: str) -> None:
     assert not np.isfinite(host(call(**{name: np.inf}))).all()
     wide = Call(backend, a=whole(4, 5).astype(float), b=whole(5, 6).astype(float), c=whole(4, 6).astype(float))
     assert np.isfinite(host(wide(**{name: 1e39}))).all()
-
-
-def test_an_output_that_is_broadcast(backend: str) -> None:
-    call = Call(backend, a=whole(4, 5), b=whole(5, 6), out=np.broadcast_to(np.ones(6, np.float32), (4, 6)))
-    call.refused(bp.OverlapError, "out", "not broadcast")
-
-
-@pytest.mark.parametrize("activation", ["swish", "GeLU2", "", np.tanh, 3])
-def test_an_unknown_activation(backend: str, activation: Any) -> None:
-    call = Call(backend, a=whole(4, 5), b=whole(5, 6))
-    call.refused(bp.InvalidProblemError, "activation", "gelu_tanh", activation=activation)
-
-
-def test_ways_to_multiply_that_a_type_has_not(backend: str) -> None:
-    bf16 = Call(backend, a=whole(4, 5, kind=bp.BF16), b=whole(5, 6, kind=bp.BF16))
-    bf16.refused(bp.OperandTypeError, "bf16", "tf32", "math='bf16'", math="tf32")
-    f32 = Call(backend, a=whole(4, 5), b=whole(5, 6))
-    f32.refused(bp.OperandTypeError, "f32", "f16", "math='f32'", math="f16")
-    f32.refused(bp.InvalidProblemError, "math", "'float19'", "tf32", math="float19")
-
-
-@pytest.mark.parametrize("value", ["1", None, 1j, np.ones(1, np.float32)])
-@pytest.mark.parametrize("name", ["alpha", "beta"])
-def test_run_time_values_are_numbers(backend: str, name: str, value: Any) -> None:
-    call = Call(backend, a=whole(4, 5), b=whole(5, 6))
-    call.refused(bp.OperandTypeError, name, type(value).__name__, f"{name}=float(", **{name: value})
 
 
 def test_a_plan_takes_the_operands_it_was_described_with(backend: str) -> None:

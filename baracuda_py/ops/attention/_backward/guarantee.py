@@ -26,8 +26,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
-
 from ....types import Componentwise, ElementKind, PrecisionGuarantee, Term
 from ..._rows import computed_in
 from .._problem.attended import computed
@@ -95,8 +93,7 @@ def _bounds(
     if weights:
         least = 2.0**-25 if weights is ElementKind.F16 else 2.0**-126
         last.append(Term(least / weights.unit_roundoff, weights, "faint"))
-    smallest = float(ml_dtypes.finfo(unit.dtype).smallest_normal)
-    last.append(Term(smallest / unit.unit_roundoff, unit, "flushed"))
+    last.append(Term(unit.smallest_normal / unit.unit_roundoff, unit, "flushed"))
     last.append(Term(OF_ANY_WEIGHT / unit.unit_roundoff, unit, "indistinct"))
     worst, likely = (Term(n, unit, "weighted") for n in sums)
     return (

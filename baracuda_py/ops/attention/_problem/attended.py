@@ -14,6 +14,7 @@ import numpy as np
 
 from ....plan.descriptor import Descriptor
 from ....types import ElementKind, InvalidProblemError, MathPrecision, OperandTypeError
+from ....types.keeping import complete
 from .visible import Visible
 
 __all__ = ["FLOATS", "LAYOUTS", "SHORT_KEYS", "Attended", "Visible", "Walk", "computed"]
@@ -69,16 +70,14 @@ class Attended(Descriptor):
     values: ClassVar[tuple[str, ...]] = ("scale", "softcap", "offset")
 
     def __post_init__(self) -> None:
-        if isinstance(self.order, str):
-            object.__setattr__(self, "order", self.order.upper())
-        self._member(LAYOUTS, "order")
+        self._member(LAYOUTS, "order", upper=True)
         for name in ("causal", "softcapped", "offset_given"):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
                 raise InvalidProblemError(f"{self.op}: {name} must be True or False", "give a bool")
-            object.__setattr__(self, name, bool(getattr(self, name)))
+            complete(self, **{name: bool(getattr(self, name))})
         super().__post_init__()
         if self.window == (-1, -1):
-            object.__setattr__(self, "window", None)
+            complete(self, window=None)
 
     def _check_ranks(self) -> None:
         """Before anything is asked of an axis."""

@@ -13,7 +13,7 @@ computed in; `each` is 1 where products are added with rounding and 2 where tens
 - Sums of weights and of weighted values err by their depth (N. J. Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd
   ed., section 4.2). Where weights are rounded to 16 bits for the second product, that is one u of that type of each, and those
   near zero lose half its smallest subnormal: "faint" is sum |v_j| exp(max s - lse). Weights below the smallest normal number of
-  what is computed in are 0: "flushed" is the same sum. What is below it on its way errs by its spacing: "least".
+  what is computed in are 0: "flushed" is the same sum. What is below it on its way errs by its spacing.
 - eps_j is of first order: "score_error" and "top_error" are multiplied by what higher orders add at most, exp(eps) - 1 over eps
   of weights and of their sum. Where eps may be more than a quarter, a weight may be any number from 0 to 1: "indistinct" is what
   two means of the row's values differ by, and of lse "row_indistinct" what M errs by.
@@ -73,8 +73,10 @@ def forward(
     last = [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
     rounding = _rounding(weights)
     last += _faint(rounding)
-    least = float(ml_dtypes.finfo(unit.dtype).smallest_normal)
-    last += [Term(least / unit.unit_roundoff, unit, "flushed"), Term(depth, unit, "least")]
+    last += [
+        Term(unit.smallest_normal / unit.unit_roundoff, unit, "flushed"),
+        Term(depth, unit, "computed_smallest_normal"),
+    ]
     last.append(Term(1.0 / unit.unit_roundoff, unit, f"indistinct{own}"))
     if tf32:
         last.append(Term(factors, unit, "smallest_normal"))

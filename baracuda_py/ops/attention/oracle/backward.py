@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 
+from ....numerics.rounding import wide_dtype
 from ....types import ElementKind
 from .forward import OF_RANGE, Head, distant, distant_on_host, error_rate, growth, heads, largest, part_of, wide
 
@@ -80,7 +80,7 @@ def _stats_of(desc: Any, x: Array, head: Head) -> Array:
 
 def _gathered(desc: Any, output: str, arrays: dict[str, Array], of: Callable[[Pulled], Any]) -> Array:
     """An output that has `of`'s part of every head, the parts of heads that share keys added up."""
-    result = np.zeros(desc.layout(output).shape, np.longdouble if desc.element is ElementKind.F64 else np.float64)
+    result = np.zeros(desc.layout(output).shape, wide_dtype(desc.element))
     with np.errstate(all="ignore"):
         for pulled in _pulled(desc, **arrays):
             head = pulled.head
@@ -213,7 +213,7 @@ def _where_distant(size: Callable[[Head], float]) -> Callable[..., Array]:
 def _beyond(desc: Any, output: str, **arrays: Array) -> Array:
     """Whether an operand of the head is not finite, or magnitudes, of sums on their way too, are beyond what they are computed or
     rounded in."""
-    most = float(ml_dtypes.finfo(ElementKind.F16.dtype).max) if desc.element is ElementKind.F16 else 2.0**100
+    most = ElementKind.F16.largest if desc.element is ElementKind.F16 else 2.0**100
 
     def of(x: Pulled) -> Any:
         given = (x.head.q, x.head.k, x.head.v, x.grad, x.out)
@@ -241,7 +241,4 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "indistinct": _where_distant(distant),
     "indistinct_on_host": _where_distant(distant_on_host),
     "beyond": _beyond,
-    "smallest_normal": lambda desc, output, **_: np.asarray(
-        float(ml_dtypes.finfo(desc.layout(output).element.dtype).smallest_normal)
-    ),
 }

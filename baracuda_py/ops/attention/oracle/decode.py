@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ....types import ElementKind
+from ....numerics.rounding import wide_dtype
 from . import forward as attention
 from .forward import guarantee
 
@@ -44,7 +44,7 @@ def gathered(
     each value has."""
     used = np.full(desc.batch, desc.most_k) if lengths is None else np.clip(lengths, 0, desc.most_k)
     arrays = {n: x for n, x in given.items() if n in ("alibi_slopes", "sinks")}
-    wide: Any = np.longdouble if desc.element is ElementKind.F64 else np.float64
+    wide: Any = wide_dtype(desc.element)
     for name, cache in zip("kv", desc.caches):
         lines = _in_use(desc, given[cache], used, page_table)
         scales = np.ones(1) if given.get(f"{name}_scales") is None else given[f"{name}_scales"]

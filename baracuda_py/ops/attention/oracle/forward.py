@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 
+from ....numerics import rounding
 from ....numerics.guarantee import widely
-from ....types import ElementKind, PrecisionGuarantee
+from ....types import PrecisionGuarantee
 from ...gemm.oracle import TF32_INFINITE
 
 __all__ = [
@@ -90,7 +90,7 @@ class Head:
 
 
 def wide(desc: Any, x: Array) -> Array:
-    return np.asarray(x).astype(np.longdouble if desc.element is ElementKind.F64 else np.float64)
+    return rounding.wide(x, desc.element)
 
 
 def part_of(desc: Any, x: Array, batch: int, head: int, rows: slice) -> Array:
@@ -167,7 +167,7 @@ def attention(desc: Any, **arrays: Array) -> Any:
 
 def written(desc: Any, arrays: dict[str, Array], **of: Callable[[Head], Array]) -> dict[str, Array]:
     """Results made of every head's: `out` and what lies like it ([rows, columns] a head), `lse` and its like ([rows])."""
-    kind = np.longdouble if desc.element is ElementKind.F64 else np.float64
+    kind = rounding.wide_dtype(desc.element)
     results = {name: np.zeros(desc.stats_shape if name == "lse" else desc.out_shape, kind) for name in of}
     for head in heads(desc, **arrays):
         for name, function in of.items():
@@ -188,10 +188,7 @@ def guarantee(desc: Any, kernel: PrecisionGuarantee) -> PrecisionGuarantee:
 
     Scores are as large before they are "indistinct" as its arithmetic is finer.
     """
-    fixed = {"indistinct": "indistinct_on_host", "indistinct_tf32": "indistinct_on_host"}
-    return PrecisionGuarantee.by_output(
-        **{name: widely(part, desc.layout(name).element, 1, fixed) for name, part in kernel.parts}
-    )
+    return widely(kernel, desc, fixed={"indistinct": "indistinct_on_host", "indistinct_tf32": "indistinct_on_host"})
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------
@@ -267,7 +264,7 @@ def error_rate(head: Head, tf32: bool = False) -> float:
     """What arguments of exp err by at most, per unit of the largest score: the coefficients of _problem/guarantee.py together."""
     unit = float(np.finfo(np.float64 if head.v.dtype == np.longdouble else np.float32).eps) / 2
     products = 2 * (max(head.q.shape[1], head.v.shape[1]) + PADDED) + 2 * OF_SCORE
-    return products * unit + (2 * TF32 if tf32 else 0.0)
+    return float(products * unit + (2 * TF32 if tf32 else 0.0))
 
 
 def distant(head: Head, tf32: bool = False) -> float:
@@ -326,9 +323,6 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "row_indistinct_tf32": _measure(lambda head: np.where(_top(head) >= distant(head, True), _top(head), 0), row=True),
     "root_score": _measure(_root_score),
     "flushed": _measure(_faint),
-    "least": lambda desc, **_: np.asarray(
-        float(np.finfo(np.float64 if desc.element is ElementKind.F64 else np.float32).smallest_normal)
-    ),
     "beyond": _measure(lambda head: _beyond(head)[:, None] | _overflows(head)),
     "beyond_tf32": _measure(lambda head: _beyond_tf32(head)[:, None] | _overflows(head)),
     "capped": _capped,
@@ -338,7 +332,4 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "row_beyond": _measure(_beyond, row=True),
     "row_beyond_tf32": _measure(_beyond_tf32, row=True),
     "mean_capped": lambda desc, **_: np.asarray(abs(desc.softcap)),
-    "smallest_normal": lambda desc, **_: np.asarray(
-        float(ml_dtypes.finfo(desc.layout("out").element.dtype).smallest_normal)
-    ),
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 
 from .forward import OF_RANGE, guarantee
@@ -69,12 +68,8 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "weighted": _measure(lambda m: m.weighted(np.abs(m.o))),
     "spread": _measure(lambda m: m.weighted(np.abs(m.o), m.spread + m.mean(m.spread))),
     "unweighted": _measure(lambda m: np.abs(m.o).sum(axis=0)),
-    "least": lambda desc, **_: np.asarray(float(np.finfo(np.float32).smallest_normal)),
     "mean_spread": _measure(lambda m: m.mean(m.spread)),
     "one": _measure(lambda m: np.ones(m.lse.shape)),
     "beyond": _measure(_beyond),
     "row_beyond": _measure(lambda m: m.beyond),
-    "smallest_normal": lambda desc, **_: np.asarray(
-        float(ml_dtypes.finfo(desc.layout("out").element.dtype).smallest_normal)
-    ),
 }

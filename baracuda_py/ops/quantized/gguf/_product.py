@@ -105,8 +105,7 @@ def product_guarantee(desc: Any, additions: float, *, rounded: bool) -> Precisio
     ]
     if rounded:
         terms.append(Term(2.0**24, ElementKind.F32, "rounded_activations"))
-    terms += [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
-    bound = Componentwise(tuple(terms), SOURCE, "unrounded_beyond" if spared else "beyond")
+    bound = Componentwise.rounded(terms, out, SOURCE, "unrounded_beyond" if spared else "beyond")
     return PrecisionGuarantee.fixed_order(precision, ElementKind.F32, bound, batch_invariant=False)
 
 

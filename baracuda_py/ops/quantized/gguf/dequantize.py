@@ -128,14 +128,8 @@ class GgufDequantizePlan(Plan[GgufDequantizeDescriptor]):
         {"blocks_shape": (2, 36), "format": "iq4_nl"},
         {"blocks_shape": (2, 34), "format": "mxfp4"},
     )
-
-    @classmethod
-    def reference(cls, desc: GgufDequantizeDescriptor, **arrays: Any) -> Any:
-        return oracle.dequantize(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: GgufDequantizeDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(desc)
+    reference = oracle.dequantize
+    reference_guarantee = oracle.guarantee
 
 
 @function_of(GgufDequantizePlan)

@@ -17,7 +17,6 @@ from ....types import (
     OpCategory,
     OperandTypeError,
     PlanPreference,
-    PrecisionGuarantee,
 )
 from ....types.gguf import GgufFormat
 from ..._function import CallArgs, function_of
@@ -137,22 +136,12 @@ class GgufMatmulPlan(Plan[GgufMatmulDescriptor]):
     )  # fmt: skip
     measures = oracle.MEASURES
     probes = tuple(_probes())
-
-    @classmethod
-    def reference(cls, desc: GgufMatmulDescriptor, **arrays: Any) -> Any:
-        return oracle.matmul(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: GgufMatmulDescriptor) -> PrecisionGuarantee:
-        return oracle.product_guarantee(desc)
-
-    @classmethod
-    def sku_elements(cls, desc: GgufMatmulDescriptor) -> tuple[ElementKind, ElementKind | None]:
-        out = desc.layout("out").element
-        return desc.x_element, None if out is desc.x_element else out
+    reference = oracle.matmul
+    shown = "x", "out"
+    reference_guarantee = oracle.product_guarantee
 
 
-_DOC = """x times the transposed weights, which are blocks of a GGUF format as they lie in the file.
+_DOC = """x times the transposed weights, which are blocks of a GGUF format, as in the file.
 
 x: f16, bf16 or f32 [..., K], any strides. w: a PackedGguf; or u8 [N, bytes], a row of blocks for each column of the result.
 {format}math: activations are multiplied as they are, and sums are f32; "int8" permits rounding them to 8 bits, 32 neighbours with

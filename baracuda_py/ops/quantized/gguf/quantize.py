@@ -14,6 +14,7 @@ from ....plan.registry import Op, register
 from ....runtime.steps import Kernel, Launch, Ptr, Step
 from ....types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from ....types.gguf import GgufFormat
+from ....types.keeping import complete
 from ..._function import function_of
 from ..._launch import THREADS, divisor, grid_of, index_scalar, index_type
 from .._arguments import flag
@@ -57,7 +58,7 @@ class GgufQuantizeDescriptor(Descriptor):
         return cls.of_tensors(tensors, shape=given.shape, element=given.element, format=format, pad=pad)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "pad", flag(self.pad, f"{self.op}: pad"))
+        complete(self, pad=flag(self.pad, f"{self.op}: pad"))
         super().__post_init__()
 
     @property
@@ -118,18 +119,9 @@ class GgufQuantizePlan(Plan[GgufQuantizeDescriptor]):
         {"shape": (3, 512), "element": "f32", "format": "q4_k"},
         {"shape": (3, 100), "element": "bf16", "format": "q8_1", "pad": True},
     )
-
-    @classmethod
-    def reference(cls, desc: GgufQuantizeDescriptor, **arrays: Any) -> Any:
-        return oracle.quantize(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: GgufQuantizeDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(desc)
-
-    @classmethod
-    def sku_elements(cls, desc: GgufQuantizeDescriptor) -> tuple[ElementKind, ElementKind | None]:
-        return desc.element, ElementKind.U8
+    reference = oracle.quantize
+    shown = "x", ElementKind.U8
+    reference_guarantee = oracle.guarantee
 
 
 @function_of(GgufQuantizePlan)

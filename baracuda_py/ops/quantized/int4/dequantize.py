@@ -127,7 +127,6 @@ class DequantizeInt4Plan(Plan[DequantizeInt4Descriptor]):
     descriptor = DequantizeInt4Descriptor
     category = OpCategory.QUANTIZATION
     candidates = (ByEights(),)
-    measures = {"smallest_normal": oracle.MEASURES["smallest_normal"]}
     probes = (
         {"shape": (256, 48), "element": "f16"},
         {"shape": (256, 48), "element": "bf16", "out_strides": (1, 256), "zeros_element": "u8"},
@@ -135,14 +134,8 @@ class DequantizeInt4Plan(Plan[DequantizeInt4Descriptor]):
         {"shape": (256, 48), "element": "f16", "packing": "awq"},
         {"shape": (256, 48), "element": "f16", "packing": "kaio"},
     )
-
-    @classmethod
-    def reference(cls, desc: DequantizeInt4Descriptor, **arrays: Any) -> Any:
-        return oracle.dequantize(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: DequantizeInt4Descriptor) -> PrecisionGuarantee:
-        return oracle.rounded_once(desc)
+    reference = oracle.dequantize
+    reference_guarantee = oracle.rounded_once
 
 
 @function_of(DequantizeInt4Plan)

@@ -15,7 +15,6 @@ from ....types import (
     InvalidProblemError,
     OpCategory,
     OperandTypeError,
-    PrecisionGuarantee,
 )
 from ..._function import CallArgs, function_of
 from ...products.shapes import check_addend
@@ -120,18 +119,9 @@ class Int4MatmulPlan(Plan[Int4MatmulDescriptor]):
         {"x_shape": (4096, 256), "n": 4096, "x_element": "bf16", "scales_element": "bf16"},
         {"x_shape": (7, 256), "n": 48, "x_element": "f16", "packing": "awq", "zeros_element": "i32"},
     )  # fmt: skip
-
-    @classmethod
-    def reference(cls, desc: Int4MatmulDescriptor, **arrays: Any) -> Any:
-        return oracle.matmul(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: Int4MatmulDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(desc)
-
-    @classmethod
-    def sku_elements(cls, desc: Int4MatmulDescriptor) -> tuple[ElementKind, ElementKind | None]:
-        return desc.x_element, ElementKind.U4
+    reference = oracle.matmul
+    shown = "x", ElementKind.U4
+    reference_guarantee = oracle.guarantee
 
 
 @function_of(Int4MatmulPlan)

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ....types import Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
+from ....types import Componentwise, ElementKind, MathPrecision, PrecisionGuarantee
 from ...gemm import oracle as gemm
 from ...gemm.oracle import guarantee
 from ..oracle import beyond_weights, measures_of, of_product
@@ -213,6 +213,5 @@ MEASURES = {
 def rounded_once(desc: Any) -> PrecisionGuarantee:
     """One rounding of an exact weight."""
     out = desc.layout("out").element
-    terms = (Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal"))
-    bound = Componentwise(terms, "Higham 2002, section 2.2")
+    bound = Componentwise.rounded((), out, "Higham 2002, section 2.2")
     return PrecisionGuarantee(MathPrecision.F32, ElementKind.F32, True, True, True, False, bound)

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ....packed.int4 import BYTES, Int4Layout, check_places, check_problem, check_zeros, host_values, shapes_of
-from ....plan.candidate import Candidate, Cost, Feasibility, exact_movement
+from ....plan.candidate import Candidate, Cost, Feasibility
 from ....plan.descriptor import Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
 from ....runtime.steps import Kernel, Launch, Ptr, Step
-from ....types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
+from ....types import DeviceSpec, ElementKind, OpCategory
 from ..._function import CallArgs, function_of
 from ..._launch import grid_of
 from .._arguments import pointer
@@ -112,9 +112,6 @@ class ByWords(Candidate[RelayoutInt4Descriptor]):
         efficiency = ConversionCosts.of(device).int4_relayout_efficiency
         return Cost.streaming(device, desc.nbytes, efficiency=efficiency)
 
-    def guarantee(self, desc: RelayoutInt4Descriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
-        return exact_movement(desc.layout("out").element)
-
     def lower(self, desc: RelayoutInt4Descriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         k, n = desc.weight_shape
         words, columns = math.prod(desc.to_codes_shape), desc.to_scales_shape[1]
@@ -155,14 +152,7 @@ class RelayoutInt4Plan(Plan[RelayoutInt4Descriptor]):
         {"shape": (128, 48), "packing": "plain", "codes_element": "u8"},
         {"shape": (128, 48), "packing": "tiled", "to": "awq", "zeros_element": "u8", "out_zeros_element": "i32"},
     )
-
-    @classmethod
-    def reference(cls, desc: RelayoutInt4Descriptor, **arrays: Any) -> Any:
-        return oracle.repack(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: RelayoutInt4Descriptor) -> PrecisionGuarantee:
-        return exact_movement(desc.layout("out").element)
+    reference = oracle.repack
 
 
 @function_of(RelayoutInt4Plan)

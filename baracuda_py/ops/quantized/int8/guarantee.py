@@ -37,8 +37,5 @@ def guarantee(
         terms.append(Term(1.0, weights, "tiny_weights"))
     if desc.activation is Activation.GELU and out in GELU_TAIL:
         terms.append(Term(GELU_TAIL[out], F32, "gelu_tail"))
-    terms += [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
-    accumulator = ElementKind.I32 if integers else F32
-    return PrecisionGuarantee.fixed_order(
-        math, accumulator, Componentwise(tuple(terms), SOURCE, "beyond"), batch_invariant=integers
-    )
+    bound = Componentwise.rounded(terms, out, SOURCE, "beyond")
+    return PrecisionGuarantee.fixed_order(math, ElementKind.I32 if integers else F32, bound, batch_invariant=integers)

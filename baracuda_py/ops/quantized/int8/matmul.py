@@ -8,7 +8,8 @@ from typing import Any, Self
 from ....plan.descriptor import Descriptor, Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....types import Activation, ElementKind, OpCategory, OperandTypeError, PrecisionGuarantee
+from ....types import Activation, ElementKind, OpCategory, OperandTypeError
+from ....types.keeping import complete
 from ..._function import function_of
 from .._arguments import flag
 from .._widened import F32Weights
@@ -47,7 +48,7 @@ class Int8MatmulDescriptor(Descriptor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "dynamic", flag(self.dynamic, f"{self.op}: dynamic"))
+        complete(self, dynamic=flag(self.dynamic, f"{self.op}: dynamic"))
 
     @classmethod
     def of(
@@ -121,19 +122,9 @@ class Int8MatmulPlan(Plan[Int8MatmulDescriptor]):
     )  # fmt: skip
     measures = oracle.MEASURES
     probes = _probes()
-
-    @classmethod
-    def reference(cls, desc: Int8MatmulDescriptor, **arrays: Any) -> Any:
-        return oracle.matmul(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: Int8MatmulDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(desc)
-
-    @classmethod
-    def sku_elements(cls, desc: Int8MatmulDescriptor) -> tuple[ElementKind, ElementKind | None]:
-        out = desc.layout("out").element
-        return desc.a_element, None if out is desc.a_element else out
+    reference = oracle.matmul
+    shown = "a", "out"
+    reference_guarantee = oracle.guarantee
 
 
 @function_of(Int8MatmulPlan)

@@ -185,14 +185,10 @@ def _beyond(given: Operands) -> Array:
     sizes = np.where(np.isfinite(given.a), np.abs(given.a), 0) @ np.abs(given.weight)
     over = (sizes >= large) | (scale >= large) | (sizes * scale + np.abs(given.bias.astype(np.float64)) >= large)
     if not given.integers:
-        most = float(ml_dtypes.finfo(given.desc.a_element.dtype).max)
+        most = given.desc.a_element.largest
         over = over | (np.abs(given.weight * given.scale_b.astype(np.float64)) >= most).any(axis=0)
         over = over | np.isinf(given.a).any(axis=1, keepdims=True)  # times a weight that is rounded to 0
     return np.asarray(over, np.float64)
-
-
-def _smallest(kind: ElementKind) -> float:
-    return float(ml_dtypes.finfo(kind.dtype).smallest_normal)
 
 
 def _gelu_tail(given: Operands) -> Array:
@@ -204,12 +200,11 @@ MEASURES: dict[str, Callable[..., Any]] = {
     "abs_scaled": _measure(lambda g: np.abs(g.scaled())),
     "abs_finished": _measure(lambda g: np.abs(g.scaled()) + np.abs(g.bias.astype(np.float64))),
     "abs_products": _measure(lambda g: g.scaled(absolute=True)),
-    "tiny": _measure(lambda g: (g.sums(absolute=True) + 2) * _smallest(ElementKind.F32)),
+    "tiny": _measure(lambda g: (g.sums(absolute=True) + 2) * ElementKind.F32.smallest_normal),
     "rounded_weights": _measure(Operands.rounding),
-    "tiny_weights": _measure(lambda g: np.abs(g.a).sum(axis=1, keepdims=True) * _smallest(g.desc.a_element)),
+    "tiny_weights": _measure(lambda g: np.abs(g.a).sum(axis=1, keepdims=True) * g.desc.a_element.smallest_normal),
     "gelu_tail": _measure(_gelu_tail, carried=False),
     "beyond": _measure(_beyond, carried=False),
-    "smallest_normal": lambda desc, **_: _smallest(desc.layout("out").element),
 }
 
 
@@ -220,8 +215,6 @@ def guarantee(desc: Any) -> PrecisionGuarantee:
         return PrecisionGuarantee.exact(out)
     terms = (
         Term(desc.a_shape[-1] + 16.0, ElementKind.F64, "abs_products"), Term(16.0, ElementKind.F64, "abs_finished"),
-        Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal"),
     )  # fmt: skip
-    return PrecisionGuarantee.fixed_order(
-        MathPrecision.F64, ElementKind.F64, Componentwise(terms, "Higham 2002, section 3.1")
-    )
+    bound = Componentwise.rounded(terms, out, "Higham 2002, section 3.1")
+    return PrecisionGuarantee.fixed_order(MathPrecision.F64, ElementKind.F64, bound)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from ....plan.candidate import exact_movement
 from ....plan.descriptor import Slot, described
 from ....plan.fields import choice
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
+from ....types import ElementKind, InvalidProblemError, OpCategory
+from ....types.keeping import complete
 from ..._function import CallArgs, function_of
 from .._arguments import flag
 from . import oracle, samples
@@ -54,7 +54,7 @@ class QuantizeDescriptor(Scheme):
         self._names_op(tuple(f"quantize_{name}" for name in BYTES), "name")
         super().__post_init__()
         if self.codes_element is None:
-            object.__setattr__(self, "codes_element", _first(self.name))
+            complete(self, codes_element=_first(self.name))
 
     @classmethod
     def of(
@@ -141,14 +141,7 @@ class QuantizePlan(Plan[QuantizeDescriptor]):
         {"shape": (300, 200), "element": "bf16", "per": "tensor"},
         {"shape": (3, 40), "element": "f32", "codes_element": "fp8_e4m3", "name": "quantize_fp8"},
     )
-
-    @classmethod
-    def reference(cls, desc: QuantizeDescriptor, **arrays: Any) -> Any:
-        return oracle.quantise(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: QuantizeDescriptor) -> PrecisionGuarantee:
-        return exact_movement(desc.layout("codes").element)
+    reference = oracle.quantise
 
 
 class DequantizePlan(Plan[DequantizeDescriptor]):
@@ -163,14 +156,7 @@ class DequantizePlan(Plan[DequantizeDescriptor]):
         {"shape": (30, 256), "element": "f16", "codes_element": "i8", "per": "group", "group_size": 64},
         {"shape": (30, 25), "element": "f32", "codes_element": "fp8_e4m3", "per": "tensor", "name": "dequantize_fp8"},
     )
-
-    @classmethod
-    def reference(cls, desc: DequantizeDescriptor, **arrays: Any) -> Any:
-        return oracle.dequantise(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: DequantizeDescriptor) -> PrecisionGuarantee:
-        return exact_movement(desc.element)
+    reference = oracle.dequantise
 
 
 def _asked(name: str, operands: dict[str, Any], options: dict[str, Any]) -> CallArgs:

@@ -90,21 +90,14 @@ class DequantizeNf4Plan(Plan[DequantizeNf4Descriptor]):
     descriptor = DequantizeNf4Descriptor
     category = OpCategory.QUANTIZATION
     candidates = (Eights(),)
-    measures = {"smallest_normal": oracle.MEASURES["smallest_normal"]}
     probes = (
         {"shape": (48, 256), "element": "f16"},
         {"shape": (48, 256), "element": "bf16", "block_size": 4096, "absmax_element": "u8", "scales_element": "f32",
          "offset_element": "f32"},
         {"shape": (3, 64), "element": "f32", "codes_align": 1},
     )  # fmt: skip
-
-    @classmethod
-    def reference(cls, desc: DequantizeNf4Descriptor, **arrays: Any) -> Any:
-        return oracle.dequantize(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: DequantizeNf4Descriptor) -> PrecisionGuarantee:
-        return oracle.rounded_twice(desc)
+    reference = oracle.dequantize
+    reference_guarantee = oracle.rounded_twice
 
 
 @function_of(DequantizeNf4Plan)

@@ -7,7 +7,7 @@ from typing import Any, Self
 from ....plan.descriptor import Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....types import Activation, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
+from ....types import Activation, ElementKind, InvalidProblemError, OpCategory
 from ..._function import CallArgs, function_of
 from ...products.shapes import check_addend
 from .._arguments import asked_element
@@ -88,18 +88,9 @@ class Nf4MatmulPlan(Plan[Nf4MatmulDescriptor]):
         {"x_shape": (16, 8192), "n": 8192, "x_element": "bf16", "out_element": "f32"},
         {"x_shape": (4096, 256), "n": 4096, "x_element": "bf16"},
     )  # fmt: skip
-
-    @classmethod
-    def reference(cls, desc: Nf4MatmulDescriptor, **arrays: Any) -> Any:
-        return oracle.matmul(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: Nf4MatmulDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(desc)
-
-    @classmethod
-    def sku_elements(cls, desc: Nf4MatmulDescriptor) -> tuple[ElementKind, ElementKind | None]:
-        return desc.x_element, ElementKind.U4
+    reference = oracle.matmul
+    shown = "x", ElementKind.U4
+    reference_guarantee = oracle.guarantee
 
 
 @function_of(Nf4MatmulPlan)

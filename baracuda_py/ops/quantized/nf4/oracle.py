@@ -190,7 +190,6 @@ MEASURES = {
 def rounded_twice(desc: Any) -> PrecisionGuarantee:
     """A product of two f32 numbers, rounded to f32 and then to the result's type."""
     out = desc.layout("out").element
-    kinds = (ElementKind.F32,) if out is ElementKind.F32 else (ElementKind.F32, out)
-    terms = [Term(1.0, kind, "abs_result") for kind in kinds] + [Term(2.0, out, "smallest_normal")]
-    bound = Componentwise(tuple(terms), "Higham 2002, section 2.2")
+    first = () if out is ElementKind.F32 else (Term(1.0, ElementKind.F32, "abs_result"),)
+    bound = Componentwise.rounded(first, out, "Higham 2002, section 2.2", subnormal=2.0)
     return PrecisionGuarantee(MathPrecision.F32, ElementKind.F32, True, True, True, False, bound)

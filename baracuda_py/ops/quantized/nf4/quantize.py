@@ -88,7 +88,7 @@ class Blocks(Candidate[QuantizeNf4Descriptor]):
         return Cost.streaming(device, desc.nbytes, instructions=12.0 * math.prod(desc.shape), efficiency=efficiency)
 
     def guarantee(self, desc: QuantizeNf4Descriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
-        return exactly()
+        return exactly(desc)
 
     def lower(self, desc: QuantizeNf4Descriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         x, eights, (blocks,) = desc.layout("x"), math.prod(desc.shape) // EIGHT, desc.absmax_shape
@@ -124,14 +124,8 @@ class QuantizeNf4Plan(Plan[QuantizeNf4Descriptor]):
         *({"shape": (64, size), "element": kind, "block_size": size} for size, kind in zip(BLOCK_SIZES, FLOATS * 3)),
         {"shape": (64, 64), "element": "bf16", "absmax_element": "u8", "scales_element": "f32", "offset_element": "f32"},
     )  # fmt: skip
-
-    @classmethod
-    def reference(cls, desc: QuantizeNf4Descriptor, **arrays: Any) -> Any:
-        return oracle.quantize(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: QuantizeNf4Descriptor) -> PrecisionGuarantee:
-        return exactly()
+    reference = oracle.quantize
+    reference_guarantee = exactly
 
 
 @function_of(QuantizeNf4Plan)

@@ -15,6 +15,7 @@ from ....runtime.steps import Ptr
 from ....tensor import Tensor
 from ....tensor.axes import c_strides
 from ....types import ElementKind, InvalidProblemError
+from ....types.keeping import complete
 from ...position.angles import ANGLES, STYLES, refuse_positions
 from ...position.rope import POSITIONS, STATUS, RopeDescriptor
 from .._arguments import flag
@@ -111,9 +112,9 @@ class QkvProjectDescriptor(Descriptor):
         self._names_op(tuple(WEIGHTS), "weights")
         self._member(STYLES, "style")
         super().__post_init__()
-        object.__setattr__(self, "dynamic", flag(self.dynamic, f"{self.op}: dynamic"))
+        complete(self, dynamic=flag(self.dynamic, f"{self.op}: dynamic"))
         factor = scalar(self.attention_factor, f"{self.op}: attention_factor")
-        object.__setattr__(self, "attention_factor", factor)
+        complete(self, attention_factor=factor)
         for part in PARTS:
             self._usual(f"w{part}_element", self.kind.codes)
             if self.weights == "int4":
@@ -128,7 +129,7 @@ class QkvProjectDescriptor(Descriptor):
 
     def _usual(self, field: str, kind: ElementKind) -> None:
         if getattr(self, field) is None:
-            object.__setattr__(self, field, kind)
+            complete(self, **{field: kind})
 
     @property
     def op(self) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 
 from ....types import PrecisionGuarantee
@@ -80,7 +79,11 @@ def _turned(name: str) -> Callable[..., Any]:
 
     def measured(desc: Any, output: str, **arrays: Array) -> Any:
         wide = _projected(desc, arrays, output)
-        own = np.abs(wide) if name == "abs_result" else MEASURES[name](desc, output, **arrays)
+        own: Any = np.abs(wide)
+        if name == "smallest_normal":
+            own = desc.layout(output).element.smallest_normal
+        elif name != "abs_result":
+            own = MEASURES[name](desc, output, **arrays)
         values = np.broadcast_to(np.asarray(own, np.float64), wide.shape)
         pairs = _of_rope("abs_pair", desc, output, arrays, np.ones(wide.shape)) > 0
         return np.where(pairs, _of_rope("abs_products", desc, output, arrays, values), values)
@@ -103,7 +106,7 @@ def _outside(name: str) -> Callable[..., Any]:
 
     def measured(desc: Any, output: str, **arrays: Array) -> Any:
         wide = _projected(desc, arrays, output)
-        own = np.abs(wide) > NEARLY * float(ml_dtypes.finfo(desc.layout(output).element.dtype).max)
+        own = np.abs(wide) > NEARLY * desc.layout(output).element.largest
         own = own | np.asarray(MEASURES[name](desc, output, **arrays), bool) if name else own
         both = _of_rope("abs_pair", desc, output, arrays, own.astype(np.float64)) > 0
         return both | own | _of_rope("unbounded", desc, output, arrays, wide)
@@ -114,7 +117,7 @@ def _outside(name: str) -> Callable[..., Any]:
 _NAMES = dict.fromkeys(name for product in PRODUCTS.values() for name in product.MEASURES)
 MEASURES: dict[str, Callable[..., Any]] = {name: _of_output(name) for name in _NAMES}
 MEASURES |= {f"rope_{name}": _rope(name) for name in ("abs_products", "abs_pair", "smallest_normal")}
-MEASURES |= {f"turned_{name}": _turned(name) for name in (*_NAMES, "abs_result")}
+MEASURES |= {f"turned_{name}": _turned(name) for name in (*_NAMES, "abs_result", "smallest_normal")}
 MEASURES |= {f"turned_{name}": _outside(name) for name in _NAMES if name.startswith("beyond")}
 MEASURES["turned_unbounded"] = _outside("")
 

@@ -58,13 +58,10 @@ class QkvProjectPlan(Plan[QkvProjectDescriptor]):
     )  # fmt: skip
     measures = oracle.MEASURES
     probes = tuple(_probes())
+    reference = oracle.project
 
-    @classmethod
-    def reference(cls, desc: QkvProjectDescriptor, **arrays: Any) -> Any:
-        return oracle.project(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: QkvProjectDescriptor) -> PrecisionGuarantee:
+    @staticmethod
+    def reference_guarantee(desc: QkvProjectDescriptor) -> PrecisionGuarantee:
         each = {part: oracle.guarantee(desc, part) for part in PARTS}
         return by_output(desc, [turned(desc, one) if desc.turns and part != "v" else one for part, one in each.items()])
 

@@ -257,7 +257,6 @@ MEASURES: dict[str, Callable[..., Any]] = {
     "unrounded_beyond": _unrounded(_beyond),
     "rounded_activations": _rounded,
     "underflow": _underflow,
-    "smallest_normal": lambda desc, **_: np.asarray(_smallest(desc.layout("out").element)),
     "beyond": _beyond,
     "rounded_weights": _rounded_weights,
     "beyond_product": _beyond_product,
@@ -266,9 +265,3 @@ MEASURES |= {
     f"product_{name}": _of_product(name)
     for name in ("abs_matmul", "abs_epilogue", "partial_sums", "root_products", "like_signs", "underflow")
 }
-
-
-def _smallest(element: ElementKind) -> float:
-    import ml_dtypes
-
-    return float(ml_dtypes.finfo(element.dtype).smallest_normal)

@@ -1,0 +1,180 @@
+"""Answers the calls that torch must see (`tensor.dispatch`): in place of the kernel they get the op's custom op, or, in eager
+code that records a gradient, an autograd function around the op's own function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ...plan.registry import all_ops
+from ...runtime.gpu.device import default_device
+from ...tensor import dispatch
+from ...tensor.dispatch import describing
+from ...types import UnsupportedError
+from .autocast import cast_operands
+from .gradient import recorded_arguments
+from .library import define_all, invoke, no_gradient
+from .recorded import record, record_transformed
+from .results import named
+from .schema import Signature, signature_of
+
+__all__ = ["call_op"]
+
+
+def called(
+    plan: Any,
+    operands: Mapping[str, Any],
+    describe: Any,
+    describe_args: tuple[Any, ...],
+    options: Any,
+    values: Any,
+    **how: Any,
+) -> Any:
+    """Answers a call of `functional.call`, which passes its own arguments."""
+    if describing.get():
+        desc = describe(*describe_args)
+        desc.validate()
+        return desc.canonical()
+    signature = _signature_of(plan, options, describe)
+    given = _arguments(signature, operands, describe, describe_args, options, values)
+    return call_op(signature.name, {**given, **{name: x for name, x in how.items() if x is not None}})
+
+
+def call_op(name: str, given: dict[str, Any]) -> Any:
+    """Calls an op with the arguments of its function, as torch must see it."""
+    signature = signature_of(name)
+    given = cast_operands(signature, given)
+    tensors = [given[n] for n in signature.tensors if isinstance(given.get(n), torch.Tensor)]
+    if not torch.compiler.is_dynamo_compiling() and not _is_transformed(tensors):
+        if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+            return _recorded(signature, given)
+        with (
+            torch.no_grad(),
+            torch.autocast(tensors[0].device.type, enabled=False),
+        ):  # which autocast is why torch saw it
+            return signature.call(given)
+    passed = [n for n in signature.given_outputs if given.get(n) is not None]
+    if given.get("stream") is not None:
+        raise UnsupportedError(f"{name}: torch chooses the stream of a traced call", "leave stream= out")
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+        _refuse_outputs(signature, passed)
+        if signature.op.gradient is not None and _is_functional(tensors):
+            return _dropped(
+                signature, given, record_transformed(signature, recorded_arguments(signature, given), call_op)
+            )
+        return _dropped(signature, given, invoke(name, recorded_arguments(signature, given)))
+    result = invoke(name, {n: x for n, x in given.items() if n not in passed})
+    return _copied(signature, given, passed, result)
+
+
+def traced(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Answers a call of an op's function that TorchDynamo traces. Dynamo traces this as well."""
+    return call_op(name, signature_of(name).bind(args, kwargs))
+
+
+# ---- what a call was asked ------------------------------------------------------------------------------------------------
+
+
+def _signature_of(plan: Any, options: Any, describe: Any) -> Signature:
+    """The op whose function made a call."""
+    names = [name for name, op in all_ops().items() if op.plan is plan]
+    own = getattr(describe, "op", None) or (options if isinstance(options, str) else options[0] if options else None)
+    return signature_of(own if own in names else names[0])
+
+
+def _arguments(
+    signature: Signature,
+    operands: Mapping[str, Any],
+    describe: Any,
+    describe_args: tuple[Any, ...],
+    options: Any,
+    values: Any,
+) -> dict[str, Any]:
+    """The arguments of the function that made a call."""
+    restore = getattr(describe, "arguments_of", None)
+    held = restore(*describe_args) if restore else {**operands, **(values or {})}
+    given = {}
+    for p in signature.parameters:
+        name = signature.op.arguments.get(p.name, p.name)
+        if held.get(name) is not None:
+            given[p.name] = held[name]
+        elif p.name.endswith("dtype") and not restore and isinstance(options, tuple):
+            given[p.name] = options[0] if options[0] != signature.name else options[1]
+    return given
+
+
+def _is_transformed(tensors: list[Any]) -> bool:
+    """Whether an operand is a fake tensor, a wrapper of torch.func, or another tensor that torch dispatches on; or a mode is
+    active."""
+    plain = torch._C._disabled_torch_dispatch_impl
+    return torch._C._len_torch_dispatch_stack() > 0 or any(
+        type(x).__torch_dispatch__ is not plain or torch._C._functorch.is_functorch_wrapped_tensor(x) for x in tensors
+    )
+
+
+def _is_functional(tensors: list[Any]) -> bool:
+    """Whether an operand is a wrapper of torch.func. Dynamo traces this."""
+    return not torch.compiler.is_dynamo_compiling() and any(
+        map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)
+    )
+
+
+# ---- recording -----------------------------------------------------------------------------------------------------------
+
+
+def _recorded(signature: Signature, given: dict[str, Any]) -> Any:
+    """An eager call of which torch records a gradient."""
+    needing = [n for n in signature.tensors if isinstance(given.get(n), torch.Tensor) and given[n].requires_grad]
+    passed = [n for n in signature.given_outputs if given.get(n) is not None]
+    given = {"device": default_device(), **given}
+    if signature.op.gradient is None or signature.written:
+        if signature.written:
+            raise no_gradient(signature, needing[0])
+        with torch.no_grad():
+            result = signature.call(given)
+        made = result if isinstance(result, tuple) else (result,)
+        if any(isinstance(x, torch.Tensor) and x.is_floating_point() for x in made):
+            raise no_gradient(signature, needing[0])
+        return result
+    _refuse_outputs(signature, passed)
+    return _dropped(signature, given, record(signature, recorded_arguments(signature, given), _call_function))
+
+
+def _call_function(name: str, given: dict[str, Any]) -> Any:
+    return signature_of(name).call(given)
+
+
+def _refuse_outputs(signature: Signature, passed: list[str]) -> None:
+    if passed:
+        raise UnsupportedError(
+            f"{signature.name}: {passed[0]} was passed, and torch records no gradient of what is written in place",
+            f"leave {passed[0]} out, or call it under torch.no_grad()",
+        )
+
+
+def _dropped(signature: Signature, given: Mapping[str, Any], result: Any) -> Any:
+    """The result without what only the recording asked for."""
+    added = [output for output, flag in signature.flags.items() if not given.get(flag)]
+    fields = getattr(result, "_fields", ())
+    kept = [name for name in fields if name not in added]
+    if not fields or len(kept) == len(fields):
+        return result
+    if len(kept) == 1:
+        return getattr(result, kept[0])
+    return named(signature, kept, [getattr(result, name) for name in kept])
+
+
+def _copied(signature: Signature, given: Mapping[str, Any], passed: list[str], result: Any) -> Any:
+    """The result in the outputs that were passed."""
+    if not passed:
+        return result
+    if isinstance(result, torch.Tensor):
+        return given[passed[0]].copy_(result)
+    parts = [given[n].copy_(getattr(result, n)) if n in passed else getattr(result, n) for n in result._fields]
+    return type(result)(*parts)
+
+
+define_all()
+dispatch.answers.called, dispatch.answers.traced = called, traced

@@ -1,0 +1,79 @@
+"""Calls that torch itself must see: where a gradient is recorded, under torch.compile, and for tensors without memory of their
+own. `interop.torch` answers them; it is imported when the first such call comes, by its name, because it stands above this layer.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from typing import Any
+
+__all__ = ["Answers", "answers", "describing", "is_dispatched", "trace_as_op"]
+
+# Whether calls give descriptors instead of results, so that layouts of results are known without a device.
+describing: ContextVar[bool] = ContextVar("describing", default=False)
+
+
+class Answers:
+    """What `interop.torch` does in place of a call. It fills this in when it is imported."""
+
+    called: Callable[..., Any]  # the arguments of `functional.call`
+    traced: Callable[[str, tuple[Any, ...], dict[str, Any]], Any]  # the name of an op, the arguments of its function
+
+    def load(self) -> Answers:
+        """Imports `interop.torch`."""
+        importlib.import_module(f"{__package__.partition('.')[0]}.interop.torch.answers")
+        return self
+
+
+answers = Answers()
+
+
+def is_dispatched(operands: Iterable[Any]) -> bool:
+    """Whether torch must see a call: an operand requires a gradient, has no memory of its own (fake tensors, the wrappers of
+    torch.func), a dispatch mode is active, or autocast is."""
+    torch: Any = sys.modules.get("torch")
+    if describing.get():
+        return True
+    if not hasattr(torch, "_C") or not hasattr(torch, "compiler"):  # not while torch is being imported
+        return False
+    tensors = [x for x in operands if isinstance(x, torch.Tensor)]
+    return bool(tensors) and (
+        (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
+        or torch._C._len_torch_dispatch_stack() > 0
+        or any(_is_wrapper(torch, x) for x in tensors)
+        or _is_autocast(torch, tensors[0])
+    )
+
+
+def _is_autocast(torch: Any, x: Any) -> bool:
+    """Whether torch.autocast is on for a tensor's device."""
+    kind = x.device.type
+    return kind in ("cpu", "cuda") and bool(torch.is_autocast_enabled(kind))
+
+
+def _is_wrapper(torch: Any, x: Any) -> bool:
+    """Whether torch dispatches on a tensor's class, or it is a wrapper of torch.func."""
+    plain = torch._C._disabled_torch_dispatch_impl
+    return type(x).__torch_dispatch__ is not plain or bool(torch._C._functorch.is_functorch_wrapped_tensor(x))
+
+
+def trace_as_op(name: str, function: Any) -> None:
+    """Makes TorchDynamo trace a call of an op's public function as the op's custom op. This sets an attribute that Dynamo reads,
+    so that it imports nothing and costs an ordinary call nothing."""
+
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        _load()
+        return answers.traced(name, args, kwargs)
+
+    function._torchdynamo_inline = traced
+
+
+def _load() -> bool:
+    answers.load()
+    return True
+
+
+_load._dynamo_marked_constant = True  # type: ignore[attr-defined]  # Dynamo carries it out while it traces

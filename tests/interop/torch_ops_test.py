@@ -1,0 +1,106 @@
+"""Every op as a custom op of torch: its schema, fake tensors, gradients' registration and tracing, checked by torch itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import baracuda_py as bp
+
+torch = pytest.importorskip("torch")
+
+from baracuda_py.interop.torch.library import TWIN, overload  # noqa: E402
+from baracuda_py.interop.torch.schema import signature_of  # noqa: E402
+from baracuda_py.plan.registry import all_ops  # noqa: E402
+
+from .tensors import calls_of  # noqa: E402
+
+OPS = tuple(all_ops())
+# What opcheck cannot compare: torch adds no float8, and rows of `nonzero` behind the count mean nothing.
+UNCOMPARED = {
+    "dequantize_fp8": ("test_schema", "test_aot_dispatch_dynamic"),
+    "quantize_fp8": ("test_aot_dispatch_dynamic",),
+    "nonzero": ("test_aot_dispatch_dynamic",),
+}
+CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_torch_ops_pass_opcheck(name: str) -> None:
+    signature = signature_of(name)
+    checks = tuple(check for check in CHECKS if check not in UNCOMPARED.get(name, ()))
+    calls = list(calls_of(name, 2))
+    assert calls, "no sample of the op is one that torch can express"
+    for given in calls:
+        assert set(
+            torch.library.opcheck(overload(name), tuple(signature.lowered(given)), test_utils=checks).values()
+        ) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_torch_ops_give_what_functions_give(name: str) -> None:
+    signature = signature_of(name)
+    (given,) = calls_of(name, 1)
+    copies = [{n: x.clone() if n in signature.written else x for n, x in given.items()} for _ in range(2)]
+    wanted = signature.call({**copies[0], "device": "cpu"})
+    made = overload(name)(*signature.lowered(copies[1]))
+    results = [x for x in (wanted if isinstance(wanted, tuple) else (wanted,))]
+    fresh = [x for x in results if not any(x is copies[0].get(n) for n in signature.written)]
+    made = [] if made is None else made if isinstance(made, list) else [made]
+    assert len(made) == len(fresh)
+    for got, want in (*zip(made, fresh), *((copies[1][n], copies[0][n]) for n in signature.written if n in given)):
+        assert got.dtype == want.dtype
+        assert _bits(got[:0] if name == "nonzero" else got) == _bits(want[:0] if name == "nonzero" else want)
+
+
+@pytest.mark.parametrize("name", [name for name in OPS if signature_of(name).written])
+def test_torch_ops_that_write_have_twins(name: str) -> None:
+    signature = signature_of(name)
+    (given,) = calls_of(name, 1)
+    before = {n: given[n].clone() for n in signature.written if given.get(n) is not None}
+    twin = overload(name + TWIN)
+    arguments = tuple(signature.lowered(given))
+    made = twin(*arguments)
+    assert all(torch.equal(given[n], x) for n, x in before.items()), "a twin writes to no operand"
+    overload(name)(*arguments)
+    assert all(_bits(x) == _bits(given[n]) for x, n in zip(made, before))
+    assert set(torch.library.opcheck(twin, arguments).values()) == {"SUCCESS"}
+
+
+def test_torch_ops_are_found_by_name() -> None:
+    for name in OPS:
+        assert getattr(torch.ops.baracuda, name).default is overload(name)
+    assert torch.equal(torch.ops.baracuda.relu(torch.tensor([-1.0, 2.0])), torch.tensor([0.0, 2.0]))
+
+
+def test_torch_schemas_mutate_only_what_ops_write() -> None:
+    mutated = {name: signature_of(name).written for name in OPS if signature_of(name).written}
+    assert set(mutated) == {"write_slice", "kv_append", "paged_kv_append", "copy_pages"}
+    for name in OPS:
+        schema = overload(name)._schema
+        assert schema.is_mutable == (name in mutated)
+        assert not any(r.alias_info for r in schema.returns)
+
+
+def test_codec_restores_arguments() -> None:
+    from baracuda_py.interop.torch.codec import decode, encode
+
+    scaling = bp.RopeScaling.linear(16, 2.0)
+    for value, wanted in (
+        (torch.float16, bp.F16), ("bf16", "bf16"), ((4, None), (4, None)), ([1, [2, 3]], (1, (2, 3))), (True, True),
+        (bp.PlanPreference(math="tf32", batch_invariant=True), bp.PlanPreference(math="tf32", batch_invariant=True)),
+    ):  # fmt: skip
+        text = encode(value, "a test")
+        assert text is not None
+        assert decode(text) == wanted
+    text = encode(scaling, "a test")
+    assert text is not None
+    assert (decode(text).inv_freq == scaling.inv_freq).all()
+    assert decode(text) is decode(text)
+    with pytest.raises(bp.InvalidProblemError, match="cannot be an argument"):
+        encode(object(), "a test")
+
+
+def _bits(x: Any) -> bytes:
+    return bytes(x.detach().contiguous().flatten().view(torch.uint8).numpy())
