@@ -1,4 +1,4 @@
-"""The bandwidth that kernels reach which quantize, dequantize or lay out a weight anew."""
+"""The bandwidth of kernels that quantize, dequantize or rearrange a weight."""
 
 from __future__ import annotations
 
