@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from baracuda_py.plan import all_ops, all_wanted
-from baracuda_py.runtime.sources import kernels_dir
+from baracuda_py.runtime.compile.sources import kernels_dir
 
 from ..mutants.catalogue import CONTROLS, KINDS, ROOT, Mutant, catalogue, survivors
 from ..mutants.workshop import NEAR, arguments
