@@ -44,6 +44,8 @@ def lines_of(found: Fit) -> list[str]:
         lines.append(f"  {name:40} {_text(found.start[name]):>24} -> {_text(found.values[name])}")
     if found.unread:
         lines.append(f"  no time depends on: {', '.join(found.unread)}")
+    if found.few:
+        lines.append(f"  too few times to fit: {', '.join(found.few)}")
     if found.counts:
         lines.append(f"  whole numbers, not fitted: {', '.join(found.counts)}")
     return lines
@@ -165,7 +167,7 @@ def main(given: Sequence[str] | None = None) -> int:
             print(*lines_of(found), sep="\n", flush=True)
             fits.append(found)
     missing = [f"{table}: all" for table, model in sorted(wanted.items()) if model not in by_model]
-    missing += [f"{found.model.table}: {', '.join(found.unread)}" for found in fits if found.unread]
+    missing += [f"{found.model.table}: {', '.join(left)}" for found in fits if (left := found.unread + found.few)]
     if missing:
         print("without times, not fitted:", *missing, sep="\n  ")
     if asked.write:

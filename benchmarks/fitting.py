@@ -52,6 +52,7 @@ class Fit:
     values: Mapping[str, Any]
     fitted: tuple[str, ...]
     unread: tuple[str, ...]
+    few: tuple[str, ...]  # those of which there are too many for the times that are fitted
     counts: tuple[str, ...]  # whole numbers, which are not fitted
     before: tuple[Error, Error]  # of the half that is fitted, and of the other
     after: tuple[Error, Error]
@@ -115,13 +116,13 @@ def fit(
         logs[free] = some
         return np.asarray((np.log(predict(logs, seen)) - target) * weight)
 
-    logs = origin.copy()
-    if free and len(seen) > len(free):
+    logs, read = origin.copy(), tuple(dict.fromkeys(places[n][0] for n in free))
+    enough = len(seen) > len(free)
+    if free and enough:
         logs[free] = _least_squares(residuals, np.zeros(len(free)), math.log(bound), iterations)
-    fitted = tuple(dict.fromkeys(places[n][0] for n in free))
     return Fit(
-        model, start, _with(start, places, logs), fitted,
-        tuple(name for name in start if name not in fitted and name not in counts), counts,
+        model, start, _with(start, places, logs), read if enough else (),
+        tuple(name for name in start if name not in read and name not in counts), () if enough else read, counts,
         *((_error(predict(at, seen), seen), _error(predict(at, other), other)) for at in (origin, logs)),
     )  # fmt: skip
 
