@@ -49,7 +49,7 @@ from .ops.quantized.int4.dequantize import DequantizeInt4Plan as _DequantizeInt4
 from .ops.quantized.nf4.dequantize import DequantizeNf4Descriptor as _DequantizeNf4Descriptor
 from .ops.quantized.nf4.dequantize import DequantizeNf4Plan as _DequantizeNf4Plan
 from .ops.quantized.int8.quantize import DequantizePlan as _DequantizePlan
-from .runtime.device import Device as Device
+from .runtime.gpu.device import Device as Device
 from .types import DeviceMismatchError as DeviceMismatchError
 from .types import DeviceSpec as DeviceSpec
 from .types import DivergenceFault as DivergenceFault
@@ -202,9 +202,9 @@ from .ops.elementwise.backward.gradients import BackwardPlan as _WhereBackwardPl
 from .types import WorkspaceTooSmallError as WorkspaceTooSmallError
 from .ops.shape_layout.write_slice import WriteSliceDescriptor as _WriteSliceDescriptor
 from .ops.shape_layout.write_slice import WriteSlicePlan as _WriteSlicePlan
-from .runtime.device import device as device
+from .runtime.gpu.device import device as device
 from .emulator.options import emulation as emulation
-from .runtime.streams import fence as fence
+from .runtime.gpu.streams import fence as fence
 from .plan import find as find
 from .plan import get_op as get_op
 from .types import known_devices as known_devices

@@ -56,8 +56,8 @@ FIXED = {
     "call.cache": ("plan_cache",),
     "packed": ("Int4Layout", "PackedGguf", "PackedInt4", "PackedNf4"),
     "paged": ("CacheStatistics", "KVCacheSpec", "PagedKVCache", "PagedSequence"),
-    "runtime.device": ("Device", "device"),
-    "runtime.streams": ("fence",),
+    "runtime.gpu.device": ("Device", "device"),
+    "runtime.gpu.streams": ("fence",),
     "tensor": ("GpuBuffer",),
 }
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from baracuda_py.runtime.cache import cache_dir, contents
+from baracuda_py.runtime.compile.cache import cache_dir, contents
 
 from ..gauntlet import PER_VARIANT, SAMPLES, cases
 from ..places import file_of
