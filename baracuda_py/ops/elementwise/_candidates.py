@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -122,7 +122,7 @@ class Contiguous(_Map):
     """All operands dense in one order: a flat stream of 16-byte accesses."""
 
     variant = "contiguous"
-    launches = ("elementwise/map.cu:map_contiguous",)
+    launches: ClassVar[tuple[str, ...]] = ("elementwise/map.cu:map_contiguous",)
 
     def supports(self, desc: MapDescriptor, device: DeviceSpec) -> Feasibility:
         shape, strides = desc.problem()
@@ -173,7 +173,7 @@ class Strided(_Map):
     """Any strides, 0 to broadcast: axes collapsed, the widest access the innermost one allows."""
 
     variant = "strided"
-    launches = ("elementwise/map.cu:map_strided",)
+    launches: ClassVar[tuple[str, ...]] = ("elementwise/map.cu:map_strided",)
 
     def supports(self, desc: MapDescriptor, device: DeviceSpec) -> Feasibility:
         return OK

@@ -6,9 +6,10 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from ... import functional
+from ...plan.candidate import Candidate
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...types import ElementKind, PrecisionGuarantee
@@ -26,7 +27,7 @@ PUBLISHED: dict[str, Op] = {}  # the ops of rows, by name
 class MapPlan:
     """What the plans of elementwise functions share."""
 
-    candidates = CANDIDATES
+    candidates: ClassVar[tuple[Candidate[Any], ...]] = CANDIDATES
 
     @classmethod
     def reference(cls, desc: Any, **arrays: Any) -> Any:
