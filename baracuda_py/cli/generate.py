@@ -14,6 +14,8 @@ import argparse
 import enum
 import importlib
 import re
+import subprocess
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -302,14 +304,27 @@ def pages() -> dict[str, str]:
 def write(check: bool = False) -> list[str]:
     """Writes the files, or (with `check`) returns the names of stale files."""
     found = names()
-    stale = []
     texts = {"types/kinds.py": kinds_text(), "_index.py": index_text(found), "__init__.pyi": stub_text(found)}
-    readme = PACKAGE.parent / "README.md"
-    if readme.is_file():  # in a checkout
-        texts["../README.md"] = readme_text(readme.read_text(encoding="utf-8"))
-        adding = PACKAGE.parent / "docs/adding-an-op.md"
-        texts["../docs/adding-an-op.md"] = adding_text(adding.read_text(encoding="utf-8"))
-        texts |= {f"../docs/{page}": text for page, text in pages().items()}
+    stale = _replaced(texts, check)
+    if not (PACKAGE.parent / "README.md").is_file():  # not in a checkout
+        return stale
+    if "types/kinds.py" not in stale:
+        return stale + _replaced(_documents(), check) + _removed(check)
+    if not check:  # the pages need the new kinds, which this process has not imported
+        subprocess.run([sys.executable, "-m", "baracuda_py.cli.generate"], cwd=PACKAGE.parent, check=True)
+    return stale
+
+
+def _documents() -> dict[str, str]:
+    """The README and the pages, by their paths from the package."""
+    edited = {"../README.md": readme_text, "../docs/adding-an-op.md": adding_text}
+    texts = {file: change((PACKAGE / file).read_text(encoding="utf-8")) for file, change in edited.items()}
+    return texts | {f"../docs/{page}": text for page, text in pages().items()}
+
+
+def _replaced(texts: Mapping[str, str], check: bool) -> list[str]:
+    """The files with another text than these; they are written unless `check` is set."""
+    stale = []
     for file, text in texts.items():
         path = PACKAGE / file
         if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -317,13 +332,17 @@ def write(check: bool = False) -> list[str]:
             if not check:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
-    for path in sorted((PACKAGE.parent / "docs/ops").glob("*.md")):
-        file = f"../docs/ops/{path.name}"
-        if file not in texts:
-            stale.append(file)
-            if not check:
-                path.unlink()
     return stale
+
+
+def _removed(check: bool) -> list[str]:
+    """The pages of ops that there are no more; they are removed unless `check` is set."""
+    folder = PACKAGE.parent / "docs/ops"
+    stale = sorted(path for path in folder.glob("*.md") if path.stem not in all_ops())
+    for path in stale:
+        if not check:
+            path.unlink()
+    return [f"../docs/ops/{path.name}" for path in stale]
 
 
 def main() -> int:
