@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from ...plan.registry import all_ops
-from ...runtime.device import default_device
+from ...runtime.gpu.device import default_device
 from ...tensor import dispatch
 from ...tensor.dispatch import describing
 from ...types import UnsupportedError
@@ -55,6 +56,8 @@ def call_op(name: str, given: dict[str, Any]) -> Any:
             torch.autocast(tensors[0].device.type, enabled=False),
         ):  # which autocast is why torch saw it
             return signature.call(given)
+    if not torch.compiler.is_dynamo_compiling():
+        given = {n: _tensor(x) if n in signature.tensors else x for n, x in given.items()}
     passed = [n for n in signature.given_outputs if given.get(n) is not None]
     if given.get("stream") is not None:
         raise UnsupportedError(f"{name}: torch chooses the stream of a traced call", "leave stream= out")
@@ -66,7 +69,7 @@ def call_op(name: str, given: dict[str, Any]) -> Any:
             )
         return _dropped(signature, given, invoke(name, recorded_arguments(signature, given)))
     result = invoke(name, {n: x for n, x in given.items() if n not in passed})
-    return _copied(signature, given, passed, result)
+    return _copied(given, passed, result)
 
 
 def traced(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -103,6 +106,13 @@ def _arguments(
         elif p.name.endswith("dtype") and not restore and isinstance(options, tuple):
             given[p.name] = options[0] if options[0] != signature.name else options[1]
     return given
+
+
+def _tensor(x: Any) -> Any:
+    """An array of NumPy or CuPy, such as the frequencies of a rotation, as a tensor."""
+    if isinstance(x, np.ndarray):
+        return torch.from_numpy(x.copy())
+    return torch.as_tensor(x) if hasattr(x, "__cuda_array_interface__") and not isinstance(x, torch.Tensor) else x
 
 
 def _is_transformed(tensors: list[Any]) -> bool:
@@ -166,7 +176,7 @@ def _dropped(signature: Signature, given: Mapping[str, Any], result: Any) -> Any
     return named(signature, kept, [getattr(result, name) for name in kept])
 
 
-def _copied(signature: Signature, given: Mapping[str, Any], passed: list[str], result: Any) -> Any:
+def _copied(given: Mapping[str, Any], passed: list[str], result: Any) -> Any:
     """The result in the outputs that were passed."""
     if not passed:
         return result
