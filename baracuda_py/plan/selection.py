@@ -11,8 +11,8 @@ from functools import cache, cached_property, partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..runtime.device import check_arch, spec_of
-from ..runtime.inspect import KernelView
+from ..runtime.compile.inspect import KernelView
+from ..runtime.gpu.device import check_arch, spec_of
 from ..runtime.launch import Executable
 from ..runtime.steps import Call, Launch, Step, workspace_size
 from ..types import DeviceSpec, InvalidProblemError, KernelSku, PlanPreference, PrecisionGuarantee

@@ -213,6 +213,9 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
         const bool whole = band.of(past - 1).first <= tile && band.of(first).end >= tile + BN;
         const float by = CHANGES ? kept.by : float(p.scale), cap = CHANGES & CAP ? kept.cap : 1.0f;
         const bool mixed = CHANGES & BLOCK_MASK && !all_count(p, head, first, past, tile, min(tile + BN, head.keys));
+        u32 shown[SUB / 8];  // by a bool mask
+        const bool by_bits = CHANGES & MASK && p.mask_kind == BOOL;
+        if (by_bits) kept_by_mask<SUB / 8, 2 * BLOCKS>(shown, p, head, first + sub + lane % 4 * 2, tile + own + lane / 4);
 #pragma unroll
         for (int n = 0; n < SUB / 8; ++n) {
           Vec<float, 4> of_rows;  // (shift, delta) of two queries
@@ -237,7 +240,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
                   if (CHANGES & CAP) part = math::tanh_from_log2(weight * by);
                   weight = fmaf(part, CHANGES & CAP ? cap : by, -shift);
                   if (CHANGES & SLOPE) weight = fmaf(slope, distance + float(16 * b + 8 * r), weight);
-                  if ((CHANGES & MASK) && seen_here && i < kept.rows) weight = masked<T>(p, head, weight, i, j);
+                  if (by_bits) weight = shown[n] >> (e * 2 * BLOCKS + 2 * b + r) & 1 ? weight : rows::minus_infinity<float>();
+                  else if ((CHANGES & MASK) && seen_here && i < kept.rows) weight = masked<T>(p, head, weight, i, j);
                   if ((CHANGES & BLOCK_MASK) && mixed && !in_a_block(p, head, i, j)) weight = rows::minus_infinity<float>();
                   weight *= math::LOG2E;
                 }

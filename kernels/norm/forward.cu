@@ -134,7 +134,7 @@ __device__ __forceinline__ void norm_part(I length, C eps, const rows::Places<I,
   // 1. mean, rstd
   const auto plus = [](C a, C b) { return a + b; };
   C sum = 0;
-  line.template pass<KEPT>(C(0), [&](C (&h)[1][V]) {
+  line.template pass<KEPT, true>(C(0), [&](C (&h)[1][V]) {
 #pragma unroll
     for (int v = 0; v < V; ++v) sum += CENTERED ? h[0][v] : h[0][v] * h[0][v];
   });
@@ -142,7 +142,7 @@ __device__ __forceinline__ void norm_part(I length, C eps, const rows::Places<I,
   const C mean = CENTERED ? sum : C(0);
   if constexpr (CENTERED) {
     C squares = 0;
-    line.pass(mean, [&](C (&h)[1][V]) {
+    line.template pass<KEPT>(mean, [&](C (&h)[1][V]) {
 #pragma unroll
       for (int v = 0; v < V; ++v) squares += (h[0][v] - mean) * (h[0][v] - mean);
     });
@@ -155,7 +155,7 @@ __device__ __forceinline__ void norm_part(I length, C eps, const rows::Places<I,
   }
 
   // 2. result
-  scaled.write(places.template at<OUT>(out, at, part.first), [&](const C (&a)[INPUTS], I column) {
+  scaled.template write<KEPT>(places.template at<OUT>(out, at, part.first), [&](const C (&a)[INPUTS], I column) {
     C y = (a[0] - mean) * rstd;
     if constexpr (WITH & WEIGHT) y *= HELD ? a[SCALED] : convert<C>(scale[column]);
     if constexpr (WITH & BIAS) y += HELD ? a[SCALED + SHIFTED] : convert<C>(shift[column]);

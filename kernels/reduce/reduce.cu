@@ -32,16 +32,15 @@ reduce_rows(I count, I length, I chunk, I chunks, int correction, rows::Places<I
   auto state = Op::none();
   rows::Row<RESIDENT, Piece, V, ITEMS, LANES, I> line(whole, lane);
   const auto from = [&](I column) { return places.template at<X>(x, at, first + column); };
-  const T *begin = ANYWHERE ? from(0) : nullptr, *end = ANYWHERE ? begin + n : nullptr;
   const auto load = [&](I column) {
     Piece piece;
-    piece.load(from(column), begin, end);
+    piece.load(from(column), column, n);
     return piece;
   };
   line.load(load);
   line.pass(load, [&](Piece& piece, I column, int) {
     C a[V];
-    piece.whole(ANYWHERE ? from(column) : nullptr, begin, end).widen(a);
+    rows::widen_words(piece.whole(ANYWHERE ? from(column) : nullptr, column, n), a);
     Op::add(state, a, first + column);
   });
   if constexpr (V > 1)
@@ -87,15 +86,15 @@ reduce_columns(I count, I length, I extent, I chunk, I chunks, int correction, r
     return reinterpret_cast<const T*>(from + offset[0]);
   };
   const auto load = [&](Piece& piece, I i) {
-    if (whole) piece.load(begin(i) + column, begin(i), begin(i) + length);
+    if (whole) piece.load(begin(i) + column, column, length);
   };
   const auto widen = [&](const Piece& piece, I i, C(&terms)[V]) {
     rows::Pack<T, V> pack;
-    if (whole) pack = piece.whole(begin(i) + column, begin(i), begin(i) + length);
+    if (whole) pack = piece.whole(begin(i) + column, column, length);
     else
 #pragma unroll
       for (int v = 0; v < V; ++v) pack.part[0].at[v] = begin(i)[min(column + v, length - 1)];
-    pack.widen(terms);
+    rows::widen_words(pack, terms);
   };
   I i = first + down * DEPTH;
 #pragma unroll ANYWHERE ? 1 : 2

@@ -81,13 +81,13 @@ __device__ __forceinline__ void gradient_part(I length, const rows::Places<I, R,
   line.template keep<KEPT>(part.columns(length, V));
   // 1. sum along the row
   C sum = 0;
-  line.template pass<KEPT>(C(0), [&](C (&a)[2][V]) {
+  line.template pass<KEPT, true>(C(0), [&](C (&a)[2][V]) {
 #pragma unroll
     for (int v = 0; v < V; ++v) sum += LOG ? a[0][v] : a[0][v] * a[1][v];
   });
   sum = rows::across<CTAS, 0>(rows::sum<LANES>(sum), [](C a, C b) { return a + b; });
   // 2. gradient
-  line.write(places.template at<GRAD_X>(grad_x, at, part.first),
+  line.template write<KEPT>(places.template at<GRAD_X>(grad_x, at, part.first),
              [&](const C (&a)[2], I) { return gradient<C, DIGITS, LOG>(a[0], a[1], sum); });
   rows::part_ways<CTAS>();
 }

@@ -104,12 +104,14 @@ __device__ __forceinline__ void softmax_part(I length, const rows::Places<I, R, 
 
   // 1. m and s
   Sum sum = Sum::none();
-  line.template pass<KEPT>(rows::minus_infinity<C>(), [&](C (&a)[1][V]) { sum.add(a[0]); });
-  sum = rows::across<CTAS, 0>(Sum::template gather<LANES>(sum), Sum::join);
+  line.template pass<KEPT, true>(rows::minus_infinity<C>(), [&](C (&a)[1][V]) { sum.add(a[0]); });
+  sum = Sum::template gather<LANES>(sum);
+  if constexpr (KEPT) sum = Sum::template join_all<CTAS>(rows::fetched<CTAS, 0>(sum));
+  else sum = rows::across<CTAS, 0>(sum, Sum::join);
 
   // 2. result
   const Finish<C, LOG> finish(sum.sum);
-  line.write(places.template at<OUT>(out, at, part.first), [&](const C (&a)[1], I) {
+  line.template write<KEPT>(places.template at<OUT>(out, at, part.first), [&](const C (&a)[1], I) {
     const C shifted = a[0] - sum.most;
     return finish(shifted, LOG ? C(0) : math::exp<DIGITS>(shifted));
   });

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...samples.sample import Sample
-from ...samples.wanted import Problems, bf16, f32, f64
+from ...samples.wanted import Problems, bf16, f16, f32, f64
 
 problems = Problems()
 rng, n, want = problems.rng, problems.normal, problems.want
@@ -50,6 +50,19 @@ want(
     Sample("f32 40 of 3000 equal", {"x": np.ones((2, 3000), np.float32)}, {"k": 40}),
     "held_rows",
 )
+for count, dt in ((700, bf16), (5001, f16)):
+    want(
+        f"topk-held-greatest-{count}",
+        "topk",
+        Sample(f"{dt} 1 of {count}", {"x": n((5, count), dt)}, {"k": 1}),
+        "held_rows",
+    )
+special = n((4, 700), bf16)
+special[:, 3::90], special[:, 5::110], special[:, 1::70] = -np.nan, np.nan, -0.0
+for k in (1, 9):
+    small = Sample(f"bf16 {k} smallest of 700, NaN", {"x": special}, {"k": k, "largest": False})
+    want(f"topk-held-nan-700-{k}", "topk", Sample(f"bf16 {k} of 700, NaN", {"x": special}, {"k": k}), "held_rows")
+    want(f"topk-held-smallest-{k}", "topk", small, "held_rows")
 want("topk-held-100-of-3000", "topk", Sample("bf16 100 of 3000", {"x": n((3, 3000), bf16)}, {"k": 100}), "held_rows")
 want("topk-held-150-of-5001", "topk", ties((2, 5001), f32, 150, sorted=False), "held_rows")
 want("topk-greatest-tail", "topk", Sample("f32 1 of 9003", {"x": n((1, 9003))}, {"k": 1}), "greatest_rows")

@@ -27,10 +27,9 @@ template <int CTAS, class I> struct Part {
   }
 };
 
-// All-reduce of the CTAs' states over the cluster: one warp fetches all of them at once. All threads take part;
-// consecutive calls differ in TURN (smem slot).
-template <int CTAS, int TURN, class S, class Join> __device__ __forceinline__ S across(const S& own, const Join& join) {
-  if constexpr (CTAS == 1) return own;
+// The states of the cluster's CTAs in rank order, in shared memory: one warp fetches all of them at once. All threads take
+// part; consecutive calls differ in TURN (smem slot).
+template <int CTAS, int TURN, class S> __device__ __forceinline__ const S* fetched(const S& own) {
   static_assert(sizeof(S) % 4 == 0 && CTAS <= 32);
   __shared__ S slot, all[CTAS];
   if (threadIdx.x == 0) slot = own;
@@ -45,6 +44,12 @@ template <int CTAS, int TURN, class S, class Join> __device__ __forceinline__ S 
     all[threadIdx.x] = words.whole;
   }
   __syncthreads();
+  return all;
+}
+// All-reduce of the CTAs' states over the cluster.
+template <int CTAS, int TURN, class S, class Join> __device__ __forceinline__ S across(const S& own, const Join& join) {
+  if constexpr (CTAS == 1) return own;
+  const S* const all = fetched<CTAS, TURN>(own);
   S whole = all[0];
 #pragma unroll
   for (int rank = 1; rank < CTAS; ++rank) whole = join(whole, all[rank]);

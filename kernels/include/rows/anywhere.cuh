@@ -43,22 +43,31 @@ template <class T, class C, int V, int ITEMS, int LANES, class I, int N> struct 
         }
         own[k] = from[k], from[k] = to;
       }
-      I word = threadIdx.x;
 #pragma unroll 1
-      for (int s = 1; s <= STAGES; ++s) {
-        for (const I end = stage() / V * s; word < end; word += LANES)
+      for (int s = 0; s < STAGES; ++s) {
+        const I first = stage() / V * s;
 #pragma unroll
-          for (int k = 0; k < KEPT; ++k)
-            if (word < words[k]) copy_async<16>(shared_address(from[k] + head[k] + word * V), own[k] + head[k] + word * V, 16);
+        for (int k = 0; k < KEPT; ++k) {
+          const u32 to = shared_address(from[k] + head[k]);
+          const u8* const whole = reinterpret_cast<const u8*>(own[k] + head[k]);
+          const I end = min(words[k], first + stage() / V);
+#pragma unroll 4
+          for (I word = first + threadIdx.x; word < end; word += LANES) copy_async<16>(to + 16 * word, whole + 16 * word, 16);
+        }
         commit_copies();
       }
     }
   }
-  // each(Columns&) for V columns at a time, after `keep` as they arrive; columns past the end are `none`.
-  template <int KEPT = 0, class Each> __device__ __forceinline__ void pass(C none, const Each& each) const {
+  // each(Columns&) for V columns at a time, the first time after `keep` as they ARRIVE; columns past the end are `none`.
+  template <int KEPT, bool ARRIVE = false, class Each> __device__ __forceinline__ void pass(C none, const Each& each) const {
     const I whole = length - length % V;
-    if constexpr (KEPT == 0) vectors(0, whole, [&](Columns& columns, I) { each(columns); });
-    else arriving<STAGES>(whole, each);
+    const I part = ARRIVE && KEPT > 0 ? stage() : whole;
+#pragma unroll 1
+    for (int s = 0; s < (ARRIVE && KEPT > 0 ? STAGES : 1); ++s) {
+      if constexpr (ARRIVE && KEPT > 0) await_stage(s);
+      const I first = min(whole, part * s);
+      vectors<KEPT>(first, min(part, whole - first), [&](Columns& columns, I) { each(columns); });
+    }
     if (whole < length && threadIdx.x == whole / V % LANES) {
       Columns columns;
 #pragma unroll
@@ -69,7 +78,7 @@ template <class T, class C, int V, int ITEMS, int LANES, class I, int N> struct 
     }
   }
   // Stores result(Column, index) for every column.
-  template <class Result> __device__ __forceinline__ void write(T* to, const Result& result) const {
+  template <int KEPT, class Result> __device__ __forceinline__ void write(T* to, const Result& result) const {
     const I head = min(length, I((16 - reinterpret_cast<u64>(to) % 16) % 16 / sizeof(T))), body = (length - head) / V * V;
     for (I i = threadIdx.x; i < length - body; i += LANES) {
       const I index = i < head ? i : i + body;
@@ -78,7 +87,7 @@ template <class T, class C, int V, int ITEMS, int LANES, class I, int N> struct 
       for (int k = 0; k < N; ++k) column[k] = convert<C>(from[k][index]);
       to[index] = convert<T>(result(column, index));
     }
-    vectors(head, body, [&](Columns& columns, I first) {
+    vectors<KEPT>(head, body, [&](Columns& columns, I first) {
       C y[V];
 #pragma unroll
       for (int v = 0; v < V; ++v) {
@@ -92,33 +101,48 @@ template <class T, class C, int V, int ITEMS, int LANES, class I, int N> struct 
   }
 
  private:
-  struct Loaded { Piece<T, V, true> piece[N]; };
-
-  // The last LEFT stages.
-  template <int LEFT, class Each> __device__ __forceinline__ void arriving(I whole, const Each& each) const {
-    if constexpr (LEFT > 0) {
-      await_copies<LEFT - 1>();
-      __syncthreads();
-      const I first = min(whole, stage() * (STAGES - LEFT));
-      vectors(first, min(stage(), whole - first), [&](Columns& columns, I) { each(columns); });
-      arriving<LEFT - 1>(whole, each);
-    }
+  // Stage s of what this CTA keeps is there.
+  static __device__ __forceinline__ void await_stage(int s) {
+    static_assert(STAGES == 4);
+    if (s == 0) await_copies<3>();
+    else if (s == 1) await_copies<2>();
+    else if (s == 2) await_copies<1>();
+    else await_copies<0>();
+    __syncthreads();
   }
 
-  template <class Each> __device__ __forceinline__ void vectors(I first, I count, const Each& each) const {
-    Row<false, Loaded, V, ITEMS / N, LANES, I> line(count, threadIdx.x);
-    const auto load = [&](I column) {
-      Loaded loaded;
+  template <int KEPT, class Each> __device__ __forceinline__ void vectors(I first, I count, const Each& each) const {
+    using Own = Piece<T, V, true>;
+    constexpr int DEPTH = ITEMS / N;
+    constexpr I APART = I(LANES) * V;
+    const uint4* words[N];
+    u32 late[N];
 #pragma unroll
-      for (int k = 0; k < N; ++k) loaded.piece[k].load(from[k] + first + column, from[k], from[k] + length);
-      return loaded;
-    };
-    line.pass(load, [&](Loaded& loaded, I column, int) {
-      Columns columns;
+    for (int k = 0; k < N; ++k) words[k] = Own::word(from[k] + first), late[k] = Own::behind(from[k] + first);
+#pragma unroll 1
+    for (I base = threadIdx.x * V; base < count; base += DEPTH * APART) {
+      const I left = count - base, at = first + base;
+      Own piece[DEPTH][N];
 #pragma unroll
-      for (int k = 0; k < N; ++k) loaded.piece[k].whole(from[k] + first + column, from[k], from[k] + length).widen(columns[k]);
-      each(columns, first + column);
-    });
+      for (int i = 0; i < DEPTH; ++i)
+        if (i * APART < left)
+#pragma unroll
+          for (int k = 0; k < N; ++k) {
+            const uint4* const word = words[k] + base / V + i * LANES;
+            if (k < KEPT) piece[i][k].template load<true>(word, late[k], at + i * APART, length);
+            else piece[i][k].template load<false>(word, late[k], at + i * APART, length);
+          }
+#pragma unroll
+      for (int i = 0; i < DEPTH; ++i) {
+        if (i * APART >= left) break;
+        Columns columns;
+#pragma unroll
+        for (int k = 0; k < N; ++k)
+          if (k < KEPT) widen_words(piece[i][k].template whole<true>(from[k], late[k], at + i * APART, length), columns[k]);
+          else widen_words(piece[i][k].template whole<false>(from[k], late[k], at + i * APART, length), columns[k]);
+        each(columns, at + i * APART);
+      }
+    }
   }
 };
 

@@ -38,31 +38,51 @@ template <class T, int V> __device__ __forceinline__ Pack<T, V> loaded(const T* 
   pack.load(from);
   return pack;
 }
-// UnalignedVec: a vector of a row [begin, end). ANYWHERE: loaded as the two aligned 16-byte words that contain it and
-// funnel shifted; at the row's ends, where a word would exceed the row, by elements. Columns ignore the alignment.
+// Widens as Pack::widen does, bf16 by words: an instruction an element.
+template <class T, int V, class C> __device__ __forceinline__ void widen_words(const Pack<T, V>& pack, C (&x)[V]) {
+  if constexpr (Same<T, bf16>::value && Same<C, float>::value && V % 2 == 0) {
+    union Both { Pack<T, V> pack; u32 word[V / 2]; __device__ Both() {} } both;
+    both.pack = pack;
+#pragma unroll
+    for (int v = 0; v < V; v += 2) x[v] = __uint_as_float(both.word[v / 2] << 16), x[v + 1] = __uint_as_float(both.word[v / 2] & 0xffff0000);
+  } else {
+    pack.widen(x);
+  }
+}
+// UnalignedVec: the vector at `from`, which is column `index` of a row of `length`. ANYWHERE: loaded as the two aligned
+// 16-byte words that contain it and funnel shifted; at the row's ends, where a word would exceed the row, by elements, but
+// INSIDE memory that holds whole words. Columns ignore the alignment.
 template <class T, int V, bool ANYWHERE> struct Piece {
   Pack<T, V> pack;
-  __device__ __forceinline__ void load(const T* from, const T*, const T*) { pack.load(from); }
-  __device__ __forceinline__ Pack<T, V> whole(const T*, const T*, const T*) const { return pack; }
+  template <class I> __device__ __forceinline__ void load(const T* from, I, I) { pack.load(from); }
+  template <class I> __device__ __forceinline__ Pack<T, V> whole(const T*, I, I) const { return pack; }
 };
 template <class T, int V> struct Piece<T, V, true> {
   static_assert(V * sizeof(T) == 16);
   uint4 low, high;
 
-  __device__ __forceinline__ void load(const T* from, const T* begin, const T* end) {
-    const u64 at = reinterpret_cast<u64>(from), word = at & ~u64(15);
-    low = high = make_uint4(0, 0, 0, 0);
-    if (word >= reinterpret_cast<u64>(begin)) low = *reinterpret_cast<const uint4*>(word);
-    if (at != word && word + 32 <= reinterpret_cast<u64>(end)) high = *reinterpret_cast<const uint4*>(word + 16);
+  // Elements between the start of the word that holds the first element and that.
+  static __device__ __forceinline__ u32 behind(const T* from) { return u32(reinterpret_cast<u64>(from)) % 16 / u32(sizeof(T)); }
+  static __device__ __forceinline__ const uint4* word(const T* from) { return reinterpret_cast<const uint4*>(from - behind(from)); }
+
+  // From the word, of which the vector begins `late` elements behind the start.
+  template <bool INSIDE, class I> __device__ __forceinline__ void load(const uint4* word, u32 late, I index, I length) {
+    if constexpr (!INSIDE) low = high = make_uint4(0, 0, 0, 0);
+    if (INSIDE || index >= late) low = word[0];
+    if (late && (INSIDE || index + 2 * V <= length + late)) high = word[1];
   }
-  __device__ __forceinline__ Pack<T, V> whole(const T* from, const T* begin, const T* end) const {
-    const u64 at = reinterpret_cast<u64>(from), word = at & ~u64(15);
+  template <bool INSIDE, class I> __device__ __forceinline__ Pack<T, V> whole(const T* row, u32 late, I index, I length) const {
     union Both { uint4 word; Pack<T, V> pack; __device__ Both() {} } both;
-    both.word = shifted(low, high, u32(at - word));
-    if (word < reinterpret_cast<u64>(begin) || (at != word && word + 32 > reinterpret_cast<u64>(end)))
+    both.word = low;
+    if (late) both.word = shifted(low, high, late * u32(sizeof(T)));
+    if (!INSIDE && late && (index < late || index + 2 * V > length + late))
 #pragma unroll
-      for (int v = 0; v < V; ++v) both.pack.part[0].at[v] = from[v];
+      for (int v = 0; v < V; ++v) both.pack.part[0].at[v] = row[index + v];
     return both.pack;
+  }
+  template <class I> __device__ __forceinline__ void load(const T* from, I index, I length) { load<false>(word(from), behind(from), index, length); }
+  template <class I> __device__ __forceinline__ Pack<T, V> whole(const T* from, I index, I length) const {
+    return whole<false>(from - index, behind(from), index, length);
   }
 };
 

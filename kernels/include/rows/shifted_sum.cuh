@@ -36,6 +36,15 @@ template <class C, int DIGITS> struct ShiftedSum {
     const C most = math::maximum(a.most, b.most), by = shift(most);
     return {most, a.sum * term(a.most - by) + b.sum * term(b.most - by)};
   }
+  // Of several states, the maximum first.
+  template <int COUNT> static __device__ __forceinline__ ShiftedSum join_all(const ShiftedSum* all) {
+    C most = all[0].most, sum = 0;
+#pragma unroll
+    for (int i = 1; i < COUNT; ++i) most = math::maximum(most, all[i].most);
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) sum += all[i].sum * term(all[i].most - shift(most));
+    return {most, sum};
+  }
   // State of a group: the maximum first, so that every thread's sum is rescaled once.
   template <int LANES> static __device__ __forceinline__ ShiftedSum gather(const ShiftedSum& own) {
     const C most = combine<LANES, 0>(own.most, [](C a, C b) { return math::maximum(a, b); });

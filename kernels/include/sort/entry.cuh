@@ -39,16 +39,18 @@ template <class T> struct Order {
   }
 };
 
-// Keys of V adjacent elements ^ `flip`, those of 16 bits two at a time. Floats of at most 32 bits are added to zero first, which
-// makes a +0 of -0, and of every NaN the canonical one: all bits but the sign, so that its key is ALL.
+// Keys of V adjacent elements ^ `flip`, those of 16 bits two at a time. Floats of at most 32 bits are added to zero first,
+// which makes a +0 of -0; min.NaN makes the canonical NaN of every one: all bits but the sign, so that its key is ALL.
 template <class T, int V> __device__ __forceinline__ void keys_of(const Vec<typename Order<T>::Word, V>& x, typename Order<T>::Key flip, typename Order<T>::Key (&keys)[V]) {
   if constexpr (FormOf<T>::value == Form::FLOAT && sizeof(T) == 2) {
 #pragma unroll
     for (int v = 0; v < V; v += 2) {
       u32 pair = u32(x.at[v]) | (v + 1 < V ? u32(x.at[v + 1 < V ? v + 1 : v]) << 16 : 0);
-      if constexpr (Same<T, f16>::value) asm("fma.rn.f16x2 %0, %0, %1, %2;" : "+r"(pair) : "r"(0x3c003c00), "r"(0));
-      else asm("fma.rn.bf16x2 %0, %0, %1, %2;" : "+r"(pair) : "r"(0x3f803f80), "r"(0));
-      pair ^= __byte_perm(pair, 0, 0xbb99) | 0x80008000;  // the sign of each half, in all its bits
+      if constexpr (Same<T, f16>::value) asm("fma.rn.f16x2 %0, %0, %1, %2;\n\tmin.NaN.f16x2 %0, %0, %0;" : "+r"(pair) : "r"(0x3c003c00), "r"(0));
+      else asm("fma.rn.bf16x2 %0, %0, %1, %2;\n\tmin.NaN.bf16x2 %0, %0, %0;" : "+r"(pair) : "r"(0x3f803f80), "r"(0));
+      u32 signs;  // of each half, in all its bits
+      asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(signs) : "r"(pair));
+      pair ^= signs | 0x80008000;
       pair ^= flip | flip << 16;
       keys[v] = pair & 0xffff;
       if (v + 1 < V) keys[v + 1 < V ? v + 1 : v] = pair >> 16;
@@ -57,7 +59,9 @@ template <class T, int V> __device__ __forceinline__ void keys_of(const Vec<type
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       if constexpr (Same<T, float>::value) {
-        const u32 bits = __float_as_uint(__fadd_rn(__uint_as_float(x.at[v]), 0.0f));
+        float sum = __fadd_rn(__uint_as_float(x.at[v]), 0.0f);
+        asm("min.NaN.f32 %0, %0, %0;" : "+f"(sum));
+        const u32 bits = __float_as_uint(sum);
         keys[v] = bits ^ (u32(i32(bits) >> 31) | Order<T>::SIGN) ^ flip;
       } else {
         keys[v] = Order<T>::key(x.at[v]) ^ flip;

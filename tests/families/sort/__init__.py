@@ -10,7 +10,7 @@ __all__ = ["FAMILY"]
 FAMILY = Family(
     independent=CHECKS,
     always=("axis", "largest", "sorted", "values", "indices"),
-    wanted=("topk-aligned-parts", "topk-nan-among-many"),
+    wanted=("topk-aligned-parts", "topk-nan-among-many", "topk-held-nan-700-9"),
     cases={
         "topk_test.py::test_a_row_does_not_depend_on_others": 0,
         "topk_test.py::test_the_order_of_equal_elements_in_parts": 0,

@@ -40,6 +40,11 @@ ragged = Sample(
 )
 ragged.operands["block_mask"] = mask  # type: ignore[index]
 want("attention-block-mask-ragged", "attention", ragged, "flash")
+# Bool entries that lie in pairs, some beside rows and keys that are not visible, and pairs that begin anywhere
+for rows, keys in ((160, 150), (70, 131)):
+    masked = qkv(rng, ElementKind.BF16, 1, (2, 1), rows, keys, 64)
+    masked["mask"] = rng.random((1, 1, rows, keys)) < 0.6
+    want(f"attention-bool-mask-{rows}", "attention", Sample(f"bf16 bool mask {rows} x {keys}", masked), "flash")
 # More heads than a section of L2 holds, and not a multiple of them
 in_sections = Sample("bf16 7 heads", qkv(rng, ElementKind.BF16, 1, (7, 7), 100, 100, 64), {"causal": True})
 want("attention-heads-in-sections", "attention", in_sections, "flash", sms=2)
@@ -109,3 +114,18 @@ def with_sinks(rows: int, keys: int, d: int) -> Sample:
 
 
 want("sinks-of-many-rows", "attention_backward", with_sinks(300, 9, 16))
+
+
+# ---- gradients where a bool mask hides keys, some of the last rows and keys among them
+def with_mask(rows: int, keys: int, d: int) -> Sample:
+    """One head of attention with a bool mask, and its results as they would have been saved."""
+    q, k, v, grad = (n((1, 1, x, d), bf16).astype(f32) for x in (rows, keys, keys, rows))
+    mask = rng.random((1, 1, rows, keys)) < 0.6
+    scores = np.where(mask, q @ k.swapaxes(-1, -2) / np.sqrt(d), -np.inf)
+    lse = np.log(np.exp(scores).sum(-1))
+    out = np.exp(scores - lse[..., None]) @ v
+    rounded = {name: x.astype(bf16) for name, x in {"q": q, "k": k, "v": v, "grad": grad, "out": out}.items()}
+    return Sample(f"bf16 {rows} x {keys}, bool mask", {**rounded, "mask": mask, "lse": lse.astype(f32)})
+
+
+want("attention-backward-bool-mask", "attention_backward", with_mask(70, 75, 64), "fast")
