@@ -71,7 +71,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
             torch.compiler,
             torch.dtype,
         )
-        stand_in.nn = SimpleNamespace(Parameter=torch.nn.Parameter)
+        stand_in.nn, stand_in._dynamo = SimpleNamespace(Parameter=torch.nn.Parameter), sys.modules.get("torch._dynamo")
         stand_in.device, stand_in.cuda = torch.device, Streams(simulated_gpus)
         for name in ("empty", "empty_strided"):
             setattr(

@@ -14,9 +14,9 @@ import baracuda_py as bp
 from baracuda_py.types import ElementKind
 
 from .simulated import Gpus
-from .torch_calls_test import gpus, long_way, on, torch
+from .torch_calls_test import gpus, on, torch
 
-__all__ = ["gpus", "long_way"]
+__all__ = ["gpus"]
 
 X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(4, 16)
 DTYPES = {

@@ -54,7 +54,9 @@ def test_gradient_of_samples_reaches_every_operand(name: str) -> None:
 
 
 def _is_float(op: Any, name: str, x: Any) -> bool:
-    return name in op.gradient.gradients and isinstance(x, torch.Tensor) and x.is_floating_point()
+    return (
+        op.arguments.get(name, name) in op.gradient.gradients and isinstance(x, torch.Tensor) and x.is_floating_point()
+    )
 
 
 CHECKED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {

@@ -45,9 +45,11 @@ def needed_for_gradient(signature: Signature) -> tuple[str, ...]:
     """The operands and results of a call that its gradient reads."""
     gradient = signature.op.gradient
     assert gradient is not None
-    terms = (name for name in (*_TERMS, *gradient.gradients) if name in signature.tensors)
+    arguments = {operand: argument for argument, operand in signature.op.arguments.items()}
+    saved = [arguments.get(name, name) for name in (*gradient.saved, *gradient.gradients)]
+    terms = (name for name in (*_TERMS, *saved) if name in signature.tensors)
     results = ("residual_out",) if "residual_out" in signature.outputs else ()
-    return tuple(dict.fromkeys((*gradient.saved, *terms, *results)))
+    return tuple(dict.fromkeys((*saved[: len(gradient.saved)], *terms, *results)))
 
 
 def gradients_of(
@@ -57,6 +59,9 @@ def gradients_of(
     its results, zeros where there is none."""
     gradient = signature.op.gradient
     assert gradient is not None
+    arguments = signature.op.arguments  # operands may have other names than the arguments that hold them
+    held = {**held, **{operand: held[name] for name, operand in arguments.items() if name in held}}
+    needs = frozenset(arguments.get(name, name) for name in needs)
     _check(signature, held, needs)
     grad, product = grads[signature.outputs[0]], "activation" in signature.names
     found: dict[str, Any] = {}
@@ -72,7 +77,8 @@ def gradients_of(
     if "bias" in needs and "bias" not in found and core.get("bias") is None:
         core["bias"] = grad
     found.update((name, core[name]) for name in needs if core.get(name) is not None)
-    return {name: _like(x, held[name]) for name, x in found.items()}
+    named = {operand: name for name, operand in arguments.items()}
+    return {named.get(name, name): _like(x, held[name]) for name, x in found.items()}
 
 
 def _check(signature: Signature, held: Mapping[str, Any], needs: frozenset[str]) -> None:
@@ -108,6 +114,8 @@ def _core(
     outputs = {gradient.grad: grad} | {operand: grads.get(name) for name, operand in gradient.more.items()}
     values.update({name: x for name, x in outputs.items() if x is not None})
     values.update(_how(held))
+    if "dtype" in known:  # the gradient of a cast is a cast back
+        values["dtype"] = held[next(iter(gradient.gradients))].dtype
     if "needs" in known:
         values["needs"] = tuple(n for n in ("mask", "alibi_slopes") if n in needs)
     made = _by_name(back, invoke(back.name, values))
