@@ -144,7 +144,7 @@ class Workshop:
             return "survived", "", ""
         found = _FAILED.search(said)
         if process.returncode in (1, 2) and found:
-            return ("hung" if "Timeout" in found[3] else "noticed"), found[2], found[3][:300]
+            return ("hung" if "Timeout" in (found[3] or "") else "noticed"), found[2], (found[3] or "")[:300]
         return "broken", " ".join(given)[:120], said.strip()[-300:]
 
 
