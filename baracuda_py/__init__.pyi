@@ -4,7 +4,11 @@ from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
 from .plan.descriptor import Layout as _Layout
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _AbsBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _AbsBackwardPlan
 from .types import Activation as Activation
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _AddBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _AddBackwardPlan
 from .types import ArchSku as ArchSku
 from .ops.attention.backward import AttentionBackwardDescriptor as _AttentionBackwardDescriptor
 from .ops.attention.backward import AttentionBackwardPlan as _AttentionBackwardPlan
@@ -21,13 +25,19 @@ from .call.bound import BoundPlan as BoundPlan
 from .types import BufferTooSmallError as BufferTooSmallError
 from .types import ByOutput as ByOutput
 from .paged import CacheStatistics as CacheStatistics
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _ClampBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _ClampBackwardPlan
 from .types import CompileError as CompileError
 from .types import Componentwise as Componentwise
 from .ops.shape_layout.contiguize import ContiguizeDescriptor as _ContiguizeDescriptor
 from .ops.shape_layout.contiguize import ContiguizePlan as _ContiguizePlan
 from .ops.cache.copy_pages import CopyPagesDescriptor as _CopyPagesDescriptor
 from .ops.cache.copy_pages import CopyPagesPlan as _CopyPagesPlan
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _CopysignBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _CopysignBackwardPlan
 from .plan import Cost as Cost
+from .ops.scan.backward import CumsumBackwardDescriptor as _CumsumBackwardDescriptor
+from .ops.scan.backward import CumsumBackwardPlan as _CumsumBackwardPlan
 from .ops.scan._problem import CumsumDescriptor as _CumsumDescriptor
 from .ops.scan.cumsum import CumsumPlan as _CumsumPlan
 from .types import DeadlockFault as DeadlockFault
@@ -39,16 +49,24 @@ from .ops.quantized.int4.dequantize import DequantizeInt4Plan as _DequantizeInt4
 from .ops.quantized.nf4.dequantize import DequantizeNf4Descriptor as _DequantizeNf4Descriptor
 from .ops.quantized.nf4.dequantize import DequantizeNf4Plan as _DequantizeNf4Plan
 from .ops.quantized.int8.quantize import DequantizePlan as _DequantizePlan
-from .runtime.device import Device as Device
+from .runtime.gpu.device import Device as Device
 from .types import DeviceMismatchError as DeviceMismatchError
 from .types import DeviceSpec as DeviceSpec
 from .types import DivergenceFault as DivergenceFault
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _DivideBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _DivideBackwardPlan
 from .types import DriverError as DriverError
 from .types import ElementKind as ElementKind
 from .types import ElementLike as ElementLike
 from .types import EpilogueKind as EpilogueKind
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _ErfBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _ErfBackwardPlan
 from .types import Exact as Exact
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _ExpBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _ExpBackwardPlan
 from .plan import Feasibility as Feasibility
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _GeluBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _GeluBackwardPlan
 from .ops.quantized.gguf.dequantize import GgufDequantizeDescriptor as _GgufDequantizeDescriptor
 from .ops.quantized.gguf.dequantize import GgufDequantizePlan as _GgufDequantizePlan
 from .types import GgufFormat as GgufFormat
@@ -72,16 +90,26 @@ from .ops.shape_layout.kv_append import KvAppendDescriptor as _KvAppendDescripto
 from .ops.shape_layout.kv_append import KvAppendPlan as _KvAppendPlan
 from .plan import LaunchConfig as LaunchConfig
 from .types import LayoutSku as LayoutSku
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _LogBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _LogBackwardPlan
 from .types import MathPrecision as MathPrecision
 from .ops.gemm.backward import MatmulBackwardDescriptor as _MatmulBackwardDescriptor
 from .ops.gemm.backward import MatmulBackwardPlan as _MatmulBackwardPlan
 from .ops.gemm.matmul import MatmulDescriptor as _MatmulDescriptor
 from .ops.gemm.backward import MatmulGradients as MatmulGradients
 from .ops.gemm.matmul import MatmulPlan as _MatmulPlan
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _MaximumBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _MaximumBackwardPlan
 from .ops.attention.merge import MergeAttentionDescriptor as _MergeAttentionDescriptor
 from .ops.attention.merge import MergeAttentionPlan as _MergeAttentionPlan
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _MinimumBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _MinimumBackwardPlan
 from .types import MisalignedFault as MisalignedFault
 from .types import MisalignedOperandError as MisalignedOperandError
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _MultiplyBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _MultiplyBackwardPlan
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _NegBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _NegBackwardPlan
 from .ops.quantized.nf4.matmul import Nf4MatmulDescriptor as _Nf4MatmulDescriptor
 from .ops.quantized.nf4.matmul import Nf4MatmulPlan as _Nf4MatmulPlan
 from .ops.indexing.nonzero import NonzeroDescriptor as _NonzeroDescriptor
@@ -109,6 +137,8 @@ from .ops.cache.paged_kv_append import PagedKvAppendPlan as _PagedKvAppendPlan
 from .paged import PagedSequence as PagedSequence
 from .plan import Plan as Plan
 from .types import PlanPreference as _PlanPreference
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _PowBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _PowBackwardPlan
 from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ProxyFault as ProxyFault
 from .ops.quantized.qkv._problem import QkvProjectDescriptor as _QkvProjectDescriptor
@@ -125,17 +155,35 @@ from .ops.reduce._problem import ReduceDescriptor as _ReduceDescriptor
 from .ops.reduce.reduce import ReducePlan as _ReducePlan
 from .ops.quantized.int4.relayout import RelayoutInt4Descriptor as _RelayoutInt4Descriptor
 from .ops.quantized.int4.relayout import RelayoutInt4Plan as _RelayoutInt4Plan
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _ReluBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _ReluBackwardPlan
 from .ops.position.rope import RopeBackwardDescriptor as _RopeBackwardDescriptor
 from .ops.position.rope import RopeBackwardPlan as _RopeBackwardPlan
 from .ops.position.rope import RopeDescriptor as _RopeDescriptor
 from .ops.position.rope import RopePlan as _RopePlan
 from .ops.position.scaling import RopeScaling as RopeScaling
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _RsqrtBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _RsqrtBackwardPlan
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _SigmoidBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _SigmoidBackwardPlan
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _SiluBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _SiluBackwardPlan
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _SiluMulBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _SiluMulBackwardPlan
 from .ops.softmax.backward import SoftmaxBackwardDescriptor as _SoftmaxBackwardDescriptor
 from .ops.softmax.backward import SoftmaxBackwardPlan as _SoftmaxBackwardPlan
 from .ops.softmax.forward import SoftmaxDescriptor as _SoftmaxDescriptor
 from .ops.softmax.forward import SoftmaxPlan as _SoftmaxPlan
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _SqrtBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _SqrtBackwardPlan
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _SquareBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _SquareBackwardPlan
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _SubtractBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _SubtractBackwardPlan
 from .ops.indexing.take_along_axis import TakeAlongAxisDescriptor as _TakeAlongAxisDescriptor
 from .ops.indexing.take_along_axis import TakeAlongAxisPlan as _TakeAlongAxisPlan
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _TanhBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _TanhBackwardPlan
 from .types import Term as Term
 from .ops.elementwise.ternary import TernaryDescriptor as _TernaryDescriptor
 from .types import TernaryKind as TernaryKind
@@ -149,12 +197,14 @@ from .types import UnaryKind as UnaryKind
 from .ops.elementwise.unary import UnaryPlan as _UnaryPlan
 from .types import UninitialisedFault as UninitialisedFault
 from .types import UnsupportedError as UnsupportedError
+from .ops.elementwise.backward.gradients import BackwardDescriptor as _WhereBackwardDescriptor
+from .ops.elementwise.backward.gradients import BackwardPlan as _WhereBackwardPlan
 from .types import WorkspaceTooSmallError as WorkspaceTooSmallError
 from .ops.shape_layout.write_slice import WriteSliceDescriptor as _WriteSliceDescriptor
 from .ops.shape_layout.write_slice import WriteSlicePlan as _WriteSlicePlan
-from .runtime.device import device as device
+from .runtime.gpu.device import device as device
 from .emulator.options import emulation as emulation
-from .runtime.streams import fence as fence
+from .runtime.gpu.streams import fence as fence
 from .plan import find as find
 from .plan import get_op as get_op
 from .types import known_devices as known_devices
@@ -554,6 +604,38 @@ class _ZerosGiven(TypedDict, total=False):
     zeros_element: ElementLike | None
     zeros_align: int | None
 
+class AbsBackwardDescriptor(_AbsBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class AddBackwardDescriptor(_AddBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        grad_x1_strides: Sequence[int] | None = ...,
+        grad_x2_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
 class _AttentionBackwardDescriptorGiven(
     _GradKGiven, _GradGiven, _QGiven, _KGiven, _VGiven, _Out2Given, _Lse2Given, _MaskGiven, _BlockMaskGiven,
     _AlibiSlopes2Given, _SinksGiven, total=False
@@ -673,6 +755,35 @@ class BinaryDescriptor(_BinaryDescriptor):
         numbers: tuple[float, ...] | None = ...,
     ) -> None: ...
 
+class ClampBackwardDescriptor(_ClampBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        min_shape: Sequence[int] | None,
+        max_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        min_element: ElementLike | None,
+        max_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        min_strides: Sequence[int] | None = ...,
+        max_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_min_strides: Sequence[int] | None = ...,
+        grad_max_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        min_align: int | None = ...,
+        max_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        grad_min_align: int | None = ...,
+        grad_max_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
 class _ContiguizeDescriptorGiven(_OutGiven, _XGiven): ...
 class ContiguizeDescriptor(_ContiguizeDescriptor, _Out, _X):
     def __init__(
@@ -696,6 +807,37 @@ class CopyPagesDescriptor(_CopyPagesDescriptor, _KPages, _VPages, _KScales, _VSc
         pairs: Sequence[int],
         element: ElementLike,
         **layouts: Unpack[_CopyPagesDescriptorGiven],
+    ) -> None: ...
+
+class CopysignBackwardDescriptor(_CopysignBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x1_shape: Sequence[int] | None,
+        x2_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x1_element: ElementLike | None,
+        x2_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x1_strides: Sequence[int] | None = ...,
+        x2_strides: Sequence[int] | None = ...,
+        grad_x1_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x1_align: int | None = ...,
+        x2_align: int | None = ...,
+        grad_x1_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class _CumsumBackwardDescriptorGiven(_GradXGiven, _GradGiven): ...
+class CumsumBackwardDescriptor(_CumsumBackwardDescriptor, _GradX, _Grad):
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        axis: int = ...,
+        **layouts: Unpack[_CumsumBackwardDescriptorGiven],
     ) -> None: ...
 
 class _CumsumDescriptorGiven(_Out2Given, _XGiven): ...
@@ -790,6 +932,80 @@ class DequantizeNf4Descriptor(_DequantizeNf4Descriptor, _Out, _Codes, _Scales2, 
         block_size: int = ...,
         absmax_element: ElementLike = ...,
         **layouts: Unpack[_DequantizeNf4DescriptorGiven],
+    ) -> None: ...
+
+class DivideBackwardDescriptor(_DivideBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x2_shape: Sequence[int] | None,
+        y_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x2_element: ElementLike | None,
+        y_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x2_strides: Sequence[int] | None = ...,
+        y_strides: Sequence[int] | None = ...,
+        grad_x1_strides: Sequence[int] | None = ...,
+        grad_x2_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x2_align: int | None = ...,
+        y_align: int | None = ...,
+        grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class ErfBackwardDescriptor(_ErfBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class ExpBackwardDescriptor(_ExpBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        y_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        y_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        y_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        y_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class GeluBackwardDescriptor(_GeluBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
     ) -> None: ...
 
 class _GgufDequantizeDescriptorGiven(_OutGiven, total=False):
@@ -912,6 +1128,23 @@ class KvAppendDescriptor(_KvAppendDescriptor, _K, _V):
         **layouts: Unpack[_KvAppendDescriptorGiven],
     ) -> None: ...
 
+class LogBackwardDescriptor(_LogBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
 class _MatmulBackwardDescriptorGiven(_GradGiven, _AGiven, _BGiven, total=False):
     grad_a_align: int | None
     grad_b_align: int | None
@@ -968,6 +1201,29 @@ class MatmulDescriptor(_MatmulDescriptor, _Out2, _A, _B, _Bias, _ScaleA, _ScaleB
         **layouts: Unpack[_MatmulDescriptorGiven],
     ) -> None: ...
 
+class MaximumBackwardDescriptor(_MaximumBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x1_shape: Sequence[int] | None,
+        x2_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x1_element: ElementLike | None,
+        x2_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x1_strides: Sequence[int] | None = ...,
+        x2_strides: Sequence[int] | None = ...,
+        grad_x1_strides: Sequence[int] | None = ...,
+        grad_x2_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x1_align: int | None = ...,
+        x2_align: int | None = ...,
+        grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
 class _MergeAttentionDescriptorGiven(_Out2Given, _Lse2Given, total=False):
     outs_strides: Sequence[int] | None
     outs_align: int | None
@@ -987,6 +1243,65 @@ class MergeAttentionDescriptor(_MergeAttentionDescriptor, _Out2, _Lse2):
         order: str = ...,
         out_element: ElementLike | None = ...,
         **layouts: Unpack[_MergeAttentionDescriptorGiven],
+    ) -> None: ...
+
+class MinimumBackwardDescriptor(_MinimumBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x1_shape: Sequence[int] | None,
+        x2_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x1_element: ElementLike | None,
+        x2_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x1_strides: Sequence[int] | None = ...,
+        x2_strides: Sequence[int] | None = ...,
+        grad_x1_strides: Sequence[int] | None = ...,
+        grad_x2_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x1_align: int | None = ...,
+        x2_align: int | None = ...,
+        grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class MultiplyBackwardDescriptor(_MultiplyBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x1_shape: Sequence[int] | None,
+        x2_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x1_element: ElementLike | None,
+        x2_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x1_strides: Sequence[int] | None = ...,
+        x2_strides: Sequence[int] | None = ...,
+        grad_x1_strides: Sequence[int] | None = ...,
+        grad_x2_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x1_align: int | None = ...,
+        x2_align: int | None = ...,
+        grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class NegBackwardDescriptor(_NegBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
     ) -> None: ...
 
 class _Nf4MatmulDescriptorGiven(_Out2Given, _XGiven, _CodesGiven, _Scales2Given, _OffsetGiven, _BiasGiven): ...
@@ -1182,6 +1497,33 @@ class PlanPreference(_PlanPreference):
         batch_invariant: bool = ...,
         exact_weights: bool = ...,
         max_workspace_bytes: int | None = ...,
+    ) -> None: ...
+
+class PowBackwardDescriptor(_PowBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x1_shape: Sequence[int] | None,
+        x2_shape: Sequence[int] | None,
+        y_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x1_element: ElementLike | None,
+        x2_element: ElementLike | None,
+        y_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x1_strides: Sequence[int] | None = ...,
+        x2_strides: Sequence[int] | None = ...,
+        y_strides: Sequence[int] | None = ...,
+        grad_x1_strides: Sequence[int] | None = ...,
+        grad_x2_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x1_align: int | None = ...,
+        x2_align: int | None = ...,
+        y_align: int | None = ...,
+        grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
     ) -> None: ...
 
 class _QkvProjectDescriptorGiven(
@@ -1412,6 +1754,23 @@ class RelayoutInt4Descriptor(_RelayoutInt4Descriptor, _Out, _Codes, _Scales, _Ze
         **layouts: Unpack[_RelayoutInt4DescriptorGiven],
     ) -> None: ...
 
+class ReluBackwardDescriptor(_ReluBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
 class _RopeBackwardDescriptorGiven(
     _GradXGiven, _GradKGiven, _GradGiven, _PositionsGiven, _InvFreqGiven, _CosGiven, _SinGiven, total=False
 ):
@@ -1465,6 +1824,84 @@ class RopeDescriptor(_RopeDescriptor, _Out2, _X, _Positions, _InvFreq, _Cos, _Si
         **layouts: Unpack[_RopeDescriptorGiven],
     ) -> None: ...
 
+class RsqrtBackwardDescriptor(_RsqrtBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        y_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        y_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        y_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        y_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class SigmoidBackwardDescriptor(_SigmoidBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        y_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        y_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        y_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        y_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class SiluBackwardDescriptor(_SiluBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class SiluMulBackwardDescriptor(_SiluMulBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        y_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        y_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        y_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_y_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        y_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        grad_y_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
 class _SoftmaxBackwardDescriptorGiven(_GradXGiven, _GradGiven, total=False):
     y_strides: Sequence[int] | None
     y_align: int | None
@@ -1492,6 +1929,55 @@ class SoftmaxDescriptor(_SoftmaxDescriptor, _Out2, _X):
         **layouts: Unpack[_SoftmaxDescriptorGiven],
     ) -> None: ...
 
+class SqrtBackwardDescriptor(_SqrtBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        y_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        y_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        y_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        y_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class SquareBackwardDescriptor(_SquareBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        x_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        x_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class SubtractBackwardDescriptor(_SubtractBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        grad_x1_strides: Sequence[int] | None = ...,
+        grad_x2_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
 class _TakeAlongAxisDescriptorGiven(_Out2Given, _XGiven, _IndicesGiven): ...
 class TakeAlongAxisDescriptor(_TakeAlongAxisDescriptor, _Out2, _X, _Indices):
     status: _Layout
@@ -1504,6 +1990,23 @@ class TakeAlongAxisDescriptor(_TakeAlongAxisDescriptor, _Out2, _X, _Indices):
         axis: int = ...,
         mode: str = ...,
         **layouts: Unpack[_TakeAlongAxisDescriptorGiven],
+    ) -> None: ...
+
+class TanhBackwardDescriptor(_TanhBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        y_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        y_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        y_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        y_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
     ) -> None: ...
 
 class TernaryDescriptor(_TernaryDescriptor):
@@ -1559,6 +2062,25 @@ class UnaryDescriptor(_UnaryDescriptor):
         numbers: tuple[float, ...] | None = ...,
     ) -> None: ...
 
+class WhereBackwardDescriptor(_WhereBackwardDescriptor):
+    def __init__(
+        self,
+        grad_shape: Sequence[int] | None,
+        condition_shape: Sequence[int] | None,
+        grad_element: ElementLike | None,
+        condition_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        condition_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_y_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        condition_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        grad_y_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
 class _WriteSliceDescriptorGiven(TypedDict, total=False):
     dest_align: int | None
     source_strides: Sequence[int] | None
@@ -1581,6 +2103,12 @@ class WriteSliceDescriptor(_WriteSliceDescriptor):
         **layouts: Unpack[_WriteSliceDescriptorGiven],
     ) -> None: ...
 
+class AbsBackwardPlan(_AbsBackwardPlan):
+    desc: AbsBackwardDescriptor
+
+class AddBackwardPlan(_AddBackwardPlan):
+    desc: AddBackwardDescriptor
+
 class AttentionBackwardPlan(_AttentionBackwardPlan):
     desc: AttentionBackwardDescriptor
 
@@ -1590,11 +2118,20 @@ class AttentionPlan(_AttentionPlan):
 class BinaryPlan(_BinaryPlan):
     desc: BinaryDescriptor
 
+class ClampBackwardPlan(_ClampBackwardPlan):
+    desc: ClampBackwardDescriptor
+
 class ContiguizePlan(_ContiguizePlan):
     desc: ContiguizeDescriptor
 
 class CopyPagesPlan(_CopyPagesPlan):
     desc: CopyPagesDescriptor
+
+class CopysignBackwardPlan(_CopysignBackwardPlan):
+    desc: CopysignBackwardDescriptor
+
+class CumsumBackwardPlan(_CumsumBackwardPlan):
+    desc: CumsumBackwardDescriptor
 
 class CumsumPlan(_CumsumPlan):
     desc: CumsumDescriptor
@@ -1610,6 +2147,18 @@ class DequantizeNf4Plan(_DequantizeNf4Plan):
 
 class DequantizePlan(_DequantizePlan):
     desc: DequantizeDescriptor
+
+class DivideBackwardPlan(_DivideBackwardPlan):
+    desc: DivideBackwardDescriptor
+
+class ErfBackwardPlan(_ErfBackwardPlan):
+    desc: ErfBackwardDescriptor
+
+class ExpBackwardPlan(_ExpBackwardPlan):
+    desc: ExpBackwardDescriptor
+
+class GeluBackwardPlan(_GeluBackwardPlan):
+    desc: GeluBackwardDescriptor
 
 class GgufDequantizePlan(_GgufDequantizePlan):
     desc: GgufDequantizeDescriptor
@@ -1629,14 +2178,29 @@ class Int8MatmulPlan(_Int8MatmulPlan):
 class KvAppendPlan(_KvAppendPlan):
     desc: KvAppendDescriptor
 
+class LogBackwardPlan(_LogBackwardPlan):
+    desc: LogBackwardDescriptor
+
 class MatmulBackwardPlan(_MatmulBackwardPlan):
     desc: MatmulBackwardDescriptor
 
 class MatmulPlan(_MatmulPlan):
     desc: MatmulDescriptor
 
+class MaximumBackwardPlan(_MaximumBackwardPlan):
+    desc: MaximumBackwardDescriptor
+
 class MergeAttentionPlan(_MergeAttentionPlan):
     desc: MergeAttentionDescriptor
+
+class MinimumBackwardPlan(_MinimumBackwardPlan):
+    desc: MinimumBackwardDescriptor
+
+class MultiplyBackwardPlan(_MultiplyBackwardPlan):
+    desc: MultiplyBackwardDescriptor
+
+class NegBackwardPlan(_NegBackwardPlan):
+    desc: NegBackwardDescriptor
 
 class Nf4MatmulPlan(_Nf4MatmulPlan):
     desc: Nf4MatmulDescriptor
@@ -1656,6 +2220,9 @@ class PagedAttentionPlan(_PagedAttentionPlan):
 class PagedKvAppendPlan(_PagedKvAppendPlan):
     desc: PagedKvAppendDescriptor
 
+class PowBackwardPlan(_PowBackwardPlan):
+    desc: PowBackwardDescriptor
+
 class QkvProjectPlan(_QkvProjectPlan):
     desc: QkvProjectDescriptor
 
@@ -1674,11 +2241,26 @@ class ReducePlan(_ReducePlan):
 class RelayoutInt4Plan(_RelayoutInt4Plan):
     desc: RelayoutInt4Descriptor
 
+class ReluBackwardPlan(_ReluBackwardPlan):
+    desc: ReluBackwardDescriptor
+
 class RopeBackwardPlan(_RopeBackwardPlan):
     desc: RopeBackwardDescriptor
 
 class RopePlan(_RopePlan):
     desc: RopeDescriptor
+
+class RsqrtBackwardPlan(_RsqrtBackwardPlan):
+    desc: RsqrtBackwardDescriptor
+
+class SigmoidBackwardPlan(_SigmoidBackwardPlan):
+    desc: SigmoidBackwardDescriptor
+
+class SiluBackwardPlan(_SiluBackwardPlan):
+    desc: SiluBackwardDescriptor
+
+class SiluMulBackwardPlan(_SiluMulBackwardPlan):
+    desc: SiluMulBackwardDescriptor
 
 class SoftmaxBackwardPlan(_SoftmaxBackwardPlan):
     desc: SoftmaxBackwardDescriptor
@@ -1686,8 +2268,20 @@ class SoftmaxBackwardPlan(_SoftmaxBackwardPlan):
 class SoftmaxPlan(_SoftmaxPlan):
     desc: SoftmaxDescriptor
 
+class SqrtBackwardPlan(_SqrtBackwardPlan):
+    desc: SqrtBackwardDescriptor
+
+class SquareBackwardPlan(_SquareBackwardPlan):
+    desc: SquareBackwardDescriptor
+
+class SubtractBackwardPlan(_SubtractBackwardPlan):
+    desc: SubtractBackwardDescriptor
+
 class TakeAlongAxisPlan(_TakeAlongAxisPlan):
     desc: TakeAlongAxisDescriptor
+
+class TanhBackwardPlan(_TanhBackwardPlan):
+    desc: TanhBackwardDescriptor
 
 class TernaryPlan(_TernaryPlan):
     desc: TernaryDescriptor
@@ -1697,6 +2291,9 @@ class TopkPlan(_TopkPlan):
 
 class UnaryPlan(_UnaryPlan):
     desc: UnaryDescriptor
+
+class WhereBackwardPlan(_WhereBackwardPlan):
+    desc: WhereBackwardDescriptor
 
 class WriteSlicePlan(_WriteSlicePlan):
     desc: WriteSliceDescriptor
@@ -1739,6 +2336,33 @@ def rope(x: Any, positions: Any = None, *, k: Any = None, cos: Any = None, sin: 
 
 def rope_backward(grad: Any, positions: Any = None, *, k_grad: Any = None, cos: Any = None, sin: Any = None, inv_freq: Any = None, base: float | None = None, scaling: RopeScaling | None = None, rotary_dim: int | None = None, style: str = 'half', layout: str = 'BHSD', offset: int = 0, attention_factor: float | None = None, grad_x: Any = None, grad_k: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The gradients of `rope` with respect to x and k: the rotation of the results' gradients by the negative angles."""
+
+def add_backward(grad: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of add: grad_x1 = grad; grad_x2 = grad."""
+
+def subtract_backward(grad: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of subtract: grad_x1 = grad; grad_x2 = -grad."""
+
+def multiply_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of multiply: grad_x1 = grad * x2; grad_x2 = grad * x1."""
+
+def divide_backward(grad: Any, x2: Any, y: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of divide: grad_x1 = grad / x2; grad_x2 = -grad * y / x2."""
+
+def maximum_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of maximum: grad_x1 = where(x1 > x2, grad, 0); grad_x2 = where(x1 > x2, 0, grad)."""
+
+def minimum_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of minimum: grad_x1 = where(x1 < x2, grad, 0); grad_x2 = where(x1 < x2, 0, grad)."""
+
+def pow_backward(grad: Any, x1: Any, x2: Any, y: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of pow: grad_x1 = where(x2 == 0, 0, grad * x2 * x1 ** (x2 - 1)); grad_x2 = grad * y * log(where(y == 0, 1, x1))."""
+
+def copysign_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of copysign: grad_x1 = grad * sign(x1) * sign(x2)."""
+
+def silu_mul_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, grad_y: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of silu_mul: grad_x = grad * y * sigmoid(x) * (1 + x * (1 - sigmoid(x))); grad_y = grad * x * sigmoid(x)."""
 
 def add(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x1 + x2, elementwise."""
@@ -1896,6 +2520,9 @@ def var(x: Any, /, axis: Any = None, *, correction: int = 0, keepdims: bool = Fa
 def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """log(sum(exp(x))) without overflow; inf of inf, -inf of nothing."""
 
+def cumsum_backward(grad: Any, /, axis: int = -1, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of cumsum: the sums of grad's elements from each one on, along an axis."""
+
 def cumsum(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The sums of x's elements up to and with each one, along an axis."""
 
@@ -1923,11 +2550,56 @@ def log_softmax(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = Non
 def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, sorted: bool = True, values: Any = None, indices: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The `k` largest (or smallest) elements of `x` along `axis`, and where they are: (values, indices)."""
 
+def where_backward(grad: Any, condition: Any, /, *, grad_x: Any = None, grad_y: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of where: grad_x = where(condition, grad, 0); grad_y = where(condition, 0, grad)."""
+
+def clamp_backward(grad: Any, x: Any, /, min: Any = None, max: Any = None, *, grad_x: Any = None, grad_min: Any = None, grad_max: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of clamp: grad_x = where((min < x) & (x < max), grad, 0); grad_min = where((x < min) & (min < max), grad, 0); grad_max = where(maximum(x, min) > max, grad, 0)."""
+
 def where(condition: Any, x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x where the condition holds, y elsewhere, bit by bit."""
 
 def clamp(x: Any, /, min: Any = None, max: Any = None, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x, no lower than min and no higher than max, which wins where min is above it; a NaN among them is the result."""
+
+def neg_backward(grad: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of neg: grad_x = -grad."""
+
+def abs_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of abs: grad_x = grad * sign(x)."""
+
+def square_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of square: grad_x = 2 * grad * x."""
+
+def sqrt_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of sqrt: grad_x = grad / (2 * y)."""
+
+def rsqrt_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of rsqrt: grad_x = -grad * y / (2 * x)."""
+
+def exp_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of exp: grad_x = grad * y."""
+
+def log_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of log: grad_x = grad / x."""
+
+def tanh_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of tanh: grad_x = grad * (1 - y) * (1 + y)."""
+
+def sigmoid_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of sigmoid: grad_x = grad * y * (1 - y)."""
+
+def erf_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of erf: grad_x = grad * exp(-x * x) * 2 / sqrt(pi)."""
+
+def relu_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of relu: grad_x = where(x > 0, grad, 0)."""
+
+def gelu_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of gelu: grad_x = grad * (phi(x) + x * exp(-x * x / 2) / sqrt(2 * pi))."""
+
+def silu_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of silu: grad_x = grad * sigmoid(x) * (1 + x * (1 - sigmoid(x)))."""
 
 def cast(x: Any, /, dtype: ElementLike, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x in another dtype: floats to nearest even, beyond float8_e4m3fn's range NaN; floats to integers toward zero, to the end of the range beyond it and NaN to 0; integers to integers wrap; to bool, whether it is not 0."""

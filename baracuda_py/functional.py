@@ -12,14 +12,14 @@ from typing import Any
 from .call.cache import plan_cache
 from .call.foreign import import_foreign, operands_as_read
 from .call.host import run_on_host
-from .call.key import detect_frameworks, read
-from .call.ready import MISSED, Ready
-from .call.resolve import resolve
-from .call.validate import check_gathered
+from .call.operands.key import detect_frameworks, read
+from .call.operands.validate import check_gathered
+from .call.paths.ready import MISSED, Ready
+from .call.paths.resolve import resolve
 from .plan.descriptor import Descriptor
 from .plan.family import Family
-from .runtime.device import default_device, spec_of
-from .runtime.driver import device_count
+from .runtime.gpu.device import default_device, spec_of
+from .runtime.gpu.driver import device_count
 from .runtime.untraced import untraced
 from .tensor import Tensor, ordinal_of
 from .tensor.arrays import described_for

@@ -401,7 +401,7 @@ def _chosen(groups: Sequence[str], every: int) -> list[Case]:
 
 
 def _timed(given: argparse.Namespace, clock: Callable[[], float]) -> Iterator[Record]:
-    from baracuda_py.runtime.device import spec_of
+    from baracuda_py.runtime.gpu.device import spec_of
 
     kit = Kit()
     if kit.torch is None:

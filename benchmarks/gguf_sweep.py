@@ -37,7 +37,7 @@ def plans_of(weights: Weights, m: int, math: str | None) -> list[Any]:
     """Every admissible configuration of the arithmetic, the best predicted first."""
     import baracuda_py as bp
     from baracuda_py.plan.about.tune import admissible
-    from baracuda_py.runtime.device import spec_of
+    from baracuda_py.runtime.gpu.device import spec_of
 
     w_shape = (weights.n, weights.kind.block.bytes_of(weights.k))
     desc = bp.GgufMatmulDescriptor((m, weights.k), "bf16", w_shape, weights.kind, math=math)

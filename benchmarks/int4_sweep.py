@@ -41,7 +41,7 @@ def plans_of(weight: Weight, operands: dict[str, Any]) -> list[Any]:
     """The admissible configurations that may be among the fastest, the best predicted first."""
     import baracuda_py as bp
     from baracuda_py.plan.about.tune import admissible
-    from baracuda_py.runtime.device import spec_of
+    from baracuda_py.runtime.gpu.device import spec_of
 
     desc = bp.Int4MatmulDescriptor.of(**operands, shape=(weight.k, weight.n), group_size=weight.group_size)
     plans = admissible(bp.Int4MatmulPlan, desc, bp.PlanPreference(), spec_of(None))

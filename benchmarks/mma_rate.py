@@ -94,7 +94,7 @@ def configurations(m: int, n: int, k: int, dtype: str, *, along_k: bool) -> Iter
     """Each configuration of a product: its name, the seconds predicted, and those measured, of weights that are cold."""
     import baracuda_py as bp
     from baracuda_py.plan.about.tune import admissible
-    from baracuda_py.runtime.device import spec_of
+    from baracuda_py.runtime.gpu.device import spec_of
     from baracuda_py.types import PlanPreference
 
     kit = Kit(use_torch=False)

@@ -38,7 +38,7 @@ def plans_of(desc: Any) -> list[Any]:
     """Every admissible configuration, the best predicted first."""
     import baracuda_py as bp
     from baracuda_py.plan.about.tune import admissible
-    from baracuda_py.runtime.device import spec_of
+    from baracuda_py.runtime.gpu.device import spec_of
 
     return admissible(bp.Nf4MatmulPlan, desc, bp.PlanPreference(), spec_of(None))
 

@@ -19,7 +19,7 @@ from .results import Record, Results
 from .row import Row
 from .run import chosen
 
-__all__ = ["HostKit", "bound", "marked"]
+__all__ = ["HostKit", "bound", "marked", "selections"]
 
 
 class HostKit(Kit):
@@ -40,10 +40,10 @@ class HostKit(Kit):
 
 
 @contextmanager
-def _noted() -> Iterator[set[str]]:
-    """The SKUs of the plans that are bound within it; nothing is compiled and nothing launched. What no kernel of ours serves
-    is a peer's, and passes."""
-    skus: set[str] = set()
+def _noted() -> Iterator[list[Any]]:
+    """The selections that are bound within it; nothing is compiled and nothing launched. What no kernel of ours serves is a
+    peer's, and passes."""
+    found: list[Any] = []
     ours = plan.selected
 
     def selected(*given: Any) -> Any:
@@ -53,23 +53,28 @@ def _noted() -> Iterator[set[str]]:
             return Mock()
 
     def bound_plan(selection: Any, *_: Any) -> Call:
-        skus.add(str(getattr(selection, "sku", None)))
+        found.append(selection)
         return lambda: None
 
     with patch.object(plan, "selected", selected), patch.object(plan, "BoundPlan", bound_plan):
-        yield skus
+        yield found
 
 
-def bound(row: Row | HostRow, device: str) -> set[str] | None:
-    """The SKUs of the plans that a row binds on `device` (``"h200"``), its peers' among them; None where that takes a GPU."""
+def selections(row: Row | HostRow, device: str) -> list[Any] | None:
+    """What a row binds on `device` (``"h200"``), its peers' plans among it; None where that takes a GPU."""
     if isinstance(row, HostRow):
         return None
     try:
-        with _noted() as skus, bp.device(device):
+        with _noted() as found, bp.device(device):
             row.make(HostKit())
     except Exception:  # whatever a row asks of a framework or of a GPU
         return None
-    return skus or None
+    return found
+
+
+def bound(row: Row | HostRow, device: str) -> set[str] | None:
+    """The SKUs of the plans that a row binds on `device`; None where that takes a GPU."""
+    return {str(getattr(each, "sku", None)) for each in selections(row, device) or ()} or None
 
 
 def marked(results: Results, gpu: str) -> Results:

@@ -56,7 +56,7 @@ def rivals(shape: Shape, device: Any, per_variant: int = PER_VARIANT) -> tuple[l
 
 def compile_plans(plans: Sequence[Any], progress: Progress) -> None:
     """Fills the kernel cache on every core; a kernel that does not compile is found again when its turn comes."""
-    from baracuda_py.runtime.compiler import compile_kernels
+    from baracuda_py.runtime.compile.compiler import compile_kernels
     from baracuda_py.runtime.steps import Launch
     from baracuda_py.types import CompileError
 
@@ -128,7 +128,7 @@ def sweep(
     bench: Bench, shapes: Sequence[Shape], path: Path, progress: Progress, *, per_variant: int, passes: int
 ) -> Iterator[Record]:
     """Shape after shape; each is written as soon as it is done."""
-    from baracuda_py.runtime.device import spec_of
+    from baracuda_py.runtime.gpu.device import spec_of
 
     device = spec_of(None)
     found = {shape: rivals(shape, device, per_variant) for shape in progress.track(shapes, description="ranking")}
@@ -201,7 +201,7 @@ def _existing(given: Path | None, kind: str) -> Path:
 
 
 def _predict_again(path: Path, gpu: str) -> None:
-    from baracuda_py.runtime.libraries import FILES
+    from baracuda_py.runtime.system.libraries import FILES
     from baracuda_py.types import DeviceSpec
 
     head = json.loads(path.read_text().splitlines()[0])
@@ -213,7 +213,7 @@ def _predict_again(path: Path, gpu: str) -> None:
 
 def _write_table(path: Path, gpu: str, console: Console) -> None:
     from baracuda_py.plan.about.tuned import shipped_path
-    from baracuda_py.runtime.libraries import FILES
+    from baracuda_py.runtime.system.libraries import FILES
     from baracuda_py.types import DeviceSpec
 
     device = DeviceSpec.named(gpu).with_libraries(frozenset(FILES))

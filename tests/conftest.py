@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from baracuda_py.runtime.driver import cupy_or_none, device_count
+from baracuda_py.runtime.gpu.driver import cupy_or_none, device_count
 from tests import emulated_runs, extents, ledger, skipped
 from tests.bounded import choose, is_bounded
 from tests.concerns import asked_ops, check_ops, concerns
@@ -232,7 +232,8 @@ def _covers(item: Any) -> list[str]:
 @pytest.fixture
 def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cubin cache of the test's own."""
-    from baracuda_py.runtime import cache, files
+    from baracuda_py.runtime.compile import cache
+    from baracuda_py.runtime.system import files
 
     folder = tmp_path / "cubins"
     monkeypatch.setenv("BARACUDA_CACHE_DIR", str(folder))

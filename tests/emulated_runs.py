@@ -18,7 +18,7 @@ import pytest
 
 import baracuda_py
 from baracuda_py.plan.about.digest import lowered_digest
-from baracuda_py.runtime.toolchain import nvrtc_version
+from baracuda_py.runtime.system.toolchain import nvrtc_version
 
 from . import records
 from .gauntlet import Problem

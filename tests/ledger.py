@@ -20,8 +20,8 @@ from typing import Any
 
 from baracuda_py.plan.about.ledger import op_digest, verified_on
 from baracuda_py.plan.registry import all_ops
-from baracuda_py.runtime.device import spec_of
-from baracuda_py.runtime.toolchain import nvrtc_version
+from baracuda_py.runtime.gpu.device import spec_of
+from baracuda_py.runtime.system.toolchain import nvrtc_version
 
 from . import records
 

@@ -21,10 +21,10 @@ from baracuda_py.plan import Op, all_ops, get_op
 from baracuda_py.plan.about.tune import admissible
 from baracuda_py.plan.candidate import steps_of
 from baracuda_py.plan.select import assess
-from baracuda_py.runtime.compiler import Compiled, compile_kernels
-from baracuda_py.runtime.sources import source_of
+from baracuda_py.runtime.compile.compiler import Compiled, compile_kernels
+from baracuda_py.runtime.compile.sources import source_of
 from baracuda_py.runtime.steps import Kernel, Launch
-from baracuda_py.runtime.toolchain import nvrtc_version
+from baracuda_py.runtime.system.toolchain import nvrtc_version
 from baracuda_py.types import BaracudaError, DeviceSpec, PlanPreference
 
 from . import records

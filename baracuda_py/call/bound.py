@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..plan.selection import Selection
-from ..runtime.driver import driver_error, require_gpu
-from ..runtime.streams import stream_pointer
+from ..runtime.gpu.driver import driver_error, require_gpu
+from ..runtime.gpu.streams import stream_pointer
 from ..tensor import HOST_ORDINAL
 from .host import prepare
-from .resolve import resolve
+from .paths.resolve import resolve
 
 __all__ = ["BoundPlan"]
 

@@ -7,10 +7,10 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..plan.selection import Selection, selected
-from ..runtime.capture import release_pools
-from ..runtime.locks import new_lock
+from ..runtime.gpu.capture import release_pools
+from ..runtime.system.locks import new_lock
 from ..types import DeviceSpec, PlanPreference
-from .ready import Ready
+from .paths.ready import Ready
 
 if TYPE_CHECKING:
     from ..plan.descriptor import Descriptor

@@ -8,9 +8,9 @@ from typing import Any
 
 from ..plan.selection import Selection
 from .host import run_on_host
-from .key import detect_frameworks, read
-from .ready import MISSED, Ready
-from .resolve import resolve
+from .operands.key import detect_frameworks, read
+from .paths.ready import MISSED, Ready
+from .paths.resolve import resolve
 
 __all__ = ["Caller"]
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from ..plan.descriptor import Descriptor
-from ..runtime.driver import device_count, require_gpu
-from ..runtime.streams import current_stream, foreign_stream, is_capturing, stream_pointer
+from ..runtime.gpu.driver import device_count, require_gpu
+from ..runtime.gpu.streams import current_stream, foreign_stream, is_capturing, stream_pointer
 from ..tensor import Tensor, intake, ordinal_of
 from ..tensor.pytorch import is_tensor
 from ..types import BaracudaError
-from .key import is_read
-from .outputs import kind_of
+from .operands.key import is_read
+from .results.outputs import kind_of
 
 __all__ = ["import_foreign", "operands_as_read"]
 

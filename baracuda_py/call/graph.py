@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from ..runtime.driver import bindings, require_gpu
+from ..runtime.gpu.driver import bindings, require_gpu
 from ..tensor.arrays import ordinal_of
 from ..types import DeviceMismatchError, DriverError, InvalidProblemError, UnsupportedError
 from .bound import BoundPlan

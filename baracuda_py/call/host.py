@@ -13,10 +13,10 @@ from ..plan.backend import Backend, register
 from ..plan.selection import Selection
 from ..runtime.untraced import untraced
 from ..tensor import HOST_ORDINAL, Tensor, intake
-from .intake import refuse_unknown, take
-from .outputs import kind_of
-from .resolve import outputs_of
-from .validate import check_operands
+from .operands.intake import refuse_unknown, take
+from .operands.validate import check_operands
+from .paths.resolve import outputs_of
+from .results.outputs import kind_of
 
 __all__ = ["prepare", "run_on_host"]
 

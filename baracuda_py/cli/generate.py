@@ -56,8 +56,8 @@ FIXED = {
     "call.cache": ("plan_cache",),
     "packed": ("Int4Layout", "PackedGguf", "PackedInt4", "PackedNf4"),
     "paged": ("CacheStatistics", "KVCacheSpec", "PagedKVCache", "PagedSequence"),
-    "runtime.device": ("Device", "device"),
-    "runtime.streams": ("fence",),
+    "runtime.gpu.device": ("Device", "device"),
+    "runtime.gpu.streams": ("fence",),
     "tensor": ("GpuBuffer",),
 }
 
@@ -113,7 +113,10 @@ def stub_text(found: dict[str, str]) -> str:
         if name in operations:
             continue
         if _converts(public) or _plans(public):
-            lines.append(f"from .{module} import {attribute} as _{name}")
+            declared = getattr(
+                public, "declared_as", public
+            ).__name__  # a class that was made of a row has a declared base
+            lines.append(f"from .{module} import {declared} as _{name}")
             classes.append(public)
         else:
             lines.append(f"from .{module} import {attribute} as {name}")

@@ -34,9 +34,9 @@ class Machine(NamedTuple):
     def of(text: str | None) -> Machine:
         import numpy
 
-        from ..runtime.device import current_ordinal, spec_of
-        from ..runtime.driver import cupy_or_none, device_count, require_gpu
-        from ..runtime.toolchain import install_hint
+        from ..runtime.gpu.device import current_ordinal, spec_of
+        from ..runtime.gpu.driver import cupy_or_none, device_count, require_gpu
+        from ..runtime.system.toolchain import install_hint
         from ..types import UnsupportedError
         from .terminal import device_of
 

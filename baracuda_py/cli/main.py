@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..types import BaracudaError
-from . import bench, compile, demo, env, explain, ops, run, verify
+from .commands import bench, compile, demo, env, explain, ops, run, verify
 from .terminal import complain
 
 __all__ = ["COMMANDS", "main"]

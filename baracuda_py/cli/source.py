@@ -16,7 +16,7 @@ _AROUND = 2  # lines shown before and after the one at fault
 
 def _texts(plan: Selection) -> dict[str, list[str]]:
     """The lines of every file that the plan's kernels are made of, by the names that PTX knows them by."""
-    from ..runtime.sources import source_of
+    from ..runtime.compile.sources import source_of
 
     texts: dict[str, str] = {}
     for kernel in (launch.kernel for launch in plan.launches):

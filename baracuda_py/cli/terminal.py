@@ -109,7 +109,7 @@ def device_of(text: str | None) -> Any:
 
 def current_device(what: str, text: str | None, spec: DeviceSpec) -> contextlib.AbstractContextManager[Any]:
     """Makes the CUDA device that ``--device`` names by its ordinal the current one; UnsupportedError where there is none."""
-    from ..runtime.driver import require_gpu
+    from ..runtime.gpu.driver import require_gpu
 
     if spec.host_memory:
         return contextlib.nullcontext()

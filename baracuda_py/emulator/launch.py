@@ -11,26 +11,26 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.compiler import compile_ptx
+from ..runtime.compile.compiler import compile_ptx
 from ..runtime.launch import Arguments
 from ..runtime.overlap import supports_pdl
 from ..runtime.steps import Call, Copy, Copy2D, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ..tensor import Tensor
 from ..types import DeviceSpec, UnsupportedError
 from ..types.faults import KernelFault
-from .counters import Counters
-from .emit_memory import EMITTERS
-from .generic import PARAMETERS
-from .lanes import Array
 from .launched import Launched
-from .maps import EmulatedMap
-from .memory import GlobalMemory, Region
-from .operands import fill, move, put_back, regions_of, together
+from .memory.generic import PARAMETERS
+from .memory.global_memory import GlobalMemory, Region
+from .memory.maps import EmulatedMap
+from .memory.operands import fill, move, put_back, regions_of, together
 from .options import PATIENCE, Options, current_options
-from .parse import parse
-from .report import LaunchReport, Report
-from .syntax import SIZES
-from .translate import Translator
+from .ptx.parse import parse
+from .ptx.syntax import SIZES
+from .report.counters import Counters
+from .report.report import LaunchReport, Report
+from .threads.lanes import Array
+from .translation.emit_memory import EMITTERS
+from .translation.translate import Translator
 from .unknown import FRESH, KNOWN, Variation, check
 from .waves import run_launch
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from ..types import UnsupportedError
 from ..types.faults import KernelFault
-from .counters import Counters
-from .grid import Grid
-from .lanes import WARP, Array
-from .memory import GlobalMemory
+from .memory.global_memory import GlobalMemory
 from .options import Options
-from .syntax import SIZES
-from .translate import Translator
+from .ptx.syntax import SIZES
+from .report.counters import Counters
+from .threads.grid import Grid
+from .threads.lanes import WARP, Array
+from .translation.translate import Translator
 from .unknown import KNOWN, Variation
 
 __all__ = ["Launched"]

@@ -20,22 +20,22 @@ from ..types.faults import (
     TrapFault,
     UninitialisedFault,
 )
-from . import approximations, arithmetic, bitfields, comparisons, conversions, floats
-from .atomics import Atomics
-from .barriers import ClusterBarrier, MBarriers, NamedBarriers
-from .clocks import Clocks
-from .copies import Copies
-from .generic import LOCAL, PARAMETERS, SHARED, Generic
-from .lanes import FULL_MASK, WARP, Array, Lanes, Selection
 from .launched import Launched
-from .local import LocalMemory
-from .matrices import Matrices
+from .memory.copies import Copies
+from .memory.generic import LOCAL, PARAMETERS, SHARED, Generic
+from .memory.local import LocalMemory
+from .memory.order import Order
+from .memory.overflow import Overflows
+from .memory.shared import RANK_SHIFT, SharedMemory
 from .options import PATIENCE
-from .order import Order
-from .overflow import Overflows
-from .shared import RANK_SHIFT, SharedMemory
+from .synchronization.atomics import Atomics
+from .synchronization.barriers import ClusterBarrier, MBarriers, NamedBarriers
+from .synchronization.warps import Warps
+from .tensor_cores.matrices import Matrices
+from .threads.clocks import Clocks
+from .threads.lanes import FULL_MASK, WARP, Array, Lanes, Selection
 from .unknown import FRESH
-from .warps import Warps
+from .values import approximations, arithmetic, bitfields, comparisons, conversions, floats
 
 __all__ = ["Wave"]
 

@@ -14,9 +14,9 @@ from typing import Protocol
 import numpy as np
 
 from ..types.faults import KernelFault
-from .lanes import Array
-from .named import read, written
-from .syntax import SIZES, Bits, Instruction, Integer
+from .ptx.named import read, written
+from .ptx.syntax import SIZES, Bits, Instruction, Integer
+from .threads.lanes import Array
 
 __all__ = ["FRESH", "KNOWN", "Variation", "check"]
 

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..types.faults import KernelFault
-from .clocks import Clocks
-from .counters import Counters
-from .grid import Grid
-from .lanes import Array, Lanes, Selection
 from .options import Options
-from .syntax import Instruction
+from .ptx.syntax import Instruction
+from .report.counters import Counters
+from .threads.clocks import Clocks
+from .threads.grid import Grid
+from .threads.lanes import Array, Lanes, Selection
 from .unknown import Variation
 
 __all__ = ["Shadow", "Shared", "Wave"]

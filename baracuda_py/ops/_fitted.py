@@ -8,14 +8,17 @@ estimate. Quantities are relative to the device's own figures (bandwidth, rates,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
 from ..types import DeviceSpec, known_devices
 
-__all__ = ["FITTED", "Fitted", "measured", "read_table"]
+__all__ = ["FITTED", "Fitted", "Trial", "measured", "read_table", "trial"]
 
 FITTED = Path(__file__).resolve().parents[1] / "fitted"
 MEASURED = "h200"  # the GPU whose values apply where a device has none of its own
@@ -47,15 +50,49 @@ class Fitted:
 
 @lru_cache(maxsize=1024)
 def _made(cls: type[Fitted], device: DeviceSpec) -> Fitted:
+    tried = _trials.get(device.name)
+    if tried is not None:
+        tried.read.add(cls)
+        return _object(cls, tried.values[cls]) if cls in tried.values else _made(cast(Any, cls), tried.base)
     family, _, name = cls.table.partition(".")
     quantities = measured(read_table(family, _folder(device)), name)
     if quantities.keys() != cls.__annotations__.keys():
         raise KeyError(f"{cls.table}: the table has {sorted(quantities)}, and the class {sorted(cls.__annotations__)}")
+    values = {
+        name: said.get("unmeasured", {}).get(device.tier.value, said["value"]) for name, said in quantities.items()
+    }
+    return _object(cls, {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+def _object(cls: type[Fitted], values: Mapping[str, Any]) -> Fitted:
     made = object.__new__(cls)
-    for quantity, said in quantities.items():
-        value = said.get("unmeasured", {}).get(device.tier.value, said["value"])
-        vars(made)[quantity] = tuple(value) if isinstance(value, list) else value
+    vars(made).update(values)
     return made
+
+
+class Trial:
+    """A device for which models have other values than those of their tables. Costs are asked with `device` in the place of
+    `base`; `read` are the models whose values were asked for."""
+
+    def __init__(self, base: DeviceSpec, values: Mapping[type[Fitted], Mapping[str, Any]]) -> None:
+        self.base, self.values = base, values
+        self.device = replace(base, name=f"{base.name}, trial {next(_numbers)}")  # costs are cached by device
+        self.read: set[type[Fitted]] = set()
+
+
+_trials: dict[str, Trial] = {}
+_numbers = count()
+
+
+@contextmanager
+def trial(base: DeviceSpec, values: Mapping[type[Fitted], Mapping[str, Any]]) -> Iterator[Trial]:
+    """A device on which some models have these values, to see what they would predict. Other models have those of `base`."""
+    tried = Trial(base, values)
+    _trials[tried.device.name] = tried
+    try:
+        yield tried
+    finally:
+        del _trials[tried.device.name]
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ from ..plan.lowering import Sub
 from ..plan.plan import Plan
 from ..plan.registry import Gradient, Op, register
 from ..plan.selection import Selection, selected
-from ..runtime.sources import add_kernels_dir
+from ..runtime.compile.sources import add_kernels_dir
 from ..runtime.steps import Kernel, Launch, Ptr, Run, Scratch, Step
 from ..types import (
     Componentwise,

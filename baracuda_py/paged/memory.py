@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.device import spec_of
-from ..runtime.driver import require_gpu
-from ..runtime.streams import made_current, stream_pointer
+from ..runtime.gpu.device import spec_of
+from ..runtime.gpu.driver import require_gpu
+from ..runtime.gpu.streams import made_current, stream_pointer
 from ..tensor import GpuBuffer
 from ..tensor.pytorch import dtype_of
 from ..types import ElementKind, InvalidProblemError

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..call.bound import BoundPlan
 from ..call.caller import Caller
-from ..call.intake import feasible
-from ..runtime.compiler import compile_kernels, compile_ptx
-from ..runtime.driver import require_gpu
-from ..runtime.inspect import KernelView
+from ..call.operands.intake import feasible
+from ..runtime.compile.compiler import compile_kernels, compile_ptx
+from ..runtime.compile.inspect import KernelView
+from ..runtime.gpu.driver import require_gpu
 from ..types import DeviceSpec, InvalidProblemError, KernelSku, PlanPreference, PrecisionGuarantee
 from .candidate import Cost, Feasibility
 from .descriptor import Descriptor, Operand

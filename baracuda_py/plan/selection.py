@@ -11,8 +11,8 @@ from functools import cache, cached_property, partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..runtime.device import check_arch, spec_of
-from ..runtime.inspect import KernelView
+from ..runtime.compile.inspect import KernelView
+from ..runtime.gpu.device import check_arch, spec_of
 from ..runtime.launch import Executable
 from ..runtime.steps import Call, Launch, Step, workspace_size
 from ..types import DeviceSpec, InvalidProblemError, KernelSku, PlanPreference, PrecisionGuarantee
@@ -201,10 +201,14 @@ class Selection:
         return backend(self.desc.op).program(self.desc.op, self.steps, self.names, self.device.arch)
 
 
-@cache
 def result_type(family: type[Family[Any]], names: tuple[str, ...]) -> Any:
     """The named tuple of a family's results, one class for all its plans."""
-    return family.result_type or namedtuple(f"{family.__name__}Result", names)
+    return family.result_type or _result_type(family.__name__, names)
+
+
+@cache
+def _result_type(family: str, names: tuple[str, ...]) -> Any:
+    return namedtuple(f"{family}Result", names)
 
 
 @cache

@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..types import DriverError, ElementKind, UnsupportedError
-from .driver import require_gpu
-from .locks import new_lock
+from .gpu.driver import require_gpu
 from .steps import WORKSPACE
-from .toolchain import install_hint
+from .system.locks import new_lock
+from .system.toolchain import install_hint
 
 __all__ = ["COMPUTE_32F", "COMPUTE_32F_TF32", "COMPUTE_64F", "DATA_TYPES", "OP_N", "OP_T", "Gemm", "gemm", "prepare"]
 

@@ -9,9 +9,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from . import tensormap
-from .compiler import Compiled, compile_kernels
-from .driver import driver_error, require_gpu
-from .locks import new_lock
+from .compile.compiler import Compiled, compile_kernels
+from .gpu.driver import driver_error, require_gpu
 from .overlap import pdl_launch, supports_pdl
 from .steps import (
     WORKSPACE,
@@ -29,6 +28,7 @@ from .steps import (
     Struct,
     TensorMap,
 )
+from .system.locks import new_lock
 from .tensormap import MapEncoder
 
 __all__ = ["Executable", "load_kernel"]

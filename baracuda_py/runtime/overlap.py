@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..types import DriverError
-from .driver import bindings
+from .gpu.driver import bindings
 from .steps import Launch
 
 __all__ = ["pdl_launch", "supports_pdl"]

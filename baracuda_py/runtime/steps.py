@@ -122,7 +122,7 @@ Arg: TypeAlias = "Ptr | Scratch | Run | Packed | TensorMap | Struct | np.generic
 class Launch:
     """One kernel launch. With `float_atomics` the result depends on the order in which threads add. With `pdl` it is a
     programmatic dependent launch: the kernel may begin before the previous one has ended, and waits for that itself
-    (kernels/include/ptx/overlap.cuh). `cluster`: CTAs of a cluster, as the kernel says too."""
+    (kernels/include/ptx/overlap.cuh). `cluster`: CTAs of a cluster, as the kernel says too; 0 for no clusters."""
 
     kernel: Kernel
     grid: tuple[int, int, int]
@@ -131,7 +131,7 @@ class Launch:
     shared_bytes: int = 0
     float_atomics: bool = False
     pdl: bool = False
-    cluster: int = 1
+    cluster: int = 0
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.driver import cupy_or_none, device_count
-from ..runtime.streams import fence
+from ..runtime.gpu.driver import cupy_or_none, device_count
+from ..runtime.gpu.streams import fence
 from ..runtime.untraced import untraced
 from ..types import DeviceMismatchError, ElementKind, OperandTypeError
 from ..types.errors import shown

@@ -17,6 +17,7 @@ __all__ = [
     "broadcast_shapes",
     "c_strides",
     "collapse",
+    "dense_like",
     "index_of",
     "merge_axes",
     "rows_may_overlap",
@@ -146,3 +147,13 @@ def as_ints(values: Any) -> Shape:
     if not isinstance(values, Sequence) or isinstance(values, (str, bytes, bytearray, memoryview)):
         raise TypeError
     return tuple(map(index_of, values))
+
+
+def dense_like(shape: Shape, like: Shape) -> Shape:
+    """Dense strides in the axis order of `like` (widest first; CuPy's order="K")."""
+    order = sorted(range(len(shape)), key=lambda a: (-abs(like[a]), a))
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+    return tuple(strides)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.device import Device, current_ordinal
-from ..runtime.driver import require_gpu
+from ..runtime.gpu.device import Device, current_ordinal
+from ..runtime.gpu.driver import require_gpu
 from ..types import BufferTooSmallError, ElementKind, InvalidProblemError, OperandTypeError, UnsupportedError
 from ..types.elements import ElementLike
 from ..types.errors import shown

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.driver import cupy
+from ..runtime.gpu.driver import cupy
 from ..types import ElementKind
 from .axes import alignment_of, span
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from ..runtime.driver import cupy
-from ..runtime.streams import fence, foreign_stream
+from ..runtime.gpu.driver import cupy
+from ..runtime.gpu.streams import fence, foreign_stream
 from ..types import DeviceMismatchError, ElementKind, OperandTypeError, UnsupportedError
 from .operand import HOST_ORDINAL, NO_MEMORY, Tensor
 

@@ -15,6 +15,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.ops.elementwise._row import ROWS
+from baracuda_py.ops.elementwise.backward.gradients import BackwardPlan
 from baracuda_py.ops.quantized.gguf.oracle.quantize import quantized
 from baracuda_py.ops.quantized.int4.samples import weight
 from baracuda_py.ops.quantized.nf4.samples import nf4_weight
@@ -274,6 +275,11 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
             inputs = {n: numbers(s, "?" if a in row.mask else dtype, i) for i, (n, a, s) in enumerate(names)}
             out = {"bool": "?", "given": "f4"}.get(row.result, dtype)
             yield {**inputs, "out": numbers((5, 7), out)}, options
+    elif issubclass(plan, BackwardPlan):
+        back: Any = plan.descriptor
+        for dtype in ("f2", "f4", "f8"):
+            read = {n: numbers((5, 7), "?" if n in back.own_row.mask else dtype, i) for i, n in enumerate(back.inputs)}
+            yield {**read, **{name: numbers((5, 7), dtype) for name in back.own_row.formulas}}, {}
     elif plan is bp.MatmulPlan:
         dtypes = {"matmul": ("f4", "f2", bp.BF16.dtype, "f8")}.get(op, (bp.BF16.dtype if "bf16" in op else "f2",))
         for dtype, (m, k, n) in itertools.product(dtypes, ((24, 32, 40), (3, 16, 40))):
@@ -350,6 +356,9 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
         for dtype in ("f2", "f4", "f8"):
             shape = (5, 8) if plan is bp.SoftmaxPlan else (5,)
             yield {"x": numbers((5, 8), dtype), "out": numbers(shape, "i8" if op == "argmax" else dtype)}, {"axis": 1}
+    elif op == "cumsum_backward":
+        for dtype in ("f2", "f4", "f8"):
+            yield {"grad": numbers((5, 8), dtype), "grad_x": numbers((5, 8), dtype)}, {"axis": 1}
     elif op == "cumsum":
         for dtype in ("f2", "f4", "f8"):
             yield {"x": numbers((5, 8), dtype), "out": numbers((5, 8), dtype)}, {"axis": 1}

@@ -12,7 +12,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.call.cache import plan_cache
-from baracuda_py.runtime import capture
+from baracuda_py.runtime.gpu import capture
 from tests.readme import ROOT, blocks
 
 pytestmark = pytest.mark.gpu

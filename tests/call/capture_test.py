@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.call import resolve
-from baracuda_py.runtime import capture, launch
+from baracuda_py.call.paths import resolve
+from baracuda_py.runtime import launch
+from baracuda_py.runtime.gpu import capture
 from baracuda_py.runtime.steps import Call
 from baracuda_py.types import PlanPreference
 from tests.readme import ROOT, blocks

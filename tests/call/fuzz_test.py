@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.call import key
+from baracuda_py.call.operands import key
 from baracuda_py.plan import Op, Plan, get_op, list_ops
 from baracuda_py.tensor.axes import span
 from baracuda_py.types import BaracudaError, PlanPreference

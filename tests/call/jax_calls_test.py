@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.runtime.streams import made_current
+from baracuda_py.runtime.gpu.streams import made_current
 
 pytestmark = pytest.mark.gpu
 COVERS = ("add", "square", "matmul", "contiguize")

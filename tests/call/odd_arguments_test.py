@@ -13,7 +13,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.cli.main import main
-from baracuda_py.runtime.driver import device_count
+from baracuda_py.runtime.gpu.driver import device_count
 
 
 class RaisesOnAttributes:

@@ -12,7 +12,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py import functional
-from baracuda_py.call.ready import Ready
+from baracuda_py.call.paths.ready import Ready
 from baracuda_py.ops.quantized.int4 import relayout as relayout_int4
 from baracuda_py.plan import all_ops, get_op
 from baracuda_py.runtime import launch

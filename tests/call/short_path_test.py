@@ -15,10 +15,10 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.call.cache import PlanCache, plan_cache
-from baracuda_py.call.recipe import Recipe
+from baracuda_py.call.paths.recipe import Recipe
 from baracuda_py.plan.registry import get_op
 from baracuda_py.runtime import launch, tensormap
-from baracuda_py.runtime.compiler import Compiled, Resources
+from baracuda_py.runtime.compile.compiler import Compiled, Resources
 from baracuda_py.runtime.launch import Arguments
 from baracuda_py.runtime.steps import Packed, Ptr, Run, Struct, TensorMap
 from baracuda_py.runtime.tensormap import MapEncoder

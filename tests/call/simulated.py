@@ -16,9 +16,12 @@ import numpy as np
 import pytest
 
 from baracuda_py import functional
-from baracuda_py.call import allocate, bound, foreign, graph, recipe, resolve
+from baracuda_py.call import bound, foreign, graph
 from baracuda_py.call.cache import plan_cache
-from baracuda_py.runtime import capture, device, driver, launch, streams
+from baracuda_py.call.paths import recipe, resolve
+from baracuda_py.call.results import allocate
+from baracuda_py.runtime import launch
+from baracuda_py.runtime.gpu import capture, device, driver, streams
 from baracuda_py.tensor import arrays, buffer
 from baracuda_py.types import DeviceSpec
 

@@ -10,7 +10,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.plan import get_op
-from baracuda_py.runtime.streams import made_current
+from baracuda_py.runtime.gpu.streams import made_current
 
 pytestmark = pytest.mark.gpu
 COVERS = ("add", "square", "write_slice", "contiguize")

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.runtime import capture, launch
+from baracuda_py.runtime import launch
+from baracuda_py.runtime.gpu import capture
 
 from .capture_test import F32, SPLIT, given_by_pool, split_operands
 from .simulated import Gpus

@@ -61,7 +61,9 @@ def test_parameter_is_taken_in_inference(mode: Callable[[], Any]) -> None:
             torch.testing.assert_close(got, x @ layer.weight.detach().T)
             assert not got.requires_grad
             assert bp.matmul(x, given).requires_grad, "a call outside of inference is recorded"
-            with pytest.raises(bp.OperandTypeError, match=r"x requires a gradient.*pass x\.detach\(\), or .* torch\.no_grad\(\)"):
+            with pytest.raises(
+                bp.OperandTypeError, match=r"x requires a gradient.*pass x\.detach\(\), or .* torch\.no_grad\(\)"
+            ):
                 bp.quantize_int8(given)
 
 

@@ -15,7 +15,7 @@ from baracuda_py.cli.main import main
 from baracuda_py.cli.problems import random_operands, sample_descriptors
 from baracuda_py.emulator.options import Options
 from baracuda_py.plan import all_ops, get_op
-from baracuda_py.runtime.driver import device_count
+from baracuda_py.runtime.gpu.driver import device_count
 
 from ..emulator.stand_in import Engine, stand_in
 

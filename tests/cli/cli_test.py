@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.cli import demo, env
-from baracuda_py.cli.explain import parse_value
+from baracuda_py.cli.commands import demo, env
+from baracuda_py.cli.commands.explain import parse_value
 from baracuda_py.cli.main import _EPILOG, COMMANDS, main
 from baracuda_py.cli.problems import compact, kinds_of, required_fields
 from baracuda_py.plan import get_op, list_ops
-from baracuda_py.runtime.driver import cupy_or_none, device_count
+from baracuda_py.runtime.gpu.driver import cupy_or_none, device_count
 from baracuda_py.types import DeviceSpec, ElementKind
 
 from ..places import ROOT
@@ -252,7 +252,7 @@ def test_demo_fails_on_keys_turned_by_other_angles(run: Run, small: None, monkey
 def test_demo_fails_where_asserts_are_not_run() -> None:
     """``python -O`` must not pass a broken demo."""
     broken = (
-        "from baracuda_py.cli import demo, main\n"
+        "from baracuda_py.cli.commands import demo; from baracuda_py.cli import main\n"
         "from baracuda_py.ops.shape_layout import write_slice as module\n"
         "demo.HOST = demo.HOST._replace(tokens=9, large=1 << 16)\n"
         "module.write_slice = lambda dest, source, ranges: dest\n"
@@ -441,7 +441,7 @@ def test_compile_refuses(run: Run, argv: tuple[str, ...]) -> None:
 
 @needs_nvrtc
 def test_compile_reports_a_failure(run: Run, cache: Any, monkeypatch: Any) -> None:  # noqa: ARG001
-    from baracuda_py.runtime import compiler
+    from baracuda_py.runtime.compile import compiler
     from baracuda_py.types import CompileError
 
     def broken(*_: Any, **__: Any) -> Any:

@@ -12,8 +12,8 @@ from baracuda_py.cli.main import main
 from baracuda_py.plan import get_op
 from baracuda_py.plan.about import verify
 from baracuda_py.plan.about.verify import wanted_of
-from baracuda_py.runtime.compiler import compile_kernels, entry_key, line_info
-from baracuda_py.runtime.driver import cupy_or_none, device_count
+from baracuda_py.runtime.compile.compiler import compile_kernels, entry_key, line_info
+from baracuda_py.runtime.gpu.driver import cupy_or_none, device_count
 from baracuda_py.samples import Sample
 from baracuda_py.samples.sample import labels_of, meant
 

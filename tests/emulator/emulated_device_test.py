@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.call.validate import check_operands
+from baracuda_py.call.operands.validate import check_operands
 from baracuda_py.emulator.options import Options
-from baracuda_py.runtime import compiler
+from baracuda_py.runtime.compile import compiler
 from baracuda_py.runtime.steps import Launch
 from baracuda_py.tensor import intake
 from baracuda_py.types import DeviceSpec, PlanPreference

@@ -14,7 +14,7 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.call.cache import plan_cache
 from baracuda_py.cli.main import main
-from baracuda_py.runtime import sources
+from baracuda_py.runtime.compile import sources
 
 F32 = np.float32
 pytestmark = pytest.mark.filterwarnings("error")

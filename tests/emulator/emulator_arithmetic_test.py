@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baracuda_py.emulator import arithmetic, bitfields
+from baracuda_py.emulator.values import arithmetic, bitfields
 from baracuda_py.types import UnsupportedError
 
 RNG = np.random.default_rng(11)

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from baracuda_py.emulator.conversions import convert, pack, tf32
+from baracuda_py.emulator.values.conversions import convert, pack, tf32
 from baracuda_py.types import UnsupportedError
 from tests.emulator.exact_floats import SHAPES, rounded, values_of
 

@@ -12,7 +12,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from baracuda_py.emulator import approximations, comparisons, floats
+from baracuda_py.emulator.values import approximations, comparisons, floats
 from baracuda_py.types import UnsupportedError
 from tests.emulator.exact_floats import SHAPES, rounded, sign_of_zero, values_of
 

@@ -7,9 +7,9 @@ import re
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.emulator.emit_memory import EMITTERS
-from baracuda_py.emulator.grammar import _FORMS, _SETS, known
-from baracuda_py.emulator.parse import parse
+from baracuda_py.emulator.ptx.grammar import _FORMS, _SETS, known
+from baracuda_py.emulator.ptx.parse import parse
+from baracuda_py.emulator.translation.emit_memory import EMITTERS
 
 from .small_kernels import HEAD, written_in_ptx
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baracuda_py.emulator.grammar import known
+from baracuda_py.emulator.ptx.grammar import known
 
 from .exact_floats import SHAPES, rounded, value_of
 from .ptx_lanes import bits_of, kernel_of, meaning, rows, run_on, signed

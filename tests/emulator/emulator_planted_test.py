@@ -14,11 +14,11 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.emulator.launch import Program, translator
 from baracuda_py.emulator.options import Options
-from baracuda_py.emulator.translate import Translator
+from baracuda_py.emulator.translation.translate import Translator
 from baracuda_py.plan import get_op
 from baracuda_py.plan.about import tune
-from baracuda_py.runtime import compiler
-from baracuda_py.runtime.sources import source_of
+from baracuda_py.runtime.compile import compiler
+from baracuda_py.runtime.compile.sources import source_of
 from baracuda_py.runtime.steps import Kernel
 from baracuda_py.samples import Sample
 from baracuda_py.tensor import intake

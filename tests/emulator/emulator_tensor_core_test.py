@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from baracuda_py.emulator import warpgroup
-from baracuda_py.emulator.tensor_core import ldmatrix, mma, stmatrix
+from baracuda_py.emulator.tensor_cores import warpgroup
+from baracuda_py.emulator.tensor_cores.tensor_core import ldmatrix, mma, stmatrix
 from baracuda_py.types import UnsupportedError
 from tests.emulator.exact_floats import SHAPES, rounded
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from baracuda_py.emulator.launch import Program, translator
 from baracuda_py.emulator.options import Options
-from baracuda_py.emulator.report import Report
-from baracuda_py.emulator.translate import Translator
-from baracuda_py.runtime import compiler
+from baracuda_py.emulator.report.report import Report
+from baracuda_py.emulator.translation.translate import Translator
+from baracuda_py.runtime.compile import compiler
 from baracuda_py.runtime.steps import Kernel, Launch, Ptr
 from baracuda_py.tensor import intake
 

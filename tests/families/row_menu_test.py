@@ -11,7 +11,7 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.plan import get_op
 from baracuda_py.plan.about.verify import outcome_of
-from baracuda_py.runtime.device import spec_of
+from baracuda_py.runtime.gpu.device import spec_of
 from baracuda_py.samples import Sample
 
 BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)

@@ -16,8 +16,8 @@ from baracuda_py.emulator.launch import translated
 from baracuda_py.plan import all_ops, all_wanted, get_op
 from baracuda_py.plan.about.digest import lowered_digest
 from baracuda_py.plan.about.verify import wanted_plans
-from baracuda_py.runtime.device import spec_of
-from baracuda_py.runtime.sources import source_of
+from baracuda_py.runtime.compile.sources import source_of
+from baracuda_py.runtime.gpu.device import spec_of
 from baracuda_py.runtime.steps import Kernel, Launch
 from baracuda_py.samples.wanted import Wanted
 from baracuda_py.types import UnsupportedError

@@ -3,7 +3,8 @@
 The forward problems are the samples of both ops, with their own values and with fresh ones. Descriptors are of f64 wherever the
 op takes it, so that both oracles compute in long double. The step is taken in a random direction of one operand at a time, and
 every element of the gradient counts. Places without a derivative are avoided: values that are not finite take no step, and a
-problem is left out where a result is not finite, or where values are so large that the step is lost in them.
+problem is left out where a result is not finite, where values are so large that the step is lost in them, or where the
+differences ahead and behind differ (a corner, or a steep place). Gradients of operands that the forward op broadcasts are summed.
 """
 
 from __future__ import annotations
@@ -74,10 +75,11 @@ class Differentiable:
     def _described(self, op: Op, arrays: Mapping[str, Array]) -> Any:
         typed = {}
         for name, x in arrays.items():
-            fixed = op.plan.descriptor.slot_of[name].element
-            kind = fixed if isinstance(fixed, ElementKind) else self.element
+            slot = op.plan.descriptor.slot_of.get(name)
+            kind = slot.element if slot and isinstance(slot.element, ElementKind) else self.element
             typed[name] = x.astype(kind.dtype, "C") if is_float(x) else x
-        return op.of_sample(typed, self.options)
+        given = {"dtype": self.element} if "dtype" in _parameters(op) else {}
+        return op.of_sample(typed, {**self.options, **given})
 
     def results(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """What the forward op's oracle gives for other values of the inputs."""
@@ -110,10 +112,29 @@ class Differentiable:
         saved = {gradient.renames.get(n, n): known[n] for n in gradient.saved if n in known}
         operands = {self.incoming[name]: grad for name, grad in self.grads.items()} | saved
         desc = self._described(self.backward, operands)
-        optional = [name for name, to in self.differentiated.items() if desc.slot_of[to].optional and not desc.has(to)]
+        absent = {to for to, slot in desc.slot_of.items() if slot.optional and not desc.has(to)}
+        optional = [name for name, to in self.differentiated.items() if to in absent]
         desc = _with(desc, {gradient.gradients[name]: self.desc.layout(name).element for name in optional})
         names = (operand.name for operand in desc.operands if operand.written)
-        return dict(zip(names, as_tuple(oracle(desc, **operands))))
+        made = dict(zip(names, as_tuple(oracle(desc, **operands))))
+        if not gradient.broadcast:
+            return made
+        shapes = {to: self.inputs[name].shape for name, to in self.differentiated.items()}
+        return {to: _summed(x, shapes[to]) if to in shapes else x for to, x in made.items()}
+
+    @cached_property
+    def smooth(self) -> bool:
+        """Whether the differences ahead and behind agree, along a direction of each operand: else central ones say little."""
+        rng = np.random.default_rng(2)
+        for name in self.differentiated:
+            x = self.inputs[name]
+            step = STEP * np.where(np.isfinite(x), rng.standard_normal(x.shape), 0).astype(np.longdouble)
+            ahead, behind = (self.results({**self.inputs, name: x + s * step}) for s in (1, -1))
+            for n in self.incoming:
+                first, second = ahead[n] - behind[n], ahead[n] - 2 * self.own_results[n] + behind[n]
+                if ((np.abs(second) > 1e-4 * np.abs(first)) & (np.abs(second) > 1e-3 * STEP)).any():
+                    return False
+        return True
 
     @cached_property
     def differences(self) -> dict[str, tuple[Array, float]]:
@@ -138,8 +159,9 @@ class Differentiable:
             if gradients[output].shape != direction.shape:
                 found.append(f"{self}: {output} has shape {gradients[output].shape}, and {name} {direction.shape}")
                 continue
-            terms = gradients[output] * direction
-            got, allowed = float(terms.sum()), RELATIVE * float(np.abs(terms).sum()) + ABSOLUTE * size
+            with np.errstate(invalid="ignore"):
+                terms = gradients[output] * direction
+                got, allowed = float(terms.sum()), RELATIVE * float(np.abs(terms).sum()) + ABSOLUTE * size
             if not abs(got - wanted) <= allowed:
                 found.append(
                     f"{self}: along a direction of {name}, {output} says {got:.10g}, and differences of "
@@ -147,11 +169,15 @@ class Differentiable:
                 )
         return found
 
-    def fresh(self, rng: np.random.Generator) -> Differentiable:
+    def fresh(self, rng: np.random.Generator, *, positive: bool = False) -> Differentiable:
         """The same problem with other values; those that are not finite stay."""
+
+        def drawn(shape: tuple[int, ...]) -> Array:
+            made = rng.standard_normal(shape)
+            return np.asarray(np.abs(made) + 0.25 if positive else made)
+
         inputs = {
-            name: np.where(np.isfinite(x), rng.standard_normal(x.shape), x) if is_float(x) else x
-            for name, x in self.inputs.items()
+            name: np.where(np.isfinite(x), drawn(x.shape), x) if is_float(x) else x for name, x in self.inputs.items()
         }
         return replace(self, label=f"{self.label}, fresh values", inputs=inputs)
 
@@ -172,11 +198,20 @@ class Differentiable:
                 _ = one.own_gradients
             except BaracudaError:
                 continue
-            return one if all(np.isfinite(one.own_results[name]).all() for name in one.incoming) else None
+            finite = all(np.isfinite(one.own_results[name]).all() for name in one.incoming)
+            return one if finite and one.smooth else None
         return None
 
     def __str__(self) -> str:
         return f"{self.gradient.op} of {self.op.name} [{self.label}]"
+
+
+def _summed(gradient: Array, shape: tuple[int, ...]) -> Array:
+    """The gradient of an operand of `shape` that was broadcast to the gradient's."""
+    leading = gradient.ndim - len(shape)
+    axes = (*range(leading), *(leading + i for i, n in enumerate(shape) if n == 1))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(gradient.sum(axis=axes)).reshape(shape)
 
 
 def _with(desc: Any, elements: Mapping[str, ElementKind]) -> Any:
@@ -201,10 +236,14 @@ def _problem(op: Op, sample: Sample) -> Differentiable | None:
         return None
     if sum(x.size for x in given.values()) not in ELEMENTS:
         return None
+    kinds = [ElementKind.of(x.dtype) for name, x in given.items() if name in op.gradient.gradients]
+    floats = [kind for kind in kinds if kind.is_float]
+    if not floats:
+        return None
     shared = _parameters(op) & _parameters(back) - given.keys() - {"name"}
     options = {name: x for name, x in sample.options.items() if name in shared and "dtype" not in name}
     inputs = {name: x.astype(np.longdouble if is_float(x) else x.dtype, "C") for name, x in given.items()}
-    return Differentiable(op, sample.label, inputs, options, ElementKind.of(next(iter(given.values())).dtype))
+    return Differentiable(op, sample.label, inputs, options, floats[0])
 
 
 def differentiable(op: Op, seed: int = 0, *, each: int = 1) -> list[Differentiable]:
@@ -220,6 +259,8 @@ def differentiable(op: Op, seed: int = 0, *, each: int = 1) -> list[Differentiab
         if all(had[aspect] >= each for aspect in problem.aspects):
             continue
         served = [one.served() for one in (problem, problem.fresh(rng))]
+        if served[1] is None:  # the function may be of positive numbers
+            served[1] = problem.fresh(rng, positive=True).served()
         if usable := [one for one in served if one is not None]:
             had.update(problem.aspects)
             taken += usable

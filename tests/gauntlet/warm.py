@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from baracuda_py.plan import Plan
-from baracuda_py.runtime.cache import cache_dir
-from baracuda_py.runtime.compiler import compile_kernels
+from baracuda_py.runtime.compile.cache import cache_dir
+from baracuda_py.runtime.compile.compiler import compile_kernels
 from baracuda_py.runtime.steps import Launch
 
 from .cases import Case, cases

@@ -13,7 +13,7 @@ import pytest
 
 from baracuda_py.plan import all_ops, all_wanted, get_op
 from baracuda_py.plan.about.verify import wanted_plans
-from baracuda_py.runtime.device import spec_of
+from baracuda_py.runtime.gpu.device import spec_of
 from baracuda_py.runtime.steps import Launch
 from baracuda_py.samples.wanted import Wanted
 from baracuda_py.types import UnsupportedError

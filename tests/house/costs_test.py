@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from baracuda_py.plan import all_ops
-from baracuda_py.runtime import compiler
+from baracuda_py.runtime.compile import compiler
 
 from ..costs import COST, LIMIT, Watch, op_of
 from ..gauntlet import cases

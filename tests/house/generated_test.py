@@ -17,10 +17,11 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.plan.about.ledger import records_dir
 from baracuda_py.plan.about.tune import admissible
-from baracuda_py.runtime import compiler, definitions, sources, toolchain
-from baracuda_py.runtime.compiler import compile_kernels, compile_ptx
-from baracuda_py.runtime.sources import kernels_dir
+from baracuda_py.runtime.compile import compiler, definitions, sources
+from baracuda_py.runtime.compile.compiler import compile_kernels, compile_ptx
+from baracuda_py.runtime.compile.sources import kernels_dir
 from baracuda_py.runtime.steps import Kernel, Launch
+from baracuda_py.runtime.system import toolchain
 from baracuda_py.types import DeviceSpec
 
 from ..places import TESTS

@@ -22,7 +22,7 @@ from baracuda_py.plan import all_ops, get_op
 from baracuda_py.plan.about import digest, tuned
 from baracuda_py.plan.about import ledger as read
 from baracuda_py.plan.about.digest import lowered_digest
-from baracuda_py.runtime import definitions, sources
+from baracuda_py.runtime.compile import definitions, sources
 from baracuda_py.runtime.steps import Call, Launch
 from baracuda_py.types import DeviceSpec
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.runtime.sources import kernels_dir
+from baracuda_py.runtime.compile.sources import kernels_dir
 
 from ..call.simulated import Gpus, simulated
 from .structure import Module, circles, folders, includes_of, modules_of, private_uses, strangers, upward
@@ -87,7 +87,7 @@ def test_no_module_is_long(modules: dict[str, Module]) -> None:
 
 def test_no_folder_holds_many_modules(modules: dict[str, Module]) -> None:
     held = {short(name): count for name, count in folders(modules).items()}
-    assert {name: count for name, count in held.items() if count > CROWDED.get(name, MODULES)} == {}
+    assert {name: count for name, count in held.items() if count > MODULES} == {}
 
 
 def knows(*rooms: str) -> Callable[[str], bool]:
@@ -283,9 +283,8 @@ def test_a_call_that_was_made_before_goes_straight_to_the_launch(gpus: Gpus) -> 
 
 
 def test_a_new_call_does_not_wander(gpus: Gpus) -> None:
-    """Each module is entered for what it does first and for what it does last. How an array lies is asked of `call.key` by
-    them all."""
+    """Each module is entered for what it does first and for what it does last. All ask `key` for an array's layout."""
     for name, walk in walks(gpus).items():
         if "checked" in name:
-            del walk.entered["call.key"]
-            assert "call.resolve" in walk.entered and max(walk.entered.values()) <= 2, walk.entered
+            del walk.entered["call.operands.key"]
+            assert "call.paths.resolve" in walk.entered and max(walk.entered.values()) <= 2, walk.entered

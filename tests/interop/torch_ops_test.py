@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -45,7 +47,7 @@ def test_torch_ops_give_what_functions_give(name: str) -> None:
     copies = [{n: x.clone() if n in signature.written else x for n, x in given.items()} for _ in range(2)]
     wanted = signature.call({**copies[0], "device": "cpu"})
     made = overload(name)(*signature.lowered(copies[1]))
-    results = [x for x in (wanted if isinstance(wanted, tuple) else (wanted,))]
+    results = wanted if isinstance(wanted, tuple) else (wanted,)
     fresh = [x for x in results if not any(x is copies[0].get(n) for n in signature.written)]
     made = [] if made is None else made if isinstance(made, list) else [made]
     assert len(made) == len(fresh)
@@ -104,3 +106,15 @@ def test_codec_restores_arguments() -> None:
 
 def _bits(x: Any) -> bytes:
     return bytes(x.detach().contiguous().flatten().view(torch.uint8).numpy())
+
+
+def test_torch_is_imported_by_nobody_but_the_caller() -> None:
+    code = (
+        "import sys, numpy as np, baracuda_py as bp\n"
+        "bp.matmul(np.ones((2, 3)), np.ones((3, 2)), device='cpu')\n"
+        "assert 'torch' not in sys.modules and 'baracuda_py.interop' not in sys.modules\n"
+        "import torch\n"
+        "bp.softmax(torch.ones(2, 3), device='cpu')\n"
+        "assert 'baracuda_py.interop.torch' not in sys.modules, 'a call that torch need not see defines no op'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

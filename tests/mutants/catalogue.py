@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from baracuda_py.runtime.sources import _code
+from baracuda_py.runtime.compile.sources import _code
 
 from ..places import ROOT, file_of
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from baracuda_py.runtime.cache import cache_dir, contents
+from baracuda_py.runtime.compile.cache import cache_dir, contents
 
 from ..gauntlet import PER_VARIANT, SAMPLES, cases
 from ..places import file_of
@@ -144,7 +144,8 @@ class Workshop:
             return "survived", "", ""
         found = _FAILED.search(said)
         if process.returncode in (1, 2) and found:
-            return ("hung" if "Timeout" in (found[3] or "") else "noticed"), found[2], (found[3] or "")[:300]
+            reason = found[3] or ""
+            return ("hung" if "Timeout" in reason else "noticed"), found[2], reason[:300]
         return "broken", " ".join(given)[:120], said.strip()[-300:]
 
 

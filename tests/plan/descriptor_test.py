@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,10 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.ops._function import function_of
 from baracuda_py.plan import Plan
+from baracuda_py.plan.descriptor import Descriptor, Slot, described
+from baracuda_py.types import ElementKind, OpCategory
 
 from ..gauntlet import readable
 
@@ -213,3 +217,63 @@ def test_no_tokens_for_very_many_sequences(shape: tuple[int, ...]) -> None:
     """More sequences than 32 bits count, though nothing is copied."""
     plan = select(append(cache_shape=shape, tokens=0, element="u8"))
     assert plan.selection.steps and repr(plan)
+
+
+@described(Slot("out", "out"), Slot("x", takes=(ElementKind.F32,)))
+class MaskedDescriptor(Descriptor):
+    """x times `factor`, and 0 where x is `ignore_index`: made up for this test."""
+
+    shape: tuple[int, ...]
+    element: ElementKind
+    ignore_index: int = -100
+    factor: float = 1.0
+
+    name = "masked"
+    values = ("ignore_index", "factor")
+
+
+def _masked(desc: MaskedDescriptor, x: Any) -> Any:
+    assert type(desc.ignore_index) is int and type(desc.factor) is float
+    return np.where(x == desc.ignore_index, 0, x * np.float64(desc.factor))
+
+
+class MaskedPlan(Plan[MaskedDescriptor]):
+    descriptor = MaskedDescriptor
+    category = OpCategory.UNARY_ELEMENTWISE
+    reference = _masked
+
+
+@function_of(MaskedPlan)
+def masked(x: Any, /, *, ignore_index: int = -100, factor: float = 1.0) -> Any:
+    """x times factor, and 0 where x is ignore_index."""
+
+
+def test_descriptor_values_are_ints_where_declared() -> None:
+    """At construction, in a call's own values, and in a function that is called again."""
+    desc = MaskedDescriptor((3,), "f32", ignore_index=np.int16(7), factor=2)
+    assert desc.scalars({}) == {"ignore_index": 7, "factor": 2.0}
+    assert [type(value) for value in desc.at({"ignore_index": np.int64(3)}).scalars({}).values()] == [int, float]
+    assert desc.canonical().ignore_index == -100
+    for bad, error in (
+        (1.0, bp.OperandTypeError),
+        (np.ones(()), bp.OperandTypeError),
+        (1 << 63, bp.InvalidProblemError),
+    ):
+        with pytest.raises(error, match="ignore_index"):
+            desc.scalars({"ignore_index": bad})
+    x = np.array([1, 2, -100], np.float32)
+    for ignore_index, wanted in ((-100, [1, 2, 0]), (2, [1, 0, -100]), (1, [0, 2, -100]), (2, [1, 0, -100])):
+        assert masked(x, ignore_index=ignore_index, device="cpu").tolist() == wanted
+    with pytest.raises(bp.OperandTypeError, match="ignore_index must be an integer"):
+        masked(x, ignore_index=2.5, device="cpu")
+
+
+def test_descriptor_operand_is_its_layout() -> None:
+    desc = bp.MatmulDescriptor(
+        (8, 16), (16, 4), "bf16", "bf16", b_strides=(1, 16), bias_shape=(4,), bias_element="bf16"
+    )
+    assert desc.b == desc.layout("b") and desc.b.strides == (1, 16) and desc.b.element is bp.BF16
+    assert desc.bias is not None and desc.bias.shape == (4,) and desc.residual is None
+    with pytest.raises(AttributeError):
+        desc.b = desc.a  # type: ignore[misc]
+    assert pickle.loads(pickle.dumps(desc)) == desc and "b" not in desc.to_dict()

@@ -18,8 +18,8 @@ import baracuda_py as bp
 from baracuda_py.call.cache import PlanCache, plan_cache
 from baracuda_py.plan import Cost, Feasibility, Plan, all_ops, get_op
 from baracuda_py.plan.candidate import OK, Candidate
-from baracuda_py.runtime import driver
-from baracuda_py.runtime.compiler import Resources
+from baracuda_py.runtime.compile.compiler import Resources
+from baracuda_py.runtime.gpu import driver
 from baracuda_py.types import DeviceSpec, PlanPreference, known_devices
 
 from ..gauntlet import Problem, readable, samples_of
@@ -86,8 +86,8 @@ def test_the_chosen_candidate_is_the_cheapest_admitted(op: str) -> None:
 
 
 def test_without_a_gpu_the_default_device_says_what_to_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baracuda_py.runtime.driver.device_count", lambda: 0)
-    monkeypatch.setattr("baracuda_py.runtime.device.device_count", lambda: 0)
+    monkeypatch.setattr("baracuda_py.runtime.gpu.driver.device_count", lambda: 0)
+    monkeypatch.setattr("baracuda_py.runtime.gpu.device.device_count", lambda: 0)
     if driver.cupy_or_none() is None:
         pytest.skip("CuPy is not installed: another message, tested in runtime_test.py")
     desc = descriptors("add", 2)[-1]

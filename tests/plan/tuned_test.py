@@ -15,7 +15,7 @@ import baracuda_py as bp
 from baracuda_py.plan.about import tuned
 from baracuda_py.plan.about.tune import admissible
 from baracuda_py.plan.select import Assessment, assess
-from baracuda_py.runtime.sources import Source
+from baracuda_py.runtime.compile.sources import Source
 from baracuda_py.types import DeviceSpec, PlanPreference
 
 H200 = DeviceSpec.named("h200")

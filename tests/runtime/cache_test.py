@@ -17,10 +17,12 @@ from pathlib import Path
 import pytest
 
 from baracuda_py.call.cache import plan_cache
-from baracuda_py.runtime import cache, cublas, files, launch
-from baracuda_py.runtime.compiler import compile_kernels
-from baracuda_py.runtime.files import read_trusted, write_atomic
+from baracuda_py.runtime import cublas, launch
+from baracuda_py.runtime.compile import cache
+from baracuda_py.runtime.compile.compiler import compile_kernels
 from baracuda_py.runtime.steps import Kernel
+from baracuda_py.runtime.system import files
+from baracuda_py.runtime.system.files import read_trusted, write_atomic
 
 NOBODY = 65534
 
@@ -226,7 +228,7 @@ def test_every_process_writes_the_same_cubin(fresh_cache: Path) -> None:
         "gemm/reduce.cu", "reduce<float, 4, 256, u32, Epilogue<float, Absent, Absent, Absent, GELU, true, float>>"
     )
     code = f"""
-        from baracuda_py.runtime.compiler import compile_kernels
+        from baracuda_py.runtime.compile.compiler import compile_kernels
         from baracuda_py.runtime.steps import Kernel
         compile_kernels([Kernel({kernel.file!r}, {kernel.entry!r})], "sm_90a")
     """

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 import pytest
 
 from baracuda_py.plan import all_ops, get_op
-from baracuda_py.runtime.compiler import compile_kernels
+from baracuda_py.runtime.compile.compiler import compile_kernels
 from baracuda_py.runtime.steps import Kernel
-from baracuda_py.runtime.toolchain import nvrtc_version
+from baracuda_py.runtime.system.toolchain import nvrtc_version
 
 from .. import resources
 from ..resources import ARCHES, SPILLS

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from baracuda_py.runtime import definitions, sources
-from baracuda_py.runtime.compiler import _build_ptx
-from baracuda_py.runtime.definitions import Piece, read
+from baracuda_py.runtime.compile import definitions, sources
+from baracuda_py.runtime.compile.compiler import _build_ptx
+from baracuda_py.runtime.compile.definitions import Piece, read
 from baracuda_py.runtime.steps import Kernel
 
 from .ptx_code import code_of

@@ -10,7 +10,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.plan import Plan
-from baracuda_py.runtime import device as devices
+from baracuda_py.runtime.gpu import device as devices
 from baracuda_py.tensor import Tensor
 from baracuda_py.types import DeviceSpec
 
@@ -80,7 +80,8 @@ def test_neither_run_nor_load_nor_bind_takes_another_arch(gpus: Runtime, monkeyp
     """Whatever the steps: a copy would run on any GPU, and is refused alike."""
     from contextlib import nullcontext
 
-    from baracuda_py.call import bound, resolve
+    from baracuda_py.call import bound
+    from baracuda_py.call.paths import resolve
 
     runtime = SimpleNamespace(
         getDevice=gpus.getDevice, streamIsCapturing=lambda _s: False, CUDARuntimeError=RuntimeError

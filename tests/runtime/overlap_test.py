@@ -14,7 +14,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.runtime import overlap
-from baracuda_py.runtime.compiler import compile_ptx
+from baracuda_py.runtime.compile.compiler import compile_ptx
 from baracuda_py.runtime.launch import _PdlRunner
 from baracuda_py.runtime.overlap import supports_pdl
 from baracuda_py.runtime.steps import Kernel, Launch, Ptr

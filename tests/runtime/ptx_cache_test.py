@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.runtime import cache, compiler, sources
-from baracuda_py.runtime.compiler import compile_kernels, compile_ptx
+from baracuda_py.runtime.compile import cache, compiler, sources
+from baracuda_py.runtime.compile.compiler import compile_kernels, compile_ptx
 from baracuda_py.runtime.steps import Kernel
 
 from .cache_test import give_away
@@ -111,7 +111,7 @@ def test_cubins_and_ptx_are_each_other_s_neighbours(fresh_cache: Path, builds: l
 @pytest.mark.usefixtures("fresh_cache")
 def test_another_process_in_another_folder_reads_it(tmp_path: Path, builds: list[Any]) -> None:
     code = f"""
-        from baracuda_py.runtime.compiler import compile_ptx
+        from baracuda_py.runtime.compile.compiler import compile_ptx
         from baracuda_py.runtime.steps import Kernel
         print(hash(compile_ptx(Kernel({COPY.file!r}, {COPY.entry!r}), {ARCH!r}, lines=True)))
     """

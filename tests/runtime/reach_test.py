@@ -15,9 +15,9 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.plan import all_ops
 from baracuda_py.plan.about import ledger
-from baracuda_py.runtime import definitions, sources
-from baracuda_py.runtime.compiler import _build_ptx
-from baracuda_py.runtime.sources import kernels_dir
+from baracuda_py.runtime.compile import definitions, sources
+from baracuda_py.runtime.compile.compiler import _build_ptx
+from baracuda_py.runtime.compile.sources import kernels_dir
 from baracuda_py.runtime.steps import Kernel, Launch
 from baracuda_py.types import CompileError
 from benchmarks.shapes import SHAPES

@@ -22,11 +22,13 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.cli import env
-from baracuda_py.runtime import cache, compiler, driver, inspect, sources, toolchain
-from baracuda_py.runtime.compiler import compile_kernels, compile_ptx, entry_key, parse_log
+from baracuda_py.cli.commands import env
+from baracuda_py.runtime.compile import cache, compiler, inspect, sources
+from baracuda_py.runtime.compile.compiler import compile_kernels, compile_ptx, entry_key, parse_log
+from baracuda_py.runtime.gpu import driver
 from baracuda_py.runtime.launch import Arguments
 from baracuda_py.runtime.steps import Copy, Fill, Kernel, Launch, Packed, Ptr, Run, Scratch, workspace_size
+from baracuda_py.runtime.system import toolchain
 
 from ..gauntlet import readable
 

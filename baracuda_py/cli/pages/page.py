@@ -10,7 +10,7 @@ from typing import Any
 from ...plan.registry import Op
 from ...plan.selection import Selection
 from ...types import DeviceSpec
-from ..ops import verified
+from ..commands.ops import verified
 from ..problems import compact
 from .example import example_of
 from .facts import DEVICE, bounds_of, descriptors, in_place, operands_of, plans_of, variants_of

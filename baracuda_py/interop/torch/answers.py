@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from ...plan.registry import all_ops
-from ...runtime.device import default_device
+from ...runtime.gpu.device import default_device
 from ...tensor import dispatch
 from ...tensor.dispatch import describing
 from ...types import UnsupportedError
@@ -24,7 +25,13 @@ __all__ = ["call_op"]
 
 
 def called(
-    plan: Any, operands: Mapping[str, Any], describe: Any, describe_args: tuple[Any, ...], options: Any, values: Any, **how: Any
+    plan: Any,
+    operands: Mapping[str, Any],
+    describe: Any,
+    describe_args: tuple[Any, ...],
+    options: Any,
+    values: Any,
+    **how: Any,
 ) -> Any:
     """Answers a call of `functional.call`, which passes its own arguments."""
     if describing.get():
@@ -44,18 +51,25 @@ def call_op(name: str, given: dict[str, Any]) -> Any:
     if not torch.compiler.is_dynamo_compiling() and not _is_transformed(tensors):
         if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
             return _recorded(signature, given)
-        with torch.no_grad(), torch.autocast(tensors[0].device.type, enabled=False):  # which autocast is why torch saw it
+        with (
+            torch.no_grad(),
+            torch.autocast(tensors[0].device.type, enabled=False),
+        ):  # which autocast is why torch saw it
             return signature.call(given)
+    if not torch.compiler.is_dynamo_compiling():
+        given = {n: _tensor(x) if n in signature.tensors else x for n, x in given.items()}
     passed = [n for n in signature.given_outputs if given.get(n) is not None]
     if given.get("stream") is not None:
         raise UnsupportedError(f"{name}: torch chooses the stream of a traced call", "leave stream= out")
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         _refuse_outputs(signature, passed)
         if signature.op.gradient is not None and _is_functional(tensors):
-            return _dropped(signature, given, record_transformed(signature, recorded_arguments(signature, given), call_op))
+            return _dropped(
+                signature, given, record_transformed(signature, recorded_arguments(signature, given), call_op)
+            )
         return _dropped(signature, given, invoke(name, recorded_arguments(signature, given)))
     result = invoke(name, {n: x for n, x in given.items() if n not in passed})
-    return _copied(signature, given, passed, result)
+    return _copied(given, passed, result)
 
 
 def traced(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -74,7 +88,12 @@ def _signature_of(plan: Any, options: Any, describe: Any) -> Signature:
 
 
 def _arguments(
-    signature: Signature, operands: Mapping[str, Any], describe: Any, describe_args: tuple[Any, ...], options: Any, values: Any
+    signature: Signature,
+    operands: Mapping[str, Any],
+    describe: Any,
+    describe_args: tuple[Any, ...],
+    options: Any,
+    values: Any,
 ) -> dict[str, Any]:
     """The arguments of the function that made a call."""
     restore = getattr(describe, "arguments_of", None)
@@ -89,6 +108,13 @@ def _arguments(
     return given
 
 
+def _tensor(x: Any) -> Any:
+    """An array of NumPy or CuPy, such as the frequencies of a rotation, as a tensor."""
+    if isinstance(x, np.ndarray):
+        return torch.from_numpy(x.copy())
+    return torch.as_tensor(x) if hasattr(x, "__cuda_array_interface__") and not isinstance(x, torch.Tensor) else x
+
+
 def _is_transformed(tensors: list[Any]) -> bool:
     """Whether an operand is a fake tensor, a wrapper of torch.func, or another tensor that torch dispatches on; or a mode is
     active."""
@@ -100,7 +126,9 @@ def _is_transformed(tensors: list[Any]) -> bool:
 
 def _is_functional(tensors: list[Any]) -> bool:
     """Whether an operand is a wrapper of torch.func. Dynamo traces this."""
-    return not torch.compiler.is_dynamo_compiling() and any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors))
+    return not torch.compiler.is_dynamo_compiling() and any(
+        map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)
+    )
 
 
 # ---- recording -----------------------------------------------------------------------------------------------------------
@@ -148,7 +176,7 @@ def _dropped(signature: Signature, given: Mapping[str, Any], result: Any) -> Any
     return named(signature, kept, [getattr(result, name) for name in kept])
 
 
-def _copied(signature: Signature, given: Mapping[str, Any], passed: list[str], result: Any) -> Any:
+def _copied(given: Mapping[str, Any], passed: list[str], result: Any) -> Any:
     """The result in the outputs that were passed."""
     if not passed:
         return result

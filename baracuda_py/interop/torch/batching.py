@@ -39,9 +39,7 @@ def batched(
 
 def _in_front(arguments: Sequence[Any], in_dims: Sequence[Any]) -> list[Any]:
     """The operands of an elementwise op with the batch as the first axis, aligned to the others' ranks."""
-    ranks = [
-        x.dim() - (d is not None) for x, d in zip(arguments, in_dims) if isinstance(x, torch.Tensor)
-    ]
+    ranks = [x.dim() - (d is not None) for x, d in zip(arguments, in_dims) if isinstance(x, torch.Tensor)]
     most = max(ranks)
 
     def moved(x: Any, d: Any) -> Any:

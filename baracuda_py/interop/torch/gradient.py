@@ -20,7 +20,12 @@ __all__ = ["differentiable_outputs", "gradients_of", "needed_for_gradient", "rec
 Invoke = Callable[[str, dict[str, Any]], Any]  # calls an op by its name, with the arguments of its function
 
 _TERMS = ("residual", "c", "bias")  # operands that are added to a product, and to a norm
-_CONTEXT = ("math", "deterministic", "bit_stable", "batch_invariant")  # what a preference says of the gradient's op, too
+_CONTEXT = (
+    "math",
+    "deterministic",
+    "bit_stable",
+    "batch_invariant",
+)  # what a preference says of the gradient's op, too
 
 
 def recorded_arguments(signature: Signature, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,24 +54,22 @@ def gradients_of(
     signature: Signature, held: Mapping[str, Any], grads: Mapping[str, Any], needs: frozenset[str], invoke: Invoke
 ) -> dict[str, Any]:
     """The gradients of the operands in `needs`. `held` are the call's arguments and results by name, `grads` the gradients of
-    its results."""
+    its results, zeros where there is none."""
     gradient = signature.op.gradient
     assert gradient is not None
     _check(signature, held, needs)
-    grad, product = grads.get(signature.outputs[0]), "activation" in signature.names
+    grad, product = grads[signature.outputs[0]], "activation" in signature.names
     found: dict[str, Any] = {}
-    if product and grad is not None:
+    if product:
         grad = _through_terms(signature, held, grad, needs, invoke, found)
-    if grad is None and not any(grads.get(name) is not None for name in gradient.more):
-        core: dict[str, Any] = {}
-    elif product:
+    if product:
         core = _product(gradient, held, grad, invoke)
     else:
         core = _core(signature, gradient, held, grad, grads, needs, invoke)
     if held.get("residual") is not None and not product:  # h = x + residual was normalised, and is a result as well
         core["x"] = _sum_of(core.get("x"), grads.get("residual_out"))
         core["residual"] = core["x"]
-    if "bias" in needs and "bias" not in found and core.get("bias") is None and grad is not None:
+    if "bias" in needs and "bias" not in found and core.get("bias") is None:
         core["bias"] = grad
     found.update((name, core[name]) for name in needs if core.get(name) is not None)
     return {name: _like(x, held[name]) for name, x in found.items()}
@@ -103,9 +106,6 @@ def _core(
     options = (p.name for p in signature.passed if not p.tensor and p.name in known and "dtype" not in p.name)
     values.update({name: held[name] for name in options if held.get(name) is not None})
     outputs = {gradient.grad: grad} | {operand: grads.get(name) for name, operand in gradient.more.items()}
-    for operand, name in {gradient.grad: signature.outputs[0], **{o: n for n, o in gradient.more.items()}}.items():
-        if outputs[operand] is None and held.get(name) is not None:
-            outputs[operand] = torch.zeros_like(held[name])
     values.update({name: x for name, x in outputs.items() if x is not None})
     values.update(_how(held))
     if "needs" in known:
@@ -134,7 +134,12 @@ def _by_name(signature: Signature, result: Any) -> dict[str, Any]:
 
 
 def _through_terms(
-    signature: Signature, held: Mapping[str, Any], grad: Any, needs: frozenset[str], invoke: Invoke, found: dict[str, Any]
+    signature: Signature,
+    held: Mapping[str, Any],
+    grad: Any,
+    needs: frozenset[str],
+    invoke: Invoke,
+    found: dict[str, Any],
 ) -> Any:
     """The gradient of alpha a @ b, given that of residual + f(alpha a @ b + beta c + bias); those of the terms go into
     `found`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -47,7 +48,8 @@ def outputs_of(signature: Signature, given: Mapping[str, Any]) -> Outputs:
     """The outputs of a call whose sizes are numbers."""
     if given.get("trim", "trim" in signature.names):
         raise UnsupportedError(
-            f"{signature.name}: the device counts the result's rows, which a traced call cannot wait for", "pass trim=False"
+            f"{signature.name}: the device counts the result's rows, which a traced call cannot wait for",
+            "pass trim=False",
         )
     desc = describe(signature, given)
     written = [o for o in desc.operands if o.written and not o.optional]
@@ -60,7 +62,7 @@ def fake_outputs(signature: Signature, given: Mapping[str, Any]) -> tuple[Output
     first = next(x for x in given.values() if isinstance(x, torch.Tensor))
     symbols = _symbols(given.values())
     with _disable_current_modes():
-        base = outputs_of(signature, _meta(given, lambda n: _at(n, symbols)))
+        base = outputs_of(signature, _meta(given, partial(_at, values=symbols)))
         others = list(_at_other_values(signature, given, symbols, base)) if symbols else []
     followed = _Followed(given, symbols, [values for values, _ in others])
     made = []
@@ -148,7 +150,7 @@ def _at_other_values(
     for group, factor in itertools.product(sorted(groups, key=lambda group: (len(group), str(group))), FACTORS):
         values = {symbol: max(1, n) * factor if symbol in group else n for symbol, n in symbols.items()}
         try:
-            outputs = outputs_of(signature, _meta(given, lambda n, values=values: _at(n, values)))
+            outputs = outputs_of(signature, _meta(given, partial(_at, values=values)))
         except BaracudaError:
             continue
         if outputs.written == base.written:

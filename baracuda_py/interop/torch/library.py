@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from ...runtime.device import default_device
+from ...runtime.gpu.device import default_device
 from ...types import OperandTypeError
 from .batching import batched
 from .gradient import differentiable_outputs, gradients_of, needed_for_gradient, recorded_arguments
 from .layouts import fake_outputs
-from .results import as_list, learn, result_of, written_by
+from .results import as_list, learn, read_types, result_of, written_by
 from .schema import Signature, read_signatures, signature_of
 
 __all__ = ["NAMESPACE", "TWIN", "define_all", "invoke", "no_gradient", "overload"]
@@ -52,6 +52,7 @@ def invoke(name: str, given: dict[str, Any]) -> Any:
 
 def _define(signature: Signature) -> None:
     name = signature.name
+    read_types(signature)
     _add(name, signature.text(), partial(_run, signature), partial(_fake, signature))
     torch.library.register_vmap(f"{NAMESPACE}::{name}", partial(batched, signature, overload, name), lib=_library)
     if signature.op.gradient is not None and not signature.written:
@@ -210,4 +211,3 @@ def no_gradient(signature: Signature, operand: str) -> OperandTypeError:
         f"{signature.name}: {operand} requires a gradient, and {signature.name} has none",
         f"pass {operand}.detach(), or call it under torch.no_grad()",
     )
-

@@ -43,6 +43,7 @@ class _Call:
         ctx.saved_names = [name for name in needed_for_gradient(self.signature) if held.get(name) is not None]
         ctx.save_for_backward(*(held[name] for name in ctx.saved_names))
         ctx.call = self
+        ctx.like = [(x.shape, x.dtype, x.device) for x in results]
         ctx.mark_non_differentiable(*(x for n, x in made.items() if n not in differentiable_outputs(self.signature)))
 
     def gradients(self, ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -50,6 +51,11 @@ class _Call:
         options = {name: x for name, x in self.given.items() if name not in self.names}
         held = {**options, **dict(zip(ctx.saved_names, ctx.saved_tensors))}
         needs = frozenset(name for name, needed in zip(self.names, ctx.needs_input_grad[1:]) if needed)
+        flows = differentiable_outputs(self.signature)
+        grads = tuple(
+            torch.zeros(like[0], dtype=like[1], device=like[2]) if grad is None and name in flows else grad
+            for name, grad, like in zip(self.results, grads, ctx.like)
+        )
         again = torch.is_grad_enabled()
         with torch.no_grad():
             found = gradients_of(self.signature, held, dict(zip(self.results, grads)), needs, self.invoke)
@@ -59,7 +65,7 @@ class _Call:
         return None, *(found.get(name) for name in self.names)
 
 
-class _Once(torch.autograd.Function):
+class _Once(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     """Gradients as they are, which refuse to be differentiated again."""
 
     generate_vmap_rule = True
@@ -75,11 +81,12 @@ class _Once(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         raise UnsupportedError(
-            f"{ctx.name}: its gradient has no gradient of its own", "differentiate once, or use torch's own operator here"
+            f"{ctx.name}: its gradient has no gradient of its own",
+            "differentiate once, or use torch's own operator here",
         )
 
 
-class _Recorded(torch.autograd.Function):
+class _Recorded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     @staticmethod
     def forward(ctx: Any, call: _Call, *tensors: Any) -> Any:
         results = call.run(tensors)
@@ -92,7 +99,7 @@ class _Recorded(torch.autograd.Function):
         return ctx.call.gradients(ctx, grads)
 
 
-class _Transformed(torch.autograd.Function):
+class _Transformed(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     generate_vmap_rule = True
 
     @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from ...plan.selection import result_type
 from .codec import encode
 from .schema import Signature
 
-__all__ = ["as_list", "learn", "named", "result_of", "written_by"]
+__all__ = ["as_list", "learn", "named", "read_types", "result_of", "written_by"]
 
 _written: dict[tuple[str, str], tuple[str, ...]] = {}
 _types: dict[tuple[str, tuple[str, ...]], Any] = {}  # named tuples, by op and names
@@ -34,8 +35,16 @@ def _kind(signature: Signature, given: Mapping[str, Any]) -> str:
 def learn(signature: Signature, given: Mapping[str, Any], written: tuple[str, ...]) -> None:
     """Notes the names of what such a call writes."""
     _written[signature.name, _kind(signature, given)] = written
-    for names in (written, *(written[:n] for n in range(2, len(written)))):
-        _types[signature.name, names] = result_type(signature.op.plan, names)
+
+
+def read_types(signature: Signature) -> None:
+    """Makes the named tuples of all results that an op may have, ahead of traces, which may not see a table change."""
+    slots = [slot.name for slot in signature.op.plan.descriptor.slots if slot.role != "in"]
+    names = slots + [name for name in signature.written if name not in slots]
+    for count in range(2, len(names) + 1):
+        for some in itertools.combinations(names, count):
+            if some[0] == names[0]:
+                _types[signature.name, some] = result_type(signature.op.plan, some)
 
 
 def written_by(signature: Signature, given: Mapping[str, Any]) -> tuple[str, ...]:

@@ -21,11 +21,11 @@ from ...types import (
 )
 from ...types.keeping import complete
 from .._function import CallArgs, function_of
-from . import _backward_guarantee
-from ._backward_flash import FlashBackward
-from ._backward_simt import SimtBackward
-from ._gradients import BIASES
-from ._problem import FLOATS, Attended, computed
+from ._backward import guarantee as _backward_guarantee
+from ._backward.flash import FlashBackward
+from ._backward.gradients import BIASES
+from ._backward.simt import SimtBackward
+from ._problem.attended import FLOATS, Attended, computed
 from .forward import sides
 from .oracle import backward as oracle
 from .oracle import forward as forward_oracle

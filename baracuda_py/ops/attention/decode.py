@@ -17,11 +17,11 @@ from ...types import (
     PrecisionGuarantee,
 )
 from .._function import SignatureRules, function_of
-from . import _guarantee
-from ._decode import SplitKeys
-from ._decode_latent import LatentKeys
-from ._decode_simt import SimtKeys
-from ._problem import F32_MAX, FLOATS, Attended, Walk, computed
+from ._decode.latent_keys import LatentKeys
+from ._decode.simt_keys import SimtKeys
+from ._decode.split_keys import SplitKeys
+from ._problem import guarantee as _guarantee
+from ._problem.attended import F32_MAX, FLOATS, Attended, Walk, computed
 from .forward import sides
 from .oracle import decode as oracle
 from .samples import decode as samples

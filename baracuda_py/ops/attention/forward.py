@@ -21,11 +21,11 @@ from ...types import (
 )
 from ...types.keeping import complete
 from .._function import DerivedArgs, SignatureRules, function_of
-from . import _guarantee
-from ._flash import HALVES, Flash
-from ._problem import FLOATS, SHORT_KEYS, Attended, computed
-from ._simt import Simt
-from ._tc import Tc
+from ._forward.flash import HALVES, Flash
+from ._forward.simt import Simt
+from ._forward.tc import Tc
+from ._problem import guarantee as _guarantee
+from ._problem.attended import FLOATS, SHORT_KEYS, Attended, computed
 from .oracle import forward as oracle
 from .samples import forward as samples
 

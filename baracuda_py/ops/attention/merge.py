@@ -24,8 +24,8 @@ from ...types import (
 from .._fitted import Fitted
 from .._function import function_of
 from .._launch import overlapped_overhead
-from ._merge import Lines, merge_launch, rows_align
-from ._problem import LAYOUTS, Walk
+from ._decode.merge_launch import Lines, merge_launch, rows_align
+from ._problem.attended import LAYOUTS, Walk
 from .oracle import merge as oracle
 from .samples import merge as samples
 

@@ -11,12 +11,12 @@ from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
 from .._function import SignatureRules, function_of
-from . import _guarantee
-from ._decode import SplitPages
-from ._decode_latent import LatentPages
-from ._decode_simt import SimtPages
-from ._flash_pages import FlashPages
-from ._problem import FLOATS, Walk, computed
+from ._decode.flash_pages import FlashPages
+from ._decode.latent_keys import LatentPages
+from ._decode.simt_keys import SimtPages
+from ._decode.split_keys import SplitPages
+from ._problem import guarantee as _guarantee
+from ._problem.attended import FLOATS, Walk, computed
 from .decode import CACHED, Decoding
 from .forward import sides
 from .oracle import decode as oracle

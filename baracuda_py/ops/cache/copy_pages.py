@@ -13,6 +13,7 @@ from ...plan.registry import Op, register
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Step
 from ...tensor.axes import alignment_of, c_strides
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory
+from .._fitted import Fitted
 from .._function import function_of
 from .._launch import divisor
 from . import samples
@@ -25,6 +26,10 @@ PARTS = ("k_pages", "v_pages", "k_scales", "v_scales")
 FILE = "cache/copy.cu"
 WORD, THREADS, UNROLL = 16, 256, 4
 MOST_CTAS = (1 << 31) - 1
+
+
+class Costs(Fitted, table="rows.copy_pages"):
+    bandwidth_efficiency: float
 
 
 @described(
@@ -118,7 +123,8 @@ class Chunks(Candidate[CopyPagesDescriptor]):
         return OK
 
     def cost(self, desc: CopyPagesDescriptor, device: DeviceSpec, config: Any) -> Cost:
-        return Cost.streaming(device, 2 * desc.pairs[0] * desc.page_bytes, efficiency=0.9)
+        moved = 2 * desc.pairs[0] * desc.page_bytes
+        return Cost.streaming(device, moved, efficiency=Costs.of(device).bandwidth_efficiency)
 
     def lower(self, desc: CopyPagesDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         width, chunks = _width(desc), _chunks(desc)

@@ -17,9 +17,9 @@ from ...types import BackendKind, DeviceSpec, ElementKind, PrecisionGuarantee
 from .._fitted import Fitted
 from .._launch import grid_of, index_scalar, index_type, pack_dims
 from ._descriptor import MapDescriptor
-from ._promotion import computed, guarantee_of
+from ._promotion import computed
 
-__all__ = ["CANDIDATES"]
+__all__ = ["CANDIDATES", "OF_GRADIENTS"]
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class _Map(Candidate[MapDescriptor]):
     backend = BackendKind.BESPOKE
 
     def guarantee(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> PrecisionGuarantee:
-        return guarantee_of(desc.row, desc.layout("out").element, desc.moved)
+        return desc.guarantee()
 
     def _bytes(self, desc: MapDescriptor) -> int:
-        layouts = [desc.layout(n) for n in ("out", *desc.arrays)]
+        layouts = [desc.layout(n) for n in (*desc.outputs, *desc.arrays)]
         return sum(lay.element.nbytes(math.prod(lay.shape)) for lay in layouts)
 
     def _cost(self, desc: MapDescriptor, device: DeviceSpec, efficiency: float, extra: float) -> Cost:
-        count = math.prod(desc.layout("out").shape)
+        count = math.prod(desc.out_shape)
         spent = (_instructions(desc) + extra) * count
         return Cost.streaming(device, self._bytes(desc), flops=count, instructions=spent, efficiency=efficiency)
 
@@ -52,30 +52,22 @@ class _Map(Candidate[MapDescriptor]):
         types = computed(row, desc.kind_of("out"), kinds, desc.masks, desc.moved)
         stored = [t if n in desc.arrays else f"Value<{t}>" for n, t in zip(desc.inputs, types.inputs)]
         stored += [f"Value<{types.type}>" for _ in row.params]
-        letters = ("x",) if len(desc.inputs) == 1 else ("a", "b", "c")
-        arguments = ", ".join(f"C {name}" for name in (*letters[: len(desc.inputs)], *row.params))
-        headers = [row.header, "elementwise/value.cuh" if "Value<" in "".join(stored) else ""]
-        included = "".join(f'#include "{header}"\n' for header in headers if header)
-        functor = (
-            f"{included}struct Op {{  // {row.name}\n  template <int digits, class C> static __device__ __forceinline__ C "
-            f"apply({arguments}) {{ return C({self._expression(desc)}); }}\n}};"
-        )
+        functors, headers = desc.functors()
+        headers = (*headers, "elementwise/value.cuh" if "Value<" in "".join(stored) else "")
+        prelude = "".join(f'#include "{header}"\n' for header in headers if header) + "\n".join(functors.values())
+        several = len(functors) > 1
+        functor = f"Functors<{', '.join(functors)}>" if several else next(iter(functors))
         shape = f"{config.vector}, {config.unroll}, {config.threads}"
-        operands = ", ".join((types.out, *stored))
-        name = f"map_{entry}<Op, {types.type}, {types.digits}, {shape}, {extra}{index}, {operands}>"
-        return Kernel("elementwise/map.cu", name, functor)
-
-    @staticmethod
-    def _expression(desc: MapDescriptor) -> str:
-        """The row's C++ expression; for a cast it names both types."""
-        if desc.row.result != "given":
-            return desc.row.cuda
-        return desc.row.cuda.format(of=_named(desc.kinds[0]), to=_named(desc.kind_of("out")))
+        operands = ", ".join((types.out, *((str(len(functors)),) if several else ()), *stored))
+        entry = f"several_{entry}" if several else entry
+        name = f"map_{entry}<{functor}, {types.type}, {types.digits}, {shape}, {extra}{index}, {operands}>"
+        return Kernel("elementwise/map.cu", name, prelude)
 
 
-def _named(kind: ElementKind) -> str:
-    """The C++ type of a kind's values, the 8-bit floats' too (kernels/include/math/cast.cuh)."""
-    return {ElementKind.FP8_E4M3: "e4m3", ElementKind.FP8_E5M2: "e5m2", ElementKind.BOOL: "bool"}.get(kind, kind.cuda)
+def _written(desc: MapDescriptor) -> Arg:
+    """The kernel's argument for the outputs."""
+    addresses = tuple(Ptr(name) for name in desc.outputs)
+    return addresses[0] if len(addresses) == 1 else Struct(addresses)
 
 
 def _argument(desc: MapDescriptor, name: str) -> Arg:
@@ -99,7 +91,7 @@ def _align_in_elements(desc: MapDescriptor, name: str) -> int:
 
 def _widest(desc: MapDescriptor) -> int:
     """Elements in 16 bytes of the widest operand."""
-    return max(1, 16 // max(desc.layout(n).element.dtype.itemsize for n in ("out", *desc.arrays)))
+    return max(1, 16 // max(desc.layout(n).element.dtype.itemsize for n in (*desc.outputs, *desc.arrays)))
 
 
 # Measured on an H200: one access per thread in CTAs of 128 streams fastest. For 16-bit results that take at least this many
@@ -119,11 +111,11 @@ class Costs(Fitted, table="rows.elementwise"):
 
 def _unrolls(desc: MapDescriptor, vector: int) -> tuple[int, ...]:
     """Accesses per thread worth trying. At 2, f64 functions spill; bytes already come 16 per access."""
-    return (1,) if desc.layout("out").element is ElementKind.F64 or vector > 8 else (1, 2)
+    return (1,) if desc.kind_of("out") is ElementKind.F64 or vector > 8 else (1, 2)
 
 
 def _instructions(desc: MapDescriptor) -> float:
-    return desc.row.instructions[desc.layout("out").element.bits <= 16]
+    return desc.instructions[desc.kind_of("out").bits <= 16]
 
 
 class Contiguous(_Map):
@@ -139,40 +131,40 @@ class Contiguous(_Map):
         return OK
 
     def configs(self, desc: MapDescriptor, device: DeviceSpec) -> Iterable[MapConfig]:
-        vector = min(_widest(desc), *(_align_in_elements(desc, n) for n in ("out", *desc.arrays)))
+        vector = min(_widest(desc), *(_align_in_elements(desc, n) for n in (*desc.outputs, *desc.arrays)))
         return [MapConfig(vector, unroll, threads) for threads in (128, 256) for unroll in _unrolls(desc, vector)]
 
     def cost(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> Cost:
         full = config.vector / _widest(desc)
-        out = desc.layout("out")
-        narrow, large = out.element in (ElementKind.F16, ElementKind.BF16), math.prod(out.shape) >= LARGE
+        narrow = desc.kind_of("out") in (ElementKind.F16, ElementKind.BF16)
+        large = math.prod(desc.out_shape) >= LARGE
         unroll = 2 if narrow and large and _instructions(desc) >= HEAVY else 1
         costs = Costs.of(device)
         rank = 1.0 if (config.unroll, config.threads) == (unroll, 128) else costs.other_config_ratio
         return self._cost(desc, device, rank * max(costs.least_vector_ratio, full), 3.0 / config.vector)
 
     def lower(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> tuple[Step, ...]:
-        count = math.prod(desc.layout("out").shape)
+        count = math.prod(desc.out_shape)
         index = index_type(count)
         kernel = self._kernel(desc, "contiguous", config, "", index)
         numbers = (_argument(desc, name) for name in (*desc.inputs, *desc.row.params))
-        args: tuple[Arg, ...] = (index_scalar(count, index), Ptr("out"), *numbers)
+        args: tuple[Arg, ...] = (index_scalar(count, index), _written(desc), *numbers)
         grid = grid_of(count, config.threads * config.vector * config.unroll)
         return (Launch(kernel, grid, (config.threads, 1, 1), args),)
 
 
 def _dense(desc: MapDescriptor) -> tuple[str, Change]:
     """The fix that makes all operands dense in C order: in words, and as changed fields."""
-    shape = desc.layout("out").shape
+    shape = desc.out_shape
     said: list[str] = []
     changed: dict[str, Any] = {}
-    for name in ("out", *desc.arrays):
+    for name in (*desc.outputs, *desc.arrays):
         x = desc.layout(name)
         if x.shape != shape:
             said.append(f"pass contiguize(cupy.broadcast_to({name}, {shape})) for {name}")
             changed |= {f"{name}_shape": shape, f"{name}_strides": c_strides(shape)}
         elif x.strides != c_strides(shape):
-            said.append("pass out in C order" if name == "out" else f"contiguize {name}")
+            said.append(f"pass {name} in C order" if name in desc.outputs else f"contiguize {name}")
             changed |= {f"{name}_strides": c_strides(shape)}
     return " and ".join(said), Change(changed)
 
@@ -188,7 +180,7 @@ class Strided(_Map):
 
     def configs(self, desc: MapDescriptor, device: DeviceSpec) -> Iterable[MapConfig]:
         shape, strides = desc.problem()
-        names = ("out", *desc.arrays)
+        names = (*desc.outputs, *desc.arrays)
         vector = _widest(desc)
         while vector > 1 and not self._vector_fits(desc, names, shape, strides, vector):
             vector //= 2
@@ -201,7 +193,7 @@ class Strided(_Map):
         if not shape or shape[-1] % vector:
             return False
         for name, steps in zip(names, strides):
-            splat = steps[-1] == 0 and name != "out"
+            splat = steps[-1] == 0 and name not in desc.outputs
             if steps[-1] != 1 and not splat:
                 return False
             if not splat and (_align_in_elements(desc, name) < vector or any(s % vector for s in steps[:-1])):
@@ -219,11 +211,11 @@ class Strided(_Map):
 
     def lower(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> tuple[Step, ...]:
         shape, strides = desc.problem()
-        walked = dict(zip(("out", *desc.arrays), strides))
+        walked = dict(zip((*desc.outputs, *desc.arrays), strides))
         vectors = math.prod(shape) // config.vector
         index = index_type(vectors)
         extents = [*shape[:-1], shape[-1] // config.vector] if shape else []
-        names = ("out", *desc.inputs, *desc.row.params)
+        names = (*desc.outputs, *desc.inputs, *desc.row.params)
         packed = [_in_bytes(desc, name, walked.get(name, (0,) * len(shape)), config.vector) for name in names]
         mask = 0
         for place, name in enumerate(desc.inputs):  # the inputs that are broadcast along a vector
@@ -232,8 +224,8 @@ class Strided(_Map):
         args: tuple[Arg, ...] = (
             index_scalar(vectors, index),
             pack_dims(extents, packed, index),
-            Ptr("out"),
-            *(_argument(desc, name) for name in names[1:]),
+            _written(desc),
+            *(_argument(desc, name) for name in names[len(desc.outputs) :]),
         )
         return (Launch(kernel, grid_of(vectors, config.threads * config.unroll), (config.threads, 1, 1), args),)
 
@@ -244,4 +236,17 @@ def _in_bytes(desc: MapDescriptor, name: str, steps: Sequence[int], vector: int)
     return [*(s * size for s in steps[:-1]), steps[-1] * size * vector] if steps else []
 
 
+class ContiguousGradients(Contiguous):
+    """The same for one output or several."""
+
+    launches = (*Contiguous.launches, "elementwise/map.cu:map_several_contiguous")
+
+
+class StridedGradients(Strided):
+    """The same for one output or several."""
+
+    launches = (*Strided.launches, "elementwise/map.cu:map_several_strided")
+
+
 CANDIDATES: tuple[Candidate[Any], ...] = (Contiguous(), Strided())
+OF_GRADIENTS: tuple[Candidate[Any], ...] = (ContiguousGradients(), StridedGradients())

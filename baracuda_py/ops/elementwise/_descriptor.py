@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides
 from ...plan.registry import get_op
 from ...tensor import how_to_wrap, intake
-from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse
-from ...types import ElementKind, InvalidProblemError, OperandTypeError
+from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse, dense_like
+from ...types import ElementKind, InvalidProblemError, OperandTypeError, PrecisionGuarantee
 from ...types.errors import shown
-from ._promotion import WEAK, check_output, common_kind, lowest, number, result_kind, weak_kind
-from ._row import NUMBERS, ROWS, Row
+from ._promotion import (
+    WEAK,
+    Missing,
+    check_output,
+    common_kind,
+    guarantee_of,
+    lowest,
+    number,
+    result_kind,
+    weak_kind,
+    wide_enough,
+)  # fmt: skip
+from ._row import NUMBERS, ROWS, Row, cast_name, functor
 
-__all__ = ["MapDescriptor", "names_params"]
+__all__ = ["MapDescriptor"]
 
 Ints = tuple[int, ...]
 _NO_NUMBERS: Mapping[str, Any] = {"numbers": None}
@@ -38,13 +46,12 @@ class MapDescriptor(Descriptor):
     inputs: ClassVar[tuple[str, ...]] = ()
     kind: Any
     out_element: ElementKind | None
-    out_strides: Ints | None
-    out_align: int | None
     numbers: tuple[float, ...] | None
 
     def _prepare(self, kinds: Any) -> None:
         """Every field in its own type."""
-        self._names_op(kinds, "kind")
+        if kinds is not None:
+            self._names_op(kinds, "kind")
         for name, argument in zip(self.inputs, self.row.arguments):
             shape, element = self._names(name)
             if getattr(self, shape) is not None or len(self.inputs) == 1:
@@ -54,8 +61,9 @@ class MapDescriptor(Descriptor):
             self._ints(f"{name}_strides")
             self._int(f"{name}_align")
         self._kind("out_element")
-        self._ints("out_strides")
-        self._int("out_align")
+        for name in self.outputs:
+            self._ints(f"{name}_strides")
+            self._int(f"{name}_align")
         if self.numbers is not None:
             object.__setattr__(self, "numbers", self._as_numbers(self.numbers))
 
@@ -93,6 +101,11 @@ class MapDescriptor(Descriptor):
     def arrays(self) -> tuple[str, ...]:
         """The inputs that are arrays."""
         return tuple(name for name in self.inputs if self._shape(name) is not None)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The operands that are written; they have one shape and one kind."""
+        return ("out",)
 
     @cached_property
     def numbered(self) -> tuple[str, ...]:
@@ -138,7 +151,7 @@ class MapDescriptor(Descriptor):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return (Operand("out", "out"), *(Operand(name) for name in self.arrays))
+        return (*(Operand(name, "out") for name in self.outputs), *(Operand(name) for name in self.arrays))
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -177,12 +190,14 @@ class MapDescriptor(Descriptor):
         return made
 
     def _lies(self, name: str) -> Layout:
-        if name != "out":
+        if name not in self.outputs:
             shape, kind = self._shape(name) or (), self.kind_of(name)
             return self._checked(name, shape, getattr(self, f"{name}_strides"), kind)
         shape = self.out_shape
-        strides = self.out_strides if self.out_strides is not None else _dense_like(shape, self._order(shape))
-        return self._checked("out", shape, strides, self.kind_of("out"))
+        strides: Ints | None = getattr(self, f"{name}_strides")
+        if strides is None:
+            strides = dense_like(shape, self._order(shape))
+        return self._checked(name, shape, strides, self.kind_of("out"))
 
     def _order(self, shape: Ints) -> Ints:
         """The strides whose axis order a fresh output takes: the first input that has the whole shape."""
@@ -203,13 +218,31 @@ class MapDescriptor(Descriptor):
         return Layout(shape, resolved_strides(shape, strides, kind), kind, 16 if align is None else min(16, align))
 
     def problem(self) -> tuple[Ints, list[Ints]]:
-        """The collapsed shape, and the strides of `out` and each array in it."""
-        out = self.layout("out")
-        strides = [out.strides]
+        """The collapsed shape, and the strides of each output and each array in it."""
+        strides = [self.layout(name).strides for name in self.outputs]
         for name in self.arrays:
             layout = self.layout(name)
-            strides.append(broadcast_strides(layout.shape, layout.strides, out.shape))
-        return collapse(out.shape, strides)  # type: ignore[return-value]
+            strides.append(broadcast_strides(layout.shape, layout.strides, self.out_shape))
+        return collapse(self.out_shape, strides)  # type: ignore[return-value]
+
+    # ---- what is computed -----------------------------------------------------------------------------------------
+
+    @property
+    def instructions(self) -> tuple[float, float]:
+        """Instructions of an element, in f32 and for 16-bit results."""
+        return self.row.instructions
+
+    def guarantee(self) -> PrecisionGuarantee:
+        return guarantee_of(self.row, self.kind_of("out"), self.moved)
+
+    def functors(self) -> tuple[Mapping[str, str], tuple[str, ...]]:
+        """The functor of each output by its name in C++, and the headers that they need."""
+        row, letters = self.row, ("x",) if len(self.inputs) == 1 else ("a", "b", "c")
+        computes = row.cuda
+        if row.result == "given":  # a cast names both types
+            computes = computes.format(of=cast_name(self.kinds[0]), to=cast_name(self.kind_of("out")))
+        named = (*letters[: len(self.inputs)], *row.params)
+        return {"Op": functor("Op", row.name, named, f"return C({computes});")}, (row.header,)
 
     # ---- validity and the canonical form --------------------------------------------------------------------------
 
@@ -238,16 +271,15 @@ class MapDescriptor(Descriptor):
                     f"{self.op}: {kind} is only moved, bit by bit, beside another array of {kind}",
                     f"pass arrays of {kind}",
                 )
-        for name in ("out", *self.arrays):
+        for name in (*self.outputs, *self.arrays):
             self.layout(name)
 
     def canonical(self) -> Self:
-        out = self.layout("out")
         laid: dict[str, Any] = dict.fromkeys(f"{n}_{f}" for n in self.inputs for f in ("strides", "align"))
-        for name in self.arrays:
+        for name in (*self.arrays, *self.outputs):
             layout = self.layout(name)
             laid |= {f"{name}_strides": layout.strides, f"{name}_align": layout.align}
-        laid |= {"out_element": out.element, "out_strides": out.strides, "out_align": out.align}
+        laid |= {"out_element": self.kind_of("out")}
         return replace(self, **laid, **_NO_NUMBERS)
 
     def in_place(self, written: str, read: str) -> bool:
@@ -256,7 +288,7 @@ class MapDescriptor(Descriptor):
     # ---- run-time numbers -----------------------------------------------------------------------------------------
 
     def at(self, given: Mapping[str, Any]) -> Self:
-        operands = (*self.arrays, "out")
+        operands = (*self.arrays, *self.outputs)
         for name in given:
             if name in self.values and name not in self.numbered and name not in operands:
                 raise InvalidProblemError(f"{self.op}: there is no operand {name!r}", f"it takes {', '.join(operands)}")
@@ -265,7 +297,7 @@ class MapDescriptor(Descriptor):
         held = self._held()
         values = [held[name] if given.get(name) is None else given[name] for name in self.numbered]
         for value in values:
-            if isinstance(value, _Missing):
+            if isinstance(value, Missing):
                 raise value.error
         put: dict[str, Any] = {"numbers": tuple(values)}
         return replace(self, **put)
@@ -281,7 +313,7 @@ class MapDescriptor(Descriptor):
         """Each run-time number: as the descriptor has it, or its default, or what complains when it is used."""
         if self.numbers is not None:
             return dict(zip(self.numbered, self.numbers))
-        return {n: self.row.params[n] if n in self.row.params else _Missing(self.op, n) for n in self.numbered}
+        return {n: self.row.params[n] if n in self.row.params else Missing(self.op, n) for n in self.numbered}
 
     def to_dict(self) -> dict[str, Any]:
         said = super().to_dict()
@@ -297,7 +329,15 @@ class MapDescriptor(Descriptor):
     ) -> Self:
         """The descriptor of arrays as they lie, and of numbers among them."""
         kind = kinds.of(kind, f"{cls.__name__}: kind")
-        row = _row_of(kind.value)
+        return cls._of_row(_row_of(kind.value), (kind,), given, {"out": out}, params, dtype)
+
+    @classmethod
+    def _of_row(
+        cls, row: Row, first: tuple[Any, ...], given: Mapping[str, Any], outputs: Mapping[str, Any],
+        params: Mapping[str, Any], dtype: Any = None,
+    ) -> Self:  # fmt: skip
+        """The same of a row; `first` are the descriptor's first fields."""
+        kind = row.name
         for name in params:
             if name not in row.params:
                 known = ", ".join(row.params) or "arrays only"
@@ -305,12 +345,14 @@ class MapDescriptor(Descriptor):
         weak = {name: x for name, x in given.items() if type(x) in WEAK}
         optional = {n for n, argument in zip(cls.inputs, row.arguments) if given[n] is None and argument in row.absent}
         held = {n: intake(x, what=f"{kind}: {n}") for n, x in given.items() if n not in weak and n not in optional}
-        to = None if out is None else intake(out, what=f"{kind}: out")
         fields: dict[str, Any] = {}
-        if to is not None:
-            fields = {"out_element": to.element, "out_strides": to.strides, "out_align": to.align}
+        for name, out in outputs.items():
+            if out is not None:
+                to = intake(out, what=f"{kind}: {name}")
+                check_output(kind, fields.get("out_element", to.element), to.element)
+                fields |= {"out_element": to.element, f"{name}_strides": to.strides, f"{name}_align": to.align}
         if dtype is not None:
-            check_output(kind.value, ElementKind.of(dtype), fields.get("out_element"))
+            check_output(kind, ElementKind.of(dtype), fields.get("out_element"))
             fields["out_element"] = ElementKind.of(dtype)
         data = {name for name, argument in zip(cls.inputs, row.arguments) if argument not in row.mask}
         among = [t.element for name, t in held.items() if name in data]
@@ -323,7 +365,7 @@ class MapDescriptor(Descriptor):
                 continue
             counts_as = weak_kind(row, types, among) if name in weak and held else None
             if counts_as and row.result == "bool":  # what is out of range compares all the same
-                counts_as = _wide_enough(counts_as, weak[name])
+                counts_as = wide_enough(counts_as, weak[name])
             fields |= {f"{name}_shape": None, f"{name}_element": counts_as}
         if not held:
             raise InvalidProblemError(
@@ -332,21 +374,12 @@ class MapDescriptor(Descriptor):
         numbers = [weak[name] for name in cls.inputs if name in weak]
         numbers += [row.params[name] if params.get(name) is None else params[name] for name in row.params]
         made: Any = cls
-        return made(kind, **cls._renamed(fields), numbers=tuple(numbers) or None)  # type: ignore[no-any-return]
+        return made(*first, **cls._renamed(fields), numbers=tuple(numbers) or None)  # type: ignore[no-any-return]
 
     @classmethod
     def _renamed(cls, fields: dict[str, Any]) -> dict[str, Any]:
         """The fields by their own names, where an input's shape and element are called otherwise."""
         return fields
-
-
-def names_params(family: type[MapDescriptor]) -> None:
-    """Has the signature of the family's `of` name the params of its rows."""
-    made: Any = family.of.__func__  # type: ignore[attr-defined]
-    told = inspect.signature(made)
-    known = [p for p in told.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    known += [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY) for n in family.values if n not in family.inputs]
-    made.__signature__ = told.replace(parameters=known)
 
 
 def _are_numbers(names: Sequence[str]) -> str:
@@ -361,31 +394,3 @@ def _row_of(name: str) -> Row:
     if name not in ROWS:
         get_op(name)
     return ROWS[name]
-
-
-def _dense_like(shape: Ints, like: Ints) -> Ints:
-    """Dense strides in the axis order of `like` (widest first; CuPy's order="K")."""
-    order = sorted(range(len(shape)), key=lambda a: (-abs(like[a]), a))
-    strides, step = [0] * len(shape), 1
-    for axis in reversed(order):
-        strides[axis] = step
-        step *= max(shape[axis], 1)
-    return tuple(strides)
-
-
-def _wide_enough(kind: ElementKind, value: Any) -> ElementKind:
-    if not kind.is_integer or np.iinfo(kind.dtype).min <= value <= np.iinfo(kind.dtype).max:
-        return kind
-    return ElementKind.I64 if value < 1 << 63 else ElementKind.U64
-
-
-class _Missing:
-    """A run-time number that nobody gave: a typed error where it is put into a kernel's arguments."""
-
-    def __init__(self, op: str, name: str) -> None:
-        self.error = InvalidProblemError(f"{op}: {name} is missing", f"pass {name}=..., a number")
-
-    def _raise(self) -> Any:
-        raise self.error
-
-    __float__ = __int__ = __index__ = __bool__ = _raise

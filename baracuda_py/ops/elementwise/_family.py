@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from ... import functional
 from ...plan.plan import Plan
-from ...plan.registry import Op, register
+from ...plan.registry import Gradient, Op, register
 from ...types import ElementKind, PrecisionGuarantee
 from . import oracle
 from ._candidates import CANDIDATES
-from ._promotion import WEAK, common_kind, guarantee_of
-from ._row import ROWS, Row
+from ._descriptor import MapDescriptor
+from ._promotion import WEAK, common_kind
+from ._row import RESULT, ROWS, Row
 
-__all__ = ["MapPlan", "call_with_numbers", "publish", "signature_of"]
+__all__ = ["PUBLISHED", "MapPlan", "call_with_numbers", "names_params", "publish", "signature_of"]
+
+PUBLISHED: dict[str, Op] = {}  # the ops of rows, by name
 
 
 class MapPlan:
@@ -30,11 +34,11 @@ class MapPlan:
 
     @classmethod
     def reference_guarantee(cls, desc: Any) -> PrecisionGuarantee:
-        return oracle.guarantee(guarantee_of(desc.row, desc.layout("out").element, desc.moved))
+        return oracle.guarantee(desc.guarantee())
 
     @classmethod
     def sku_elements(cls, desc: Any) -> tuple[ElementKind, ElementKind | None]:
-        out = desc.layout("out").element
+        out = desc.kind_of("out")
         of = out if desc.row.result in ("same", "float") else common_kind(desc.row, *desc.kinds)
         return of, None if of is out else out
 
@@ -52,8 +56,35 @@ def publish(
     arguments = {a: n for a, n in zip(row.arguments, family.inputs) if a != n}
     peers = {"cupy": row.name, "torch": row.name} | dict(row.peers)
     problems = partial(samples, kinds=row.domain, params=row.params)
-    register(Op(row.name, plan, function, problems, {"kind": row.name}, peers=peers, arguments=arguments))
+    fixed, gradient = {"kind": row.name}, gradient_of(row, dict(zip(row.arguments, family.inputs)))
+    PUBLISHED[row.name] = register(
+        Op(row.name, plan, function, problems, fixed, gradient=gradient, peers=peers, arguments=arguments)
+    )
     return function
+
+
+def gradient_of(row: Row, operands: Mapping[str, str]) -> Gradient | None:
+    """The op that computes a row's gradients: it takes what the expressions name. `operands` are those of the arguments."""
+    if not row.gradient:
+        return None
+    if row.result == "given":  # the gradient of a cast is a cast
+        return Gradient(row.name, (), {"x": "out"}, grad="x")
+    named = {*re.findall(r"\w+", " ".join(row.gradient.values()))}
+    saved = {operands[name]: name for name in row.arguments if name in named} | (
+        {"out": RESULT} if "out" in named else {}
+    )
+    gradients = {operands[name]: f"grad_{name}" for name in row.gradient}
+    renames = {operand: name for operand, name in saved.items() if operand != name}
+    return Gradient(f"{row.name}_backward", tuple(saved), gradients, renames=renames, broadcast=len(operands) > 1)
+
+
+def names_params(family: type[MapDescriptor]) -> None:
+    """Has the signature of the family's `of` name the params of its rows."""
+    made: Any = family.of.__func__  # type: ignore[attr-defined]
+    told = inspect.signature(made)
+    known = [p for p in told.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    known += [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY) for n in family.values if n not in family.inputs]
+    made.__signature__ = told.replace(parameters=known)
 
 
 def signature_of(row: Row) -> inspect.Signature:

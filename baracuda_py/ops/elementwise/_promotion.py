@@ -17,7 +17,8 @@ from ...types import ElementKind, Exact, InvalidProblemError, MathPrecision, Ope
 from ._row import FLOATS, INTEGERS, NUMBERS, Row
 
 __all__ = [
-    "WEAK", "Computed", "check_output", "common_kind", "computed", "guarantee_of", "lowest", "number", "result_kind", "weak_kind",
+    "WEAK", "Computed", "Missing", "check_output", "common_kind", "computed", "guarantee_of", "lowest", "number", "result_kind",
+    "weak_kind", "wide_enough",
 ]  # fmt: skip
 
 WEAK = frozenset((bool, int, float))  # types of weak numbers; NumPy's own numbers have a type to keep
@@ -92,6 +93,25 @@ def number(value: Any, kind: ElementKind, what: str) -> Any:
             "pass a float, or an array of a wider type",
         )
     return value
+
+
+def wide_enough(kind: ElementKind, value: Any) -> ElementKind:
+    """The integer kind that holds a number which is compared: `kind`, or a wider one."""
+    if not kind.is_integer or np.iinfo(kind.dtype).min <= value <= np.iinfo(kind.dtype).max:
+        return kind
+    return ElementKind.I64 if value < 1 << 63 else ElementKind.U64
+
+
+class Missing:
+    """A run-time number that nobody gave: a typed error where it is put into a kernel's arguments."""
+
+    def __init__(self, op: str, name: str) -> None:
+        self.error = InvalidProblemError(f"{op}: {name} is missing", f"pass {name}=..., a number")
+
+    def _raise(self) -> Any:
+        raise self.error
+
+    __float__ = __int__ = __index__ = __bool__ = _raise
 
 
 def lowest(kind: ElementKind, *, highest: bool = False) -> Any:

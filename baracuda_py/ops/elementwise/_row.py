@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...types import ElementKind
 
-__all__ = ["BYTES", "FLOATS", "INTEGERS", "NUMBERS", "ROUNDED", "ROWS", "Row", "Ulps"]
+__all__ = ["BYTES", "FLOATS", "INTEGERS", "NUMBERS", "RESULT", "ROUNDED", "ROWS", "Row", "Ulps", "cast_name", "functor"]
 
 FLOATS = (ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64)
 INTEGERS = tuple(k for k in ElementKind if k.is_integer and not k.packed)
@@ -76,4 +76,19 @@ class Row:
         return max(self.ulps.f32, self.ulps.f64) <= 0.5
 
 
+RESULT = "y"  # what gradients call a result that they take
 ROWS: dict[str, Row] = {}  # every row that an op is registered for, by name
+
+
+def functor(name: str, comment: str, parameters: Sequence[str], body: str) -> str:
+    """The C++ of a functor, as kernels/elementwise/map.cu takes it."""
+    arguments = ", ".join(f"C {parameter}" for parameter in parameters)
+    return (
+        f"struct {name} {{  // {comment}\n  template <int digits, class C> static __device__ __forceinline__ C "
+        f"apply({arguments}) {{ {body} }}\n}};"
+    )
+
+
+def cast_name(kind: ElementKind) -> str:
+    """The C++ type of a kind's values, the 8-bit floats' too (kernels/include/math/cast.cuh)."""
+    return {ElementKind.FP8_E4M3: "e4m3", ElementKind.FP8_E5M2: "e5m2", ElementKind.BOOL: "bool"}.get(kind, kind.cuda)

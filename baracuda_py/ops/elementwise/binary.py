@@ -40,7 +40,7 @@ TABLE = (
            "mpmath.power(x1, x2) if not bits else pow(x1, x2, 1 << bits) if x2 >= 0 else {1: 1, -1: 1 - 2 * (x2 % 2)}.get(x1, 0)",
            "x1 to the power x2; an integer to a negative power is truncated.", Ulps(5, 2, 0.1), instructions=(40, 30),
            header="math/pow.cuh", peers={"cupy": "power"},
-           gradient={"x1": "grad * x2 * x1 ** (x2 - 1)", "x2": "grad * out * log(x1)"}),
+           gradient={"x1": "where(x2 == 0, 0, grad * x2 * x1 ** (x2 - 1))", "x2": "grad * out * log(where(out == 0, 1, x1))"}),
     Binary("copysign", "math::copysign(a, b)", np.copysign, "math.copysign(x1, x2)", "|x1| with the sign of x2.",
            result="float", header="math/copysign.cuh", gradient={"x1": "grad * sign(x1) * sign(x2)"}),
 )  # fmt: skip

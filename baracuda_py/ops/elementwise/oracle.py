@@ -12,7 +12,7 @@ from ...numerics import special
 from ...numerics.rounding import round_to
 from ...types import ElementKind, PrecisionGuarantee, Ulp
 
-__all__ = ["evaluate", "guarantee"]
+__all__ = ["evaluate", "guarantee", "params_of", "wide_inputs"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -105,9 +105,20 @@ def evaluate(desc: Any, arrays: Mapping[str, Array]) -> Array:
             return np.asarray(row.oracle(*_comparable(desc, inputs)))
         if not desc.moved:
             inputs = [x if mask else _wide(x, out, row.rounded) for x, mask in zip(inputs, desc.masks)]
-        held = dict(zip(desc.numbered, desc.numbers or ()))
-        params = {name: np.float64(held.get(name, default)) for name, default in row.params.items()}
-        return np.asarray(row.oracle(*inputs, **params))
+        return np.asarray(row.oracle(*inputs, **params_of(desc)))
+
+
+def params_of(desc: Any) -> dict[str, Any]:
+    """The values of the row's params."""
+    held = dict(zip(desc.numbered, desc.numbers or ()))
+    return {name: np.float64(held.get(name, default)) for name, default in desc.row.params.items()}
+
+
+def wide_inputs(desc: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The inputs of a problem of floats by name, numbers and absent ones included, in the type computed in; masks as they are."""
+    out, found = desc.kind_of("out"), {name: _given(desc, name, arrays) for name in desc.inputs}
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        return {name: x if x.dtype == np.bool_ else _wide(x, out, False) for name, x in found.items()}
 
 
 def _given(desc: Any, name: str, arrays: Mapping[str, Array]) -> Array:

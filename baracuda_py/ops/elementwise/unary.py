@@ -14,8 +14,8 @@ from ...plan.plan import Plan
 from ...types import ElementKind, OpCategory, PlanPreference, UnaryKind
 from .._misnamed import misnamed
 from . import oracle, samples
-from ._descriptor import MapDescriptor, names_params
-from ._family import MapPlan, call_with_numbers, publish, signature_of
+from ._descriptor import MapDescriptor
+from ._family import MapPlan, call_with_numbers, names_params, publish, signature_of
 from ._row import ROUNDED, Row, Ulps
 
 __all__ = ["UnaryDescriptor", "UnaryPlan"]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...call.trim import refuse_capture, trimmed
+from ...call.results.trim import refuse_capture, trimmed
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
@@ -16,6 +16,7 @@ from ...plan.registry import Op, register
 from ...runtime.steps import Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
 from ...tensor.axes import merge_axes
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory
+from .._fitted import Fitted
 from .._function import function_of
 from .._launch import divisor, grid_of, index_scalar, index_type, pack_dims
 from . import oracle, samples
@@ -25,6 +26,10 @@ __all__ = ["NonzeroDescriptor", "NonzeroPlan", "nonzero"]
 BYTES = tuple(kind for kind in ElementKind if not kind.packed)
 THREADS, TILE, SCAN_THREADS = 256, 4096, 1024  # of kernels/indexing/nonzero.cu
 MOST_TILES = (1 << 31) - 1
+
+
+class Costs(Fitted, table="rows.nonzero"):
+    bandwidth_efficiency: float
 
 
 @described(
@@ -70,7 +75,7 @@ class Tiles(Candidate[NonzeroDescriptor]):
         """As if a tenth were not zero."""
         size = math.prod(desc.shape)
         moved = 2 * desc.element.nbytes(size) + size * 8 * len(desc.shape) // 10
-        one = Cost.streaming(device, moved, efficiency=0.8)
+        one = Cost.streaming(device, moved, efficiency=Costs.of(device).bandwidth_efficiency)
         return Cost(one.bytes, 0, one.seconds + 2 * device.overhead, one.limit)
 
     def lower(self, desc: NonzeroDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:

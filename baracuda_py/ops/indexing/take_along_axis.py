@@ -16,6 +16,7 @@ from ...runtime.steps import Fill, Kernel, Launch, Ptr, Step
 from ...tensor import Tensor
 from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory
+from .._fitted import Fitted
 from .._function import SignatureRules, function_of
 from .._launch import THREADS, grid_of, index_scalar, index_type, pack_dims
 from . import oracle, samples
@@ -26,6 +27,10 @@ BYTES = tuple(kind for kind in ElementKind if not kind.packed)
 MODES = ("status", "clip", "wrap", "raise")  # in the order of kernels/indexing/take.cu, which has no "raise"
 KERNEL_MODES = {mode: i % 3 for i, mode in enumerate(MODES)}  # indices of "raise" have been looked at before
 UNROLL = 4
+
+
+class Costs(Fitted, table="rows.take_along_axis"):
+    bandwidth_efficiency: float
 
 
 @described(
@@ -118,7 +123,8 @@ class Gather(Candidate[TakeAlongAxisDescriptor]):
 
     def cost(self, desc: TakeAlongAxisDescriptor, device: DeviceSpec, config: Any) -> Cost:
         indices = desc.indices_element.nbytes(math.prod(desc.indices_shape))
-        return Cost.streaming(device, indices + 2 * desc.element.nbytes(math.prod(desc.out_shape)), efficiency=0.85)
+        moved = indices + 2 * desc.element.nbytes(math.prod(desc.out_shape))
+        return Cost.streaming(device, moved, efficiency=Costs.of(device).bandwidth_efficiency)
 
     def lower(self, desc: TakeAlongAxisDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         clear = (Fill(Ptr("status"), 0, 4),) if desc.has("status") else ()

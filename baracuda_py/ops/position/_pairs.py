@@ -14,6 +14,7 @@ from ...plan.candidate import Candidate, Cost
 from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Run, Step
 from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee
+from .._fitted import Fitted
 from .._launch import divisor, grid_of, index_scalar, index_type
 from .._rows import computed_in
 from ._problem import Roped
@@ -28,10 +29,15 @@ SHARES = ((1, 1), (2, 1), (4, 1), (2, 2), (1, 4), (2, 4), (1, 8), (4, 2))  # hea
 MOST_PAIRS = 16  # at once: twice as many take 1.3 times as long (H200)
 MOST_HEADS = 4  # that share an angle: more save little
 BUSY = 512  # threads an SM: below, a token's heads are shared by more of them
-BEHIND = 1.02  # by how much the other shares are taken to be slower
 # Machine instructions (sm_90a): of a thread, of a head, and of a pair that is turned.
 FIXED, OF_HEAD, OF_PAIR = 200, 24, 10
 SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 3; kernels/include/position/rotate.cuh for sin and cos"
+
+
+class Costs(Fitted, table="rows.rope"):
+    bandwidth_efficiency: float
+    least_vector_ratio: float
+    other_share_time_ratio: float
 
 
 @dataclass(frozen=True)
@@ -94,9 +100,11 @@ class TurnPairs(Candidate[Roped]):
         instructions = threads * (FIXED + config.vector * angle + config.share * a_head)
         full = min(1.0, config.vector * desc.element.bits / (8 * WORD))
         nbytes, flops = _nbytes(desc), threads * config.share * config.vector * 6
-        cost = Cost.streaming(device, nbytes, flops=flops, instructions=instructions, efficiency=0.92 * max(0.3, full))
+        costs = Costs.of(device)
+        efficiency = costs.bandwidth_efficiency * max(costs.least_vector_ratio, full)
+        cost = Cost.streaming(device, nbytes, flops=flops, instructions=instructions, efficiency=efficiency)
         best = _best(shape, config.vector, device)
-        return cost if config == best else replace(cost, seconds=cost.seconds * BEHIND)
+        return cost if config == best else replace(cost, seconds=cost.seconds * costs.other_share_time_ratio)
 
     def guarantee(self, desc: Roped, device: DeviceSpec, config: PairConfig) -> PrecisionGuarantee:
         return guarantee_of(desc)

@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...plan.fields import integer, scalar
-from ...runtime.capture import relaxed
-from ...runtime.driver import require_gpu
-from ...runtime.streams import current_stream, foreign_stream, is_capturing
+from ...runtime.gpu.capture import relaxed
+from ...runtime.gpu.driver import require_gpu
+from ...runtime.gpu.streams import current_stream, foreign_stream, is_capturing
 from ...tensor import ordinal_of
 from ...tensor.pytorch import is_tensor, on_stream
 from ...types import InvalidProblemError

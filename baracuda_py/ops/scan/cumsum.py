@@ -6,7 +6,7 @@ from typing import Any
 
 from ...numerics.guarantee import widely
 from ...plan.plan import Plan
-from ...plan.registry import Op, register
+from ...plan.registry import Gradient, Op, register
 from ...types import OpCategory, PrecisionGuarantee
 from .._function import function_of
 from . import oracle, samples
@@ -48,4 +48,5 @@ def cumsum(x: Any, /, axis: int = -1) -> Any:
     """
 
 
-register(Op("cumsum", CumsumPlan, cumsum, samples.cumsum, peers={"torch": "cumsum"}))
+_gradient = Gradient("cumsum_backward", (), {"x": "grad_x"})
+register(Op("cumsum", CumsumPlan, cumsum, samples.cumsum, gradient=_gradient, peers={"torch": "cumsum"}))

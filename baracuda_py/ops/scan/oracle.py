@@ -10,7 +10,7 @@ import numpy as np
 from ...numerics.rounding import wide
 from ...types import ElementKind
 
-__all__ = ["MEASURES", "cumsum"]
+__all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "cumsum"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -24,6 +24,15 @@ def cumsum(desc: Any, x: Array) -> Array:
     """The sums of x up to each element along `desc.axis`, wide."""
     with np.errstate(all="ignore"):
         return _summed(desc, wide(x, desc.element))
+
+
+def _reversed(desc: Any, x: Array) -> Array:
+    return np.flip(x, desc.axis) if x.ndim else x
+
+
+def backward(desc: Any, grad: Array) -> Array:
+    """The sums of grad from each element on, wide."""
+    return _reversed(desc, cumsum(desc, _reversed(desc, grad)))
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------
@@ -44,4 +53,17 @@ def _overflowing(desc: Any, x: Array) -> Array:
 MEASURES: dict[str, Callable[..., Array]] = {
     "abs_sum": _abs_sum,
     "overflowing": _overflowing,
+}
+
+
+def _of_reversed(measure: Callable[..., Array]) -> Callable[..., Array]:
+    def measured(desc: Any, grad: Array) -> Array:
+        return _reversed(desc, measure(desc, x=_reversed(desc, grad)))
+
+    return measured
+
+
+BACKWARD_MEASURES: dict[str, Callable[..., Array]] = {
+    "abs_sum": _of_reversed(_abs_sum),
+    "overflowing": _of_reversed(_overflowing),
 }

@@ -10,7 +10,7 @@ import numpy as np
 from ...samples.sample import Sample, adversarial, layouts, values
 from ...types import ElementKind
 
-__all__ = ["cumsum"]
+__all__ = ["backward", "cumsum"]
 
 FLOATS = (ElementKind.BF16, ElementKind.F32, ElementKind.F16, ElementKind.F64)
 INTEGERS = (ElementKind.I32, ElementKind.U8, ElementKind.I64, ElementKind.U64)
@@ -40,3 +40,11 @@ def cumsum(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
     yield Sample("bf16 long columns", {"x": values(rng, (1100, 72), ElementKind.BF16)}, {"axis": 0})
     yield Sample("f64 long columns", {"x": values(rng, (2, 1030, 5), ElementKind.F64)}, {"axis": 1})
     yield Sample("f32 nothing", {"x": values(rng, (4, 0), ElementKind.F32)})
+
+
+def backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
+    """Those of cumsum in floats, whose x is the gradient: without `full` the long ones, and a third of the others."""
+    for place, sample in enumerate(cumsum(fixed, seed, full=full)):
+        x = sample.operands["x"]
+        if ElementKind.of(x.dtype).is_float and (full or "long" in sample.label or place % 3 == 0):
+            yield Sample(sample.label, {"grad": x}, sample.options)

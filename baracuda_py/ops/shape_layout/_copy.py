@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ...runtime.steps import Copy, Copy2D, Ptr, Step
 from ...types import BackendKind, DeviceSpec
+from ._copy_cost import BandwidthCosts
 from ._walks import CopyProblem
 
 __all__ = ["ContiguousChunk", "CopyCandidate", "HasCopy", "Pitched", "WholeDest", "in_order"]
@@ -32,9 +33,11 @@ class CopyCandidate(Candidate[Any]):
 
     def cost(self, desc: HasCopy, device: DeviceSpec, config: Any) -> Cost:
         copy = desc.copy()
-        return Cost.streaming(device, 2 * copy.nbytes, efficiency=self.efficiency(copy, config))
+        return Cost.streaming(
+            device, 2 * copy.nbytes, efficiency=self.efficiency(copy, config, BandwidthCosts.of(device))
+        )
 
-    def efficiency(self, copy: CopyProblem, config: Any) -> float:
+    def efficiency(self, copy: CopyProblem, config: Any, costs: BandwidthCosts) -> float:
         raise NotImplementedError
 
 
@@ -56,7 +59,7 @@ class ContiguousChunk(CopyCandidate):
             return no(f"contiguous runs are {copy.run or copy.width} of {copy.nbytes} bytes", *in_order(copy))
         return OK
 
-    def efficiency(self, copy: CopyProblem, config: Any) -> float:
+    def efficiency(self, copy: CopyProblem, config: Any, costs: BandwidthCosts) -> float:
         return 1.0
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
@@ -90,8 +93,8 @@ class Pitched(CopyCandidate):
             return no("rows overlap, repeat or run backwards")
         return OK
 
-    def efficiency(self, copy: CopyProblem, config: Any) -> float:
-        return 0.4 * min(1.0, copy.run / 512)
+    def efficiency(self, copy: CopyProblem, config: Any, costs: BandwidthCosts) -> float:
+        return costs.pitched_efficiency * min(1.0, copy.run / costs.pitched_run_bytes)
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         copy = desc.copy()

@@ -9,7 +9,7 @@ from ...types import DeviceSpec
 from .._fitted import Fitted
 from ._walks import CopyProblem
 
-__all__ = ["WARP", "CopyCosts", "Work"]
+__all__ = ["WARP", "BandwidthCosts", "CopyCosts", "Work"]
 
 LANES, WARP = 128, 32  # thread instructions per clock and SM, threads of a warp
 
@@ -20,6 +20,26 @@ class CopyCosts(Fitted, table="rows.copy"):
     access_cycles: float
     load_latency_s: float
     exposed_ratio: float
+    unroll_work_ratio: tuple[float, ...]
+
+
+class BandwidthCosts(Fitted, table="rows.copy_bandwidth"):
+    """Of kernels whose time is taken for that of the bandwidth that they reach."""
+
+    pitched_efficiency: float
+    pitched_run_bytes: int
+    transposed_block_efficiency: tuple[float, ...]
+    other_tile_ratio: float
+    transposed_tile_efficiency: float
+    transposed_tile_efficiency_per_byte: float
+    least_filled_ratio: float
+    element_efficiency: float
+    element_efficiency_per_byte: float
+    scattered_ratio: float
+    other_unroll_ratio: float
+    nibble_efficiency: float
+    dynamic_efficiency: float
+    append_efficiency: float
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...tensor.axes import collapse
 from ...types import DeviceSpec
 from .._launch import append_shape, divisor, grid_of, index_scalar, index_type, pack_dims, words_of
+from ._copy_cost import BandwidthCosts
 
 __all__ = ["DynamicStart"]
 
@@ -33,7 +34,7 @@ class DynamicStart(Candidate[Any]):
         )
 
     def cost(self, desc: Any, device: DeviceSpec, config: Any) -> Cost:
-        return Cost.streaming(device, 2 * desc.copy().nbytes, efficiency=0.8)
+        return Cost.streaming(device, 2 * desc.copy().nbytes, efficiency=BandwidthCosts.of(device).dynamic_efficiency)
 
     def lower(self, desc: Any, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         dest, source = desc.layout("dest"), desc.layout("source")

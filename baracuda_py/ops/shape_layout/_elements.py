@@ -14,7 +14,7 @@ from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...types import DeviceSpec, ElementKind
 from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, pack_dims
 from ._copy import CopyCandidate, HasCopy
-from ._copy_cost import CopyCosts
+from ._copy_cost import BandwidthCosts, CopyCosts
 from ._slots import slots_cost
 from ._walks import SECTOR, CopyProblem
 
@@ -43,13 +43,14 @@ class Elements(CopyCandidate):
             cost, seconds=cost.seconds * CopyCosts.of(device).slower_time_ratio * max(1, copy.grain // copy.width)
         )
 
-    def efficiency(self, copy: CopyProblem, config: Any) -> float:
+    def efficiency(self, copy: CopyProblem, config: Any, costs: BandwidthCosts) -> float:
         _, dest, source = copy.collapsed
         steps = [abs(s[-1]) * copy.width if s else copy.width for s in (dest, source)]
         # Where each element is stored to a sector of its own, stores dominate.
         first = 1 if steps[0] >= SECTOR else 4
-        scattered = 0.3 if max(steps) >= SECTOR else 1.0
-        return min(0.6, 0.08 * copy.width) * scattered * (1.0 if config == first else 0.95)
+        scattered = costs.scattered_ratio if max(steps) >= SECTOR else 1.0
+        efficiency = min(costs.element_efficiency, costs.element_efficiency_per_byte * copy.width)
+        return efficiency * scattered * (1.0 if config == first else costs.other_unroll_ratio)
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: int) -> tuple[Step, ...]:
         copy = desc.copy()
@@ -79,8 +80,8 @@ class Nibble(CopyCandidate):
             return no("destination rows do not start on bytes")
         return OK
 
-    def efficiency(self, copy: CopyProblem, config: Any) -> float:
-        return 0.05
+    def efficiency(self, copy: CopyProblem, config: Any, costs: BandwidthCosts) -> float:
+        return costs.nibble_efficiency
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         copy = desc.copy()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...call.key import byte_strides
+from ...call.operands.key import byte_strides
 from ...tensor import intake
 from ...tensor.axes import index_of
 from ...types import InvalidProblemError

@@ -22,6 +22,7 @@ from ._walks import CHUNK, CopyProblem, touched
 __all__ = ["Vectorised"]
 
 CHUNK_INSTRUCTIONS = 36  # instructions per chunk of copy_runs, counted in the kernel
+UNROLLS = (1, 2, 4)  # chunks of a thread
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Vectorised(CopyCandidate):
         # In short runs the ends are much of the work, so overlapping a thread's loads pays. In long runs the
         # registers that it takes cost more than it gains.
         ends = CHUNK // copy.grain if copy.run < SHORT_RUN else 1
-        return [RunConfig(copy.grain, ends, unroll) for unroll in (1, 2, 4)]
+        return [RunConfig(copy.grain, ends, unroll) for unroll in UNROLLS]
 
     def cost(self, desc: HasCopy, device: DeviceSpec, config: RunConfig) -> Cost:
         copy = desc.copy()
@@ -59,7 +60,7 @@ class Vectorised(CopyCandidate):
         # Each end that a warp has keeps all of it, grain by grain; of many ends most go together.
         ends = min(WARP * 2 / per_run, 4.0) * grains / 2 if grains > 1 else 0.0
         stores = runs * (touched(copy.run, copy.grains[0]) + (grains if grains > 1 else 0))
-        order = {1: 1.0, 2: 1.02, 4: 1.04}[config.unroll]  # registers for overlapped loads cost more than they gain
+        order = dict(zip(UNROLLS, CopyCosts.of(device).unroll_work_ratio))[config.unroll]
         chunks = runs * per_run
         work = Work(chunks * CHUNK_INSTRUCTIONS * order, stores, CHUNK, accesses=chunks * (2 + ends) * order)
         cost = work.cost(copy, device)

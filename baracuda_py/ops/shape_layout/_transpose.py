@@ -16,9 +16,13 @@ from ...tensor.axes import alignment_of
 from ...types import DeviceSpec
 from .._launch import pack_dims
 from ._copy import CopyCandidate, HasCopy
+from ._copy_cost import BandwidthCosts
 from ._walks import CHUNK, CopyProblem
 
 __all__ = ["Transpose", "TransposeTile"]
+
+
+ACCESSES = (16, 8, 4, 2)  # bytes that a thread loads or stores at once
 
 
 @dataclass(frozen=True)
@@ -87,16 +91,17 @@ class Transpose(CopyCandidate):
         copy = desc.copy()
         planes = planes_of(copy)
         assert planes is not None
-        widths = [v for v in (16, 8, 4, 2) if copy.width <= v <= self.vector(copy, planes)]
+        widths = [v for v in ACCESSES if copy.width <= v <= self.vector(copy, planes)]
         return [BlockConfig(a, b, v) for v in widths[:2] for a, b in ((16, 16), (8, 8))]
 
-    def efficiency(self, copy: CopyProblem, config: BlockConfig) -> float:
+    def efficiency(self, copy: CopyProblem, config: BlockConfig, costs: BandwidthCosts) -> float:
         planes = planes_of(copy)
         assert planes is not None
         filled = planes.filled(*config.tile(copy.width))
         # Large tiles store longer rows, small ones leave no SM idle; 4 MiB counts as small (measured on an H200).
-        order = 1.0 if (config.blocks_b == 16) == (copy.nbytes >= 16 << 20) else 0.98
-        return order * {16: 0.95, 8: 0.75, 4: 0.5, 2: 0.3}.get(config.access_bytes, 0.3) * max(filled, 0.05)
+        order = 1.0 if (config.blocks_b == 16) == (copy.nbytes >= 16 << 20) else costs.other_tile_ratio
+        of_access = dict(zip(ACCESSES, costs.transposed_block_efficiency))[config.access_bytes]
+        return order * of_access * max(filled, costs.least_filled_ratio)
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: BlockConfig) -> tuple[Step, ...]:
         copy = desc.copy()
@@ -117,11 +122,12 @@ class TransposeTile(CopyCandidate):
             return no("a tile of 16-byte elements exceeds static shared memory")
         return OK
 
-    def efficiency(self, copy: CopyProblem, config: Any) -> float:
+    def efficiency(self, copy: CopyProblem, config: Any, costs: BandwidthCosts) -> float:
         planes = planes_of(copy)
         assert planes is not None
         filled = planes.filled(64, 64)
-        return min(0.8, 0.2 * copy.width) * max(filled, 0.05)
+        efficiency = min(costs.transposed_tile_efficiency, costs.transposed_tile_efficiency_per_byte * copy.width)
+        return efficiency * max(filled, costs.least_filled_ratio)
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         copy = desc.copy()

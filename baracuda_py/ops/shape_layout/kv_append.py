@@ -23,6 +23,7 @@ from ...types import (
 from .._function import function_of
 from .._launch import append_shape, divisor, grid_of, index_scalar, index_type, pack_dims, words_of
 from . import oracle
+from ._copy_cost import BandwidthCosts
 from .samples import copies as samples
 
 __all__ = ["KvAppendDescriptor", "KvAppendPlan", "kv_append"]
@@ -113,7 +114,8 @@ class PerSequence(Candidate[KvAppendDescriptor]):
     unaligned = True
 
     def cost(self, desc: KvAppendDescriptor, device: DeviceSpec, config: Any) -> Cost:
-        return Cost.streaming(device, 4 * desc.element.nbytes(math.prod(desc.new_shape)), efficiency=0.9)
+        moved = 4 * desc.element.nbytes(math.prod(desc.new_shape))
+        return Cost.streaming(device, moved, efficiency=BandwidthCosts.of(device).append_efficiency)
 
     def lower(self, desc: KvAppendDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         if (

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ...call.key import byte_strides
+from ...call.operands.key import byte_strides
 from ...plan.descriptor import Descriptor, Layout, Operand, Slot, described, integers, resolved_strides
 from ...plan.plan import Plan
 from ...plan.registry import Op, register

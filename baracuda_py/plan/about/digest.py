@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.sources import source_of
+from ...runtime.compile.sources import source_of
 from ...runtime.steps import Kernel, Step, TensorMap
 from ...runtime.tensormap import FLAGS
 

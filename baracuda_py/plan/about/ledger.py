@@ -14,9 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ...runtime.libraries import FILES
-from ...runtime.sources import kernels_dir, source_of
+from ...runtime.compile.sources import kernels_dir, source_of
 from ...runtime.steps import Kernel, Launch, Step
+from ...runtime.system.libraries import FILES
 from ...types import BaracudaError, DeviceSpec
 from ..candidate import steps_of
 from ..registry import Op, get_op

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ...call.allocate import BYTE_STORED_KINDS
 from ...call.bound import BoundPlan
 from ...call.host import prepare
-from ...runtime.driver import require_gpu
+from ...call.results.allocate import BYTE_STORED_KINDS
+from ...runtime.gpu.driver import require_gpu
 from ...tensor import GpuBuffer, intake
 from ...types import BaracudaError, DeviceSpec, InvalidProblemError, PlanPreference, UnsupportedError
 from ...types.units import time_text

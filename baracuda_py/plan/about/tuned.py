@@ -20,10 +20,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ...runtime.cache import cache_dir
-from ...runtime.files import read_trusted, write_atomic
-from ...runtime.sources import source_of
+from ...runtime.compile.cache import cache_dir
+from ...runtime.compile.sources import source_of
 from ...runtime.steps import Launch, Step
+from ...runtime.system.files import read_trusted, write_atomic
 from ...types import DeviceSpec, PlanPreference, known_devices
 from ..candidate import OK, steps_of
 from ..select import Assessment, best, serves

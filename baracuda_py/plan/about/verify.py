@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...call.caller import Caller
-from ...call.intake import feasible
+from ...call.operands.intake import feasible
 from ...numerics.rounding import round_to
 from ...samples import Packed, Sample
 from ...samples.wanted import Wanted

@@ -1,5 +1,5 @@
 // The KV cache, contiguous or paged, and how its keys are split over CTAs (split-KV). Mirrors
-// baracuda_py/ops/attention/_decode.py.
+// baracuda_py/ops/attention/_decode/split_keys.py.
 #pragma once
 #include "attention/mask.cuh"
 

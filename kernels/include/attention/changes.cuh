@@ -1,5 +1,5 @@
 // Score modifications of the tensor-core kernels: softcap, ALiBi, mask, block mask, each compiled in only if present.
-// Mirrors `changes` of baracuda_py/ops/attention/_flash.py. (mask.cuh modifies one score, testing all at run time.)
+// Mirrors `changes` of baracuda_py/ops/attention/_forward/flash.py. (mask.cuh modifies one score, testing all at run time.)
 #pragma once
 #include "attention/mask.cuh"
 

@@ -1,5 +1,5 @@
 // Operands of the backward kernels beside Problem, the queries that see a key, and the derivative of a score. Mirrors
-// baracuda_py/ops/attention/_gradients.py.
+// baracuda_py/ops/attention/_backward/gradients.py.
 #pragma once
 #include "attention/mask.cuh"
 #include "math/exp.cuh"

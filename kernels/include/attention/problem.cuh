@@ -1,5 +1,5 @@
 // The attention problem, passed by value, and the view of one head of one sequence. Mirrors
-// baracuda_py/ops/attention/_problem.py.
+// baracuda_py/ops/attention/_problem/attended.py.
 #pragma once
 #include "core/dtype.cuh"
 

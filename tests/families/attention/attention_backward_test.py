@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.ops.attention import _backward_flash
+from baracuda_py.ops.attention._backward import flash as _backward_flash
 from baracuda_py.ops.attention.backward import forward
 from baracuda_py.ops.attention.samples import backward as samples
 from baracuda_py.ops.attention.samples.forward import qkv

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.ops.attention import _merge
-from baracuda_py.ops.attention._decode import Costs, SplitKeys, SplitKeysConfig
+from baracuda_py.ops.attention._decode import merge_launch as _merge
+from baracuda_py.ops.attention._decode.split_keys import Costs, SplitKeys, SplitKeysConfig
 from baracuda_py.ops.attention.samples.forward import qkv
 from baracuda_py.plan.about.tune import admissible
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference

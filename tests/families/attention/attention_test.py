@@ -10,7 +10,7 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.ops.attention.samples.forward import qkv
 from baracuda_py.plan.about import tune
-from baracuda_py.runtime.device import spec_of
+from baracuda_py.runtime.gpu.device import spec_of
 from baracuda_py.types import ElementKind
 
 rng = np.random.default_rng(11)

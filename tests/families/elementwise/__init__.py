@@ -11,6 +11,11 @@ from .independent import CHECKS
 
 __all__ = ["FAMILY"]
 
+# Gradients with two outputs, or with one where an argument is a number; each of the two has kernels of its own.
+ONE_OUTPUT_OR_TWO = (
+    "divide_backward", "maximum_backward", "minimum_backward", "multiply_backward", "pow_backward", "silu_mul_backward",
+)  # fmt: skip
+
 FAMILY = Family(
     independent=CHECKS,
     no_meaning=(
@@ -36,6 +41,8 @@ FAMILY = Family(
         "silu_mul",
         "subtract",
     ),
+    also=dict.fromkeys(ONE_OUTPUT_OR_TWO, ("f32 with 0.1",)),
+    variants=dict.fromkeys(ONE_OUTPUT_OR_TWO, ("f32[1023][1023]", "f32 with 0.1")),
     cases={
         "weak_test.py::test_casts_of_every_short_float_are_ml_dtypes_s": 4,
         "weak_test.py::test_comparisons_are_exact": 1,

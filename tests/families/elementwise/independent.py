@@ -19,6 +19,7 @@ from baracuda_py.plan import all_ops
 from baracuda_py.types import ElementKind
 
 from ...gauntlet import Problem
+from .independent_gradients import GRADIENTS
 
 __all__ = ["CHECKS"]
 
@@ -165,5 +166,6 @@ def _nearest_f32(value: Fraction) -> float:
 
 CHECKS: dict[str, Callable[[Problem], None]] = {
     **{name: elementwise for name, op in all_ops().items() if issubclass(op.plan, MapPlan)},
+    **GRADIENTS,
     "cast": _cast,
 }

@@ -17,18 +17,21 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py import functional
-from baracuda_py.call import allocate, recipe, resolve
 from baracuda_py.call.cache import plan_cache
 from baracuda_py.call.caller import Caller
+from baracuda_py.call.paths import recipe, resolve
+from baracuda_py.call.results import allocate
 from baracuda_py.ops.gemm import samples
 from baracuda_py.ops.gemm._variants.cublas import Cublas, Side, blas_gemm, side_of
 from baracuda_py.ops.gemm.matmul import MatmulDescriptor, MatmulPlan
 from baracuda_py.ops.products.gemm import Matrix
 from baracuda_py.plan.select import assess
-from baracuda_py.runtime import cublas, libraries, streams
+from baracuda_py.runtime import cublas
+from baracuda_py.runtime.gpu import streams
 from baracuda_py.runtime.launch import Executable
 from baracuda_py.runtime.steps import WORKSPACE, Call, workspace_size
-from baracuda_py.runtime.toolchain import install_hint
+from baracuda_py.runtime.system import libraries
+from baracuda_py.runtime.system.toolchain import install_hint
 from baracuda_py.types import DeviceSpec, DriverError, ElementKind, PlanPreference
 
 BARE = DeviceSpec.named("h200")

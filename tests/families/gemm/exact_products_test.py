@@ -16,7 +16,7 @@ from baracuda_py.numerics.rounding import round_to
 from baracuda_py.ops.gemm.oracle import TF32_INFINITE
 from baracuda_py.plan import Plan
 from baracuda_py.plan.about.tune import admissible
-from baracuda_py.runtime.device import spec_of
+from baracuda_py.runtime.gpu.device import spec_of
 from baracuda_py.types import ArchSku, ElementKind, MathPrecision, PlanPreference
 
 from ...extents import extent, launches

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from baracuda_py.numerics.special import phi
-from baracuda_py.runtime.sources import kernels_dir
+from baracuda_py.runtime.compile.sources import kernels_dir
 
 __all__ = ["activated"]
 

@@ -18,7 +18,7 @@ from baracuda_py.plan import Plan, get_op
 from baracuda_py.plan.about.tune import admissible
 from baracuda_py.plan.select import assess
 from baracuda_py.plan.selection import Selection
-from baracuda_py.runtime.device import spec_of
+from baracuda_py.runtime.gpu.device import spec_of
 from baracuda_py.samples import Sample
 from baracuda_py.samples.sample import values
 from baracuda_py.types import ElementKind, PlanPreference

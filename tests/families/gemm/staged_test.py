@@ -12,7 +12,7 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.plan import Plan, get_op
 from baracuda_py.plan.about.tune import admissible
-from baracuda_py.runtime.device import spec_of
+from baracuda_py.runtime.gpu.device import spec_of
 from baracuda_py.runtime.steps import Launch, Ptr, Scratch, Struct, TensorMap
 from baracuda_py.samples import Sample
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference

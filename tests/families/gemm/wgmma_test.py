@@ -21,7 +21,7 @@ from baracuda_py.ops.gemm._wgmma.tma import staged_bytes
 from baracuda_py.ops.gemm._wgmma.wgmma import Wgmma
 from baracuda_py.plan import get_op
 from baracuda_py.plan.about.tune import admissible
-from baracuda_py.runtime.device import spec_of
+from baracuda_py.runtime.gpu.device import spec_of
 from baracuda_py.runtime.steps import Launch, Packed, Struct, TensorMap
 from baracuda_py.samples import Sample
 from baracuda_py.samples.sample import values

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.call import key
+from baracuda_py.call.operands import key
 from baracuda_py.ops.quantized.gguf.oracle import matmul as oracle
 from baracuda_py.ops.quantized.gguf.oracle.quantize import QUANTIZED, quantized
 from baracuda_py.ops.quantized.gguf.samples import adversarial_blocks, blocks

@@ -11,6 +11,7 @@ FAMILY = Family(
     independent=CHECKS,
     always=("axis",),
     wanted=("scan-chunks-of-columns",),
+    also={"cumsum_backward": ("f32[2, 130] columns",)},
     cases={
         "scan_test.py::test_columns_of_any_extent": 4,
         "scan_test.py::test_integers_are_numpy_s": 6,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,17 @@ def _places(n: int, most: int) -> list[int]:
 
 
 def _cumsum(problem: Problem) -> None:
-    x, wide = problem.slots["x"].host(), np.asarray(problem.wide["out"])
+    _sums(problem, problem.slots["x"].host(), np.asarray(problem.wide["out"]))
+
+
+def _cumsum_backward(problem: Problem) -> None:
+    axis = problem.sample.options.get("axis", -1)
+    grad, wide = problem.slots["grad"].host(), np.asarray(problem.wide["grad_x"])
+    _sums(problem, np.flip(grad, axis), np.flip(wide, axis))
+
+
+def _sums(problem: Problem, x: np.ndarray[Any, Any], wide: np.ndarray[Any, Any]) -> None:
+    """Whether `wide` are the running sums of x along the problem's axis."""
     assert wide.shape == x.shape
     if not x.size:
         return
@@ -40,4 +51,4 @@ def _cumsum(problem: Problem) -> None:
                 assert abs(float(sums[i, j]) - math.fsum(terms)) <= size * 2.0**-38
 
 
-CHECKS: dict[str, Callable[[Problem], None]] = {"cumsum": _cumsum}
+CHECKS: dict[str, Callable[[Problem], None]] = {"cumsum": _cumsum, "cumsum_backward": _cumsum_backward}

@@ -261,7 +261,7 @@ def _beyond_tf32(head: Head) -> Array:
 
 
 def error_rate(head: Head, tf32: bool = False) -> float:
-    """What arguments of exp err by at most, per unit of the largest score: the coefficients of _guarantee.py together."""
+    """What arguments of exp err by at most, per unit of the largest score: the coefficients of _problem/guarantee.py together."""
     unit = float(np.finfo(np.float64 if head.v.dtype == np.longdouble else np.float32).eps) / 2
     products = 2 * (max(head.q.shape[1], head.v.shape[1]) + PADDED) + 2 * OF_SCORE
     return float(products * unit + (2 * TF32 if tf32 else 0.0))

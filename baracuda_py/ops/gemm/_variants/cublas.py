@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ....plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ....runtime import cublas
 from ....runtime.steps import Call, Scratch, Step
-from ....runtime.toolchain import install_hint
+from ....runtime.system.toolchain import install_hint
 from ....types import Activation, ArchSku, BackendKind, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from ..._fitted import Fitted
 from ...products.checks import cast, fixed, relaid

@@ -16,6 +16,7 @@ from ....types.gguf import GgufFormat
 from ..._function import CallArgs, function_of
 from ..._launch import THREADS, grid_of, index_scalar, index_type
 from .._arguments import asked_element
+from .._conversion_costs import ConversionCosts
 from . import samples
 from .blocks import FLOATS, block_align, blocks_of, check_columns
 from .oracle import matmul as oracle
@@ -99,7 +100,8 @@ class Dequantize(Candidate[GgufDequantizeDescriptor]):
         return oracle.guarantee(desc)
 
     def cost(self, desc: GgufDequantizeDescriptor, device: DeviceSpec, config: Any) -> Cost:
-        return Cost.streaming(device, desc.nbytes, instructions=8.0 * math.prod(desc.out_shape), efficiency=0.95)
+        efficiency = ConversionCosts.of(device).gguf_dequantize_efficiency
+        return Cost.streaming(device, desc.nbytes, instructions=8.0 * math.prod(desc.out_shape), efficiency=efficiency)
 
     def lower(self, desc: GgufDequantizeDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         weights, out = math.prod(desc.out_shape), desc.layout("out")

@@ -18,6 +18,7 @@ from ....types.keeping import complete
 from ..._function import function_of
 from ..._launch import THREADS, divisor, grid_of, index_scalar, index_type
 from .._arguments import flag
+from .._conversion_costs import ConversionCosts
 from . import samples
 from .blocks import FLOATS, block_align, check_columns, padded
 from .oracle import quantize as oracle
@@ -88,7 +89,8 @@ class Quantize(Candidate[GgufQuantizeDescriptor]):
         return oracle.guarantee(desc)
 
     def cost(self, desc: GgufQuantizeDescriptor, device: DeviceSpec, config: Any) -> Cost:
-        return Cost.streaming(device, desc.nbytes, instructions=20.0 * math.prod(desc.shape), efficiency=0.95)
+        efficiency = ConversionCosts.of(device).gguf_quantize_efficiency
+        return Cost.streaming(device, desc.nbytes, instructions=20.0 * math.prod(desc.shape), efficiency=efficiency)
 
     def lower(self, desc: GgufQuantizeDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         x, block, columns = desc.layout("x"), desc.format.block, desc.shape[-1]

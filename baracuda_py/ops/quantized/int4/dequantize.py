@@ -16,16 +16,14 @@ from ....types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from ..._function import CallArgs, function_of
 from ..._launch import divisor, grid_of, index_scalar, index_type
 from .._arguments import pointer
+from .._conversion_costs import ConversionCosts
 from . import oracle, samples
 from .weight import HALVES, ORDER, SLOTS, Int4Weight, arrays_of, cuda_layout, taken_weight
 
 __all__ = ["DequantizeInt4Descriptor", "DequantizeInt4Plan", "dequantize_int4"]
 
 THREADS = 256
-# Of the bandwidth: neighbours along K lie together in tiles and in KAIO's layout, and far apart in the others.
-SHARE = {
-    Int4Layout.TILED: 0.85, Int4Layout.KAIO: 0.7, Int4Layout.GPTQ: 0.3, Int4Layout.AWQ: 0.1, Int4Layout.PLAIN: 0.1,
-}  # fmt: skip
+LAYOUTS = (Int4Layout.TILED, Int4Layout.KAIO, Int4Layout.GPTQ, Int4Layout.AWQ, Int4Layout.PLAIN)
 
 
 @described(Slot("out", "out", takes=(*HALVES, ElementKind.F32)), *SLOTS, ORDER)
@@ -70,7 +68,8 @@ class ByEights(Candidate[DequantizeInt4Descriptor]):
     launches = ("quantized/int4_dequantize.cu:dequantize", "quantized/int4_dequantize.cu:dequantize_tiles")
 
     def cost(self, desc: DequantizeInt4Descriptor, device: DeviceSpec, config: Any) -> Cost:
-        return Cost.streaming(device, desc.nbytes, efficiency=SHARE[desc.packing])
+        of_layout = dict(zip(LAYOUTS, ConversionCosts.of(device).int4_dequantize_efficiency))
+        return Cost.streaming(device, desc.nbytes, efficiency=of_layout[desc.packing])
 
     def guarantee(self, desc: DequantizeInt4Descriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         return oracle.rounded_once(desc)

@@ -18,6 +18,7 @@ from ....types.precision import Exact
 from ..._function import CallArgs, function_of
 from ..._launch import grid_of
 from .._arguments import flag, pointer
+from .._conversion_costs import ConversionCosts
 from . import oracle, samples
 from .weight import HALVES, Int4Weight, groups_fit
 
@@ -85,7 +86,8 @@ class ByGroups(Candidate[QuantizeInt4Descriptor]):
         return groups_fit(desc)
 
     def cost(self, desc: QuantizeInt4Descriptor, device: DeviceSpec, config: Any) -> Cost:
-        return Cost.streaming(device, 2 * desc.nbytes, efficiency=0.4)
+        efficiency = ConversionCosts.of(device).int4_quantize_efficiency
+        return Cost.streaming(device, 2 * desc.nbytes, efficiency=efficiency)
 
     def guarantee(self, desc: QuantizeInt4Descriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         return exactly(desc)

@@ -17,6 +17,7 @@ from ....types import DeviceSpec, ElementKind, OpCategory
 from ..._function import CallArgs, function_of
 from ..._launch import grid_of
 from .._arguments import pointer
+from .._conversion_costs import ConversionCosts
 from . import oracle, samples
 from .weight import HALVES, SLOTS, WORDS, Int4Weight, cuda_layout, extents_of, groups_fit, taken_weight
 
@@ -108,7 +109,8 @@ class ByWords(Candidate[RelayoutInt4Descriptor]):
         return groups_fit(desc)
 
     def cost(self, desc: RelayoutInt4Descriptor, device: DeviceSpec, config: Any) -> Cost:
-        return Cost.streaming(device, desc.nbytes, efficiency=0.3)
+        efficiency = ConversionCosts.of(device).int4_relayout_efficiency
+        return Cost.streaming(device, desc.nbytes, efficiency=efficiency)
 
     def lower(self, desc: RelayoutInt4Descriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         k, n = desc.weight_shape

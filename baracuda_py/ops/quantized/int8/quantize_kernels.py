@@ -12,6 +12,7 @@ from ....plan.constraints import UnitStride
 from ....plan.grammar import Config, term
 from ....runtime.steps import Fill, Kernel, Launch, Scratch, Step
 from ....types import DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee, Ulp
+from ..._fitted import Fitted
 from ..._launch import grid_of, index_scalar
 from ..._rows import RowConfig, Rows, row_configs, row_cost, share
 
@@ -20,8 +21,15 @@ __all__ = ["Dequantise", "QuantiseRows", "RangesFirst"]
 FILE = "quantized/quantise.cu"
 WARP, THREADS = 32, 256
 RESIDENT = 4  # CTAs an SM
-# Machine instructions (sm_90a) of an element, and of a column's scale; seconds an atomic of a column, measured on an H200.
-OF_CODE, OF_SCALE, ATOMIC = 8.0, 40.0, 1.8e-11
+OF_CODE, OF_SCALE = 8.0, 40.0  # machine instructions (sm_90a) of an element, and of a column's scale
+
+
+class Costs(Fitted, table="quantized.int8_quantize"):
+    bandwidth_efficiency: float
+    strided_bandwidth_efficiency: float
+    one_load_ratio: float
+    few_threads_ratio: float
+    atomic_s: float
 
 
 def code_type(element: ElementKind) -> str:
@@ -113,13 +121,15 @@ def _seconds(desc: Any, device: DeviceSpec, config: PartConfig, nbytes: int, a_c
     """Of streaming so many bytes in so many passes; `a_column` are instructions of a CTA for each of its columns."""
     rows: Rows = desc.rows()
     ctas, elements = config.ctas(rows), rows.count * rows.length
-    efficiency = (0.9 if rows.dense else 0.3) * min(1.0, config.vector / 4) * (1.0 if config.depth > 1 else 0.9)
+    costs = Costs.of(device)
+    efficiency = costs.bandwidth_efficiency if rows.dense else costs.strided_bandwidth_efficiency
+    efficiency = efficiency * min(1.0, config.vector / 4) * (1.0 if config.depth > 1 else costs.one_load_ratio)
     few = min(1.0, ctas * THREADS / (device.sms * 1024))
     waves = ctas / (device.sms * RESIDENT)
     uneven = -(-ctas // (device.sms * RESIDENT)) / waves if 1.0 < waves < 8.0 else 1.0
     threads = ctas * THREADS * config.vector
     instructions = passes * OF_CODE * elements + a_column * threads
-    bandwidth = Cost.streaming(device, int(nbytes * uneven), efficiency=efficiency * max(few, 0.1))
+    bandwidth = Cost.streaming(device, int(nbytes * uneven), efficiency=efficiency * max(few, costs.few_threads_ratio))
     return max(bandwidth.seconds, device.overhead + instructions / device.rate("issue"))
 
 
@@ -142,7 +152,7 @@ class RangesFirst(Candidate[Any]):
         twice = int(desc.moved * (1.0 + desc.element.bits / (desc.element.bits + 8)))
         seconds = _seconds(desc, device, config, twice, OF_SCALE if per_column else OF_SCALE / config.vector, 2)
         atomics = 2 * (-(-rows.count // config.stripe) * rows.length if per_column else config.ctas(rows))
-        return Cost(desc.moved, 0, seconds + 2 * device.overhead + atomics * ATOMIC, "bandwidth")
+        return Cost(desc.moved, 0, seconds + 2 * device.overhead + atomics * Costs.of(device).atomic_s, "bandwidth")
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         """Maxima are the same in any order."""

@@ -16,6 +16,7 @@ from ....types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from ..._function import CallArgs, function_of
 from ..._launch import grid_of, index_scalar, index_type
 from .._arguments import asked_element
+from .._conversion_costs import ConversionCosts
 from . import oracle, samples
 from ._weight import FLOATS, SLOTS, Nf4Weight, arrays_of_nf4, magnitudes_struct
 
@@ -66,7 +67,8 @@ class Eights(Candidate[DequantizeNf4Descriptor]):
     launches = (f"{FILE}:nf4_dequantize",)
 
     def cost(self, desc: DequantizeNf4Descriptor, device: DeviceSpec, config: Any) -> Cost:
-        return Cost.streaming(device, desc.nbytes, instructions=5.0 * math.prod(desc.shape), efficiency=0.9)
+        efficiency = ConversionCosts.of(device).nf4_dequantize_efficiency
+        return Cost.streaming(device, desc.nbytes, instructions=5.0 * math.prod(desc.shape), efficiency=efficiency)
 
     def guarantee(self, desc: DequantizeNf4Descriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         return oracle.rounded_twice(desc)

@@ -18,6 +18,7 @@ from ....types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, 
 from ..._function import CallArgs, function_of
 from ..._launch import grid_of, index_scalar, index_type
 from .._arguments import flag
+from .._conversion_costs import ConversionCosts
 from ..int4.quantize import exactly
 from . import oracle, samples
 from ._weight import FLOATS, Nf4Weight
@@ -83,7 +84,8 @@ class Blocks(Candidate[QuantizeNf4Descriptor]):
     launches = (f"{FILE}:nf4_quantize", f"{FILE}:nf4_sum", f"{FILE}:nf4_magnitudes")
 
     def cost(self, desc: QuantizeNf4Descriptor, device: DeviceSpec, config: Any) -> Cost:
-        return Cost.streaming(device, desc.nbytes, instructions=12.0 * math.prod(desc.shape), efficiency=0.85)
+        efficiency = ConversionCosts.of(device).nf4_quantize_efficiency
+        return Cost.streaming(device, desc.nbytes, instructions=12.0 * math.prod(desc.shape), efficiency=efficiency)
 
     def guarantee(self, desc: QuantizeNf4Descriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         return exactly(desc)

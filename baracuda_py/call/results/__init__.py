@@ -1,0 +1,1 @@
+"""Results of a call: their allocation, their frameworks, and outputs that the device cuts to length."""

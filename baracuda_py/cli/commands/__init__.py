@@ -1,0 +1,1 @@
+"""One module per command: SUMMARY, arguments(parser) and run(arguments) -> exit code."""

@@ -1,0 +1,1 @@
+"""Memory by state space, the accesses that are checked, and asynchronous copies."""

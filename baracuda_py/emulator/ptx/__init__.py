@@ -1,0 +1,1 @@
+"""PTX as data: instructions, functions, basic blocks, and the forms of instructions that are known."""

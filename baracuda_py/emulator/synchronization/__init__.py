@@ -1,0 +1,1 @@
+"""Barriers, exchanges within a warp, and atomic operations."""

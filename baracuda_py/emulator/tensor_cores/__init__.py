@@ -1,0 +1,1 @@
+"""Matrix instructions: fragments, products of warps and of warpgroups."""

@@ -1,0 +1,1 @@
+"""PTX translated to Python source."""

@@ -1,0 +1,1 @@
+"""Values of registers: types, floating-point formats, and the opcodes that compute on lanes."""

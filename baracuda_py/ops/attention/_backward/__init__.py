@@ -1,0 +1,1 @@
+"""Kernels of the gradients, one module per candidate, with their struct and error bounds."""

@@ -1,0 +1,1 @@
+"""Kernels of whole sequences, one module per candidate."""

@@ -1,0 +1,1 @@
+"""What all attention has: its problem, which keys a query sees, the kernels' struct, error bounds."""

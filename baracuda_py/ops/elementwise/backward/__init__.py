@@ -1,0 +1,1 @@
+"""Gradients of elementwise functions: each follows from the expressions in its row."""

@@ -1,0 +1,30 @@
+"""The functions that gradients' expressions may call: those of rows, with the rows' C++ and errors, and phi."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from ....numerics.expression import Function
+from ....numerics.special import phi
+from .._row import ROWS
+
+__all__ = ["functions"]
+
+OF_ROWS = ("divide", "sqrt", "exp", "log", "tanh", "sigmoid", "erf", "pow")  # monotone in each argument
+
+
+@cache
+def functions() -> dict[str, Function]:
+    """The table, by name."""
+    return {name: _of_row(name) for name in OF_ROWS} | {
+        "phi": Function("math::phi<digits>({0})", phi, 8, 6, 0.05, 2.0**-120, "math/phi.cuh", (27, 14))
+    }
+
+
+def _of_row(name: str) -> Function:
+    row = ROWS[name]
+    letters = ("x",) if len(row.arguments) == 1 else ("a", "b")
+    places = {letter: f"{{{place}}}" for place, letter in enumerate(letters)}
+    cuda = re.sub(r"\b[xab]\b", lambda found: places[found[0]], row.cuda)
+    return Function(cuda, row.oracle, *row.ulps, row.header, row.instructions)

@@ -1,0 +1,1 @@
+"""GPUs through CuPy: the driver, devices, streams and captures."""

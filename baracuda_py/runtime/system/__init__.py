@@ -1,0 +1,1 @@
+"""What the operating system holds: files of ours, locks that survive a fork, CUDA libraries, compilers."""

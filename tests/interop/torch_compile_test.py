@@ -1,0 +1,216 @@
+"""Functions of the library under torch.compile, torch.export, fake tensors and torch.func."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import baracuda_py as bp
+
+torch = pytest.importorskip("torch")
+dynamo = pytest.importorskip("torch._dynamo")
+
+from torch._dynamo.backends.debugging import aot_eager  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
+
+class Compiled:
+    """A function that torch compiles without graph breaks, and how many graphs it became."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.graphs: list[Any] = []
+        self.run = torch.compile(function, fullgraph=True, backend=self._backend)
+
+    def _backend(self, graph: Any, inputs: Any) -> Any:
+        self.graphs.append(graph)
+        return aot_eager(graph, inputs)
+
+    @property
+    def targets(self) -> list[str]:
+        """The names of the custom ops of the first graph."""
+        found = (str(node.target) for node in self.graphs[0].graph.nodes if node.op == "call_function")
+        return [name.split(".")[1] for name in found if name.startswith("baracuda")]
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch.manual_seed(0)
+    dynamo.reset()
+    yield
+    dynamo.reset()
+
+
+def eager(function: Callable[..., Any], *args: Any) -> Any:
+    with bp.device("cpu"):
+        return function(*args)
+
+
+def test_compile_mlp_trains_with_a_dynamic_batch() -> None:
+    def layer(x: Any, w: Any, g: Any) -> Any:
+        return bp.softmax(bp.rms_norm(bp.matmul(x, w, activation="gelu"), g)).square().sum(-1)
+
+    weights = [torch.randn(16, 8), torch.rand(8)]
+    compiled = Compiled(layer)
+    for batch in (3, 5, 9, 11):
+        own, other = ([w.clone().requires_grad_() for w in weights] for _ in range(2))
+        x = torch.randn(batch, 16)
+        got, want = compiled.run(x, *own), eager(layer, x, *other)
+        assert torch.equal(got, want)
+        got.sum().backward()
+        want.sum().backward()
+        for a, b in zip(own, other):
+            torch.testing.assert_close(a.grad, b.grad)
+    assert len(compiled.graphs) == 2, "a second batch makes the batch dynamic, and no other compiles again"
+    assert compiled.targets == ["matmul", "rms_norm", "softmax"]
+
+
+def test_compile_attention_keeps_no_length() -> None:
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return bp.attention(q, k, v, causal=True)
+
+    compiled = Compiled(attend)
+    for length in (4, 6, 9, 13):
+        inputs = [torch.randn(2, 4, length, 8) for _ in range(3)]
+        assert torch.equal(compiled.run(*inputs), eager(attend, *inputs))
+    assert len(compiled.graphs) == 2
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_compile_gives_named_tuples(grad: bool) -> None:
+    q, k, v = (torch.randn(1, 2, 5, 8, requires_grad=grad) for _ in range(3))
+    made = Compiled(lambda q, k, v: bp.attention(q, k, v, return_lse=True)).run(q, k, v)
+    want = eager(lambda: bp.attention(q, k, v, return_lse=True))
+    assert type(made) is type(want)
+    assert (made.out.requires_grad, made.lse.requires_grad) == (grad, False)
+    assert torch.equal(made.out, want.out)
+
+
+def test_compile_writes_in_place() -> None:
+    def step(k_cache: Any, v_cache: Any, k: Any, v: Any, at: Any, row: Any) -> Any:
+        bp.kv_append(k_cache, v_cache, k, v, at)
+        bp.write_slice(row, k[0, 0], [(1, 2), slice(None)])
+        return bp.attention(k, k_cache, v_cache) + row.sum()
+
+    def inputs() -> list[Any]:
+        torch.manual_seed(1)
+        caches = [torch.zeros(2, 2, 8, 4), torch.zeros(2, 2, 8, 4)]
+        return [*caches, torch.randn(2, 2, 1, 4), torch.randn(2, 2, 1, 4), torch.tensor([3, 4]), torch.zeros(3, 4)]
+
+    own, other = inputs(), inputs()
+    assert torch.equal(Compiled(step).run(*own), eager(step, *other))
+    assert all(map(torch.equal, own, other))
+
+
+SCALING = bp.RopeScaling.plain(6)
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "numbers": lambda x: bp.clamp(bp.add(bp.multiply(x, 2.0), 3), -1, None),
+    "dtypes": lambda x: bp.cast(bp.where(bp.greater(x, 0), x, 0.5), torch.float16),
+    "preference": lambda x: bp.matmul(x, x.mT, pref=bp.PlanPreference(batch_invariant=True), out_dtype=bp.F32),
+    "axes": lambda x: bp.sum(x, (0, -1), keepdims=True),
+    "rope": lambda x: bp.rope(x, scaling=SCALING),
+    "out": lambda x: bp.gelu(x, out=torch.empty_like(x)),
+    "several": lambda x: bp.quantize_int8(x).codes.float() + bp.topk(x, 2).values.sum(),
+    "device": lambda x: bp.neg(x, device="cpu"),
+    "window": lambda x: bp.attention(x, x, x, window=(2, None)),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_compile_takes_every_kind_of_argument(call: str) -> None:
+    x = torch.randn(4, 6)
+    assert torch.equal(Compiled(CALLS[call]).run(x), eager(CALLS[call], x))
+
+
+def test_compile_follows_numbers() -> None:
+    def shifted(x: Any, s: Any) -> Any:
+        return bp.add(x, s)
+
+    compiled, x = Compiled(shifted), torch.randn(4)
+    for number in (1.5, 2.5, 3.5, 4, 5):
+        assert torch.equal(compiled.run(x, number), eager(shifted, x, number))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compile_with_inductor() -> None:
+    def layer(x: Any, w: Any) -> Any:
+        return bp.gelu(bp.matmul(x, w) + 1) * 2
+
+    compiled, w = torch.compile(layer, fullgraph=True, dynamic=True), torch.randn(8, 8)
+    try:
+        for batch in (3, 7):
+            x = torch.randn(batch, 8)
+            torch.testing.assert_close(compiled(x, w), eager(layer, x, w))
+    except dynamo.exc.BackendCompilerFailed as error:
+        if "compiler" in str(error).lower() and "C++" in str(error):
+            pytest.skip("inductor needs a C++ compiler")
+        raise
+
+
+def test_compile_refuses_what_waits_for_the_device() -> None:
+    with pytest.raises(dynamo.exc.Unsupported, match=r"nonzero: [\s\S]*pass trim=False"):
+        Compiled(lambda x: bp.nonzero(x)).run(torch.ones(3))
+    assert Compiled(lambda x: bp.nonzero(x, trim=False)).run(torch.tensor([0.0, 2.0])).count.item() == 1
+
+
+def test_compile_names_the_operand_without_a_gradient() -> None:
+    with pytest.raises(Exception, match=r"quantize_int8: x requires a gradient[\s\S]*pass x\.detach\(\)"):
+        Compiled(lambda x: bp.quantize_int8(x)).run(torch.ones(3, 4, requires_grad=True))
+
+
+def test_export_keeps_the_op_and_a_dynamic_batch() -> None:
+    class Layer(torch.nn.Module):  # type: ignore[misc, name-defined, unused-ignore]
+        def forward(self, x: Any, w: Any) -> Any:
+            return bp.softmax(bp.matmul(x, w))
+
+    inputs = torch.randn(4, 8), torch.randn(8, 3)
+    exported = torch.export.export(Layer(), inputs, dynamic_shapes={"x": {0: torch.export.Dim("batch")}, "w": None})
+    x = torch.randn(9, 8)
+    torch.testing.assert_close(exported.module()(x, inputs[1]), torch.softmax(x @ inputs[1], -1))
+
+
+def test_fake_tensors_give_fake_results() -> None:
+    with FakeTensorMode():
+        x, w = torch.empty(3, 4, dtype=torch.bfloat16), torch.empty(4, 5, dtype=torch.bfloat16)
+        product, norm = bp.matmul(x, w, out_dtype="f32"), bp.rms_norm(x, residual=x)
+    assert (type(product).__name__, product.shape, product.dtype) == ("FakeTensor", (3, 5), torch.float32)
+    assert norm._fields == ("out", "residual_out")
+    assert norm.out.dtype == torch.bfloat16
+
+
+# ---- torch.func ----------------------------------------------------------------------------------------------------------
+
+
+def test_func_grad_and_per_sample_gradients() -> None:
+    x, w = torch.randn(6, 8), torch.randn(8, 3)
+
+    def ours(w: Any, x: Any) -> Any:
+        return bp.log_softmax(bp.matmul(x, w)).square().sum()
+
+    def theirs(w: Any, x: Any) -> Any:
+        return torch.log_softmax(x @ w, -1).square().sum()
+
+    with bp.device("cpu"):
+        torch.testing.assert_close(torch.func.grad(ours)(w, x), torch.func.grad(theirs)(w, x))
+        rows = x.unsqueeze(1)
+        per_sample = torch.vmap(torch.func.grad(ours), in_dims=(None, 0))(w, rows)
+    torch.testing.assert_close(per_sample, torch.vmap(torch.func.grad(theirs), in_dims=(None, 0))(w, rows))
+
+
+@pytest.mark.parametrize("place", [0, 1, -1])
+def test_vmap_puts_the_batch_in_front(place: int) -> None:
+    x, b = torch.randn(6, 6, 6), torch.randn(6, 6)
+    for ours, theirs in (
+        (lambda x, b: bp.add(x, b), lambda x, b: x + b),
+        (lambda x, b: bp.softmax(x, axis=0), lambda x, b: torch.softmax(x, 0)),
+        (lambda x, b: bp.topk(x, 2).values, lambda x, b: torch.topk(x, 2).values),
+        (lambda x, b: bp.multiply(x, 2.0), lambda x, b: x * 2),
+    ):
+        got = torch.vmap(ours, in_dims=(place, 0))(x, b)
+        torch.testing.assert_close(got, torch.vmap(theirs, in_dims=(place, 0))(x, b))
+
+
+def test_vmap_refuses_what_writes_in_place() -> None:
+    with pytest.raises(bp.UnsupportedError, match=r"which torch\.vmap cannot batch"):
+        torch.vmap(lambda d, s: bp.write_slice(d, s, [(0, 1)]))(torch.zeros(2, 3), torch.ones(2, 1))

@@ -1,0 +1,188 @@
+"""Gradients of eager calls: against central differences, against torch's own operators, and through torch's machinery."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import baracuda_py as bp
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+from baracuda_py.plan.registry import all_ops  # noqa: E402
+
+from .tensors import calls_of  # noqa: E402
+
+DIFFERENTIABLE = tuple(name for name, op in all_ops().items() if op.gradient is not None)
+F = torch.nn.functional
+
+
+@pytest.fixture(autouse=True)
+def on_the_host() -> Iterator[None]:
+    torch.manual_seed(0)
+    with bp.device("cpu"):
+        yield
+
+
+def leaf(*shape: int) -> Any:
+    return torch.randn(*shape, dtype=torch.float64).requires_grad_()
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_gradient_of_samples_reaches_every_operand(name: str) -> None:
+    op = all_ops()[name]
+    assert op.gradient is not None
+    function, reached = op.function, set()
+    for given in calls_of(name, 3):
+        own = {n: x.detach().clone().requires_grad_() if _is_float(op, n, x) else x for n, x in given.items()}
+        positional = [
+            n for n, p in function.__signature__.parameters.items() if p.kind is p.POSITIONAL_ONLY and n in own
+        ]
+        result = function(*(own[n] for n in positional), **{n: x for n, x in own.items() if n not in positional})
+        out = result[0] if isinstance(result, tuple) else result
+        out.backward(torch.ones_like(out))
+        for n, x in own.items():
+            if isinstance(x, torch.Tensor) and x.requires_grad:
+                assert x.grad is not None, n
+                assert (x.grad.shape, x.grad.dtype) == (x.shape, x.dtype)
+                reached.add(n)
+    assert reached
+
+
+def _is_float(op: Any, name: str, x: Any) -> bool:
+    return name in op.gradient.gradients and isinstance(x, torch.Tensor) and x.is_floating_point()
+
+
+CHECKED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "matmul": (lambda a, b: bp.matmul(a, b, alpha=0.5), ((4, 6), (6, 5))),
+    "matmul activation": (
+        lambda a, b, bias, c, r: bp.matmul(a, b, bias=bias, c=c, beta=2.0, residual=r, activation="gelu_tanh"),
+        ((4, 6), (6, 5), (5,), (4, 5), (4, 1)),
+    ),
+    "matmul silu": (lambda a, b: bp.matmul(a, b, activation="silu"), ((4, 6), (6, 5))),
+    "matmul shared weight": (lambda a, b: bp.matmul(a, b), ((2, 3, 4, 6), (6, 5))),
+    "matmul broadcast": (lambda a, b: bp.matmul(a, b), ((2, 1, 4, 6), (3, 6, 5))),
+    "matmul vectors": (lambda a, b: bp.matmul(a, b), ((6,), (2, 6, 5))),
+    "matmul vector": (lambda a, b: bp.matmul(a, b), ((2, 5, 6), (6,))),
+    "softmax": (lambda x: bp.softmax(x, axis=0), ((4, 6),)),
+    "log_softmax": (lambda x: bp.log_softmax(x), ((4, 6),)),
+    "rms_norm": (lambda x, w: bp.rms_norm(x, w), ((4, 6), (6,))),
+    "rms_norm residual": (lambda x, w, r: bp.rms_norm(x, w, residual=r), ((4, 6), (6,), (4, 6))),
+    "rms_norm axes": (lambda x: bp.rms_norm(x, normalized_shape=(4, 6)), ((3, 4, 6),)),
+    "layer_norm": (lambda x, w, b: bp.layer_norm(x, w, b), ((4, 6), (6,), (6,))),
+    "rope": (lambda x, k: bp.rope(x, k=k, base=100.0, style="interleaved")[:2], ((1, 2, 3, 4), (1, 1, 3, 4))),
+    "attention": (lambda q, k, v: bp.attention(q, k, v, causal=True), ((1, 4, 3, 4), (1, 2, 5, 4), (1, 2, 5, 4))),
+    "attention mask": (
+        lambda q, k, v, m, s: bp.attention(q, k, v, mask=m, sinks=s, scale=0.3, softcap=4.0),
+        ((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 4), (3, 5), (2,)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CHECKED)
+def test_gradient_is_that_of_central_differences(case: str) -> None:
+    function, shapes = CHECKED[case]
+    assert torch.autograd.gradcheck(function, tuple(leaf(*shape) for shape in shapes))
+
+
+LIKE_TORCH: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "matmul": (bp.matmul, torch.matmul, ((5, 8), (8, 3))),
+    "softmax": (bp.softmax, lambda x: torch.softmax(x, -1), ((5, 8),)),
+    "layer_norm": (bp.layer_norm, lambda x, w, b: F.layer_norm(x, (8,), w, b), ((5, 8), (8,), (8,))),
+    "attention": (bp.attention, F.scaled_dot_product_attention, ((1, 2, 5, 8),) * 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIKE_TORCH)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradient_is_that_of_torch(name: str, dtype: Any) -> None:
+    ours, theirs, shapes = LIKE_TORCH[name]
+    own = [torch.randn(shape).to(dtype).requires_grad_() for shape in shapes]
+    other = [x.detach().float().requires_grad_() for x in own]
+    grad = torch.randn_like(other_out := theirs(*other))
+    torch.autograd.backward(ours(*own), grad.to(dtype))
+    torch.autograd.backward(other_out, grad.to(dtype).float())
+    for a, b in zip(own, other):
+        near = {"rtol": 2e-2, "atol": 6e-2} if dtype is torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
+        torch.testing.assert_close(a.grad.float(), b.grad, **near)
+
+
+def test_gradient_of_both_results_of_a_norm() -> None:
+    x, r, w = leaf(4, 6), leaf(4, 6), leaf(6)
+
+    def both(x: Any, r: Any, w: Any) -> Any:
+        made = bp.rms_norm(x, w, residual=r)
+        return made.out * 2 + made.residual_out
+
+    assert torch.autograd.gradcheck(both, (x, r, w))
+    assert torch.autograd.gradcheck(lambda x, r, w: bp.rms_norm(x, w, residual=r).residual_out, (x, r, w))
+
+
+def test_statistics_are_constants() -> None:
+    made = bp.rms_norm(leaf(4, 6), stats=True)
+    assert (made.out.requires_grad, made.rstd.requires_grad) == (True, False)
+    plain = bp.rms_norm(leaf(4, 6))
+    assert isinstance(plain, torch.Tensor), "what only the gradient needs is not returned"
+
+
+def test_parameters_hooks_and_checkpoints_work() -> None:
+    layer, x = torch.nn.Linear(8, 3, bias=False), torch.randn(4, 8)
+    seen: list[Any] = []
+    layer.weight.register_hook(lambda grad: seen.append(tuple(grad.shape)))
+    for _ in range(2):  # a repeated call accumulates
+        checkpoint(lambda x: bp.matmul(x, layer.weight.T), x, use_reentrant=False).sum().backward()
+    torch.testing.assert_close(layer.weight.grad, 2 * (torch.ones(4, 3).T @ x))
+    assert seen == [(3, 8)] * 2
+    with torch.no_grad():
+        assert not bp.matmul(x, layer.weight.T).requires_grad
+    with torch.inference_mode():
+        assert bp.matmul(x, layer.weight.T).is_inference()
+
+
+def test_gradient_is_not_differentiated_again() -> None:
+    x = leaf(4, 6)
+    (grad,) = torch.autograd.grad(bp.softmax(x).square().sum(), x, create_graph=True)
+    with pytest.raises(bp.UnsupportedError, match=r"softmax: its gradient has no gradient.*torch's own operator"):
+        grad.sum().backward()
+
+
+REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "no gradient": (lambda x: bp.quantize_int8(x), r"quantize_int8: x requires a gradient.*x\.detach\(\)"),
+    "written": (lambda x: bp.write_slice(x * 1, x, [(0, 4), (0, 6)]), r"write_slice: dest requires .*dest\.detach\(\)"),
+    "out": (lambda x: bp.softmax(x, out=torch.empty_like(x)), r"softmax: out was passed.*no_grad"),
+    "sparse": (lambda x: bp.softmax(x.to_sparse()), r"sparse"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_gradient_is_refused_with_the_fix(case: str) -> None:
+    call, says = REFUSED[case]
+    with pytest.raises(bp.BaracudaError, match=says):
+        call(torch.randn(4, 6, requires_grad=True))
+
+
+def test_whole_numbers_need_no_gradient() -> None:
+    x = torch.randn(4, 6, requires_grad=True)
+    assert torch.equal(bp.argmax(x, 1), x.argmax(1))
+    assert torch.equal(bp.greater(x, 0), x > 0)
+
+
+# ---- autocast ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_autocast_casts_the_factors_of_products(grad: bool) -> None:
+    x, w = torch.randn(4, 8), torch.nn.Parameter(torch.randn(8, 3), requires_grad=grad)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        product, soft = bp.matmul(x, w), bp.softmax(x)
+        mixed = bp.matmul(product.detach(), torch.randn(3, 5))
+    assert (product.dtype, soft.dtype, mixed.dtype) == (torch.bfloat16, torch.float32, torch.bfloat16)
+    assert torch.equal(product, bp.matmul(x.bfloat16(), w.bfloat16()))
+    if grad:
+        product.float().sum().backward()
+        assert w.grad is not None
+        assert w.grad.dtype == torch.float32
