@@ -83,7 +83,7 @@ def _tokens(m: int, n: int, k: int, dtype: str, *, along_k: bool = True, dynamic
             calls[CUBLAS] = peer
         if dtype != "int8" and not dynamic:
             desc = bp.Int8MatmulDescriptor.of(**given)
-            calls[SEPARATE] = bp.Int8MatmulPlan.select(desc, bp.PlanPreference(variant="dequantised")).bind(**given)
+            calls[SEPARATE] = bp.Int8MatmulPlan.select(desc, bp.PlanPreference(variant="dequantized")).bind(**given)
         return calls
 
     way = "" if along_k else ", weights [K, N]"
@@ -124,7 +124,7 @@ def _projection(m: int, k: int) -> Row:
     )
 
 
-def _quantise(op: str, shape: tuple[int, ...], per: str) -> Row:
+def _quantize(op: str, shape: tuple[int, ...], per: str) -> Row:
     """bf16 as codes with scales, and back."""
 
     def make(kit: Kit) -> Calls:
@@ -160,8 +160,8 @@ def _rows() -> Iterator[Row]:
         yield _tokens(m, 8192, 8192, "bfloat16", dynamic=True)
         yield _projection(m, 8192)
     for per in ("row", "column", "tensor"):
-        yield _quantise("quantize_int8", (16384, 8192), per)
-    yield _quantise("dequantize_int8", (16384, 8192), "row")
+        yield _quantize("quantize_int8", (16384, 8192), per)
+    yield _quantize("dequantize_int8", (16384, 8192), "row")
 
 
 INT8_ROWS: tuple[Row, ...] = tuple(_rows())

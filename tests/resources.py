@@ -189,7 +189,7 @@ def long_rows(op: Op, arch: str) -> list[Kernel]:
     """The kernels of long rows that start anywhere and of those that a cluster shares, of an op that has some, with all operands
     that may come with x. Samples are shorter, or few of them start there."""
     launches = [name for candidate in op.plan.candidates for name in candidate.launches]
-    if not any(name.endswith("_anywhere") for name in launches):
+    if not any(name.endswith("_unaligned") for name in launches):
         return []
     optional = [slot.name for slot in op.plan.descriptor.slots if slot.optional and "residual" not in slot.name]
     found: dict[Kernel, None] = {}
@@ -198,7 +198,7 @@ def long_rows(op: Op, arch: str) -> list[Kernel]:
         desc = op.describe(shape=(3, length), element=kind, **beside)
         for plan in admissible(op.plan, desc, PlanPreference(), DeviceSpec.named(arch)):
             found |= {s.kernel: None for s in plan.selection.steps if isinstance(s, Launch)}
-    wanted = [kernel for kernel in found if "_anywhere" in kernel.entry or "_cluster" in kernel.entry]
+    wanted = [kernel for kernel in found if "_unaligned" in kernel.entry or "_cluster" in kernel.entry]
     assert len(wanted) > 4
     return wanted
 

@@ -17,10 +17,11 @@ import baracuda_py as bp
 
 from .places import ROOT, TESTS
 
-__all__ = ["PACKAGE", "ROOT", "Table", "Use", "Word", "uses_in", "uses_in_page"]
+__all__ = ["PACKAGE", "ROOT", "Table", "Use", "Word", "uses_in", "uses_in_page", "uses_in_source"]
 
 PACKAGE = Path(bp.__file__).resolve().parent
 TABLE = TESTS / "words.toml"
+_CUDA = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)  # comments and strings
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,14 @@ class Use:
 
 @dataclass(frozen=True)
 class Table:
-    """The words, and the files (relative to the package) and pages (relative to the repository) that are free of them."""
+    """The words, and the files (relative to the package), pages and CUDA sources (relative to the repository) that are free of
+    them."""
 
     words: tuple[Word, ...]
     folders: tuple[str, ...]
     files: tuple[str, ...]
     globs: tuple[str, ...]
+    sources: tuple[str, ...]
 
     @staticmethod
     def read() -> Table:
@@ -77,12 +80,18 @@ class Table:
             )
             for entry in table["word"]
         )  # fmt: skip
-        return Table(tuple(words), tuple(table["folders"]), tuple(table["files"]), tuple(table["pages"]))
+        return Table(
+            tuple(words), tuple(table["folders"]), tuple(table["files"]), tuple(table["pages"]), tuple(table["sources"])
+        )
 
     def paths(self) -> list[Path]:
         """The files that are read."""
         inside = [path for folder in self.folders for path in sorted((PACKAGE / folder).rglob("*.py"))]
         return [*inside, *(PACKAGE / name for name in self.files)]
+
+    def kernels(self) -> list[Path]:
+        """The CUDA sources that are read."""
+        return [path for glob in self.sources for path in sorted(ROOT.glob(glob))]
 
     def pages(self) -> list[Path]:
         """The Markdown pages that are read."""
@@ -91,7 +100,28 @@ class Table:
 
 def uses_in(text: str, words: tuple[Word, ...], file: str) -> Iterator[Use]:
     """The private words in a Python source, without those that may stand in that file."""
-    kinds = {"identifiers": list(_identifiers(text)), "prose": list(_prose(text))}
+    return _uses({"identifiers": list(_identifiers(text)), "prose": list(_prose(text))}, words, file)
+
+
+def uses_in_source(text: str, words: tuple[Word, ...], file: str) -> Iterator[Use]:
+    """The private words in a CUDA source: in its code, and in its comments, joined where they span lines."""
+    comments: list[tuple[int, str]] = []
+    last = -1
+    for found in _CUDA.finditer(text):
+        if found[0][0] != '"':
+            line = text.count("\n", 0, found.start()) + 1
+            if line == last + 1:
+                comments[-1] = comments[-1][0], f"{comments[-1][1]} {found[0].lstrip('/ ')}"
+            else:
+                comments.append((line, found[0]))
+            last = line
+    code = _CUDA.sub(lambda found: "\n" * found[0].count("\n"), text)
+    names = [(i, name) for i, line in enumerate(code.splitlines(), 1) for name in re.findall(r"[^\W\d]\w*", line)]
+    prose = [(line, _without_code(found)) for line, found in comments]
+    return _uses({"identifiers": names, "prose": prose}, words, file)
+
+
+def _uses(kinds: dict[str, list[tuple[int, str]]], words: tuple[Word, ...], file: str) -> Iterator[Use]:
     for word in words:
         if file in word.stands:
             continue

@@ -1,4 +1,4 @@
-"""What ops along one axis have in common, whose results have their operands' shape: rows lie along it, or columns."""
+"""What ops along one axis have in common, whose results have their operands' shape: rows run along it, or columns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class AlongAxis(Descriptor):
         return rows_of(self, self.shape, self.along, self._strides())
 
     def columns(self) -> Columns | None:
-        """None where no other axis lies side by side in every operand."""
+        """None where no other axis is contiguous in every operand."""
         names = self._strides()
         rows = across(self, self.shape, self.along, names) if self.shape else None
         if rows is None:

@@ -14,7 +14,7 @@ from ..plan.grammar import Config, term
 from ..tensor.axes import collapse
 from ..types import ElementKind
 from ._fitted import Fitted
-from ._rows import WARP, WORD, Rows, Walk
+from ._rows import WARP, WORD, OperandStrides, Rows
 
 __all__ = ["ColumnConfig", "ColumnCosts", "Columns", "across"]
 
@@ -38,13 +38,13 @@ class ColumnConfig(Config):
         return WARP * self.warps
 
     def ctas(self, rows: Rows) -> int:
-        """CTAs side by side."""
+        """CTAs along a row."""
         return rows.count * -(-rows.length // (WARP * self.vector))
 
 
 class Columns(NamedTuple):
     """The other axes as `rows`, whose columns are the innermost of them, and `steps` down in bytes, each with the size of the
-    elements that lie along it."""
+    elements along it."""
 
     rows: Rows
     steps: tuple[int, ...]
@@ -67,10 +67,10 @@ def across(
 ) -> Rows | None:
     """The axes of `shape` but those `along`: the innermost as columns, the others as rows. `names` are the kernel's operands in
     order, each with its strides in elements over all axes of `shape`; those `per_row` are not accessed by vectors of columns.
-    None where the innermost axis does not lie side by side in every operand."""
+    None where the innermost axis is not contiguous in every operand."""
     kept = [a for a in range(len(shape)) if a not in along]
     extents, steps = collapse([shape[a] for a in kept], [[s[a] for a in kept] for s in names.values()])
     if not extents or any(s[-1] != 1 for s in steps):
         return None
-    walks = {n: Walk(desc.layout(n), s[:-1], (1,), n not in per_row) for n, s in zip(names, steps)}
-    return Rows(extents[:-1], extents[-1:], walks)
+    operands = {n: OperandStrides(desc.layout(n), s[:-1], (1,), n not in per_row) for n, s in zip(names, steps)}
+    return Rows(extents[:-1], extents[-1:], operands)

@@ -1,7 +1,7 @@
 """Quantities of cost models that were fitted to measurements: read from ``fitted/<gpu>/<family>.toml``, looked up by device.
 
 A file says the GPU; each of its tables says the date and the way of the fit, and each quantity its value and unit (and its own
-date, where it was fitted another time). Rule for a GPU without a file of the family: it takes the H200's values as they are,
+date, where it was fitted another time). Rule for a GPU without a file of the family: it takes the H200's values unchanged,
 scaled by nothing, except that a quantity with ``unmeasured = { tier = value }`` has for devices of that tier this value, an
 estimate. Quantities are relative to the device's own figures (bandwidth, rates, SMs, launch overhead) wherever a unit says so.
 """

@@ -70,17 +70,17 @@ def words_of(
     """Elements of `size` bytes, walked by operands with `strides` in bytes, as words: extents, strides and bytes a word.
 
     A word is the widest power of two up to 16 bytes that divides a contiguous run of elements, or one element, every stride,
-    the further `steps`, and `align`, which the addresses are multiples of: less than an element where they lie between two.
+    the further `steps`, and `align`, which the addresses are multiples of: less than an element where they are between two.
     """
-    extents, walks = merge_axes((*shape, size), [(*one, 1) for one in strides])
-    if not extents or any(walk[-1] != 1 for walk in walks):  # bytes that lie apart
-        return extents, walks, 1
+    extents, merged = merge_axes((*shape, size), [(*one, 1) for one in strides])
+    if not extents or any(operand[-1] != 1 for operand in merged):  # bytes that are not contiguous
+        return extents, merged, 1
     run = extents[-1]
-    outer = (*steps, *(step for walk in walks for step in walk[:-1]))
+    outer = (*steps, *(step for operand in merged for step in operand[:-1]))
     word = min(align, WORD, *(alignment_of(abs(v)) for v in (run, *outer)))
     if run == word == size:  # one element, one word
-        return extents[:-1], tuple(walk[:-1] for walk in walks), word
-    return (*extents[:-1], run // word), tuple((*walk[:-1], word) for walk in walks), word
+        return extents[:-1], tuple(operand[:-1] for operand in merged), word
+    return (*extents[:-1], run // word), tuple((*operand[:-1], word) for operand in merged), word
 
 
 def overlapped_overhead(device: DeviceSpec) -> float:

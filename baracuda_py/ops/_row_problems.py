@@ -7,7 +7,7 @@ from typing import Any
 from ..samples.sample import Sample
 from ..samples.wanted import Problems
 
-__all__ = ["anywhere", "cluster", "kept"]
+__all__ = ["cluster", "kept", "unaligned"]
 
 
 def cluster(problems: Problems, op: str, columns: int, dt: Any, *names: str, **per_column: Any) -> None:
@@ -15,7 +15,7 @@ def cluster(problems: Problems, op: str, columns: int, dt: Any, *names: str, **p
     n = problems.normal
     arrays = {name: n((2, columns), dt) for name in names} | {k: n((columns,), v) for k, v in per_column.items()}
     aligned = columns * dt.itemsize % 16 == 0
-    of_cluster = "rows" if aligned else "anywhere"
+    of_cluster = "rows" if aligned else "unaligned"
     problems.want(f"cluster-{op}-{columns}", op, Sample(f"{dt} 2x{columns}", arrays), of_cluster, ("*ctas=*",))
 
 
@@ -27,8 +27,8 @@ def kept(problems: Problems, op: str, columns: int, dt: Any, *names: str, **per_
     problems.want(f"kept-{op}-{columns}", op, Sample(f"{dt} 2x{columns}", arrays), "kept", configs, arch="sm_90a")
 
 
-def anywhere(problems: Problems, op: str, dt: Any, *names: str, **per_column: Any) -> None:
+def unaligned(problems: Problems, op: str, dt: Any, *names: str, **per_column: Any) -> None:
     """Long rows, none of which starts where another does in its 16 bytes."""
     arrays = {name: problems.padded((3, 2051), dt, 2 * i) for i, name in enumerate(names)}
     arrays |= {name: problems.normal((2052,), kind)[1:] for name, kind in per_column.items()}
-    problems.want(f"anywhere-{op}-2051", op, Sample(f"{dt} 3x2051", arrays), "anywhere")
+    problems.want(f"unaligned-{op}-2051", op, Sample(f"{dt} 3x2051", arrays), "unaligned")

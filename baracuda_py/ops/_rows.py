@@ -24,9 +24,9 @@ from ._launch import grid_of, index_scalar, index_type, pack_dims
 
 __all__ = [
     "FLOATS",
+    "OperandStrides",
     "RowConfig",
     "Rows",
-    "Walk",
     "axes_of",
     "clustered",
     "computed_in",
@@ -74,7 +74,7 @@ def axes_of(op: str, axis: Any, rank: int) -> tuple[int, ...]:
     return axes
 
 
-class Walk(NamedTuple):
+class OperandStrides(NamedTuple):
     """How one operand goes along rows and columns, in elements."""
 
     layout: Layout
@@ -96,7 +96,7 @@ class Rows:
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
-    walks: Mapping[str, Walk]
+    operands: Mapping[str, OperandStrides]
 
     @property
     def count(self) -> int:
@@ -112,8 +112,8 @@ class Rows:
 
     @property
     def dense(self) -> bool:
-        """Whether every operand's columns lie side by side."""
-        return all(walk.columns in ((), (1,)) for walk in self.walks.values() if walk.along)
+        """Whether every operand's columns are contiguous."""
+        return all(operand.columns in ((), (1,)) for operand in self.operands.values() if operand.along)
 
     @property
     def column_rank(self) -> int:
@@ -123,7 +123,9 @@ class Rows:
         """The widest vector of columns that every operand can be accessed by, 16 bytes of `element` at most. Rows consist of
         `whole` vectors, or else the kernel sees to what they have beyond."""
         vector = self.widest(element) if self.dense else 1
-        while vector > 1 and not all(self._fits(walk, vector, whole) for walk in self.walks.values() if walk.along):
+        while vector > 1 and not all(
+            self._fits(operand, vector, whole) for operand in self.operands.values() if operand.along
+        ):
             vector //= 2
         return vector
 
@@ -132,26 +134,28 @@ class Rows:
         """Elements of 16 bytes."""
         return WORD * 8 // element.bits
 
-    def anywhere(self, element: ElementKind) -> bool:
-        """Whether columns lie side by side, but not every row starts at 16 bytes."""
+    def unaligned(self, element: ElementKind) -> bool:
+        """Whether columns are contiguous, but not every row starts at 16 bytes."""
         return self.dense and self.vector(element, whole=False) < self.widest(element)
 
-    def _fits(self, walk: Walk, vector: int, whole: bool) -> bool:
-        access = min(WORD, vector * walk.size)
-        steps = (*(s * walk.size for s in walk.rows), walk.layout.align)
+    def _fits(self, operand: OperandStrides, vector: int, whole: bool) -> bool:
+        access = min(WORD, vector * operand.size)
+        steps = (*(s * operand.size for s in operand.rows), operand.layout.align)
         return not (whole and self.length % vector) and all(step % access == 0 for step in steps)
 
     def places(self, index: str = "") -> Packed:
         """rows::Places for the operands in order."""
         index = index or self.index
-        rows = pack_dims(self.rows, [[s * w.size for s in w.rows] for w in self.walks.values()], index)
+        rows = pack_dims(self.rows, [[s * w.size for s in w.rows] for w in self.operands.values()], index)
         columns: Sequence[int] = () if self.dense else self.columns
-        steps = [[s * w.size for s in w.columns] if columns else () for w in self.walks.values()]
+        steps = [[s * w.size for s in w.columns] if columns else () for w in self.operands.values()]
         return Packed(rows.data + pack_dims(columns, steps, index).data, 8)
 
     def pointers(self) -> tuple[Arg, ...]:
         """The operands' addresses in order, null for what the problem lacks."""
-        return tuple(Packed(bytes(8)) if walk.layout is _ABSENT else Ptr(name) for name, walk in self.walks.items())
+        return tuple(
+            Packed(bytes(8)) if operand.layout is _ABSENT else Ptr(name) for name, operand in self.operands.items()
+        )
 
     @property
     def template(self) -> str:
@@ -189,11 +193,13 @@ def rows_of(
     columns, column_steps = (merge_axes if ordered else collapse)(
         [shape[a] for a in along], [[s[a] for a in along] for s in given]
     )
-    walks = {
-        name: Walk(_ABSENT if strides is None else desc.layout(name), r, c, strides is not None and name not in per_row)
+    operands = {
+        name: OperandStrides(
+            _ABSENT if strides is None else desc.layout(name), r, c, strides is not None and name not in per_row
+        )
         for (name, strides), r, c in zip(names.items(), row_steps, column_steps)
     }
-    return Rows(rows, columns, walks)
+    return Rows(rows, columns, operands)
 
 
 @dataclass(frozen=True)

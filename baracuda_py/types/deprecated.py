@@ -1,13 +1,20 @@
-"""Old names of public fields and arguments, which keep working for one release with a DeprecationWarning."""
+"""Old names of public fields, arguments, variants and configurations, which keep working for one release with a
+DeprecationWarning."""
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-__all__ = ["renamed_arguments", "renamed_fields"]
+__all__ = ["present_config", "present_variant", "renamed_arguments", "renamed_fields"]
+
+# Variants, and words of configurations, by their old names.
+_VARIANTS = {"anywhere": "unaligned", "quantised": "quantized", "dequantised": "dequantized"}
+_TERMS = _VARIANTS | {"apart": "specialized", "quantise": "quantize", "dequantise": "dequantize"}
+_TERM = re.compile(rf"\b(?:{'|'.join(_TERMS)})\b")
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -48,6 +55,20 @@ def renamed_arguments(**names: str) -> Callable[[F], F]:
         return cast(F, call)
 
     return decorate
+
+
+def present_variant(owner: str, name: str) -> str:
+    """The present name of a variant; `owner` is named in the warning about an old one."""
+    if name not in _VARIANTS:
+        return name
+    new = _VARIANTS[name]
+    warnings.warn(f"{owner}: the variant {name} is now called {new}", DeprecationWarning, stacklevel=4)
+    return new
+
+
+def present_config(text: str) -> str:
+    """A configuration's text with the present names of its terms."""
+    return _TERM.sub(lambda found: _TERMS[found[0]], text)
 
 
 def _rename(owner: Any, names: Mapping[str, str], given: dict[str, Any]) -> None:

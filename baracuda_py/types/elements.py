@@ -119,7 +119,7 @@ class ElementKind(enum.Enum):
 
     @property
     def smallest_normal(self) -> float:
-        """The smallest normal number of a floating kind: below it numbers lie 2 * unit_roundoff times this apart."""
+        """The smallest normal number of a floating kind: below it the spacing of numbers is 2 * unit_roundoff times this."""
         return float(ml_dtypes.finfo(self.dtype).smallest_normal)
 
     @property

@@ -12,7 +12,7 @@ _HASH = "_hash"
 
 
 def complete(made: Any, **fields: Any) -> None:
-    """Sets fields of a frozen dataclass that is being made: in its `__post_init__`, or of a copy that nobody has seen yet."""
+    """Sets fields of a frozen dataclass that is being made: in its `__post_init__`, or of a copy without another reference."""
     made.__dict__.update(fields)
 
 

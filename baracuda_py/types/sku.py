@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .deprecated import present_variant
 from .elements import ElementKind
 from .errors import InvalidProblemError, UnsupportedError, shown
 from .keeping import complete
@@ -73,6 +74,8 @@ class PlanPreference:
                 raise _refused(name, value, f"give None or one of {', '.join(m.value for m in kind)}")
         if self.variant is not None and not isinstance(self.variant, str):
             raise _refused("variant", self.variant, "give a variant's name, as plan.explain() lists them, or None")
+        if self.variant is not None:
+            object.__setattr__(self, "variant", present_variant("PlanPreference", self.variant))
         for name in ("deterministic", "bit_stable", "batch_invariant", "exact_weights"):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
                 raise _refused(name, getattr(self, name), "give True or False")

@@ -6,14 +6,14 @@
 // Threads:   S^T = K Q^T, dP^T = V dO^T: 16 BLOCKS keys by SUB queries per warp.
 //   SPLIT=1  P^T and dS^T stay in registers as A operands; each warp accumulates dK and dV of its keys.
 //   SPLIT=2  two warps share keys: half of the queries each, then half of dK's and dV's columns; P^T, dS^T in shared.
-//   APART=1  as SPLIT=2, but half of the warps accumulate dV, the others dK, of up to 64 keys each.
-//   APART=2  also: of two warps one computes S^T, one dP^T, for the keys of both; they swap halves.
+//   SPECIALIZED=1  as SPLIT=2, but half of the warps accumulate dV, the others dK, of up to 64 keys each.
+//   SPECIALIZED=2  also: of two warps one computes S^T, one dP^T, for the keys of both; they swap halves.
 // dQ:        dS through shared memory; 32 queries per warp; red.add to f32 in L2: in arrival order, or to slices.
-//            IN_TURN: the CTAs that share a slice add in order (query_sums.cuh). The second kernel sums and rounds.
-// Shared:    K, V, STAGES x (Q, dO, lse and delta) by cp.async, dS^T; SPLIT=2: P^T; APART=2: swapped scores (f32).
+//            ORDERED: the CTAs that share a slice add in order (query_sums.cuh). The second kernel sums and rounds.
+// Shared:    K, V, STAGES x (Q, dO, lse and delta) by cp.async, dS^T; SPLIT=2: P^T; SPECIALIZED=2: swapped scores (f32).
 // Grid:      k_blocks from the first (longest under causal), section of heads after section.   Bound: mma.sync rate,
 //            closely followed by shared-memory bandwidth (which is the bound for BLOCKS = 1).
-#include "attention/anew.cuh"
+#include "attention/opaque.cuh"
 #include "attention/changes.cuh"
 #include "attention/gradients.cuh"
 #include "attention/panel_products.cuh"
@@ -27,15 +27,15 @@ __device__ __forceinline__ void store_pair(u32 to, u32 pair) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(pair) : "memory");
 }
 
-template <class T, int D, int DV, int BM, int SUB, int WARPS, int BLOCKS, int SPLIT, int APART, int STAGES, int RESIDENT,
-          int CHANGES, bool IN_TURN>
+template <class T, int D, int DV, int BM, int SUB, int WARPS, int BLOCKS, int SPLIT, int SPECIALIZED, int STAGES, int RESIDENT,
+          int CHANGES, bool ORDERED>
 __global__ void __launch_bounds__(WARPS * 32, RESIDENT)
-attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
-  constexpr int THREADS = WARPS * 32, BN = WARPS / SPLIT * 16 * BLOCKS, PARTS = BM / SUB, STEP = IN_TURN ? -1 : 1;
+attention_backward(Problem<T, T, float> p, Gradients<T, float> g, QuerySums sums) {
+  constexpr int THREADS = WARPS * 32, BN = WARPS / SPLIT * 16 * BLOCKS, PARTS = BM / SUB, STEP = ORDERED ? -1 : 1;
   static_assert(SPLIT == 1 || SPLIT == PARTS);
-  static_assert(!APART || SPLIT == 2 && D == DV);
+  static_assert(!SPECIALIZED || SPLIT == 2 && D == DV);
   // OWNED: m16 blocks of keys that a warp accumulates; SHARING: warps that share them, by columns.
-  constexpr int OWNED = !APART ? BLOCKS : BN < 64 ? BN / 16 : 4, SHARING = !APART ? SPLIT : WARPS / 2 / (BN / 16 / OWNED);
+  constexpr int OWNED = !SPECIALIZED ? BLOCKS : BN < 64 ? BN / 16 : 4, SHARING = !SPECIALIZED ? SPLIT : WARPS / 2 / (BN / 16 / OWNED);
   using Keys_ = Panels<BN, D>;
   using Values = Panels<BN, DV>;
   using Queries = Panels<BM, D>;
@@ -48,34 +48,34 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
   __shared__ struct {
     volatile u32 batch, kv_head, of_head, slice, round, others;
     volatile float by, cap;
-    volatile int tile, before, rows, start, last, first, end, keys;
+    volatile int tile, previous_block, rows, start, last, first, end, keys;
   } kept;
-  const u32 keys = shared_address(memory), values = keys + Keys_::BYTES, ring = values + Values::BYTES;
-  const u32 pulled = ring + STAGES * STAGE, weighted = pulled + Scores::BYTES, stats = pulled + SPLIT * Scores::BYTES;
+  const u32 keys = shared_address(memory), values = keys + Keys_::BYTES, stages = values + Values::BYTES;
+  const u32 pulled = stages + STAGES * STAGE, weighted = pulled + Scores::BYTES, stats = pulled + SPLIT * Scores::BYTES;
   const u32 swapped = stats + STAGES * STATS;
 
   // Loader of one stage: Q, dO, (shift, delta) of a query tile of head `number`.
-  const auto bring = [&](int block, u32 number, u32 stage) {
-    const int row = block * BM, rows = kept.rows - row, thread = int(anew(threadIdx.x));
-    const u32 batch = kept.batch, at = ring + stage * STAGE;
+  const auto issue_loads = [&](int block, u32 number, u32 stage) {
+    const int row = block * BM, rows = kept.rows - row, thread = int(opaque(threadIdx.x));
+    const u32 batch = kept.batch, at = stages + stage * STAGE;
     const Head<T, T, float> head(p, batch, number);
     const QueryGradients<T, float> pulls(p, g, batch, number);
-    const T *const q = head.q + i64(row) * p.q_walk.row, *const grad = pulls.grad + i64(row) * g.grad_walk.row;
-    Queries::template Feed<THREADS>::bring(thread, at, q, int(p.q_walk.row), rows, int(p.d));
-    Pulls::template Feed<THREADS>::bring(thread, at + Queries::BYTES, grad, int(g.grad_walk.row), rows, int(p.d_v));
+    const T *const q = head.q + i64(row) * p.q_strides.row, *const grad = pulls.grad + i64(row) * g.grad_strides.row;
+    Queries::template GlobalLoader<THREADS>::issue(thread, at, q, int(p.q_strides.row), rows, int(p.d));
+    Pulls::template GlobalLoader<THREADS>::issue(thread, at + Queries::BYTES, grad, int(g.grad_strides.row), rows, int(p.d_v));
     if (thread < BM) copy_async<8>(stats + stage * STATS + thread * 8, pulls.stats + row + thread, thread < rows ? 8 : 0);
   };
   const auto visitors_of = [&](int block) {
     return Visitors::of<BM, BN>(Band{kept.first, kept.end, kept.keys}, kept.rows, block);
   };
 
-  // IN_TURN: called before a tile of dQ is added to; waits for the previous CTA of the slice and publishes this CTA's
+  // ORDERED: called before a tile of dQ is added to; waits for the previous CTA of the slice and publishes this CTA's
   // progress. One thread does so.
-  const auto asks = [] { return IN_TURN && threadIdx.x == 0; };
-  const auto take_turn = [&](u32 shared, int block) {
-    if (!asks()) return;
+  const auto polls = [] { return ORDERED && threadIdx.x == 0; };
+  const auto wait_for_predecessor = [&](u32 shared, int block) {
+    if (!polls()) return;
     const u32 tiles = (kept.rows + BM - 1) / BM, place = shared * tiles + tiles - 1 - block, round = p.group * tiles;
-    sums.take_turn(kept.round * round + place, (sums.rounds<BN>(kept.keys) - 1) * round + place, kept.others);
+    sums.wait_for_predecessor(kept.round * round + place, (sums.rounds<BN>(kept.keys) - 1) * round + place, kept.others);
   };
 
   // 1. tile scheduler: which CTA of which head
@@ -98,12 +98,12 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       const int tile = int(block_of_keys) * BN, last = min(tile + BN, any.keys) - 1;
       const int begin = rows_of(p, any, tile).first / BM, end = (rows_of(p, any, last).end + BM - 1) / BM;
       kept.tile = tile, kept.rows = any.rows;
-      kept.start = IN_TURN ? end - 1 : begin, kept.last = IN_TURN ? begin : end - 1;
+      kept.start = ORDERED ? end - 1 : begin, kept.last = ORDERED ? begin : end - 1;
       kept.first = band.first, kept.end = band.end, kept.keys = band.keys;
       // The block of keys that added to the same slice before this one; -1: none, so its tiles are stored, not added.
       // Without slices: this block itself, so that every tile is added to zeros.
-      const bool others = IN_TURN && !kept.round && of_head >= sums.slices;
-      kept.before = !sums.slices ? int(block_of_keys)
+      const bool others = ORDERED && !kept.round && of_head >= sums.slices;
+      kept.previous_block = !sums.slices ? int(block_of_keys)
                     : others     ? int(sums.block(of_head - sums.slices, rounds - 1, rounds))
                     : kept.round ? int(sums.block(of_head, kept.round - 1, rounds)) : -1;
     }
@@ -113,13 +113,13 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       const int tile = kept.tile;
       // Trailing keys that no query sees may be uninitialized: they are not read.
       const int rows = Band::make(p, any).of(any.rows - 1).end - tile;
-      const T *const k = any.k + i64(tile) * p.k_walk.row, *const v = any.v + i64(tile) * p.v_walk.row;
-      Keys_::template Feed<THREADS>::bring(threadIdx.x, keys, k, int(p.k_walk.row), rows, int(p.d));
-      Values::template Feed<THREADS>::bring(threadIdx.x, values, v, int(p.v_walk.row), rows, int(p.d_v));
-      bring(kept.start, kept.kv_head * p.group, 0);
+      const T *const k = any.k + i64(tile) * p.k_strides.row, *const v = any.v + i64(tile) * p.v_strides.row;
+      Keys_::template GlobalLoader<THREADS>::issue(threadIdx.x, keys, k, int(p.k_strides.row), rows, int(p.d));
+      Values::template GlobalLoader<THREADS>::issue(threadIdx.x, values, v, int(p.v_strides.row), rows, int(p.d_v));
+      issue_loads(kept.start, kept.kv_head * p.group, 0);
     }
     commit_copies();
-    // APART: one accumulator per warp, sum_k, holds dK or dV.
+    // SPECIALIZED: one accumulator per warp, sum_k, holds dK or dV.
     float sum_k[OWNED][D / SHARING / 8][4] = {}, sum_v[OWNED][DV / SHARING / 8][4] = {};
 
     int block = kept.start;
@@ -129,31 +129,31 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       const bool last_block = block == kept.last;
       const int following = last_block ? kept.start : block + STEP;
       const u32 number = kept.kv_head * p.group + shared, following_shared = shared + last_block;
-      const u32 queries = ring + stage * STAGE, pulls = queries + Queries::BYTES;
+      const u32 queries = stages + stage * STAGE, pulls = queries + Queries::BYTES;
       await_copies<0>();
       __syncthreads();
-      if (asks()) kept.others = sums.before();  // early, so that take_turn rarely has to poll
+      if (polls()) kept.others = sums.predecessor();  // early, so that wait_for_predecessor rarely has to poll
       if (STAGES == 2) {
-        if (following_shared < p.group) bring(following, number + last_block, stage ^ 1);
+        if (following_shared < p.group) issue_loads(following, number + last_block, stage ^ 1);
         commit_copies();
       }
       const int first = block * BM, tile = kept.tile, past = min(first + BM, kept.rows);
       const Head<T, T, float> head(p, kept.batch, number);  // its masks and slope
       // Skip a query tile that the block mask drops; but not as its first visitor, which must store the tile of dQ
-      if ((CHANGES & BLOCK_MASK) && kept.before >= visitors_of(block).first &&
+      if ((CHANGES & BLOCK_MASK) && kept.previous_block >= visitors_of(block).first &&
           !any_counts(p, head, first, past, tile, min(tile + BN, head.keys))) {
-        if (STAGES == 1 && following_shared < p.group) bring(following, number + last_block, 0);
+        if (STAGES == 1 && following_shared < p.group) issue_loads(following, number + last_block, 0);
         if (STAGES == 1) commit_copies();
-        take_turn(shared, block);
+        wait_for_predecessor(shared, block);
         block = following, shared = following_shared, stage = STAGES == 2 ? stage ^ 1 : 0;
         continue;
       }
       const float slope = CHANGES & SLOPE ? slope_of(p, head) : 0.0f;
-      const u32 thread = anew(threadIdx.x);
+      const u32 thread = opaque(threadIdx.x);
       const int warp = thread / 32, lane = thread % 32, role = warp % 2;
       // The warp's first key, and its part of the queries (SPLIT > 1: also of the columns)
-      const int own = APART == 2 ? warp / (2 * PARTS) * 32 * BLOCKS + role * 16 * BLOCKS : warp / SPLIT * 16 * BLOCKS;
-      const int half = APART == 2 ? warp / 2 % PARTS : warp % SPLIT;
+      const int own = SPECIALIZED == 2 ? warp / (2 * PARTS) * 32 * BLOCKS + role * 16 * BLOCKS : warp / SPLIT * 16 * BLOCKS;
+      const int half = SPECIALIZED == 2 ? warp / 2 % PARTS : warp % SPLIT;
 
 #pragma unroll 1
       for (int part = 0; part < (SPLIT == 1 ? PARTS : 1); ++part) {
@@ -161,11 +161,11 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
 
         // 3a. S^T = K Q^T (s) and dP^T = V dO^T (ds)
         float s[BLOCKS][SUB / 8][4] = {}, ds[BLOCKS][SUB / 8][4] = {};
-        if constexpr (APART == 2) {
+        if constexpr (SPECIALIZED == 2) {
           float both[2 * BLOCKS][SUB / 8][4] = {};  // first half: own keys; second half: the partner's keys
-          const u32 kept_rows = (role ? values : keys) + Keys_::template enter<true>(lane) + own * Keys_::PITCH;
+          const u32 kept_rows = (role ? values : keys) + Keys_::template lane_address<true>(lane) + own * Keys_::PITCH;
           const u32 given_rows = kept_rows + (role ? -1 : 1) * (16 * BLOCKS * Keys_::PITCH);
-          const u32 columns = (role ? pulls : queries) + Queries::template enter<false>(lane) + sub * Queries::PITCH;
+          const u32 columns = (role ? pulls : queries) + Queries::template lane_address<false>(lane) + sub * Queries::PITCH;
           multiply<T, D / 16, false>(
               both,
               [&](u32* a, int b, int step) {
@@ -181,7 +181,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
               const float(&x)[4] = both[BLOCKS + b][n];
               store_shared(to + (b * (SUB / 8) + n) * 512, Vec<float, 4>{{x[0], x[1], x[2], x[3]}});
             }
-          meet(1 + warp / 2, 64);
+          barrier_sync(1 + warp / 2, 64);
 #pragma unroll
           for (int b = 0; b < BLOCKS; ++b)
 #pragma unroll
@@ -195,13 +195,13 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
               }
             }
         } else {
-          const u32 at_keys = keys + Keys_::template enter<true>(lane) + own * Keys_::PITCH;
-          const u32 at_queries = queries + Queries::template enter<false>(lane) + sub * Queries::PITCH;
+          const u32 at_keys = keys + Keys_::template lane_address<true>(lane) + own * Keys_::PITCH;
+          const u32 at_queries = queries + Queries::template lane_address<false>(lane) + sub * Queries::PITCH;
           multiply<T, D / 16, false>(
               s, [&](u32* a, int b, int step) { load_matrices<false>(a, Keys_::at(at_keys, b, step)); },
               [&](int n, int step) { return Queries::at(at_queries, n, step); });
-          const u32 at_values = values + Values::template enter<true>(lane) + own * Values::PITCH;
-          const u32 at_pulls = pulls + Pulls::template enter<false>(lane) + sub * Pulls::PITCH;
+          const u32 at_values = values + Values::template lane_address<true>(lane) + own * Values::PITCH;
+          const u32 at_pulls = pulls + Pulls::template lane_address<false>(lane) + sub * Pulls::PITCH;
           multiply<T, DV / 16, false>(
               ds, [&](u32* a, int b, int step) { load_matrices<false>(a, Values::at(at_values, b, step)); },
               [&](int n, int step) { return Pulls::at(at_pulls, n, step); });
@@ -264,14 +264,14 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
               store_pair(pulled + at, round_pair(ds[b][n][2 * r], ds[b][n][2 * r + 1], T{}));
               if (SPLIT > 1) store_pair(weighted + at, round_pair(s[b][n][2 * r], s[b][n][2 * r + 1], T{}));
             }
-        if (SPLIT > 1 && !APART) meet(1 + warp / SPLIT, 32 * SPLIT);
+        if (SPLIT > 1 && !SPECIALIZED) barrier_sync(1 + warp / SPLIT, 32 * SPLIT);
 
         // 3d. dV += P^T dO, dK += dS^T Q
-        if constexpr (!APART) {
+        if constexpr (!SPECIALIZED) {
           constexpr int STEPS = (SPLIT == 1 ? SUB : BM) / 16;
-          const u32 scores = Scores::template enter<true>(lane) + own * Scores::PITCH, skipped = SPLIT == 1 ? sub : 0;
-          const u32 query_rows = queries + Queries::template enter<true>(lane) + skipped * Queries::PITCH;
-          const u32 pull_rows = pulls + Pulls::template enter<true>(lane) + skipped * Pulls::PITCH;
+          const u32 scores = Scores::template lane_address<true>(lane) + own * Scores::PITCH, skipped = SPLIT == 1 ? sub : 0;
+          const u32 query_rows = queries + Queries::template lane_address<true>(lane) + skipped * Queries::PITCH;
+          const u32 pull_rows = pulls + Pulls::template lane_address<true>(lane) + skipped * Pulls::PITCH;
           multiply<T, STEPS, true>(
               sum_v,
               [&](u32(&a)[4], int b, int k) {
@@ -288,22 +288,22 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
               [&](int c, int k) { return Queries::at(query_rows, k, half * (D / SPLIT / 16) + c); });
         }
       }
-      take_turn(shared, block);
+      wait_for_predecessor(shared, block);
       __syncthreads();
-      if constexpr (APART) {
-        // APART: dV += P^T dO in half of the warps, dK += dS^T Q in the others
-        const u32 again = anew(threadIdx.x), lane = again % 32, place = again / 32 % (WARPS / 2);
-        const bool of_keys = again / 32 >= WARPS / 2;
+      if constexpr (SPECIALIZED) {
+        // SPECIALIZED: dV += P^T dO in half of the warps, dK += dS^T Q in the others
+        const u32 own_thread = opaque(threadIdx.x), lane = own_thread % 32, place = own_thread / 32 % (WARPS / 2);
+        const bool of_keys = own_thread / 32 >= WARPS / 2;
         const int column = place % SHARING * (D / SHARING / 16);
         const u32 owned = place / SHARING * 16 * OWNED;
-        const u32 scores = (of_keys ? pulled : weighted) + Scores::template enter<true>(lane) + owned * Scores::PITCH;
-        const u32 rows = (of_keys ? queries : pulls) + Queries::template enter<true>(lane);
+        const u32 scores = (of_keys ? pulled : weighted) + Scores::template lane_address<true>(lane) + owned * Scores::PITCH;
+        const u32 rows = (of_keys ? queries : pulls) + Queries::template lane_address<true>(lane);
         multiply<T, BM / 16, true>(
             sum_k, [&](u32* a, int b, int k) { load_matrices<false>(a, Scores::at(scores, b, k)); },
             [&](int c, int k) { return Queries::at(rows, k, column + c); });
         if (STAGES == 1) __syncthreads();
       }
-      if (STAGES == 1 && following_shared < p.group) bring(following, number + last_block, 0);
+      if (STAGES == 1 && following_shared < p.group) issue_loads(following, number + last_block, 0);
       if (STAGES == 1) commit_copies();
 
       // 3e. dQ += dS K, by f32 red.add
@@ -311,14 +311,14 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       constexpr int ACROSS = WARPS / (BM / 32), COLUMNS = D / ACROSS;
       static_assert(COLUMNS % 16 == 0);
       const int down = warp / ACROSS * 2, across = warp % ACROSS * (COLUMNS / 16);
-      const u32 at_scores = pulled + Scores::template enter<false>(lane), key_rows = keys + Keys_::template enter<true>(lane);
+      const u32 at_scores = pulled + Scores::template lane_address<false>(lane), key_rows = keys + Keys_::template lane_address<true>(lane);
       float sum_q[2][COLUMNS / 8][4] = {};
       multiply<T, BN / 16, true>(
           sum_q, [&](u32* a, int b, int k) { load_matrices<true>(a, Scores::at(at_scores, k, down + b)); },
           [&](int c, int k) { return Keys_::at(key_rows, k, across + c); });
       const u64 tile_of_sums = sums.tile<BM>(p, kept.batch, number, block);
-      float* const at = sums.at + kept.slice * sums.apart + tile_of_sums * (BM * D) + thread;
-      const bool none_before = kept.before < visitors_of(block).first;
+      float* const at = sums.at + kept.slice * sums.slice_stride + tile_of_sums * (BM * D) + thread;
+      const bool none_earlier = kept.previous_block < visitors_of(block).first;
 #pragma unroll
       for (int b = 0; b < 2; ++b)
 #pragma unroll
@@ -326,7 +326,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
             float* const to = at + ((b * (COLUMNS / 8) + c) * 4 + e) * THREADS;
-            if (none_before) put_at(to, sum_q[b][c][e]);
+            if (none_earlier) put_at(to, sum_q[b][c][e]);
             else add_to(to, sum_q[b][c][e]);
           }
       block = following, shared = following_shared, stage = STAGES == 2 ? stage ^ 1 : 0;
@@ -335,8 +335,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
 
     // 4. epilogue: store dK and dV
     const KeyGradients<T, float> to(p, g, kept.batch, kept.kv_head);
-    const u32 thread = anew(threadIdx.x);
-    const int warp = thread / 32, lane = thread % 32, place = APART ? warp % (WARPS / 2) : warp, total = kept.keys;
+    const u32 thread = opaque(threadIdx.x);
+    const int warp = thread / 32, lane = thread % 32, place = SPECIALIZED ? warp % (WARPS / 2) : warp, total = kept.keys;
     const int first_row = kept.tile + place / SHARING * 16 * OWNED + lane / 4, part = place % SHARING;
 #pragma unroll
     for (int b = 0; b < OWNED; ++b)
@@ -352,21 +352,21 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
             if (column < columns) *reinterpret_cast<u32*>(line + column) = pair;
           }
         };
-        T *const line_k = to.grad_k + row * g.grad_k_walk.row, *const line_v = to.grad_v + row * g.grad_v_walk.row;
-        if (!APART || warp >= WARPS / 2) put(line_k, p.d, part * (D / SHARING), sum_k[b], D / SHARING / 8, float(p.scale));
-        if (!APART) put(line_v, p.d_v, part * (DV / SHARING), sum_v[b], DV / SHARING / 8, 1.0f);
+        T *const line_k = to.grad_k + row * g.grad_k_strides.row, *const line_v = to.grad_v + row * g.grad_v_strides.row;
+        if (!SPECIALIZED || warp >= WARPS / 2) put(line_k, p.d, part * (D / SHARING), sum_k[b], D / SHARING / 8, float(p.scale));
+        if (!SPECIALIZED) put(line_v, p.d_v, part * (DV / SHARING), sum_v[b], DV / SHARING / 8, 1.0f);
         else if (warp < WARPS / 2) put(line_v, p.d_v, part * (DV / SHARING), sum_k[b], DV / SHARING / 8, 1.0f);
       }
     __syncthreads();
     if (threadIdx.x == 0) kept.round += 1;
   }
-  if (asks()) sums.take_turn(~0u, 0, ~0u);
+  if (polls()) sums.wait_for_predecessor(~0u, 0, ~0u);
 }
 
 // dQ = scale * (slices added in order). One CTA per query tile; the accumulators keep the register layout of step 3e.
 template <class T, int D, int BM, int BN, int WARPS>
 __global__ void __launch_bounds__(WARPS * 32)
-attention_backward_queries(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32 tiles) {
+attention_backward_queries(Problem<T, T, float> p, Gradients<T, float> g, QuerySums sums, u32 tiles) {
   constexpr int THREADS = WARPS * 32, ACROSS = WARPS / (BM / 32), COLUMNS = D / ACROSS;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const Place<Problem<T, T, float>> place(p, blockIdx.x / tiles);
@@ -386,14 +386,14 @@ attention_backward_queries(Problem<T, T, float> p, Gradients<T, float> g, Sums s
         for (u32 slice = 0; slice < max(sums.slices, 1u); ++slice) {
           if (!sums.holds(slice, visitors, sums.rounds<BN>(band.keys))) continue;
 #pragma unroll
-          for (int e = 0; e < 4; ++e) sum[e] += from[slice * sums.apart + ((b * (COLUMNS / 8) + c) * 4 + e) * THREADS];
+          for (int e = 0; e < 4; ++e) sum[e] += from[slice * sums.slice_stride + ((b * (COLUMNS / 8) + c) * 4 + e) * THREADS];
         }
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const int row = block * BM + warp / ACROSS * 32 + b * 16 + lane / 4 + 8 * r;
           const u32 column = warp % ACROSS * COLUMNS + c * 8 + lane % 4 * 2;
           const u32 pair = round_pair(sum[2 * r] * scale, sum[2 * r + 1] * scale, T{});
-          if (row < head.rows && column < p.d) *reinterpret_cast<u32*>(to.grad_q + row * g.grad_q_walk.row + column) = pair;
+          if (row < head.rows && column < p.d) *reinterpret_cast<u32*>(to.grad_q + row * g.grad_q_strides.row + column) = pair;
         }
       }
   }

@@ -37,9 +37,9 @@ attention_grad_bias(Problem<T, T, C> p, Gradients<T, C> g, M* to, Entries of) {
       const Head<T, T, C> head(p, batch, number);
       const QueryGradients<T, C> own(p, g, batch, number);
       const int past = keys_of(p, head, head.rows - 1).end;  // trailing keys that no query sees may be uninitialized
-      const Lines<T> q = {head.q, p.q_walk.row, head.rows, int(p.d)}, k = {head.k, p.k_walk.row, past, int(p.d)};
-      const Lines<T> v = {head.v, p.v_walk.row, past, int(p.d_v)};
-      const Lines<T> grad = {own.grad, g.grad_walk.row, head.rows, int(p.d_v)};
+      const Lines<T> q = {head.q, p.q_strides.row, head.rows, int(p.d)}, k = {head.k, p.k_strides.row, past, int(p.d)};
+      const Lines<T> v = {head.v, p.v_strides.row, past, int(p.d_v)};
+      const Lines<T> grad = {own.grad, g.grad_strides.row, head.rows, int(p.d_v)};
       const C slope = slope_of(p, head);
       for (int row = own_row; row < (of.rows == 1 ? head.rows : min(own_row + TILE, head.rows)); row += TILE) {
         const int last = min(row + TILE, head.rows) - 1;

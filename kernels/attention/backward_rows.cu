@@ -21,15 +21,15 @@ __global__ void __launch_bounds__(256) attention_stats(Problem<T, T, C> p, Gradi
     C sum = 0;
     if (row < head.rows)
       for (int c = lane * V; c < int(p.d_v); c += LANES * V) {
-        const auto grad = *reinterpret_cast<const Vec<T, V>*>(own.grad + row * g.grad_walk.row + c);
-        const auto out = *reinterpret_cast<const Vec<T, V>*>(head.out + row * p.out_walk.row + c);
+        const auto grad = *reinterpret_cast<const Vec<T, V>*>(own.grad + row * g.grad_strides.row + c);
+        const auto out = *reinterpret_cast<const Vec<T, V>*>(head.out + row * p.out_strides.row + c);
 #pragma unroll
         for (int v = 0; v < V; ++v) sum += convert<C>(grad.at[v]) * convert<C>(out.at[v]);
       }
     sum = rows::sum<LANES>(sum);
     if (row >= head.rows || lane) continue;
     // lse = -inf (a row that sees no key) is stored as +inf, so that its weights are 0
-    const C lse = head.lse[row * p.lse_walk.row];
+    const C lse = head.lse[row * p.lse_strides.row];
     own.stats[row] = {lse == rows::minus_infinity<C>() ? -lse : lse, sum};
   }
 }

@@ -38,9 +38,9 @@ __global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, 
       const Head<T, T, C> head(p, batch, place * group + shared);
       const QueryGradients<T, C> gradients(p, g, batch, place * group + shared);
       const int past = keys_of(p, head, head.rows - 1).end;  // trailing keys that no query sees may be uninitialized
-      const Lines<T> q = {head.q, p.q_walk.row, head.rows, int(p.d)}, k = {head.k, p.k_walk.row, past, int(p.d)};
-      const Lines<T> v = {head.v, p.v_walk.row, past, int(p.d_v)};
-      const Lines<T> grad = {gradients.grad, g.grad_walk.row, head.rows, int(p.d_v)};
+      const Lines<T> q = {head.q, p.q_strides.row, head.rows, int(p.d)}, k = {head.k, p.k_strides.row, past, int(p.d)};
+      const Lines<T> v = {head.v, p.v_strides.row, past, int(p.d_v)};
+      const Lines<T> grad = {gradients.grad, g.grad_strides.row, head.rows, int(p.d_v)};
       const C slope = slope_of(p, head);
       const int begin = OF == QUERIES ? keys_of(p, head, tile).first : rows_of(p, head, tile).first;
       const int end = OF == QUERIES ? keys_of(p, head, last).end : rows_of(p, head, last).end;
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, 
     const QueryGradients<T, C> queries(p, g, batch, place * group);
     const KeyGradients<T, C> keys(p, g, batch, OF == QUERIES ? place / p.group : place);
     T* const to = OF == QUERIES ? queries.grad_q : OF == KEYS ? keys.grad_k : keys.grad_v;
-    const i64 step = OF == QUERIES ? g.grad_q_walk.row : OF == KEYS ? g.grad_k_walk.row : g.grad_v_walk.row;
+    const i64 step = OF == QUERIES ? g.grad_q_strides.row : OF == KEYS ? g.grad_k_strides.row : g.grad_v_strides.row;
     const u32 columns = OF == VALUES ? p.d_v : p.d;
 #pragma unroll
     for (int r = 0; r < ROWS; ++r)

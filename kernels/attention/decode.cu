@@ -53,13 +53,13 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   constexpr int ROWS_BYTES = Keys_::BYTES + Values::BYTES, STAGE = ROWS_BYTES + (SCALED ? 128 : 0), PITCH = DV + 8;
   constexpr bool HELD = BLOCKS * D <= 128 && WARPS * RESIDENT <= 8;  // Q in registers
   extern __shared__ __align__(1024) u8 memory[];
-  // Reference maximum m (`reached`, in base 2: softmax.cuh's lazy base) and sum l of every warp's rows.
-  __shared__ float reached[WARPS][ROWS], sums[WARPS][ROWS];
+  // Reference maximum m (`row_max`, in base 2: softmax.cuh's lazy base) and sum l of every warp's rows.
+  __shared__ float row_max[WARPS][ROWS], sums[WARPS][ROWS];
   __shared__ __align__(8) float states[CLUSTER > 1 ? 2 * ROWS : 1];  // (m, l) per row
   const u32 joint = shared_address(states);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  // Shared memory: Q, stage buffers of this warp (`ring`).
-  const u32 queries = shared_address(memory), ring = queries + Queries::BYTES + warp * (STAGES * STAGE);
+  // Shared memory: Q, stage buffers of this warp (`stages`).
+  const u32 queries = shared_address(memory), stages = queries + Queries::BYTES + warp * (STAGES * STAGE);
 
   // 1. tile scheduler: split, rows, columns, head
   const u32 checks = PAGED ? (cache.sequences + CLUSTER - 1) / CLUSTER * CLUSTER : 0;
@@ -75,14 +75,14 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   if constexpr (!PAGED) {
     if (splits.ahead) {
       const int capacity = int(cache.capacity), left = int(p.rows * p.group) - int(tile) * ROWS;
-      const E* keys = reinterpret_cast<const E*>(p.k) + sequence * p.k_walk.batch + kv_head * p.k_walk.head;
-      const E* values = reinterpret_cast<const E*>(p.v) + sequence * p.v_walk.batch + kv_head * p.v_walk.head + first_column;
-      if (threadIdx.x == 0 && cache.lengths) ask(cache.lengths + sequence);
-      ask<D, ROWS, THREADS>(threadIdx.x, left, int(p.d), [&](int i) { return query_of(p, sequence, kv_head, tile * ROWS + i); });
-      const Turns first = splits.turns(split, 0, capacity, WARPS);
+      const E* keys = reinterpret_cast<const E*>(p.k) + sequence * p.k_strides.batch + kv_head * p.k_strides.head;
+      const E* values = reinterpret_cast<const E*>(p.v) + sequence * p.v_strides.batch + kv_head * p.v_strides.head + first_column;
+      if (threadIdx.x == 0 && cache.lengths) prefetch_l2(cache.lengths + sequence);
+      prefetch_l2<D, ROWS, THREADS>(threadIdx.x, left, int(p.d), [&](int i) { return query_of(p, sequence, kv_head, tile * ROWS + i); });
+      const BlockRange first = splits.block_range(split, 0, capacity, WARPS);
       for (int block = first.first + warp, more = int(splits.ahead); more && block < first.end; --more, block += first.step) {
-        ask<D, 16, 32>(lane, capacity - block * 16, int(p.d), [&](int i) { return keys + (block * 16 + i) * p.k_walk.row; });
-        ask<DV, 16, 32>(lane, capacity - block * 16, columns, [&](int i) { return values + (block * 16 + i) * p.v_walk.row; });
+        prefetch_l2<D, 16, 32>(lane, capacity - block * 16, int(p.d), [&](int i) { return keys + (block * 16 + i) * p.k_strides.row; });
+        prefetch_l2<DV, 16, 32>(lane, capacity - block * 16, columns, [&](int i) { return values + (block * 16 + i) * p.v_strides.row; });
       }
     }
   }
@@ -100,24 +100,24 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   // 4. k_blocks of this split that some row sees; every row sees the keys [whole_begin, whole_end)
   const Keys highest = shared.seen_by(shared.last), lowest = shared.seen_by(first_row);
   const int begin = lowest.first, end = highest.end, whole_begin = highest.first, whole_end = lowest.end;
-  const Turns turns = begin < end ? splits.turns(split, begin, end, WARPS) : Turns{0, 0, WARPS};
+  const BlockRange block_range = begin < end ? splits.block_range(split, begin, end, WARPS) : BlockRange{0, 0, WARPS};
   // A split without keys stores lse = -inf. Split 0 goes on, as it adds the sink; a cluster does for its barriers
-  if (CLUSTER == 1 && split && turns.first >= turns.end) {
-    if (chunk == 0) shared.template leave_nothing<THREADS>(splits, split);
+  if (CLUSTER == 1 && split && block_range.first >= block_range.end) {
+    if (chunk == 0) shared.template store_empty<THREADS>(splits, split);
     return;
   }
-  int block = turns.first + warp;
-  while (block * 16 + 16 <= begin) block += turns.step;  // splits of fixed size begin at key 0, seen or not
+  int block = block_range.first + warp;
+  while (block * 16 + 16 <= begin) block += block_range.step;  // splits of fixed size begin at key 0, seen or not
 
   // 5. loader: cp.async of one k_block; rows that no query sees are filled with zeros
   // PAGED: `page` and `slot` locate key lane % 16 of the k_block that is loaded next.
   const KeyBlock<Keys_, E> key_block(lane, int(p.d));
   const KeyBlock<Values, E> value_block(lane, columns);
-  const E* k = reinterpret_cast<const E*>(p.k) + kv_head * p.k_walk.head + key_block.column(lane);
-  const E* v = reinterpret_cast<const E*>(p.v) + kv_head * p.v_walk.head + first_column + value_block.column(lane);
+  const E* k = reinterpret_cast<const E*>(p.k) + kv_head * p.k_strides.head + key_block.column(lane);
+  const E* v = reinterpret_cast<const E*>(p.v) + kv_head * p.v_strides.head + first_column + value_block.column(lane);
   if constexpr (!PAGED) {
-    k += sequence * p.k_walk.batch + (i64(block) * 16 + key_block.row) * p.k_walk.row;
-    v += sequence * p.v_walk.batch + (i64(block) * 16 + value_block.row) * p.v_walk.row;
+    k += sequence * p.k_strides.batch + (i64(block) * 16 + key_block.row) * p.k_strides.row;
+    v += sequence * p.v_strides.batch + (i64(block) * 16 + value_block.row) * p.v_strides.row;
   }
   int page = -1, slot = 0;
   bool missing = false;  // some page that the lane looked up is missing
@@ -125,52 +125,52 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
     if constexpr (PAGED) {
       const int key = next * 16 + lane % 16, at = key / int(cache.page_keys);
       slot = key - at * int(cache.page_keys);
-      const bool seen = next < turns.end && key >= begin && key < end;
+      const bool seen = next < block_range.end && key >= begin && key < end;
       page = seen ? cache.table[sequence * cache.table_step + at] : -1;
       missing |= seen && u32(page) >= cache.pages;
     }
   };
-  const auto bring = [&](int stage, int next) {
-    if (next < turns.end) {
-      const u32 to = ring + stage * STAGE;
+  const auto issue_loads = [&](int stage, int next) {
+    if (next < block_range.end) {
+      const u32 to = stages + stage * STAGE;
       if constexpr (PAGED) {
         const u32 found = __ballot_sync(~0u, u32(page) < cache.pages);
-        const i64 k_at = page * p.k_walk.batch + slot * p.k_walk.row, v_at = page * p.v_walk.batch + slot * p.v_walk.row;
+        const i64 k_at = page * p.k_strides.batch + slot * p.k_strides.row, v_at = page * p.v_strides.batch + slot * p.v_strides.row;
         key_block.copy(to, [&](int i) { return k + __shfl_sync(~0u, k_at, key_block.row + i); }, [&](int i) { return found >> (key_block.row + i) & 1; });
         value_block.copy(to + Keys_::BYTES, [&](int i) { return v + __shfl_sync(~0u, v_at, value_block.row + i); },
                          [&](int i) { return found >> (value_block.row + i) & 1; });
       } else {
         const auto seen = [&](int row) { return u32(next * 16 + row - begin) < u32(end - begin); };
-        key_block.copy(to, [&](int i) { return k + i * p.k_walk.row; }, [&](int i) { return seen(key_block.row + i); });
-        value_block.copy(to + Keys_::BYTES, [&](int i) { return v + i * p.v_walk.row; }, [&](int i) { return seen(value_block.row + i); });
-        k += 16 * turns.step * p.k_walk.row;
-        v += 16 * turns.step * p.v_walk.row;
+        key_block.copy(to, [&](int i) { return k + i * p.k_strides.row; }, [&](int i) { return seen(key_block.row + i); });
+        value_block.copy(to + Keys_::BYTES, [&](int i) { return v + i * p.v_strides.row; }, [&](int i) { return seen(value_block.row + i); });
+        k += 16 * block_range.step * p.k_strides.row;
+        v += 16 * block_range.step * p.v_strides.row;
       }
       if constexpr (SCALED) {  // one scale per lane: lanes 0-15 for keys, lanes 16-31 for values
         const bool first = lane < 16;
         const float* from = first ? scales.k : scales.v;
-        const Walk walk = {first ? scales.k_walk.batch : scales.v_walk.batch, first ? scales.k_walk.head : scales.v_walk.head,
-                           first ? scales.k_walk.row : scales.v_walk.row};
+        const OperandStrides strides = {first ? scales.k_strides.batch : scales.v_strides.batch, first ? scales.k_strides.head : scales.v_strides.head,
+                           first ? scales.k_strides.row : scales.v_strides.row};
         const int key = next * 16 + lane % 16;
         const bool there = (first ? scales.k_each : scales.v_each) && key < end && (!PAGED || u32(page) < cache.pages);
-        const i64 place = PAGED ? page * walk.batch + slot * walk.row : sequence * walk.batch + key * walk.row;
-        copy_async<4>(to + ROWS_BYTES + lane * 4, there ? from + kv_head * walk.head + place : reinterpret_cast<const float*>(p.q), there ? 4 : 0);
+        const i64 place = PAGED ? page * strides.batch + slot * strides.row : sequence * strides.batch + key * strides.row;
+        copy_async<4>(to + ROWS_BYTES + lane * 4, there ? from + kv_head * strides.head + place : reinterpret_cast<const float*>(p.q), there ? 4 : 0);
       }
-      look_up(next + turns.step);
+      look_up(next + block_range.step);
     }
     commit_copies();
   };
   // 6. prologue: STAGES - 1 k_blocks in flight
   look_up(block);
 #pragma unroll
-  for (int s = 0; s < STAGES - 1; ++s) bring(s, block + s * turns.step);
+  for (int s = 0; s < STAGES - 1; ++s) issue_loads(s, block + s * block_range.step);
 
   // 7. Q to shared memory, negated if scale < 0, so that the largest product stays the largest score
   const float whole_scale = float(p.scale) * scales.of_keys(kv_head);
-  shared.template bring_queries<Queries, ROWS, THREADS, NARROW>(queries, whole_scale < 0 ? 0x80008000u : 0);
+  shared.template load_queries<Queries, ROWS, THREADS, NARROW>(queries, whole_scale < 0 ? 0x80008000u : 0);
   __syncthreads();
 
-  const u32 at_queries = queries + Queries::template enter<true>(lane);
+  const u32 at_queries = queries + Queries::template lane_address<true>(lane);
   u32 held[HELD ? D / 16 : 1][BLOCKS][4];
   if constexpr (HELD)
 #pragma unroll
@@ -194,13 +194,13 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
 
   // 8. main loop: one k_block of 16 keys per warp
   int stage = 0;
-  for (; block < turns.end; block += turns.step) {
+  for (; block < block_range.end; block += block_range.step) {
     await_copies<STAGES - 2>();
     __syncwarp();  // all lanes' copies are visible, and all have read the previous stage, which is refilled
-    bring(stage == 0 ? STAGES - 1 : stage - 1, block + (STAGES - 1) * turns.step);
+    issue_loads(stage == 0 ? STAGES - 1 : stage - 1, block + (STAGES - 1) * block_range.step);
 
     // 8a. S = Q K^T
-    const u32 at_keys = ring + stage * STAGE + Keys_::template enter<false>(lane);
+    const u32 at_keys = stages + stage * STAGE + Keys_::template lane_address<false>(lane);
     float chains[2][BLOCKS][2][4] = {};  // two independent mma chains, for latency
     const auto score = [&](int step, const u32* low, const u32* high) {
 #pragma unroll
@@ -230,7 +230,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
     for (int b = 0; b < BLOCKS; ++b)
 #pragma unroll
       for (int e = 0; e < 8; ++e) s[b][e / 4][e % 4] += chains[1][b][e / 4][e % 4];
-    const u32 at_scales = ring + stage * STAGE + ROWS_BYTES + lane % 4 * 8;
+    const u32 at_scales = stages + stage * STAGE + ROWS_BYTES + lane % 4 * 8;
     if constexpr (SCALED)
       if (scales.k_each) scale_columns<false>(s, at_scales);
 
@@ -259,7 +259,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
     softmax.weigh(s, factor);
 
     // 8d. O += P V; the values' scales multiply P, of which the row sums are taken already
-    const u32 at_values = ring + stage * STAGE + Keys_::BYTES + Values::template enter<true>(lane);
+    const u32 at_values = stages + stage * STAGE + Keys_::BYTES + Values::template lane_address<true>(lane);
     if constexpr (SCALED)
       if (scales.v_each) scale_columns<Same<T, f16>::value>(s, at_scales + 64);
     u32 a[BLOCKS][4];
@@ -298,7 +298,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
 #pragma unroll
   for (int r = 0; r < OWN; ++r) {
     const int line = lane / 4 + 8 * r;
-    if (lane % 4 == 0) reached[warp][line] = softmax.base[r] * factor, sums[warp][line] = softmax.sum[r];
+    if (lane % 4 == 0) row_max[warp][line] = softmax.base[r] * factor, sums[warp][line] = softmax.sum[r];
     const u32 to = queries + (warp * ROWS + line) * PITCH * 4;
 #pragma unroll
     for (int c = 0; c < DV / 16; ++c) {
@@ -319,13 +319,13 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
     const float sink = split == 0 ? sink_of<T, float>(p, shared.standing(first_row + line)) * math::LOG2E : rows::minus_infinity<float>();
     float most = sink;
 #pragma unroll
-    for (int w = 0; w < WARPS; ++w) most = fmaxf(most, reached[w][line]);
+    for (int w = 0; w < WARPS; ++w) most = fmaxf(most, row_max[w][line]);
     const float base = OnlineSoftmax<BLOCKS>::shift(most);
     whole = math::ex2_ftz(sink - base);
     x = {};
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) {
-      const float weight = math::ex2_ftz(reached[w][line] - base);
+      const float weight = math::ex2_ftz(row_max[w][line] - base);
       whole += sums[w][line] * weight;
       Vec<float, 4> part;
       load_shared(part, queries + ((w * ROWS + line) * PITCH + column) * 4);
@@ -334,8 +334,8 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
     }
     return most;
   };
-  const auto leave = [&](int line, int column, Vec<float, 4>& x, float whole, float most) {
-    shared.template leave<CLUSTER == 1>(splits, split, scales.of_values(kv_head), first_row + line, first_column + column, x, whole, most);
+  const auto store = [&](int line, int column, Vec<float, 4>& x, float whole, float most) {
+    shared.template store<CLUSTER == 1>(splits, split, scales.of_values(kv_head), first_row + line, first_column + column, x, whole, most);
   };
   for (int at = threadIdx.x; at < live * (DV / 4); at += THREADS) {
     const int line = at / (DV / 4), column = at % (DV / 4) * 4;
@@ -344,7 +344,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
     float whole;
     const float most = joined(line, column, x, whole);
     if constexpr (CLUSTER == 1) {
-      leave(line, column, x, whole, most);
+      store(line, column, x, whole, most);
     } else {  // overwrites the first warp's O
       store_shared(queries + (line * PITCH + column) * 4, x);
       if (column == 0) store_shared(joint + line * 8, Vec<float, 2>{{most, whole}});
@@ -375,7 +375,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
 #pragma unroll
         for (int e = 0; e < 4; ++e) x.at[e] += part.at[e] * weight;
       }
-      leave(line, column, x, whole, most);
+      store(line, column, x, whole, most);
     }
     cluster::arrive();
     cluster::await();  // no CTA exits while others read its shared memory

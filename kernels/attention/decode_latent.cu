@@ -12,7 +12,7 @@
 // Grid:      row tiles innermost, so that CTAs that share keys run together and hit L2. Splits write for merge.cu.
 // Shared:    Q 74 KB, 2 x 74 KB of K (KEYS = 64), P 8 KB. Code outside the loop is short: it evicts the loop's code.
 // Bound:     shared memory (Q K^T), tensor cores (P V): 5,700 clocks per 64 rows x 64 keys, 3x the DRAM time.
-#include "attention/anew.cuh"
+#include "attention/opaque.cuh"
 #include "attention/decoding.cuh"
 #include "attention/forward_products.cuh"
 #include "attention/pages.cuh"
@@ -24,7 +24,7 @@ using namespace attention;
 // the first 16). `at`: the lane's slots of the exchange buffer.
 template <int BLOCKS> __device__ __forceinline__ void add_halves(float (&s)[BLOCKS][2][4], const float (&both)[BLOCKS][4][4], u32 half, u32 at, u32 barrier) {
   const auto place = [&](int b, int n) { return at + (2 * b + n) * 512; };
-  const auto leave = [&](int first) {
+  const auto store = [&](int first) {
 #pragma unroll
     for (int b = 0; b < BLOCKS; ++b)
 #pragma unroll
@@ -44,17 +44,17 @@ template <int BLOCKS> __device__ __forceinline__ void add_halves(float (&s)[BLOC
         for (int e = 0; e < 4; ++e) s[b][n][e] = both[b][first + n][e] + other.at[e];
       }
   };
-  if (half) leave(0);
-  meet(barrier, 64);
-  if (!half) take(0), leave(2);
-  meet(barrier, 64);
+  if (half) store(0);
+  barrier_sync(barrier, 64);
+  if (!half) take(0), store(2);
+  barrier_sync(barrier, 64);
   if (half) take(2);
 }
 
 // Epilogue of one warp: O times two factors per row, to the row's destination; `rows` rows and `columns` columns exist.
 template <int BLOCKS, int N, class To>
-__device__ __forceinline__ void leave(const float (&acc)[BLOCKS][N][4], const float* weights, const float* divisions, const i64* places, int rows, int columns, To* to) {
-  const int lane = anew(threadIdx.x) % 32;
+__device__ __forceinline__ void store(const float (&acc)[BLOCKS][N][4], const float* weights, const float* divisions, const i64* places, int rows, int columns, To* to) {
+  const int lane = opaque(threadIdx.x) % 32;
 #pragma unroll
   for (int r = 0; r < 2 * BLOCKS; ++r) {
     const int line = lane / 4 + 8 * r;
@@ -80,11 +80,11 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   static_assert(COLUMNS == 64 && DV <= D, "a warp's columns of values are a panel");
   extern __shared__ __align__(1024) u8 memory[];
   // Per row: rescale factor, maximum m (base 2), sum l.
-  __shared__ float shrinks[ROWS], reached[ROWS], sums[ROWS];
+  __shared__ float shrinks[ROWS], row_max[ROWS], sums[ROWS];
   __shared__ float exchanged[WARPS * BLOCKS * 16];
   __shared__ volatile int missing;  // some page that was looked up is missing
-  // Shared memory: Q, stage buffers (`ring`), P (`weights`).
-  const u32 queries = shared_address(memory), ring = queries + Queries::BYTES, weights = ring + 2 * Tile::BYTES;
+  // Shared memory: Q, stage buffers (`stages`), P (`weights`).
+  const u32 queries = shared_address(memory), stages = queries + Queries::BYTES, weights = stages + 2 * Tile::BYTES;
   const u32 exchange = shared_address(exchanged);
   const int warp = threadIdx.x / 32, group = warp / SPLIT, part = warp % SPLIT;
   overlap::wait();
@@ -112,7 +112,7 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   const int begin = lowest.first, end = highest.end, whole_begin = highest.first, whole_end = lowest.end;
   const int2 range = begin < end ? splits.range(split, begin, end, SPLIT) : int2{0, 0};
   if (split && range.x >= range.y) {
-    shared.template leave_nothing<THREADS>(splits, split);
+    shared.template store_empty<THREADS>(splits, split);
     return;
   }
   int block = range.x;
@@ -125,14 +125,14 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   // 3. loader: cp.async of one k_block
   // Each thread copies one 16-byte chunk of every panel, AT_ONCE rows at a time.
   // `page` and `slot` locate the thread's rows of the next k_block.
-  const T *k = p.k + shared.kv_head * p.k_walk.head, *v = p.v + shared.kv_head * p.v_walk.head;
+  const T *k = p.k + shared.kv_head * p.k_strides.head, *v = p.v + shared.kv_head * p.v_strides.head;
   const bool joined = alike && p.k == p.v;
   int page[PASSES], slot[PASSES];
   bool lost = false;  // some page that the thread looked up is missing
   const auto look_up = [&](int next) {
 #pragma unroll
     for (int i = 0; i < PASSES; ++i) {
-      const int key = next * 16 + int(anew(threadIdx.x) / 8) + i * AT_ONCE;
+      const int key = next * 16 + int(opaque(threadIdx.x) / 8) + i * AT_ONCE;
       const bool counts = next < range.y && key >= begin && key < end;
       slot[i] = key;
       page[i] = counts ? int(shared.sequence) : -1;
@@ -144,11 +144,11 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
       }
     }
   };
-  const auto bring = [&](int turn, const T* from, const Walk& walk, u32 columns) {
-    const u32 thread = anew(threadIdx.x), to = ring + turn * Tile::BYTES + Tile::offset(thread / 8, thread % 8);
+  const auto issue_loads = [&](int stage, const T* from, const OperandStrides& strides, u32 columns) {
+    const u32 thread = opaque(threadIdx.x), to = stages + stage * Tile::BYTES + Tile::offset(thread / 8, thread % 8);
 #pragma unroll
     for (int i = 0; i < PASSES; ++i) {
-      const T* line = from + page[i] * walk.batch + slot[i] * walk.row + thread % 8 * 8;
+      const T* line = from + page[i] * strides.batch + slot[i] * strides.row + thread % 8 * 8;
 #pragma unroll
       for (int panel = 0; panel < D / 64; ++panel)
         copy_async<16>(to + panel * Tile::PANEL + i * AT_ONCE * Tile::PITCH, line + panel * 64, page[i] >= 0 && panel * 64 + int(thread % 8 * 8) < int(columns) ? 16 : 0);
@@ -156,35 +156,35 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
     commit_copies();
   };
   look_up(block);
-  if (block < range.y) bring(0, k, p.k_walk, p.d);
+  if (block < range.y) issue_loads(0, k, p.k_strides, p.d);
   if (joined) look_up(block + SPLIT);
 
   // 4. Q to shared memory
   // Q is negated if scale < 0, so that the largest product stays the largest score.
   const float whole_scale = float(p.scale) * scales.of_keys(shared.kv_head);
-  shared.template bring_queries<Queries, ROWS, THREADS, false>(queries, whole_scale < 0 ? 0x80008000u : 0);
+  shared.template load_queries<Queries, ROWS, THREADS, false>(queries, whole_scale < 0 ? 0x80008000u : 0);
   const float scale = whole_scale == 0.0f ? 0x1p-149f : fabsf(whole_scale);  // nonzero, so that scale * -inf stays -inf
   const float factor = CHANGED ? math::LOG2E : scale * math::LOG2E;
 
   const HeldQueries<0, BLOCKS> held = {};
   OnlineSoftmax<BLOCKS> softmax;
   float acc[ROWS / 16][COLUMNS / 8][4] = {};
-  // 5. main loop over k_blocks; `turn`: index of the pipeline stage
-  for (int turn = 0; block < range.y; block += SPLIT) {
+  // 5. main loop over k_blocks; `stage`: index of the pipeline stage
+  for (int stage = 0; block < range.y; block += SPLIT) {
     await_copies<0>();
     if (PAGED && lost) missing = 1;
     __syncthreads();
 
     // 5a. load the next K, or V of these keys
     const bool more = block + SPLIT < range.y;
-    if (more || !joined) bring(joined ? turn ^ 1 : 1, joined ? k : v, joined ? p.k_walk : p.v_walk, joined ? p.d : p.d_v);
+    if (more || !joined) issue_loads(joined ? stage ^ 1 : 1, joined ? k : v, joined ? p.k_strides : p.v_strides, joined ? p.d : p.d_v);
     look_up(block + (joined ? 2 : 1) * SPLIT);
 
     // 5b. S = Q K^T
     float s[BLOCKS][2][4];
-    const u32 thread = anew(threadIdx.x), at_queries = queries + group * BLOCKS * 16 * Queries::PITCH + Queries::template enter<true>(thread % 32);
-    const u32 tile_at = ring + turn * Tile::BYTES;
-    const u32 at_keys = tile_at + Tile::template enter<false>(thread % 32);
+    const u32 thread = opaque(threadIdx.x), at_queries = queries + group * BLOCKS * 16 * Queries::PITCH + Queries::template lane_address<true>(thread % 32);
+    const u32 tile_at = stages + stage * Tile::BYTES;
+    const u32 at_keys = tile_at + Tile::template lane_address<false>(thread % 32);
     if constexpr (HALVED) {
       constexpr int FIRST = (D / 64 + 1) / 2;  // panels of the first half
       const u32 half = part % 2, keys = at_keys + part / 2 * 32 * Tile::PITCH;
@@ -228,7 +228,7 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
     float shrink[BLOCKS][1][4];
 #pragma unroll
     for (int b = 0; b < BLOCKS; ++b) shrink[b][0][0] = shrink[b][0][1] = shrink[b][0][2] = shrink[b][0][3] = 1.0f;
-    softmax.follow(s, factor, shrink, [&](float(&most)[OWN]) { join_rows<BLOCKS, SPLIT, true>(exchange, anew(threadIdx.x), most); });
+    softmax.follow(s, factor, shrink, [&](float(&most)[OWN]) { join_rows<BLOCKS, SPLIT, true>(exchange, opaque(threadIdx.x), most); });
     softmax.weigh(s, factor);
 #pragma unroll
     for (int r = 0; r < OWN; ++r) {
@@ -244,7 +244,7 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
     __syncthreads();
 
     // 5e. V not in K: load the next K
-    if (more && !joined) bring(0, k, p.k_walk, p.d);
+    if (more && !joined) issue_loads(0, k, p.k_strides, p.d);
 
     // 5f. rescale O; O += P V, one panel of columns per warp
     float by[ROWS / 8];
@@ -259,20 +259,20 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
       for (int r = 0; r < ROWS / 8; ++r)
 #pragma unroll
         for (int n = 0; n < COLUMNS / 8; ++n) acc[r / 2][n][r % 2 * 2] *= by[r], acc[r / 2][n][r % 2 * 2 + 1] *= by[r];
-    const u32 at_weights = weights + Weights::template enter<true>(thread % 32);
-    const u32 at_values = (joined ? tile_at : ring + Tile::BYTES) + warp * Tile::PANEL + Tile::template enter<true>(thread % 32);
+    const u32 at_weights = weights + Weights::template lane_address<true>(thread % 32);
+    const u32 at_values = (joined ? tile_at : stages + Tile::BYTES) + warp * Tile::PANEL + Tile::template lane_address<true>(thread % 32);
     add_values<T, KEYS, Tile>(acc, [&](u32(&a)[4], int b, int step) { load_matrices<false>(a, Weights::at(at_weights, b, step)); }, at_values);
-    if (joined) turn ^= 1;
+    if (joined) stage ^= 1;
   }
 
   // 6. (m, l) of every row to shared memory
   softmax.add_up();
-  const u32 thread = anew(threadIdx.x);
+  const u32 thread = opaque(threadIdx.x);
   join_rows<BLOCKS, SPLIT, false>(exchange, thread, softmax.sum);
 #pragma unroll
   for (int r = 0; r < OWN; ++r) {
     const int line = group * BLOCKS * 16 + int(thread % 32 / 4) + 8 * r;
-    if (part == 0 && thread % 4 == 0) reached[line] = softmax.base[r] * factor, sums[line] = softmax.sum[r];
+    if (part == 0 && thread % 4 == 0) row_max[line] = softmax.base[r] * factor, sums[line] = softmax.sum[r];
   }
   __syncthreads();
 
@@ -280,22 +280,22 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   // It computes the rescale factor, 1 / l (with the sink in split 0), lse, and the destination (in place of Q).
   // The tile is recomputed from blockIdx, so that no register holds it through the loop.
   i64* const places = reinterpret_cast<i64*>(memory);
-  const u32 line = thread, same = anew(flat), own_split = split_of(same);
-  const SharedRows<T, Out> again = rows_of(same);
-  const int own = again.first + int(line);
-  if (line < ROWS && own <= again.last) {
-    const float sink = own_split == 0 ? sink_of<T, float>(p, again.standing(own)) * math::LOG2E : rows::minus_infinity<float>();
-    const float highest_here = reached[line], most = fmaxf(highest_here, sink), base = OnlineSoftmax<BLOCKS>::shift(most);
+  const u32 line = thread, same = opaque(flat), own_split = split_of(same);
+  const SharedRows<T, Out> reloaded = rows_of(same);
+  const int own = reloaded.first + int(line);
+  if (line < ROWS && own <= reloaded.last) {
+    const float sink = own_split == 0 ? sink_of<T, float>(p, reloaded.standing(own)) * math::LOG2E : rows::minus_infinity<float>();
+    const float highest_here = row_max[line], most = fmaxf(highest_here, sink), base = OnlineSoftmax<BLOCKS>::shift(most);
     const float weight = math::ex2_ftz(highest_here - base), whole = math::ex2_ftz(sink - base) + sums[line] * weight;
     shrinks[line] = weight;
-    sums[line] = again.division(scales.of_values(again.kv_head), whole);
-    places[line] = again.template destination<true>(splits, own_split, own);
-    again.template leave_lse<true>(splits, own_split, own, whole, most);
+    sums[line] = reloaded.division(scales.of_values(reloaded.kv_head), whole);
+    places[line] = reloaded.template destination<true>(splits, own_split, own);
+    reloaded.template store_lse<true>(splits, own_split, own, whole, most);
   }
   __syncthreads();
 
   // 8. epilogue: store O
-  const int rows = again.last - again.first + 1, first_column = anew(threadIdx.x) / 32 * COLUMNS, columns = int(p.d_v) - first_column;
-  if (splits.out) leave(acc, shrinks, sums, places, rows, columns, splits.out + first_column);
-  else leave(acc, shrinks, sums, places, rows, columns, p.out + first_column);
+  const int rows = reloaded.last - reloaded.first + 1, first_column = opaque(threadIdx.x) / 32 * COLUMNS, columns = int(p.d_v) - first_column;
+  if (splits.out) store(acc, shrinks, sums, places, rows, columns, splits.out + first_column);
+  else store(acc, shrinks, sums, places, rows, columns, p.out + first_column);
 }

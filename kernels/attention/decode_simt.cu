@@ -33,7 +33,7 @@ template <class T, class E, class Out, class C, int COLUMNS, bool PAGED>
 __global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, C> p, Cache cache, Scales scales, Splits splits, u32 most, u32 chunks) {
   constexpr int WARPS = 4, THREADS = 32 * WARPS, WIDTH = 32 * COLUMNS;
   extern __shared__ __align__(16) u8 memory[];
-  __shared__ C reached[WARPS], sums[WARPS];
+  __shared__ C row_max[WARPS], sums[WARPS];
   C* const query = reinterpret_cast<C*>(memory);
   C* const parts = query + p.d;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -59,11 +59,11 @@ __global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, 
   const C slope = slope_of(p, head), scale = C(p.scale) * C(scales.of_keys(kv_head));
 
   // 2. q to shared memory
-  const T* q = p.q + sequence * p.q_walk.batch + head_number * p.q_walk.head + (tokens.first + token) * p.q_walk.row;
+  const T* q = p.q + sequence * p.q_strides.batch + head_number * p.q_strides.head + (tokens.first + token) * p.q_strides.row;
   for (int i = threadIdx.x; i < int(p.d); i += THREADS) query[i] = convert<C>(q[i]);
   __syncthreads();
 
-  const E *k = reinterpret_cast<const E*>(p.k) + kv_head * p.k_walk.head, *v = reinterpret_cast<const E*>(p.v) + kv_head * p.v_walk.head;
+  const E *k = reinterpret_cast<const E*>(p.k) + kv_head * p.k_strides.head, *v = reinterpret_cast<const E*>(p.v) + kv_head * p.v_strides.head;
   C top = rows::minus_infinity<C>(), sum = 0, acc[COLUMNS] = {};
   // 3. main loop: 32 keys per warp
   for (int first = begin + warp * 32; first < end; first += THREADS) {
@@ -78,24 +78,24 @@ __global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, 
       there = u32(page) < cache.pages;
     }
     C score = 0;
-    const E* from = k + page * p.k_walk.batch + row * p.k_walk.row;
+    const E* from = k + page * p.k_strides.batch + row * p.k_strides.row;
 #pragma unroll 8
     for (int i = 0; i < (there ? int(p.d) : 0); ++i) score += query[i] * number<C>(from[i]);
     score *= scale;
-    if (there && scales.k_each) score *= C(scales.k[page * scales.k_walk.batch + kv_head * scales.k_walk.head + row * scales.k_walk.row]);
+    if (there && scales.k_each) score *= C(scales.k[page * scales.k_strides.batch + kv_head * scales.k_strides.head + row * scales.k_strides.row]);
     score = there ? changed<T, C>(p, head, score, int(token), key, slope) : rows::minus_infinity<C>();
 
     // 3b. online softmax
-    const C highest = rows::combine<32>(score, [](C a, C b) { return a > b || a != a ? a : b; });
+    const C highest = rows::group_reduce<32>(score, [](C a, C b) { return a > b || a != a ? a : b; });
     const C next = top > highest || top != top ? top : highest, base = rows::ShiftedSum<C, 24>::shift(next);
     C weight = math::exp<24>(score - base);
     const C shrink = math::exp<24>(top - base);
     sum = sum * shrink + rows::sum<32>(weight);
     top = next;
-    if (there && scales.v_each) weight *= C(scales.v[page * scales.v_walk.batch + kv_head * scales.v_walk.head + row * scales.v_walk.row]);
+    if (there && scales.v_each) weight *= C(scales.v[page * scales.v_strides.batch + kv_head * scales.v_strides.head + row * scales.v_strides.row]);
 
     // 3c. O += P V: the lane's columns of each key
-    const i64 place = page * p.v_walk.batch + row * p.v_walk.row;
+    const i64 place = page * p.v_strides.batch + row * p.v_strides.row;
     const u32 found = __ballot_sync(~0u, there);
 #pragma unroll
     for (int c = 0; c < COLUMNS; ++c) acc[c] *= shrink;
@@ -114,22 +114,22 @@ __global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, 
   // 4. combine warps, the sink in split 0
 #pragma unroll
   for (int c = 0; c < COLUMNS; ++c) parts[warp * WIDTH + c * 32 + lane] = acc[c];
-  if (lane == 0) reached[warp] = top, sums[warp] = sum;
+  if (lane == 0) row_max[warp] = top, sums[warp] = sum;
   __syncthreads();
   const C sink = split == 0 ? sink_of<T, C>(p, head) : rows::minus_infinity<C>();
   C highest = sink;
-  for (int w = 0; w < WARPS; ++w) highest = highest > reached[w] || highest != highest ? highest : reached[w];
+  for (int w = 0; w < WARPS; ++w) highest = highest > row_max[w] || highest != highest ? highest : row_max[w];
   const C base = rows::ShiftedSum<C, 24>::shift(highest);
   C whole = math::exp<24>(sink - base), by[WARPS];
 #pragma unroll
   for (int w = 0; w < WARPS; ++w) {
-    by[w] = math::exp<24>(reached[w] - base);
+    by[w] = math::exp<24>(row_max[w] - base);
     whole += sums[w] * by[w];
   }
   const C division = whole == C(0) ? C(0) : C(scales.of_values(kv_head)) / whole;
   const C lse = whole == C(0) ? rows::minus_infinity<C>() : highest + math::log<24>(whole);
   const i64 place = (((p.starts_q ? 0 : i64(sequence)) * p.heads + head_number) * p.rows + tokens.first + token) * splits.count + split;
-  const i64 to = sequence * p.out_walk.batch + head_number * p.out_walk.head + (tokens.first + token) * p.out_walk.row;
+  const i64 to = sequence * p.out_strides.batch + head_number * p.out_strides.head + (tokens.first + token) * p.out_strides.row;
   for (u32 i = threadIdx.x; i < WIDTH && first_column + i < p.d_v; i += THREADS) {
     C x = 0;
 #pragma unroll
@@ -140,6 +140,6 @@ __global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, 
   }
   if (threadIdx.x == 0 && first_column == 0) {
     if (splits.out) splits.lse[place] = float(lse);
-    else if (p.lse) p.lse[sequence * p.lse_walk.batch + head_number * p.lse_walk.head + (tokens.first + token) * p.lse_walk.row] = lse;
+    else if (p.lse) p.lse[sequence * p.lse_strides.batch + head_number * p.lse_strides.head + (tokens.first + token) * p.lse_strides.row] = lse;
   }
 }

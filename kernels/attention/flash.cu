@@ -13,7 +13,7 @@
 // Grid:      query tiles from the last to the first (longest first under causal), `section` heads interleaved for L2.
 // Shared:    Q, STAGES x (K, V), SPLIT > 1: P. Registers: up to 192 accumulators per thread, HELD k-steps of Q.
 // Bound:     mma.sync rate, closely followed by shared-memory bandwidth (which is the bound for BLOCKS = 1 or D = 256).
-#include "attention/anew.cuh"
+#include "attention/opaque.cuh"
 #include "attention/changes.cuh"
 #include "attention/forward_products.cuh"
 #include "attention/page_lines.cuh"
@@ -43,10 +43,10 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     volatile int seen_first, seen_end, missing;
   } kept;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = warp / SPLIT * ROWS, part = warp % SPLIT;
-  // Shared memory: Q (OWN bytes per SPLIT warps, later their rows of O), stage buffers (`ring`), P (`weights`), row
+  // Shared memory: Q (OWN bytes per SPLIT warps, later their rows of O), stage buffers (`stages`), P (`weights`), row
   // maxima or sums (`exchange`), page lookups.
-  const u32 queries = shared_address(memory) + warp / SPLIT * OWN, ring = shared_address(memory) + BM / ROWS * OWN;
-  const u32 weights = ring + STAGES * STAGE, exchange = weights + BM * BN * 2;
+  const u32 queries = shared_address(memory) + warp / SPLIT * OWN, stages = shared_address(memory) + BM / ROWS * OWN;
+  const u32 weights = stages + STAGES * STAGE, exchange = weights + BM * BN * 2;
   const PageLines<BN> pages = {SPLIT > 1 ? exchange + 4 * BM * SPLIT : weights};
   static_assert(!PAGED || BN <= THREADS, "a thread looks up a key");
   if constexpr (PAGED)
@@ -59,7 +59,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
   if constexpr (PAGED) {
     head.keys = cache.length(at.batch);
     head.offset = i64(head.keys) - head.rows;
-    head.k = p.k + at.head / p.group * p.k_walk.head, head.v = p.v + at.head / p.group * p.v_walk.head;
+    head.k = p.k + at.head / p.group * p.k_strides.head, head.v = p.v + at.head / p.group * p.v_strides.head;
   }
   const int tile = at.tile * BM, last_row = min(tile + BM, head.rows) - 1;
   if (tile < 0 || tile >= head.rows) return;
@@ -70,20 +70,20 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
   const int whole_begin = (band.of(last_row).first + BN - 1) / BN, whole_end = band.of(tile).end / BN;
 
   // 2. loaders: global -> shared memory (cp.async)
-  const int k_step = int(p.k_walk.row), v_step = int(p.v_walk.row);
-  using FeedKeys = typename KeyPanels::template Feed<THREADS>;
-  using FeedValues = typename ValuePanels::template Feed<THREADS>;
-  using FeedQueries = typename QueryPanels::template Feed<32>;
-  const auto bring_keys = [&](u32 stage, int block) {
+  const int k_step = int(p.k_strides.row), v_step = int(p.v_strides.row);
+  using KeyLoader = typename KeyPanels::template GlobalLoader<THREADS>;
+  using ValueLoader = typename ValuePanels::template GlobalLoader<THREADS>;
+  using QueryLoader = typename QueryPanels::template GlobalLoader<32>;
+  const auto issue_keys = [&](u32 stage, int block) {
     if constexpr (PAGED)
-      return FeedKeys::bring_each(threadIdx.x, stage, p.d, [&](int key) { return pages.row(cache, kept.k, p.k_walk, block, key); });
-    FeedKeys::bring(threadIdx.x, stage, kept.k + i64(block * BN) * k_step, k_step, kept.past - block * BN, p.d);
+      return KeyLoader::issue_each(threadIdx.x, stage, p.d, [&](int key) { return pages.row(cache, kept.k, p.k_strides, block, key); });
+    KeyLoader::issue(threadIdx.x, stage, kept.k + i64(block * BN) * k_step, k_step, kept.past - block * BN, p.d);
   };
-  const auto bring_values = [&](u32 stage, int block) {
+  const auto issue_values = [&](u32 stage, int block) {
     const u32 to = stage + KeyPanels::BYTES;
     if constexpr (PAGED)
-      return FeedValues::bring_each(threadIdx.x, to, p.d_v, [&](int key) { return pages.row(cache, kept.v, p.v_walk, block, key); });
-    FeedValues::bring(threadIdx.x, to, kept.v + i64(block * BN) * v_step, v_step, kept.past - block * BN, p.d_v);
+      return ValueLoader::issue_each(threadIdx.x, to, p.d_v, [&](int key) { return pages.row(cache, kept.v, p.v_strides, block, key); });
+    ValueLoader::issue(threadIdx.x, to, kept.v + i64(block * BN) * v_step, v_step, kept.past - block * BN, p.d_v);
   };
   const auto look_up = [&](int block) {
     if constexpr (PAGED) pages.look_up(cache, kept.table, block, Keys{kept.seen_first, kept.seen_end});
@@ -124,11 +124,11 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     __syncthreads();
   }
   if (block >= begin) {
-    const int q_step = int(p.q_walk.row);
-    if (part == 0) FeedQueries::bring(lane, queries, head.q + i64(tile + own) * q_step, q_step, head.rows - tile - own, p.d);
+    const int q_step = int(p.q_strides.row);
+    if (part == 0) QueryLoader::issue(lane, queries, head.q + i64(tile + own) * q_step, q_step, head.rows - tile - own, p.d);
     if constexpr (TF32) commit_copies();
-    bring_keys(ring, block);
-    if constexpr (STAGES == 2) bring_values(ring, block);
+    issue_keys(stages, block);
+    if constexpr (STAGES == 2) issue_values(stages, block);
     commit_copies();
   }
 
@@ -154,14 +154,14 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     if (block >= begin) {
       await_copies<0>();
       __syncthreads();
-      held.template load<QueryPanels>(queries + QueryPanels::template enter<true>(lane));
+      held.template load<QueryPanels>(queries + QueryPanels::template lane_address<true>(lane));
     }
 
-  int turn = 0;  // index of the pipeline stage
+  int stage = 0;  // index of the pipeline stage
   OnlineSoftmax<BLOCKS> softmax;
   float acc[BLOCKS][COLUMNS / 8][4] = {};
   // Row maxima over the SPLIT warps.
-  const auto highest = [&](float (&most)[2 * BLOCKS]) { join_rows<BLOCKS, SPLIT, true>(exchange, anew(threadIdx.x), most); };
+  const auto highest = [&](float (&most)[2 * BLOCKS]) { join_rows<BLOCKS, SPLIT, true>(exchange, opaque(threadIdx.x), most); };
 
   // 7. main loop over k_blocks, last to first
   while (block >= kept.begin) {
@@ -169,19 +169,19 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     await_copies<0>();
     __syncthreads();
     if constexpr (STAGES == 1) {
-      bring_values(ring, block);
+      issue_values(stages, block);
       look_up(block - 1);
       commit_copies();
     }
 
     // 7a. S = Q K^T. Without CHANGES, accumulators of masked scores start at -inf; otherwise 7b masks.
-    const u32 thread = anew(threadIdx.x);
-    const u32 at_queries = shared_address(memory) + thread / 32 / SPLIT * OWN + QueryPanels::template enter<true>(thread % 32);
+    const u32 thread = opaque(threadIdx.x);
+    const u32 at_queries = shared_address(memory) + thread / 32 / SPLIT * OWN + QueryPanels::template lane_address<true>(thread % 32);
     const u32 own_part = SPLIT > 1 ? thread / 32 % SPLIT : 0;
-    const u32 at_keys = ring + turn * STAGE + own_part * KEYS * KeyPanels::PITCH + KeyPanels::template enter<false>(thread % 32);
+    const u32 at_keys = stages + stage * STAGE + own_part * KEYS * KeyPanels::PITCH + KeyPanels::template lane_address<false>(thread % 32);
     float s[BLOCKS][KEYS / 8][4] = {};
     // Keys of missing pages are masked.
-    const auto leave_out = [&](int column) {
+    const auto mask_out = [&](int column) {
       if (!PAGED || !kept.missing) return;
 #pragma unroll
       for (int n = 0; n < KEYS / 8; ++n)
@@ -210,13 +210,13 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
             s[r / 2][n][r % 2 * 2 + e] = counts ? 0.0f : rows::minus_infinity<float>();
           }
       }
-      leave_out(column);
+      mask_out(column);
     }
     add_scores<T, D, QueryPanels, KeyPanels>(s, held, at_queries, at_keys);
     if constexpr (STAGES == 1) {
       await_copies<0>();
       __syncthreads();
-      if (following >= kept.begin) bring_keys(ring, following);
+      if (following >= kept.begin) issue_keys(stages, following);
       commit_copies();
     }
 
@@ -225,7 +225,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
       const bool mixed = CHANGES & BLOCK_MASK && !all_count(p, head, tile, last_row + 1, first, min(first + BN, head.keys));
       const Units units = {kept.by, kept.cap};
       change_scores<CHANGES, T>(s, p, head, seen_by(), units, kept.slope, own_row(), own_column(), at_an_edge(), mixed);
-      leave_out(own_column());
+      mask_out(own_column());
     }
     // 7c. online softmax: row maxima, lazy rescale of O
     softmax.follow(s, kept.factor, acc, highest);
@@ -233,10 +233,10 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     // 7d. prefetch the next k_block
     // Before this point no registers are free for its addresses.
     if constexpr (STAGES == 2) {
-      turn ^= 1;
+      stage ^= 1;
       if (following >= kept.begin) {
-        bring_keys(ring + turn * STAGE, following);
-        bring_values(ring + turn * STAGE, following);
+        issue_keys(stages + stage * STAGE, following);
+        issue_values(stages + stage * STAGE, following);
         look_up(following - 1);
       }
       commit_copies();
@@ -256,15 +256,15 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
           const u32 at = WeightPanels::offset(thread % 32 / 4 + 8 * r, own_part * (KEYS / 8) + n) + thread % 4 * 4;
           asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + at), "r"(pair) : "memory");
         }
-      meet(1 + thread / 32 / SPLIT, 32 * SPLIT);
+      barrier_sync(1 + thread / 32 / SPLIT, 32 * SPLIT);
     }
-    const u32 at_weights = weights + thread / 32 / SPLIT * WeightPanels::BYTES + WeightPanels::template enter<true>(thread % 32);
-    const u32 of_values = ring + (STAGES == 2 ? turn ^ 1 : 0) * STAGE + KeyPanels::BYTES;
+    const u32 at_weights = weights + thread / 32 / SPLIT * WeightPanels::BYTES + WeightPanels::template lane_address<true>(thread % 32);
+    const u32 of_values = stages + (STAGES == 2 ? stage ^ 1 : 0) * STAGE + KeyPanels::BYTES;
     // The columns of one part may begin in the middle of a panel; every second half panel of it is in the next (carry).
     constexpr int STEPS = COLUMNS / 16, FLIPS = ValuePanels::FLIPS;
     static_assert(STEPS % FLIPS == 0 || (SPLIT == 2 && STEPS % FLIPS == FLIPS / 2) || SPLIT == 1);
-    const u32 entered = enter_values<T, ValuePanels>(thread % 32) ^ own_part * (STEPS % FLIPS * 32);
-    const u32 at_values = of_values + own_part * (STEPS / FLIPS * ValuePanels::PANEL) + entered;
+    const u32 lane_offset = values_lane_address<T, ValuePanels>(thread % 32) ^ own_part * (STEPS % FLIPS * 32);
+    const u32 at_values = of_values + own_part * (STEPS / FLIPS * ValuePanels::PANEL) + lane_offset;
     const u32 carry = STEPS % FLIPS && SPLIT > 1 ? own_part * ValuePanels::PANEL : 0;
     const auto weight = [&](u32 (&a)[4], int b, int k) {
       if constexpr (SPLIT > 1) load_matrices<false>(a, WeightPanels::at(at_weights, b, k));
@@ -287,7 +287,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     float lse;
     softmax.finish(r, kept.factor, sink, factor[r], lse);
     if constexpr (PAGED) factor[r] *= float(scales.v_number);
-    if (result.lse && part == 0 && lane % 4 == 0 && row + 8 * r < result.rows) result.lse[(row + 8 * r) * p.lse_walk.row] = lse;
+    if (result.lse && part == 0 && lane % 4 == 0 && row + 8 * r < result.rows) result.lse[(row + 8 * r) * p.lse_strides.row] = lse;
   }
 
   // 9. store O
@@ -313,7 +313,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
       Vec<float, 4> words;
       load_shared(words, queries + line / 16 * Results::BYTES + Results::offset(line % 16, chunk));
       const int to = first_row + own + line;
-      if (to < result.rows && column < p.d_v) *reinterpret_cast<Vec<float, 4>*>(result.out + to * p.out_walk.row + column) = words;
+      if (to < result.rows && column < p.d_v) *reinterpret_cast<Vec<float, 4>*>(result.out + to * p.out_strides.row + column) = words;
     }
   } else if constexpr (TF32) {  // a thread has eight consecutive columns of 32 (forward_products.cuh)
 #pragma unroll
@@ -325,7 +325,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
 #pragma unroll
         for (int j = 0; j < 4; ++j) words.at[j] = acc[r / 2][c / 2 * 4 + j][r % 2 * 2 + c % 2] * factor[r];
         if (row + 8 * r < result.rows && column < p.d_v)
-          *reinterpret_cast<Vec<Out, 4>*>(result.out + (row + 8 * r) * p.out_walk.row + column) = words;
+          *reinterpret_cast<Vec<Out, 4>*>(result.out + (row + 8 * r) * p.out_strides.row + column) = words;
       }
   } else {
 #pragma unroll
@@ -335,7 +335,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
         const u32 column = first_column + 8 * c + lane % 4 * 2;
         const Vec<Out, 2> pair = {acc[r / 2][c][r % 2 * 2] * factor[r], acc[r / 2][c][r % 2 * 2 + 1] * factor[r]};
         if (row + 8 * r < result.rows && column < p.d_v)
-          *reinterpret_cast<Vec<Out, 2>*>(result.out + (row + 8 * r) * p.out_walk.row + column) = pair;
+          *reinterpret_cast<Vec<Out, 2>*>(result.out + (row + 8 * r) * p.out_strides.row + column) = pair;
       }
   }
 }

@@ -24,14 +24,14 @@ __global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2)) attention_simt(Pro
   const Head<T, Out, C> head(p, place.batch, place.head);
   const C slope = slope_of(p, head), sink = sink_of<T, C>(p, head), scale = C(p.scale);
 
-  const Lines<T> q = {head.q, p.q_walk.row, head.rows, int(p.d)};
+  const Lines<T> q = {head.q, p.q_strides.row, head.rows, int(p.d)};
 
   // one iteration, unless a sequence exceeds max_seqlen_q
   for (int tile = flat % tiles * TILE; u32(tile) < u32(head.rows); tile += tiles * TILE) {
     const int row = tile + warp * ROWS, last = min(tile + TILE, head.rows);
     const int begin = keys_of(p, head, tile).first / KEYS * KEYS, end = keys_of(p, head, last - 1).end;
     // Keys past the last one that the tile sees may be uninitialized: they are not read.
-    const Lines<T> k = {head.k, p.k_walk.row, end, int(p.d)}, v = {head.v, p.v_walk.row, end, int(p.d_v)};
+    const Lines<T> k = {head.k, p.k_strides.row, end, int(p.d)}, v = {head.v, p.v_strides.row, end, int(p.d_v)};
     C top[ROWS], sum[ROWS] = {}, acc[ROWS][COLUMNS] = {};
     for (int r = 0; r < ROWS; ++r) top[r] = rows::minus_infinity<C>();
 
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2)) attention_simt(Pro
         const Keys seen = keys_of(p, head, row + r);
         const bool counts = row + r < head.rows && key >= seen.first && key < seen.end;
         score[r] = counts ? changed<T, C>(p, head, score[r] * scale, row + r, key, slope) : rows::minus_infinity<C>();
-        const C highest = rows::combine<32>(score[r], [](C a, C b) { return a > b || a != a ? a : b; });
+        const C highest = rows::group_reduce<32>(score[r], [](C a, C b) { return a > b || a != a ? a : b; });
         const C next = top[r] > highest || top[r] != top[r] ? top[r] : highest, base = rows::ShiftedSum<C, 24>::shift(next);
         const C weight = math::exp<24>(score[r] - base), shrink = math::exp<24>(top[r] - base);
         sum[r] = sum[r] * shrink + rows::sum<32>(weight);
@@ -87,10 +87,10 @@ __global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2)) attention_simt(Pro
 #pragma unroll
       for (int c = 0; c < COLUMNS; ++c) {
         const u32 column = first_column + c * 32 + lane;
-        if (column < p.d_v) head.out[(row + r) * p.out_walk.row + column] = convert<Out>(acc[r][c] * factor);
+        if (column < p.d_v) head.out[(row + r) * p.out_strides.row + column] = convert<Out>(acc[r][c] * factor);
       }
       if (head.lse && lane == 0 && first_column == 0)
-        head.lse[(row + r) * p.lse_walk.row] = whole == C(0) ? rows::minus_infinity<C>() : next + math::log<24>(whole);
+        head.lse[(row + r) * p.lse_strides.row] = whole == C(0) ? rows::minus_infinity<C>() : next + math::log<24>(whole);
     }
   }
 }

@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
   extern __shared__ __align__(128) u8 memory[];
   __shared__ float factors[ROWS];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const u32 queries = shared_address(memory), ring = queries + QueryPanels::BYTES, scores = ring + 2 * STAGE;
+  const u32 queries = shared_address(memory), stages = queries + QueryPanels::BYTES, scores = stages + 2 * STAGE;
 
   // 1. tile scheduler: queries, head, visible k_blocks
   const TilePlace<ROWS, Problem<T, Out, float>> at(p, blockIdx.x, tiles, section, heads);
@@ -39,21 +39,21 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
   };
   const int first = up_from(band.of(tile).first / BN);
 
-  const int q_step = int(p.q_walk.row), k_step = int(p.k_walk.row), v_step = int(p.v_walk.row);
+  const int q_step = int(p.q_strides.row), k_step = int(p.k_strides.row), v_step = int(p.v_strides.row);
   // 2. loaders: global -> shared memory (cp.async)
-  const auto bring_keys = [&](int turn, int block) {
-    const u32 to = ring + turn % 2 * STAGE;
-    KeyPanels::template Feed<128>::bring(threadIdx.x, to, head.k + i64(block * BN) * k_step, k_step, past - block * BN, p.d);
+  const auto issue_keys = [&](int stage, int block) {
+    const u32 to = stages + stage % 2 * STAGE;
+    KeyPanels::template GlobalLoader<128>::issue(threadIdx.x, to, head.k + i64(block * BN) * k_step, k_step, past - block * BN, p.d);
   };
-  const auto bring_values = [&](int turn, int block) {
-    const u32 to = ring + turn % 2 * STAGE;
-    ValuePanels::template Feed<128>::bring(threadIdx.x, to, head.v + i64(block * BN) * v_step, v_step, past - block * BN, p.d_v);
+  const auto issue_values = [&](int stage, int block) {
+    const u32 to = stages + stage % 2 * STAGE;
+    ValuePanels::template GlobalLoader<128>::issue(threadIdx.x, to, head.v + i64(block * BN) * v_step, v_step, past - block * BN, p.d_v);
   };
 
   // 3. S = Q K^T, masked, to shared memory
   if (first < end) {
-    QueryPanels::template Feed<128>::bring(threadIdx.x, queries, head.q + i64(tile) * q_step, q_step, head.rows - tile, p.d);
-    bring_keys(0, first);
+    QueryPanels::template GlobalLoader<128>::issue(threadIdx.x, queries, head.q + i64(tile) * q_step, q_step, head.rows - tile, p.d);
+    issue_keys(0, first);
     commit_copies();
   }
   const float scale = float(p.scale), slope = CHANGED ? slope_of(p, head) : 0.0f;
@@ -63,13 +63,13 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
     following = up_from(block + 1);
     await_copies<0>();
     __syncthreads();
-    if (following < end) bring_keys(count + 1, following);
-    else bring_values(count + 1, first);
+    if (following < end) issue_keys(count + 1, following);
+    else issue_values(count + 1, first);
     commit_copies();
 
     float s[BLOCKS][KEYS / 8][4] = {};
-    const u32 at_keys = ring + count % 2 * STAGE + warp * KEYS * KeyPanels::PITCH + KeyPanels::template enter<false>(lane);
-    add_scores<T, D, QueryPanels, KeyPanels>(s, HeldQueries<0, BLOCKS>{}, queries + QueryPanels::template enter<true>(lane), at_keys);
+    const u32 at_keys = stages + count % 2 * STAGE + warp * KEYS * KeyPanels::PITCH + KeyPanels::template lane_address<false>(lane);
+    add_scores<T, D, QueryPanels, KeyPanels>(s, HeldQueries<0, BLOCKS>{}, queries + QueryPanels::template lane_address<true>(lane), at_keys);
 #pragma unroll
     for (int r = 0; r < 2 * BLOCKS; ++r) {
       const int i = tile + lane / 4 + 8 * r;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
       load_shared(pair, line + i * BN * 4);
       top = fmaxf(top, fmaxf(pair.at[0], pair.at[1]));
     }
-    top = rows::combine<32>(top, [](float a, float b) { return fmaxf(a, b); });
+    top = rows::group_reduce<32>(top, [](float a, float b) { return fmaxf(a, b); });
     const float base = softmax.shift(top);
     for (int i = 0; i < count; ++i) {
       load_shared(pair, line + i * BN * 4);
@@ -118,28 +118,28 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
     softmax.finish(0, math::LOG2E, sink, factor, lse);
     if (lane) continue;
     factors[row] = factor;
-    if (head.lse && tile + row < head.rows) head.lse[(tile + row) * p.lse_walk.row] = lse;
+    if (head.lse && tile + row < head.rows) head.lse[(tile + row) * p.lse_strides.row] = lse;
   }
 
   // 5. O = P V: the warp's columns of all rows
   float acc[BLOCKS][COLUMNS / 8][4] = {};
-  const u32 own_columns = ValuePanels::at(enter_values<T, ValuePanels>(lane), 0, warp * (COLUMNS / 16));
-  int turn = 0;
-  for (int block = first, following; block < end; block = following, ++turn) {
+  const u32 own_columns = ValuePanels::at(values_lane_address<T, ValuePanels>(lane), 0, warp * (COLUMNS / 16));
+  int stage = 0;
+  for (int block = first, following; block < end; block = following, ++stage) {
     following = up_from(block + 1);
     await_copies<0>();
     __syncthreads();
-    if (following < end) bring_values(count + turn + 1, following);
+    if (following < end) issue_values(count + stage + 1, following);
     commit_copies();
     const auto weight = [&](u32 (&a)[4], int b, int k) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         Vec<float, 2> pair;
-        load_shared(pair, own_pair + ((16 * b + i % 2 * 8) * pitch + turn * BN + 16 * k + i / 2 * 8) * 4);
+        load_shared(pair, own_pair + ((16 * b + i % 2 * 8) * pitch + stage * BN + 16 * k + i / 2 * 8) * 4);
         a[i] = round_pair(pair.at[0], pair.at[1], T{});
       }
     };
-    add_values<T, BN, ValuePanels>(acc, weight, ring + (count + turn) % 2 * STAGE + own_columns);
+    add_values<T, BN, ValuePanels>(acc, weight, stages + (count + stage) % 2 * STAGE + own_columns);
   }
   if (first >= end) __syncthreads();  // otherwise a barrier of step 5 orders `factors` before its use
 
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
       const u32 column = warp * COLUMNS + 8 * c + lane % 4 * 2;
       const float x = acc[r / 2][c][r % 2 * 2] * factors[row], y = acc[r / 2][c][r % 2 * 2 + 1] * factors[row];
       if (tile + row < head.rows && column < p.d_v)
-        *reinterpret_cast<Vec<Out, 2>*>(head.out + (tile + row) * p.out_walk.row + column) = {convert<Out>(x), convert<Out>(y)};
+        *reinterpret_cast<Vec<Out, 2>*>(head.out + (tile + row) * p.out_strides.row + column) = {convert<Out>(x), convert<Out>(y)};
     }
   }
 }

@@ -3,14 +3,14 @@
 // Grid:      LANES threads per row: HEADS heads of one token, V-wide vectors, of K or of V. The page table, lengths and
 //            offsets are read on the device, so that a captured CUDA graph follows a growing batch.
 // Loads:     a row is loaded before its destination is known, to overlap both latencies.
-// Rotation:  append_turned rotates K (RoPE); the row's HEADS heads share cos and sin; the result is rounded.
+// Rotation:  append_rotated rotates K (RoPE); the row's HEADS heads share cos and sin; the result is rounded.
 // Quantize:  the row stays in registers between its absmax and its codes.
 // Atomicity: a request is written as a whole or not at all. Every row checks all pages (and positions) of its request,
-//            or, CHECKED, reads the status that check_requests or check_turned (one warp per request) has written.
+//            or, CHECKED, reads the status that check_requests or check_rotated (one warp per request) has written.
 // Shared:    none.   Bound: latency when small, DRAM when large.
 #include "cache/request.cuh"
-#include "rows/quantise.cuh"
-#include "cache/turn.cuh"
+#include "rows/quantize.cuh"
+#include "cache/rotation.cuh"
 #include "rows/words.cuh"
 
 // Strides in bytes of K or V: (request, token, head, column), (page, slot, head, column), and of scales (page, slot,
@@ -31,13 +31,13 @@ struct Part {
 struct Side {
   bool keys;
   u32 cta, ctas;
-  static __device__ __forceinline__ Side by_turns() { return {blockIdx.x % 2 == 0, blockIdx.x / 2, gridDim.x / 2}; }
-  static __device__ __forceinline__ Side apart() { return {blockIdx.y == 0, blockIdx.x, gridDim.x}; }
+  static __device__ __forceinline__ Side interleaved() { return {blockIdx.x % 2 == 0, blockIdx.x / 2, gridDim.x / 2}; }
+  static __device__ __forceinline__ Side separate() { return {blockIdx.y == 0, blockIdx.x, gridDim.x}; }
 };
 
-template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int HEADS, int THREADS, bool CHECKED, class Turn, bool RAGGED,
+template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int HEADS, int THREADS, bool CHECKED, class Rotation, bool RAGGED,
           class I>
-__device__ __forceinline__ void append(const Turn& turn, const cache::Requests<RAGGED, I>& requests, const Part& part, const Lines& lines, const Side& side, i32* status,
+__device__ __forceinline__ void append(const Rotation& rotation, const cache::Requests<RAGGED, I>& requests, const Part& part, const Lines& lines, const Side& side, i32* status,
                                        const typename DivisorOf<I>::type& heads, I count) {
   constexpr int GROUPS = THREADS / LANES;
   const bool first = side.keys;
@@ -63,7 +63,7 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
   for (int h = 0; h < HEADS; ++h, from += heads.divisor * lines.token[2])
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      const u32 column = Turn::template column<V, LANES>(i, lane, lines.half);
+      const u32 column = Rotation::template column<V, LANES>(i, lane, lines.half);
       if (live && column < columns) pack[h][i].load(reinterpret_cast<const T*>(from + column * lines.token[3]));
     }
 
@@ -71,7 +71,7 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
   const i64 length = live ? lengths[request] : 0;
   i32 fault;
   if constexpr (CHECKED) fault = live ? status[request] : 0;
-  else fault = requests.template fault<LANES>(turn, request, live ? span.count : 0, length, lane);
+  else fault = requests.template fault<LANES>(rotation, request, live ? span.count : 0, length, lane);
   const i64 position = length + within;
   const bool writes = live && fault == 0;
   const u32 place = writes ? batch.page.divide(u32(position)) : 0;
@@ -82,8 +82,8 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
   }
 
   // 4. RoPE (K only)
-  if constexpr (Turn::TURNS) {
-    if (first && live) turn.template turn<V, LANES>(pack, turn.at(requests, request, within, length), lines.half, lane);
+  if constexpr (Rotation::ROTATES) {
+    if (first && live) rotation.template rotate<V, LANES>(pack, rotation.at(requests, request, within, length), lines.half, lane);
   }
 
   // 5. store each head
@@ -99,7 +99,7 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
       float largest = 0.0f;
 #pragma unroll
       for (int i = 0; i < ITEMS; ++i) {
-        if (!live || Turn::template column<V, LANES>(i, lane, lines.half) >= columns) continue;
+        if (!live || Rotation::template column<V, LANES>(i, lane, lines.half) >= columns) continue;
         float x[V];
         pack[h][i].widen(x);
 #pragma unroll
@@ -114,7 +114,7 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
     // 5b. store elements or codes
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      const u32 column = Turn::template column<V, LANES>(i, lane, lines.half);
+      const u32 column = Rotation::template column<V, LANES>(i, lane, lines.half);
       if (!writes || column >= columns) continue;
       P* at = reinterpret_cast<P*>(to + column * lines.page[3]);
       if constexpr (SCALING == cache::STORED) pack[h][i].store(at);
@@ -137,45 +137,45 @@ append_pages(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k, 
              const i32* offsets, i32* status, cache::Batch<I> batch, typename DivisorOf<I>::type heads, I count,
              const __grid_constant__ Lines keys, const __grid_constant__ Lines values) {
   const cache::Requests<RAGGED, I> requests{batch, table, lengths, offsets};
-  const Side side = Side::apart();
+  const Side side = Side::separate();
   const Part part = side.keys ? Part{k_pages, k_scales, k} : Part{v_pages, v_scales, v};
-  append<T, P, SCALING, V, ITEMS, LANES, HEADS, THREADS, CHECKED>(cache::Still{}, requests, part, side.keys ? keys : values, side, status, heads, count);
+  append<T, P, SCALING, V, ITEMS, LANES, HEADS, THREADS, CHECKED>(cache::Unrotated{}, requests, part, side.keys ? keys : values, side, status, heads, count);
 }
 
 template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int HEADS, int THREADS, bool RAGGED, bool CHECKED, class I,
-          class Turn>
+          class Rotation>
 __global__ void __launch_bounds__(THREADS)
-append_turned(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k, const u8* v, const i32* table, const i32* lengths,
+append_rotated(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k, const u8* v, const i32* table, const i32* lengths,
               const i32* offsets, i32* status, cache::Batch<I> batch, typename DivisorOf<I>::type heads, I count,
-              const __grid_constant__ Lines keys, const __grid_constant__ Lines values, const typename Turn::Position* positions,
-              const typename Turn::Table* cosines, const typename Turn::Table* sines, const __grid_constant__ position::Places places, float factor) {
+              const __grid_constant__ Lines keys, const __grid_constant__ Lines values, const typename Rotation::Position* positions,
+              const typename Rotation::Table* cosines, const typename Rotation::Table* sines, const __grid_constant__ position::Places places, float factor) {
   const cache::Requests<RAGGED, I> requests{batch, table, lengths, offsets};
-  const Turn turn{{places, positions, cosines, sines}, factor};
-  const Side side = Side::by_turns();
+  const Rotation rotation{{places, positions, cosines, sines}, factor};
+  const Side side = Side::interleaved();
   const Part part = side.keys ? Part{k_pages, k_scales, k} : Part{v_pages, v_scales, v};
-  append<T, P, SCALING, V, ITEMS, LANES, HEADS, THREADS, CHECKED>(turn, requests, part, side.keys ? keys : values, side, status, heads, count);
+  append<T, P, SCALING, V, ITEMS, LANES, HEADS, THREADS, CHECKED>(rotation, requests, part, side.keys ? keys : values, side, status, heads, count);
 }
 
 // Status of every request, one warp each, before the rows are written.
-template <int THREADS, class Turn, bool RAGGED, class I>
-__device__ __forceinline__ void check(const Turn& turn, const cache::Requests<RAGGED, I>& requests, i32* status) {
+template <int THREADS, class Rotation, bool RAGGED, class I>
+__device__ __forceinline__ void check(const Rotation& rotation, const cache::Requests<RAGGED, I>& requests, i32* status) {
   const bool broken = requests.broken();
   const u32 b = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
   const bool live = b < requests.batch.requests && !broken;
   const i64 count = live ? requests.span(b).count : 0;
-  const i32 fault = requests.template fault<32>(turn, live ? b : 0, count, live ? requests.lengths[b] : 0, threadIdx.x % 32);
+  const i32 fault = requests.template fault<32>(rotation, live ? b : 0, count, live ? requests.lengths[b] : 0, threadIdx.x % 32);
   if (b < requests.batch.requests && threadIdx.x % 32 == 0) status[b] = broken ? cache::OFFSETS : fault;
 }
 
 template <bool RAGGED, int THREADS, class I>
 __global__ void __launch_bounds__(THREADS)
 check_requests(const i32* table, const i32* lengths, const i32* offsets, i32* status, cache::Batch<I> batch) {
-  check<THREADS>(cache::Still{}, cache::Requests<RAGGED, I>{batch, table, lengths, offsets}, status);
+  check<THREADS>(cache::Unrotated{}, cache::Requests<RAGGED, I>{batch, table, lengths, offsets}, status);
 }
 
-template <bool RAGGED, int THREADS, class I, class Turn>
+template <bool RAGGED, int THREADS, class I, class Rotation>
 __global__ void __launch_bounds__(THREADS)
-check_turned(const i32* table, const i32* lengths, const i32* offsets, i32* status, cache::Batch<I> batch, const typename Turn::Position* positions,
+check_rotated(const i32* table, const i32* lengths, const i32* offsets, i32* status, cache::Batch<I> batch, const typename Rotation::Position* positions,
              const __grid_constant__ position::Places places) {
-  check<THREADS>(Turn{{places, positions, nullptr, nullptr}, 1.0f}, cache::Requests<RAGGED, I>{batch, table, lengths, offsets}, status);
+  check<THREADS>(Rotation{{places, positions, nullptr, nullptr}, 1.0f}, cache::Requests<RAGGED, I>{batch, table, lengths, offsets}, status);
 }

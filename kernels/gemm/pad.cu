@@ -5,10 +5,10 @@
 //          that are not contiguous, are read element by element.
 // Lines:   the source has any stride along a line; vector loads if it is contiguous. A thread has UNROLL chunks of one
 //          line, interleaved over 2^lane_bits lanes; all loads precede the stores (a word shared by two lanes hits L1).
-// Turned:  the source is contiguous across lines (transposed). A CTA stages LINES lines of ROW bytes: warps read runs
+// Transposed: the source is contiguous across lines. A CTA stages LINES lines of ROW bytes: warps read runs
 //          of 128 bytes, threads transpose squares 4 bytes wide in registers; the swizzle avoids bank conflicts.
 // Grid:    CTAs from `boundary` on copy the second matrix.
-// Shared:  none, or 16 KB (Turned).   Bound: DRAM bandwidth.
+// Shared:  none, or 16 KB (Transposed).   Bound: DRAM bandwidth.
 #include "core/flip.cuh"
 #include "core/index.cuh"
 #include "ptx/overlap.cuh"
@@ -98,7 +98,7 @@ template <int WIDTH, class I, int R> struct Lines {
   }
 };
 
-template <int WIDTH, int R> struct Turned {
+template <int WIDTH, int R> struct Transposed {
   using T = typename Word<WIDTH>::type;
   static constexpr u32 ELEMENTS = CHUNK / WIDTH, SQUARE = 4 / WIDTH;  // per chunk; per side of a square
   static constexpr u32 LINES = WIDTH == 4 ? 64 : 128, ROW = 16384 / LINES, CHUNKS = ROW / CHUNK;

@@ -28,7 +28,7 @@ reduce(const Acc* partials, Epi epilogue, Batch batch, I vectors, u32 splits, u3
   // 2. Epilogue of the V columns
   const I row = row_vectors.divide(i), matrix = rows.divide(row);
   const i64 from_m = i64(row - matrix * m), from_n = i64(i - row * row_vectors.divisor) * V;
-  const Epi out = epilogue.enter(batch.locate(u32(matrix)));
+  const Epi out = epilogue.at_batch(batch.locate(u32(matrix)));
   if constexpr (V == 1) {
     out.store(sum[0], from_m, from_n);
   } else {

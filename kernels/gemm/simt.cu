@@ -1,8 +1,8 @@
 // out = epilogue(A B) by FMA (SIMT), for any element type, strides and alignment.
 //
 // Tiling:   BM x BN per CTA, TM x TN per thread in W x W blocks spread evenly over the tile (W: 16 bytes of Acc).
-// Grid:     tile swizzle with group_m = GROUP, times `splits` of K with outputs `slab` elements apart, times matrices.
-// Pipeline: STAGES stages of BK in shared memory (ring), k outermost, one barrier per k_block; cp.async STAGES - 1
+// Grid:     tile swizzle with group_m = GROUP, times `splits` of K with outputs spaced by `split_stride` elements, times matrices.
+// Pipeline: STAGES stages of BK in shared memory, k outermost, one barrier per k_block; cp.async STAGES - 1
 //           k_blocks ahead, or through registers if elements are converted or vectors along k are transposed.
 // Order:    each output is one chain of IEEE FMAs of Acc in the order of K, for every tile shape.
 // Shared:   STAGES BK (BM + BN + 2 PAD) Acc elements, at most 38 KB.
@@ -26,7 +26,7 @@ template <class T, class Acc, int MN, int BK, int THREADS, bool ALONG_K, int V> 
   static constexpr int ROWS = ALONG_K ? THREADS / LANES : THREADS * V;  // rows of mn per pass
   static constexpr int PASSES = ROWS < MN ? MN / ROWS : 1;
   static constexpr int STEP_K = (ROWS < MN ? 1 : ROWS / MN) * (ALONG_K ? LANES * V : 1);
-  static_assert(COUNT * V * THREADS == MN * BK && COUNT > 0, "a slab is a whole number of vectors a thread");
+  static_assert(COUNT * V * THREADS == MN * BK && COUNT > 0, "a k_block is a whole number of vectors per thread");
 
   const T* from[PASSES];
   i64 stride_k;
@@ -34,8 +34,8 @@ template <class T, class Acc, int MN, int BK, int THREADS, bool ALONG_K, int V> 
   Vec<T, V> held[ASYNC ? 1 : COUNT];
 
   // `operand` points to the first k; the tile starts at `first` of `extent` along mn.
-  __device__ __forceinline__ Loader(const T* operand, i64 stride_mn, i64 stride_k, u32 first, u32 extent, u32 ring)
-      : stride_k(!ALONG_K || V == 1 ? stride_k : 1), to(ring + (own_k() * PITCH + own_mn()) * SIZE) {
+  __device__ __forceinline__ Loader(const T* operand, i64 stride_mn, i64 stride_k, u32 first, u32 extent, u32 stages)
+      : stride_k(!ALONG_K || V == 1 ? stride_k : 1), to(stages + (own_k() * PITCH + own_mn()) * SIZE) {
 #pragma unroll
     for (int p = 0; p < PASSES; ++p) {
       const u32 mn = min(first + own_mn() + p * ROWS, extent - (ALONG_K ? 1 : V));
@@ -48,16 +48,16 @@ template <class T, class Acc, int MN, int BK, int THREADS, bool ALONG_K, int V> 
     return ALONG_K ? (threadIdx.x / (LANES * MN) * LANES + threadIdx.x % LANES) * V : threadIdx.x * V / MN;
   }
   static __device__ __forceinline__ constexpr int k_of(int i) { return i / PASSES * STEP_K; }
-  static __device__ __forceinline__ constexpr int place_of(int i) { return (k_of(i) * PITCH + i % PASSES * ROWS) * SIZE; }
+  static __device__ __forceinline__ constexpr int offset_of(int i) { return (k_of(i) * PITCH + i % PASSES * ROWS) * SIZE; }
 
-  // Issues the loads of the next k_block for the stage at byte offset `slab`: `ks` valid k's, zeros after. A vector is
+  // Issues the loads of the next k_block for the stage at byte offset `stage_offset`: `ks` valid k's, zeros after. A vector is
   // never partly valid.
-  __device__ __forceinline__ void fetch(u32 slab, u32 ks = BK) {
+  __device__ __forceinline__ void fetch(u32 stage_offset, u32 ks = BK) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
       const T* const at = from[i % PASSES] + k_of(i) * stride_k;
       const bool there = ks == BK || own_k() + k_of(i) < ks;
-      if constexpr (ASYNC) copy_async<V * SIZE>(to + slab + place_of(i), at, there ? V * SIZE : 0);
+      if constexpr (ASYNC) copy_async<V * SIZE>(to + stage_offset + offset_of(i), at, there ? V * SIZE : 0);
       else held[i] = there ? *reinterpret_cast<const Vec<T, V>*>(at) : Vec<T, V>{};
     }
   }
@@ -68,7 +68,7 @@ template <class T, class Acc, int MN, int BK, int THREADS, bool ALONG_K, int V> 
   }
 
   // Converts and stores what was loaded through registers.
-  __device__ __forceinline__ void stage(u32 slab) const {
+  __device__ __forceinline__ void stage(u32 stage_offset) const {
     if constexpr (!ASYNC) {
 #pragma unroll
       for (int i = 0; i < COUNT; ++i) {
@@ -76,10 +76,10 @@ template <class T, class Acc, int MN, int BK, int THREADS, bool ALONG_K, int V> 
 #pragma unroll
         for (int v = 0; v < V; ++v) x.at[v] = convert<Acc>(held[i].at[v]);
         if constexpr (!ALONG_K && V > 1) {
-          store_shared(to + slab + place_of(i), x);
+          store_shared(to + stage_offset + offset_of(i), x);
         } else {
 #pragma unroll
-          for (int v = 0; v < V; ++v) store_shared(to + slab + place_of(i) + v * PITCH * SIZE, x.at[v]);
+          for (int v = 0; v < V; ++v) store_shared(to + stage_offset + offset_of(i) + v * PITCH * SIZE, x.at[v]);
         }
       }
     }
@@ -90,9 +90,9 @@ template <class T, class Acc, int MN, int BK, int THREADS, bool ALONG_K, int V> 
 template <class Acc, int SIZE, int COUNT> struct Fragment {
   static constexpr int WIDE = 16 / int(sizeof(Acc));
   static constexpr int W = COUNT < WIDE ? COUNT : WIDE;
-  static constexpr int APART = SIZE / (COUNT / W);
+  static constexpr int VECTOR_STEP = SIZE / (COUNT / W);
 
-  static __device__ __forceinline__ constexpr u32 offset(int i) { return i / W * APART + i % W; }
+  static __device__ __forceinline__ constexpr u32 offset(int i) { return i / W * VECTOR_STEP + i % W; }
   static __device__ __forceinline__ void read(Acc (&x)[COUNT], u32 row) {
 #pragma unroll
     for (int i = 0; i < COUNT; i += W) {
@@ -150,8 +150,8 @@ template <class A, class B, int WARPS_N> struct Own {
 template <class T, class Acc, int BM, int BN, int BK, int TM, int TN, int STAGES, int CTAS, bool A_ALONG_K, int A_V,
           bool B_ALONG_K, int B_V, class Epi>
 __global__ void __launch_bounds__(BM / TM * (BN / TN), CTAS)
-simt(const T* __restrict__ a, const T* __restrict__ b, Epi epilogue, Walk a_walk, Walk b_walk, Batch batch, u32 m, u32 n, u32 k,
-     u32 tiles_m, u32 tiles_n, u32 splits, u32 k_split, i64 slab) {
+simt(const T* __restrict__ a, const T* __restrict__ b, Epi epilogue, OperandStrides a_strides, OperandStrides b_strides, Batch batch, u32 m, u32 n, u32 k,
+     u32 tiles_m, u32 tiles_n, u32 splits, u32 k_split, i64 split_stride) {
   constexpr int THREADS = BM / TM * (BN / TN);
   constexpr int WARPS_N = BN / TN / LANES_N;
   using LoaderA = Loader<T, Acc, BM, BK, THREADS, A_ALONG_K, A_V>;
@@ -159,23 +159,23 @@ simt(const T* __restrict__ a, const T* __restrict__ b, Epi epilogue, Walk a_walk
   using FragmentA = Fragment<Acc, BM, TM>;
   using FragmentB = Fragment<Acc, BN, TN>;
   constexpr u32 PITCH_A = LoaderA::PITCH * sizeof(Acc), PITCH_B = LoaderB::PITCH * sizeof(Acc);
-  constexpr u32 STAGE = BK * (PITCH_A + PITCH_B), RING = STAGES * STAGE;
-  alignas(16) __shared__ u8 memory[RING];
-  const u32 ring = shared_address(memory);
+  constexpr u32 STAGE = BK * (PITCH_A + PITCH_B), STAGES_BYTES = STAGES * STAGE;
+  alignas(16) __shared__ u8 memory[STAGES_BYTES];
+  const u32 stages = shared_address(memory);
 
   const Tile<BM, BN> tile(tiles_m, tiles_n, splits);
   const BatchIndex at = batch.locate(tile.matrix);
   const u32 k_begin = tile.split * k_split, ks = k_begin < k ? min(k - k_begin, k_split) : 0;
-  LoaderA from_a(a + a_walk.enter(at) + a_walk.at(0, k_begin), a_walk.row, a_walk.col, tile.m, m, ring);
-  LoaderB from_b(b + b_walk.enter(at) + b_walk.at(k_begin, 0), b_walk.col, b_walk.row, tile.n, n, ring + BK * PITCH_A);
+  LoaderA from_a(a + a_strides.batch_offset(at) + a_strides.at(0, k_begin), a_strides.row, a_strides.col, tile.m, m, stages);
+  LoaderB from_b(b + b_strides.batch_offset(at) + b_strides.at(k_begin, 0), b_strides.col, b_strides.row, tile.n, n, stages + BK * PITCH_A);
   const Own<FragmentA, FragmentB, WARPS_N> own;
-  const auto next = [](u32 slab) { return slab + STAGE == RING ? 0 : slab + STAGE; };
+  const auto next = [](u32 stage_offset) { return stage_offset + STAGE == STAGES_BYTES ? 0 : stage_offset + STAGE; };
 
   // 1. Pipeline prologue
-  const u32 slabs = (ks + BK - 1) / BK;
+  const u32 k_blocks = (ks + BK - 1) / BK;
 #pragma unroll
   for (int s = 0; s < STAGES - 1; ++s) {
-    if (s < slabs) {
+    if (s < k_blocks) {
       // A partial k_block is loaded first, so that the others need no predicate
       const u32 part = s ? BK : (ks - 1) % BK + 1;
       from_a.fetch(s * STAGE, part);
@@ -193,7 +193,7 @@ simt(const T* __restrict__ a, const T* __restrict__ b, Epi epilogue, Walk a_walk
   Acc acc[TM][TN] = {}, x[2][TM] = {}, y[2][TN] = {};
   u32 read = 0, write = (STAGES - 1) * STAGE;
 #pragma unroll 1
-  for (u32 left = slabs; left; --left) {
+  for (u32 left = k_blocks; left; --left) {
     await_copies<STAGES - 2>();
     __syncthreads();
     const bool more = left >= STAGES;
@@ -202,7 +202,7 @@ simt(const T* __restrict__ a, const T* __restrict__ b, Epi epilogue, Walk a_walk
       from_b.fetch(write);
     }
     commit_copies();
-    const u32 row_a = ring + read + own.m * sizeof(Acc), row_b = ring + read + BK * PITCH_A + own.n * sizeof(Acc);
+    const u32 row_a = stages + read + own.m * sizeof(Acc), row_b = stages + read + BK * PITCH_A + own.n * sizeof(Acc);
 #pragma unroll
     for (int kk = 0; kk < BK; ++kk) {
       FragmentA::read(x[kk % 2], row_a + kk * PITCH_A);
@@ -222,16 +222,16 @@ simt(const T* __restrict__ a, const T* __restrict__ b, Epi epilogue, Walk a_walk
 
   // 3. Epilogue, one row per iteration: the other rows move up in registers, so that the code exists once, not TM times
   const Tile<BM, BN> done(tiles_m, tiles_n, splits);
-  const Own<FragmentA, FragmentB, WARPS_N> mine;
-  Epi out = epilogue.enter(batch.locate(done.matrix));
-  out.out += done.split * slab;
+  const Own<FragmentA, FragmentB, WARPS_N> own_fragments;
+  Epi out = epilogue.at_batch(batch.locate(done.matrix));
+  out.out += done.split * split_stride;
 #pragma unroll 1
   for (int i = 0; i < TM; ++i) {
-    const u32 row = done.m + mine.m + FragmentA::offset(i);
+    const u32 row = done.m + own_fragments.m + FragmentA::offset(i);
     if (row < m) {
 #pragma unroll
       for (int j = 0; j < TN; j += 2) {
-        const u32 col = done.n + mine.n + FragmentB::offset(j);
+        const u32 col = done.n + own_fragments.n + FragmentB::offset(j);
         Acc pair[2] = {acc[0][j], acc[0][j + 1]};
         if (col < n) out.store(pair, row, col, col + 1 < n);
       }

@@ -1,9 +1,9 @@
 // out = epilogue(A B) by wgmma (Hopper) with f32 accumulators: f16, bf16, f32 as tf32, fp8.
 //
-// Tiling:   persistent CTAs, RESIDENT per SM; BM x BN tiles, swizzled (raster.cuh); k_blocks (SLAB) of 128 bytes of K.
+// Tiling:   persistent CTAs, RESIDENT per SM; BM x BN tiles, swizzled (raster.cuh); k_blocks of 128 bytes of K.
 // Threads:  one producer warpgroup, of which one thread issues TMA, and one or two consumer warpgroups of 64 ROWS rows
-//           by BN columns. Two consumers share a tile, or (BM = 64 ROWS) alternate between tiles: ping-pong (BY_TURNS).
-// Pipeline: STAGES stages (Ring), full and empty mbarriers; a stage is released after the next one's wgmmas are issued.
+//           by BN columns. Two consumers share a tile, or (BM = 64 ROWS) alternate between tiles: ping-pong.
+// Pipeline: STAGES stages (StageBuffers), full and empty mbarriers; a stage is released after the next one's wgmmas are issued.
 // Cluster:  either CLUSTER CTAs stacked along M, which load 1 / CLUSTER of the B tile each and multicast it, or SPLIT
 //           CTAs that split K of one tile and reduce through DSMEM in rank order; these compute one tile only.
 // fp8:      the tensor cores accumulate 14 bits (DeepSeek-V3, arXiv:2412.19437, section 3.3.2). PROMOTED: per-k_block
@@ -18,20 +18,20 @@
 #include "ptx/overlap.cuh"
 #include "products/raster.cuh"
 #include "products/staging.cuh"
-#include "products/sums.cuh"
+#include "products/accumulator.cuh"
 #include "ptx/tma.cuh"
 
-constexpr int SLAB = 128;  // k_block: bytes of K per stage, one row of the 128-byte swizzle
-// Named barriers. TURN and TURN + 1: the consumer of that index may issue its wgmmas (ping-pong). DRAINED: the other
-// consumer's wgmmas have read the stages. 1 and 2 are the epilogues' (group).
-constexpr u32 TURN = 4, DRAINED = 6;
+constexpr int BLOCK_K_BYTES = 128;  // bytes of K per stage, one row of the 128-byte swizzle
+// Named barriers. BARRIER_PING_PONG, and that + 1: the consumer of that index may issue its wgmmas (ping-pong).
+// BARRIER_DRAINED: the other consumer's wgmmas have read the stages. 1 and 2 are the epilogues' (group).
+constexpr u32 BARRIER_PING_PONG = 4, BARRIER_DRAINED = 6;
 
-// How the epilogue stores a tile: directly from registers (STRAIGHT), or through shared memory, by TMA or by warps.
-// ROWS: the rows of `out` are contiguous; COLUMNS: its columns are, so the tile is transposed.
-enum Leave { STRAIGHT, ROWS_BY_TMA, COLUMNS_BY_TMA, ROWS_BY_WARPS, COLUMNS_BY_WARPS };
+// How the epilogue stores a tile: directly from registers (DIRECT), or through shared memory, by TMA or by warps.
+// *_ROW: the rows of `out` are contiguous; *_COLUMN: its columns are, so the tile is transposed.
+enum EpilogueStore { DIRECT, TMA_ROW, TMA_COLUMN, WARP_ROW, WARP_COLUMN };
 
 struct Extents {
-  u32 m, n, slabs;                   // slabs: number of k_blocks
+  u32 m, n, k_blocks;                   // number of k_blocks
   u32 a_batched[3], b_batched[3];    // 1 per batch axis of the operand, 0 where it is broadcast
 };
 
@@ -40,8 +40,8 @@ struct Boxes {
 };
 
 // The stage buffers (A, then B), the barriers (16 bytes per stage), and 512 bytes further the stages' block scales.
-template <int BM, int BN, int STAGES, bool B_MN, int SCALES> struct Ring {
-  static constexpr u32 A_BYTES = BM * SLAB, B_BYTES = (B_MN ? (BN + 63) / 64 * 64 : BN) * SLAB, STAGE = A_BYTES + B_BYTES;
+template <int BM, int BN, int STAGES, bool B_MN, int SCALES> struct StageBuffers {
+  static constexpr u32 A_BYTES = BM * BLOCK_K_BYTES, B_BYTES = (B_MN ? (BN + 63) / 64 * 64 : BN) * BLOCK_K_BYTES, STAGE = A_BYTES + B_BYTES;
   u32 base, barriers;
   __device__ __forceinline__ u32 a(u32 stage) const { return base + stage * STAGE; }
   __device__ __forceinline__ u32 b(u32 stage) const { return base + stage * STAGE + A_BYTES; }
@@ -51,34 +51,34 @@ template <int BM, int BN, int STAGES, bool B_MN, int SCALES> struct Ring {
 };
 
 // Loads one operand's k_block into a stage: EXTENT rows from `mn`, of which `left` exist, from element `k` of K. With
-// PARTS > 1, this CTA loads part `part` and multicasts it to all. MN_MAJOR: `slab` is a box of 64 mn, not a k_block.
+// PARTS > 1, this CTA loads part `part` and multicasts it to all. MN_MAJOR: a box is 64 mn wide.
 template <int EXTENT, bool MN_MAJOR, bool BATCHED, int PARTS>
 __device__ __forceinline__ void fill(u32 to, const Boxes& boxes, i32 mn, i32 left, i32 k, const BatchIndex& b, u32 full, u32 part) {
   constexpr u16 EVERY = (1 << PARTS) - 1;
   if constexpr (MN_MAJOR) {
-    constexpr int SLABS = (EXTENT + 63) / 64;
+    constexpr int BOXES = (EXTENT + 63) / 64;
 #pragma unroll
-    for (int i = 0; i < SLABS / PARTS; ++i) {
-      const i32 slab = part * (SLABS / PARTS) + i;
-      if (slab * 64 < left)
-        tma::load<BATCHED, (PARTS > 1)>(to + slab * (64 * SLAB), boxes.whole, mn + slab * 64, k, b, full, EVERY);
+    for (int i = 0; i < BOXES / PARTS; ++i) {
+      const i32 box = part * (BOXES / PARTS) + i;
+      if (box * 64 < left)
+        tma::load<BATCHED, (PARTS > 1)>(to + box * (64 * BLOCK_K_BYTES), boxes.whole, mn + box * 64, k, b, full, EVERY);
     }
   } else {
-    const i32 before = part * (EXTENT / PARTS);
-    const TensorMap& map = left - before < EXTENT / PARTS ? boxes.edge : boxes.whole;
-    if (before < left) tma::load<BATCHED, (PARTS > 1)>(to + before * SLAB, map, k, mn + before, b, full, EVERY);
+    const i32 offset = part * (EXTENT / PARTS);
+    const TensorMap& map = left - offset < EXTENT / PARTS ? boxes.edge : boxes.whole;
+    if (offset < left) tma::load<BATCHED, (PARTS > 1)>(to + offset * BLOCK_K_BYTES, map, k, mn + offset, b, full, EVERY);
   }
 }
 
 // Bytes of one operand that arrive at a CTA's full barrier, from all parts. Boxes of 64 mn count whole (zero-filled).
 template <int EXTENT, bool MN_MAJOR> __device__ __forceinline__ u32 arriving(i32 left) {
-  if constexpr (MN_MAJOR) return min((max(left, 0) + 63) / 64, (EXTENT + 63) / 64) * (64 * SLAB);
-  return min(max(left, 0), EXTENT) * SLAB;
+  if constexpr (MN_MAJOR) return min((max(left, 0) + 63) / 64, (EXTENT + 63) / 64) * (64 * BLOCK_K_BYTES);
+  return min(max(left, 0), EXTENT) * BLOCK_K_BYTES;
 }
 
 // Epilogue of one consumer's 64 x BN accumulators, in parts of WIDTH columns: double-buffered, or with one buffer per
 // part if the stages are free (`roomy`). `whole`: the per-tensor scale. `name`: the consumer's named barrier.
-template <int BN, Leave LEAVE, bool BATCHED, class E>
+template <int BN, EpilogueStore STORE, bool BATCHED, class E>
 __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, const TensorMap& out, const Extents& extents, i64 row, i64 col,
                                        const BatchIndex& batch, float whole, u32 buffers, bool roomy, u32 name) {
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, m = warp * 16 + lane / 4, n = lane % 4 * 2;
@@ -89,7 +89,7 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
     pair[1] = acc[r + 1] * whole;
     epilogue.scale(pair, min(at_row, i64(extents.m) - 1), min(at_col, i64(extents.n) - 1), min(at_col + 1, i64(extents.n) - 1));
   };
-  if constexpr (LEAVE == STRAIGHT) {
+  if constexpr (STORE == DIRECT) {
     // Direct stores from the wgmma accumulator layout
 #pragma unroll
     for (int i = 0; i < BN / 4; ++i) {
@@ -100,8 +100,8 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
     }
   } else {
     using Out = typename E::Out;
-    constexpr bool TRANSPOSED = LEAVE == COLUMNS_BY_TMA || LEAVE == COLUMNS_BY_WARPS;
-    constexpr bool BY_TMA = LEAVE == ROWS_BY_TMA || LEAVE == COLUMNS_BY_TMA;
+    constexpr bool TRANSPOSED = STORE == TMA_COLUMN || STORE == WARP_COLUMN;
+    constexpr bool BY_TMA = STORE == TMA_ROW || STORE == TMA_COLUMN;
     constexpr int WIDTH = staging::WIDEST<Out, BN>, PARTS = BN / WIDTH;  // WIDTH: columns per store box
     using Part = staging::Part<Out, WIDTH, TRANSPOSED>;
 #pragma unroll
@@ -125,20 +125,20 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
         if (i == 0 && PARTS % 2) tma::wait_stores_read<0>();  // PARTS odd: the previous call's last part used it too
         else tma::wait_stores_read<1>();
       }
-      meet(name, 128);
+      barrier_sync(name, 128);
       // Registers to shared memory, then to global memory by warp stores or by one TMA store
       part.write(buffer, warp, lane);
       if constexpr (BY_TMA) tma::fence_shared();
-      meet(name, 128);
+      barrier_sync(name, 128);
       if constexpr (!BY_TMA) {
         constexpr int SIZE = sizeof(Out);
-        u8* const to = reinterpret_cast<u8*>(epilogue.out + epilogue.out_walk.at(row, x));
+        u8* const to = reinterpret_cast<u8*>(epilogue.out + epilogue.out_strides.at(row, x));
         const i64 rows = extents.m - row, cols = extents.n - x;
         if constexpr (TRANSPOSED) {
-          staging::leave_by_warps<u16, WIDTH, Part::ROW_BYTES>(buffer, to, epilogue.out_walk.col * SIZE, cols, rows * SIZE);
+          staging::store_by_warps<u16, WIDTH, Part::ROW_BYTES>(buffer, to, epilogue.out_strides.col * SIZE, cols, rows * SIZE);
         } else {
           using Word = typename Word<E::PAIRS ? 4 : SIZE>::type;
-          staging::leave_by_warps<Word, 64, Part::ROW_BYTES>(buffer, to, epilogue.out_walk.row * SIZE, rows, cols * SIZE);
+          staging::store_by_warps<Word, 64, Part::ROW_BYTES>(buffer, to, epilogue.out_strides.row * SIZE, rows, cols * SIZE);
         }
       } else if (threadIdx.x % 128 == 0) {
         tma::store<BATCHED>(out, buffer, i32(TRANSPOSED ? row : x), i32(TRANSPOSED ? x : row), batch);
@@ -148,52 +148,52 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
   }
 }
 
-template <class In, int BM, int BN, int ROWS, int CONSUMERS, int STAGES, int CLUSTER, int SPLIT, int RESIDENT, bool A_MN, bool B_MN, bool BATCHED, Leave LEAVE, class Sums,
+template <class In, int BM, int BN, int ROWS, int CONSUMERS, int STAGES, int CLUSTER, int SPLIT, int RESIDENT, bool A_MN, bool B_MN, bool BATCHED, EpilogueStore STORE, class Accumulator,
           class E>
 __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (1 + CONSUMERS), RESIDENT)
     gemm(const __grid_constant__ Boxes a, const __grid_constant__ Boxes b, const __grid_constant__ TensorMap out_map, const E epilogue,
-         const Raster raster, const Extents extents, const __grid_constant__ Sums sums) {
-  constexpr int BK = SLAB / sizeof(In);
+         const Raster raster, const Extents extents, const __grid_constant__ Accumulator accumulator) {
+  constexpr int BK = BLOCK_K_BYTES / sizeof(In);
   constexpr int SHARERS = BM / (64 * ROWS);  // consumers per tile
-  constexpr bool BY_TURNS = SHARERS < CONSUMERS;
-  constexpr int SCALES = Sums::template STAGED<BM>;
+  constexpr bool PING_PONG = SHARERS < CONSUMERS;
+  constexpr int SCALES = Accumulator::template STAGED<BM>;
   constexpr int REGISTERS = 65536 / (128 * (1 + CONSUMERS) * RESIDENT) / 8 * 8;  // per thread, at launch
   constexpr int KEPT = BATCHED ? 56 : 40;  // registers per producer thread after setmaxnreg
   static_assert(RESIDENT == 1 || CONSUMERS == 1, "only two consumers and a producer share out registers, all of an SM's");
   // 1. Shared memory: stages, epilogue buffers, barriers. Split K: received partial sums and buffers overlay the stages
   extern __shared__ __align__(1024) u8 raw[];
-  Ring<BM, BN, STAGES, B_MN, SCALES> ring;
+  StageBuffers<BM, BN, STAGES, B_MN, SCALES> stages;
   // The last tile's epilogue buffers (`roomy`) fit the stages
-  static_assert(SHARERS > 1 || SPLIT > 1 || STAGES * decltype(ring)::STAGE >= BM * BN * sizeof(typename E::Out));
-  ring.base = shared_address(raw);
+  static_assert(SHARERS > 1 || SPLIT > 1 || STAGES * decltype(stages)::STAGE >= BM * BN * sizeof(typename E::Out));
+  stages.base = shared_address(raw);
   // PARCEL: bytes of partial sums from one peer; MAIL: from all peers (inbox)
   constexpr u32 PARCEL = BM * BN / SPLIT * 4, MAIL = PARCEL * (SPLIT - 1);
-  constexpr u32 BUFFERS = LEAVE == STRAIGHT ? 0 : staging::BUFFERS<typename E::Out, BN / SPLIT>, STAGED = CONSUMERS * BUFFERS;
-  constexpr u32 IN_FLIGHT = STAGES * decltype(ring)::STAGE, AFTERWARDS = MAIL + STAGED;
-  const u32 inbox = ring.base, staging = ring.base + (SPLIT > 1 ? MAIL : IN_FLIGHT);
-  ring.barriers = ring.base + (SPLIT == 1 ? IN_FLIGHT + STAGED : IN_FLIGHT > AFTERWARDS ? IN_FLIGHT : AFTERWARDS);
-  const u32 arrived = ring.full(STAGES);
+  constexpr u32 BUFFERS = STORE == DIRECT ? 0 : staging::BUFFERS<typename E::Out, BN / SPLIT>, STAGED = CONSUMERS * BUFFERS;
+  constexpr u32 IN_FLIGHT = STAGES * decltype(stages)::STAGE, AFTERWARDS = MAIL + STAGED;
+  const u32 inbox = stages.base, staging = stages.base + (SPLIT > 1 ? MAIL : IN_FLIGHT);
+  stages.barriers = stages.base + (SPLIT == 1 ? IN_FLIGHT + STAGED : IN_FLIGHT > AFTERWARDS ? IN_FLIGHT : AFTERWARDS);
+  const u32 arrived = stages.full(STAGES);
 
   // 2. Roles. above: the CTA's tile row in a multicast cluster, whose CLUSTER stacked tiles are one tile of the raster;
-  // part: its split of K, k_blocks [first, last). sharer: the consumer's part of a shared tile; turn: its index in a
+  // part: its split of K, k_blocks [first, last). sharer: the consumer's part of a shared tile; pair_index: its index in a
   // ping-pong pair. step: tiles of the raster per pass of the grid
   const u32 group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), rank = CLUSTER * SPLIT > 1 ? cluster::rank() : 0;
   const u32 above = CLUSTER > 1 ? rank : 0, part = SPLIT > 1 ? rank : 0;
-  const u32 consumer = group - 1, sharer = BY_TURNS ? 0 : consumer, turn = BY_TURNS && group > 0 ? consumer : 0;
+  const u32 consumer = group - 1, sharer = PING_PONG ? 0 : consumer, pair_index = PING_PONG && group > 0 ? consumer : 0;
   const u32 step = gridDim.x / (CLUSTER * SPLIT);
-  const u32 first = part * extents.slabs / SPLIT, last = (part + 1) * extents.slabs / SPLIT;
-  u32 at = raster.begin + blockIdx.x / (CLUSTER * SPLIT) + turn * step;
+  const u32 first = part * extents.k_blocks / SPLIT, last = (part + 1) * extents.k_blocks / SPLIT;
+  u32 at = raster.begin + blockIdx.x / (CLUSTER * SPLIT) + pair_index * step;
   Work work = raster.locate(min(at, raster.end - 1));  // divisions overlap the previous kernel (PDL)
   asm volatile("" : "+r"(work.m), "+r"(work.n));
   // 3. Prefetch tensor maps, initialise barriers. A stage is empty when the consumer warps of all CTAs have released it
   if (threadIdx.x == 0) {
     tma::prefetch(a.whole);
     tma::prefetch(b.whole);
-    sums.prefetch();
-    if constexpr (LEAVE != STRAIGHT) tma::prefetch(out_map);
+    accumulator.prefetch();
+    if constexpr (STORE != DIRECT) tma::prefetch(out_map);
     for (int s = 0; s < STAGES; ++s) {
-      barrier::init(ring.full(s), 1);
-      barrier::init(ring.empty(s), SHARERS * 4 * CLUSTER);
+      barrier::init(stages.full(s), 1);
+      barrier::init(stages.empty(s), SHARERS * 4 * CLUSTER);
     }
     if constexpr (SPLIT > 1) {
       barrier::init(arrived, 1);
@@ -201,8 +201,8 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
     }
     barrier::fence_init();
   }
-  const auto next_work = [&](u32 apart) {
-    at += apart;
+  const auto next_work = [&](u32 distance) {
+    at += distance;
     if (at < raster.end) work = raster.locate(at);
   };
   __syncthreads();
@@ -221,15 +221,15 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
         const BatchIndex a_batch = only(work.batch, extents.a_batched), b_batch = only(work.batch, extents.b_batched);
         const i32 rows = extents.m - row, cols = extents.n - col;  // may be negative in a cluster's last tiles
         const u32 bytes = arriving<BM, A_MN>(rows) + arriving<BN, B_MN>(cols) + SCALES;
-        typename Sums::Bringer scales(sums, work.batch, row);
+        typename Accumulator::ScaleProducer scales(accumulator, work.batch, row);
         for (u32 block = first; block < last; ++block, cursor.next()) {
-          const u32 full = ring.full(cursor.stage);
+          const u32 full = stages.full(cursor.stage);
           // Acquire an empty stage, load A, B (multicast: this CTA's part) and the block scales into it
-          barrier::wait(ring.empty(cursor.stage), cursor.parity ^ 1);
+          barrier::wait(stages.empty(cursor.stage), cursor.parity ^ 1);
           barrier::expect(full, bytes);
-          fill<BM, A_MN, BATCHED, 1>(ring.a(cursor.stage), a, row, rows, block * BK, a_batch, full, 0);
-          fill<BN, B_MN, BATCHED, CLUSTER>(ring.b(cursor.stage), b, col, cols, block * BK, b_batch, full, above);
-          scales.template bring<BATCHED>(ring.scales(cursor.stage), block, full);
+          fill<BM, A_MN, BATCHED, 1>(stages.a(cursor.stage), a, row, rows, block * BK, a_batch, full, 0);
+          fill<BN, B_MN, BATCHED, CLUSTER>(stages.b(cursor.stage), b, col, cols, block * BK, b_batch, full, above);
+          scales.template issue<BATCHED>(stages.scales(cursor.stage), block, full);
         }
       }
     }
@@ -241,36 +241,36 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
     const u32 lane = threadIdx.x % 32;
     const auto release = [&](u32 stage) {
       if constexpr (CLUSTER > 1) {
-        if (lane < CLUSTER) barrier::arrive_in_cluster(ring.empty(stage), lane);
+        if (lane < CLUSTER) barrier::arrive_in_cluster(stages.empty(stage), lane);
       } else {
-        if (lane == 0) barrier::arrive(ring.empty(stage));
+        if (lane == 0) barrier::arrive(stages.empty(stage));
       }
     };
     // Ping-pong: the second consumer skips the first tile's stages; its arrival lets the first consumer begin
-    if (BY_TURNS && turn == 1) {
+    if (PING_PONG && pair_index == 1) {
       cursor.skip(last - first);
-      announce(TURN, 256);
+      barrier_arrive(BARRIER_PING_PONG, 256);
     }
     // Multicast: a thread arrives at the cluster's exit barrier when it has released the stages of its last tile
-    const u32 apart = (BY_TURNS ? 2 : 1) * step;
+    const u32 distance = (PING_PONG ? 2 : 1) * step;
     if constexpr (CLUSTER > 1)
       if (at >= raster.end) cluster::arrive();
-    for (; at < raster.end; next_work(apart)) {
+    for (; at < raster.end; next_work(distance)) {
       const float whole = epilogue.whole(work.batch);
       float acc[ROWS][BN / 2];
-      u32 before = 0;
+      u32 previous = 0;
       // 5.1 Ping-pong: wait until the other consumer has issued its tile's wgmmas
-      if constexpr (BY_TURNS) meet(TURN + turn, 256);
+      if constexpr (PING_PONG) barrier_sync(BARRIER_PING_PONG + pair_index, 256);
       // One k_block: wait for its stage, issue and commit its wgmmas
       const auto multiply = [&](float (&into)[ROWS][BN / 2], bool accumulate) {
-        barrier::wait(ring.full(cursor.stage), cursor.parity);
-        const u64 of_a = warpgroup::descriptor<A_MN>(ring.a(cursor.stage)) + sharer * ROWS * warpgroup::NEXT_64;
-        const u64 of_b = warpgroup::descriptor<B_MN>(ring.b(cursor.stage));
+        barrier::wait(stages.full(cursor.stage), cursor.parity);
+        const u64 of_a = warpgroup::descriptor<A_MN>(stages.a(cursor.stage)) + sharer * ROWS * warpgroup::NEXT_64;
+        const u64 of_b = warpgroup::descriptor<B_MN>(stages.b(cursor.stage));
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) warpgroup::pin(into[r]);
         warpgroup::arrive();
 #pragma unroll
-        for (int k = 0; k < SLAB / 32; ++k)
+        for (int k = 0; k < BLOCK_K_BYTES / 32; ++k)
 #pragma unroll
           for (int r = 0; r < ROWS; ++r)
             wgmma(into[r], of_a + k * warpgroup::NEXT_K<A_MN> + r * warpgroup::NEXT_64, of_b + k * warpgroup::NEXT_K<B_MN>, k || accumulate);
@@ -278,29 +278,29 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       };
       const i64 row = i64(work.m * CLUSTER + above) * BM + sharer * ROWS * 64, col = i64(work.n) * BN;
       // 5.2 Main loop over k_blocks
-      if constexpr (Sums::PROMOTED) {
-        static_assert(ROWS == 1 && BN <= 128, "the sums of two slabs take as many registers again, each");
+      if constexpr (Accumulator::PROMOTED) {
+        static_assert(ROWS == 1 && BN <= 128, "the sums of two k_blocks take as many registers again, each");
 #pragma unroll
         for (int i = 0; i < BN / 2; ++i) acc[0][i] = 0;
-        typename Sums::Scales scales(sums, work.batch, col, first);
-        struct Slab {
+        typename Accumulator::Scales scales(accumulator, work.batch, col, first);
+        struct Promotion {
           float sums[1][BN / 2];
-          typename Sums::Scale scale;
+          typename Accumulator::Scale scale;
         } even, odd;  // accumulators of this k_block and of the previous one, which is promoted meanwhile
-        const auto promote = [&](Slab& slab) {
-          release(before);
-          warpgroup::pin(slab.sums[0]);
-          Sums::add(acc[0], slab.sums[0], slab.scale);
+        const auto promote = [&](Promotion& block) {
+          release(previous);
+          warpgroup::pin(block.sums[0]);
+          Accumulator::add(acc[0], block.sums[0], block.scale);
         };
         const auto step_on = [&] {
-          before = cursor.stage;
+          previous = cursor.stage;
           cursor.next();
         };
-        const auto start = [&](Slab& slab) {
-          multiply(slab.sums, false);
-          scales.fetch(slab.scale, ring.scales(cursor.stage), sharer * 64);
+        const auto start = [&](Promotion& block) {
+          multiply(block.sums, false);
+          scales.fetch(block.scale, stages.scales(cursor.stage), sharer * 64);
         };
-        const auto exchange = [&](Slab& now, Slab& earlier) {
+        const auto exchange = [&](Promotion& now, Promotion& earlier) {
           start(now);
           warpgroup::wait<1>();
           promote(earlier);
@@ -327,34 +327,34 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
         for (u32 block = first; block < last; ++block) {
           multiply(acc, block != first);
           warpgroup::wait<1>();
-          if (block != first) release(before);
-          before = cursor.stage;
+          if (block != first) release(previous);
+          previous = cursor.stage;
           cursor.next();
         }
       }
-      // 5.3 Ping-pong: hand the tensor cores to the other consumer; skip its tile's stages
-      if constexpr (BY_TURNS) {
-        announce(TURN + (turn ^ 1), 256);
+      // 5.3 Ping-pong: pass the tensor cores to the other consumer; skip its tile's stages
+      if constexpr (PING_PONG) {
+        barrier_arrive(BARRIER_PING_PONG + (pair_index ^ 1), 256);
         cursor.skip(last - first);
       }
-      // Complete the last wgmmas, release their stage (PROMOTED: done); the CTA's last tile but one signals DRAINED
-      if constexpr (!Sums::PROMOTED) {
+      // Complete the last wgmmas, release their stage (PROMOTED: done); the CTA's last tile but one signals it
+      if constexpr (!Accumulator::PROMOTED) {
         warpgroup::wait<0>();
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) warpgroup::pin(acc[r]);
-        release(before);
-        if (BY_TURNS && at + step < raster.end && at + 2 * step >= raster.end) announce(DRAINED, 256);
+        release(previous);
+        if (PING_PONG && at + step < raster.end && at + 2 * step >= raster.end) barrier_arrive(BARRIER_DRAINED, 256);
       }
 
       if constexpr (CLUSTER > 1)
-        if (at + apart >= raster.end) cluster::arrive();
+        if (at + distance >= raster.end) cluster::arrive();
 
       // 5.4 Epilogue. roomy: the CTA's last tile, after which no loads arrive, so that the stages are free as buffers
-      const E finishing = epilogue.enter(work.batch);
+      const E finishing = epilogue.at_batch(work.batch);
       const bool roomy = SHARERS == 1 && SPLIT == 1 && at + step >= raster.end;
-      const u32 buffers = roomy ? ring.base : staging + consumer * BUFFERS;
+      const u32 buffers = roomy ? stages.base : staging + consumer * BUFFERS;
       // The stages are free only when the other consumer's wgmmas, which read them too, are complete
-      if (BY_TURNS && !Sums::PROMOTED && roomy && at >= raster.begin + step) meet(DRAINED, 256);
+      if (PING_PONG && !Accumulator::PROMOTED && roomy && at >= raster.begin + step) barrier_sync(BARRIER_DRAINED, 256);
       if constexpr (SPLIT > 1) {
         // Split K: send each peer this CTA's partial sums of the peer's BN / SPLIT columns (st.async, 16 bytes per
         // thread), receive the peers' partial sums of its own columns, and add all in rank order (one tile per CTA)
@@ -383,18 +383,18 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
             }
           }
           const i64 from = col + part * (BN / SPLIT);
-          finish<BN / SPLIT, LEAVE, BATCHED>(sum, finishing, out_map, extents, row + r * 64, from, work.batch, whole, buffers, roomy, group);
+          finish<BN / SPLIT, STORE, BATCHED>(sum, finishing, out_map, extents, row + r * 64, from, work.batch, whole, buffers, roomy, group);
         }
       } else {
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
           const u32 own = buffers + (roomy ? r * (64 * BN * u32(sizeof(typename E::Out))) : 0);
-          finish<BN, LEAVE, BATCHED>(acc[r], finishing, out_map, extents, row + r * 64, col, work.batch, whole, own, roomy, group);
+          finish<BN, STORE, BATCHED>(acc[r], finishing, out_map, extents, row + r * 64, col, work.batch, whole, own, roomy, group);
         }
       }
     }
   }
   if constexpr (CLUSTER > 1) cluster::await();  // peers may still write or signal here
   // TMA stores must have read shared memory before the CTA exits
-  if constexpr (LEAVE == ROWS_BY_TMA || LEAVE == COLUMNS_BY_TMA) tma::wait_stores_read<0>();
+  if constexpr (STORE == TMA_ROW || STORE == TMA_COLUMN) tma::wait_stores_read<0>();
 }

@@ -1,14 +1,14 @@
 // grad_x = rstd (g - mean(g) - n mean(g n)) along rows, g = grad weight, n = (x - mean) rstd; see norm/gradient.cuh.
 //
 // Grid:      persistent CTAs; a CTA takes rows blockIdx.x, blockIdx.x + gridDim.x, ... (a stripe).
-// Pipeline:  resident rows: cp.async, STAGES rows prefetched (rows/ahead.cuh). A thread has the same columns of every
+// Pipeline:  resident rows: cp.async, STAGES rows prefetched (rows/prefetcher.cuh). A thread has the same columns of every
 //            row, so weight and its parts of grad_weight and grad_bias stay in registers.
 // Weights:   each CTA writes its sums as one row of `partial`; sum_stripes adds these in order. Streamed rows:
 //            grad_weight and grad_bias are left to norm_weight_backward, with 2 more reads.
 // Shared:    STAGES rows of x and grad per group.   Bound: DRAM.
 #include "norm/gradient.cuh"
 #include "ptx/overlap.cuh"
-#include "rows/ahead.cuh"
+#include "rows/prefetcher.cuh"
 #include "rows/group.cuh"
 #include "rows/row.cuh"
 #include "rows/stripe.cuh"
@@ -26,12 +26,12 @@ norm_backward(I count, I length, Places<I, R, RC> places, T* grad_x, C* partial,
   const u32 lane = threadIdx.x % LANES;
   const rows::Stripe<I, THREADS / LANES> stripe(LANES);
   i64 at[OPERANDS];
-  const auto enter = [&](I row) {  // rows past the last one are empty
+  const auto line_of = [&](I row) {  // rows past the last one are empty
     places.enter(row < count ? row : 0, at);
     return Line(row < count ? length : 0, lane);
   };
   const auto statistics = [&](I row) {
-    enter(row);
+    line_of(row);
     return Statistics<CENTERED, C>(places, at, means, rstds);
   };
   const auto load = [&](I column) {
@@ -39,18 +39,18 @@ norm_backward(I count, I length, Places<I, R, RC> places, T* grad_x, C* partial,
   };
   const auto scales = [&](I column) { return rows::loaded<W, V>(places.template at<SCALE>(weight, at, column)); };
   rows::Row<RESIDENT && (WITH & WEIGHT), rows::Pack<W, V>, V, ITEMS, LANES, I> weights(length, lane);
-  rows::Ahead<T, V, 2 * ITEMS, THREADS, STAGES, RESIDENT> ahead(shared);
-  const auto bring = [&](I row) {
-    enter(row).pass(load, [&](Loaded&, I column, int i) {
-      ahead.bring(2 * i, places.template at<X>(x, at, column));
-      ahead.bring(2 * i + 1, places.template at<GRAD>(grad, at, column));
+  rows::Prefetcher<T, V, 2 * ITEMS, THREADS, STAGES, RESIDENT> prefetcher(shared);
+  const auto issue_row = [&](I row) {
+    line_of(row).pass(load, [&](Loaded&, I column, int i) {
+      prefetcher.issue(2 * i, places.template at<X>(x, at, column));
+      prefetcher.issue(2 * i + 1, places.template at<GRAD>(grad, at, column));
     });
   };
   // Normalized x (n), grad, and g = grad * weight of one vector.
   const auto terms = [&](const Loaded& loaded, I column, int i, const Statistics<CENTERED, C>& of, C (&normal)[V], C (&raw)[V], C (&g)[V]) {
     C w[V];
-    (RESIDENT ? ahead[2 * i] : loaded.x).widen(normal);
-    (RESIDENT ? ahead[2 * i + 1] : loaded.grad).widen(raw);
+    (RESIDENT ? prefetcher[2 * i] : loaded.x).widen(normal);
+    (RESIDENT ? prefetcher[2 * i + 1] : loaded.grad).widen(raw);
     if constexpr (WITH & WEIGHT) (RESIDENT ? weights.item[i] : scales(column)).widen(w);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
@@ -60,9 +60,9 @@ norm_backward(I count, I length, Places<I, R, RC> places, T* grad_x, C* partial,
   };
 
   // 1. prologue: weights, first rows
-  enter(0);
+  line_of(0);
   weights.load(scales);
-  ahead.start(bring, stripe.row, stripe.step);
+  prefetcher.start(issue_row, stripe.row, stripe.step);
   C scale[ITEMS][V] = {}, shift[ITEMS][V] = {};
   Statistics<CENTERED, C> next = statistics(stripe.row);
   u32 parity = 0;
@@ -72,10 +72,10 @@ norm_backward(I count, I length, Places<I, R, RC> places, T* grad_x, C* partial,
     const I row = first + stripe.group;
     const Statistics<CENTERED, C> of = next;
     next = statistics(row + stripe.step);
-    ahead.enter(bring, row, stripe.step);
+    prefetcher.wait(issue_row, row, stripe.step);
 
     // 2a. row means; this row's part of grad_weight and grad_bias
-    Line line = enter(row);
+    Line line = line_of(row);
     rows::Two<C> sum = {0, 0};
     line.pass(load, [&](Loaded& loaded, I column, int i) {
       C normal[V], raw[V], g[V];
@@ -99,14 +99,14 @@ norm_backward(I count, I length, Places<I, R, RC> places, T* grad_x, C* partial,
       for (int v = 0; v < V; ++v) g[v] = (g[v] - plain - normal[v] * along) * of.rstd;
       rows::put(places.template at<GRAD_X>(grad_x, at, column), g);
     });
-    ahead.leave(bring, row, stripe.step);
+    prefetcher.release(issue_row, row, stripe.step);
   }
 
   // 3. epilogue: reduce grad_weight and grad_bias
   if constexpr (RESIDENT && WITH != 0) {
     overlap::release();
     const Partial<WITH, C, I> to(partial, blockIdx.x, length);
-    if constexpr (WITH & WEIGHT) stripe.template leave<LANES>(scale, reinterpret_cast<C*>(shared), to.weight, length);
-    if constexpr (WITH & BIAS) stripe.template leave<LANES>(shift, reinterpret_cast<C*>(shared), to.bias, length);
+    if constexpr (WITH & WEIGHT) stripe.template store<LANES>(scale, reinterpret_cast<C*>(shared), to.weight, length);
+    if constexpr (WITH & BIAS) stripe.template store<LANES>(shift, reinterpret_cast<C*>(shared), to.bias, length);
   }
 }

@@ -3,15 +3,15 @@
 // Rounding:  computed in C, rounded once. h is rounded to T; f32 has more than twice the digits of a 16-bit T, so the
 //            sum's own rounding is innocuous (S. A. Figueroa, "When is double rounding innocuous?", 1995).
 // norm:          LANES threads per row: part of a warp, a warp, or a CTA (rows/row.cuh), resident or streamed.
-// norm_anywhere: one CTA per long row at any alignment, streamed, no residual (rows/anywhere.cuh; variant "unaligned").
-// *_cluster:     the CTAs of a cluster share a row (rows/across.cuh).
-// norm_kept_cluster: as norm_anywhere_cluster; x is read once and stays in shared memory (variant "kept").
+// norm_unaligned: one CTA per long row at any alignment, streamed, no residual (rows/unaligned.cuh; variant "unaligned").
+// *_cluster:     the CTAs of a cluster share a row (rows/cluster_reduce.cuh).
+// norm_kept_cluster: as norm_unaligned_cluster; x is read once and stays in shared memory (variant "kept").
 // Accuracy:  mean and mean square deviation are two passes, so that a large mean costs no accuracy.
 // WITH:      which optional operands exist.
 // Shared:    one value per warp.   Bound: DRAM.
 #include "math/sqrt.cuh"
-#include "rows/across.cuh"
-#include "rows/anywhere.cuh"
+#include "rows/cluster_reduce.cuh"
+#include "rows/unaligned.cuh"
 #include "rows/place.cuh"
 #include "rows/row.cuh"
 
@@ -62,7 +62,7 @@ __device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::P
 
   // 2. mean, rstd
   const auto plus = [](C a, C b) { return a + b; };
-  sum = rows::across<CTAS, 0>(rows::sum<LANES, 0>(sum), plus) / C(length);
+  sum = rows::cluster_reduce<CTAS, 0>(rows::sum<LANES, 0>(sum), plus) / C(length);
   const C mean = CENTERED ? sum : C(0);
   if constexpr (CENTERED) {
     C squares = 0;
@@ -72,7 +72,7 @@ __device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::P
 #pragma unroll
       for (int v = 0; v < V; ++v) squares += (h[v] - mean) * (h[v] - mean);
     });
-    sum = rows::across<CTAS, 1>(rows::sum<LANES, 1>(squares), plus) / C(length);
+    sum = rows::cluster_reduce<CTAS, 1>(rows::sum<LANES, 1>(squares), plus) / C(length);
   }
   const C rstd = math::rsqrt<24>(sum + eps);
   if (WITH & STATS && live && part.first == 0 && threadIdx.x % LANES == 0) {
@@ -94,7 +94,7 @@ __device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::P
     }
     rows::put(places.template at<OUT>(out, at, part.first + column), y);
   });
-  rows::part_ways<CTAS>();
+  rows::cluster_barrier<CTAS>();
 }
 
 template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, bool CENTERED, int WITH>
@@ -122,12 +122,12 @@ __device__ __forceinline__ void norm_part(I length, C eps, const rows::Places<I,
   const rows::Part<CTAS, I> part(length, V, 1, 0);
   i64 at[OPERANDS];
   places.enter(part.row, at);
-  rows::Anywhere<T, C, V, ITEMS, LANES, I, 1> line{{places.template at<X>(x, at, part.first)}, part.length};
+  rows::UnalignedRow<T, C, V, ITEMS, LANES, I, 1> line{{places.template at<X>(x, at, part.first)}, part.length};
   line.template keep<KEPT>(part.columns(length, V));
   const W* scale = places.template at<SCALE>(weight, at, part.first);
   const W* shift = places.template at<SHIFT>(bias, at, part.first);
   constexpr int FLYING = (HELD ? ITEMS : ITEMS / 2) * (KEPT && LANES > 256 ? 2 : 1);  // kept: weights alone are far
-  rows::Anywhere<T, C, V, FLYING, LANES, I, INPUTS> scaled{{line.from[0]}, part.length};
+  rows::UnalignedRow<T, C, V, FLYING, LANES, I, INPUTS> scaled{{line.from[0]}, part.length};
   if constexpr (SCALED) scaled.from[1] = scale;
   if constexpr (SHIFTED) scaled.from[SCALED + 1] = shift;
 
@@ -138,7 +138,7 @@ __device__ __forceinline__ void norm_part(I length, C eps, const rows::Places<I,
 #pragma unroll
     for (int v = 0; v < V; ++v) sum += CENTERED ? h[0][v] : h[0][v] * h[0][v];
   });
-  sum = rows::across<CTAS, 0>(rows::sum<LANES, 0>(sum), plus) / C(length);
+  sum = rows::cluster_reduce<CTAS, 0>(rows::sum<LANES, 0>(sum), plus) / C(length);
   const C mean = CENTERED ? sum : C(0);
   if constexpr (CENTERED) {
     C squares = 0;
@@ -146,7 +146,7 @@ __device__ __forceinline__ void norm_part(I length, C eps, const rows::Places<I,
 #pragma unroll
       for (int v = 0; v < V; ++v) squares += (h[0][v] - mean) * (h[0][v] - mean);
     });
-    sum = rows::across<CTAS, 1>(rows::sum<LANES, 1>(squares), plus) / C(length);
+    sum = rows::cluster_reduce<CTAS, 1>(rows::sum<LANES, 1>(squares), plus) / C(length);
   }
   const C rstd = math::rsqrt<24>(sum + eps);
   if (WITH & STATS && part.first == 0 && threadIdx.x == 0) {
@@ -161,12 +161,12 @@ __device__ __forceinline__ void norm_part(I length, C eps, const rows::Places<I,
     if constexpr (WITH & BIAS) y += HELD ? a[SCALED + SHIFTED] : convert<C>(shift[column]);
     return y;
   });
-  rows::part_ways<CTAS>();
+  rows::cluster_barrier<CTAS>();
 }
 
 template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH>
 __global__ void __launch_bounds__(LANES, sizeof(T) == 4 ? 1 : 0)  // f32: for sm_80, else ptxas spills
-norm_anywhere(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T*, C* mean_out, C* rstd_out, const T* x, const T*,
+norm_unaligned(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T*, C* mean_out, C* rstd_out, const T* x, const T*,
               const W* weight, const W* bias) {
   norm_part<T, W, C, V, ITEMS, LANES, R, I, CENTERED, WITH, 1, 0>(length, eps, places, out, mean_out, rstd_out, x, weight, bias);
 }
@@ -174,7 +174,7 @@ norm_anywhere(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T
 #if __CUDA_ARCH__ >= 900
 template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH, int CTAS>
 __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, 1)
-norm_anywhere_cluster(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T*, C* mean_out, C* rstd_out, const T* x, const T*,
+norm_unaligned_cluster(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T*, C* mean_out, C* rstd_out, const T* x, const T*,
                       const W* weight, const W* bias) {
   norm_part<T, W, C, V, ITEMS, LANES, R, I, CENTERED, WITH, CTAS, 0>(length, eps, places, out, mean_out, rstd_out, x, weight, bias);
 }

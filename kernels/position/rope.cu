@@ -58,7 +58,7 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
   const T* from = (of_x ? x : k) + (i64(batch) * read.batch + i64(token) * read.token + i64(head) * read.head + i64(first) * column);
   T* to = (of_x ? out : k_out) + (i64(batch) * written.batch + i64(token) * written.token + i64(head) * written.head + i64(first) * to_column);
   const i64 next = i64(heads.groups) * read.head, to_next = i64(heads.groups) * written.head;
-  const i64 apart = i64(second - first) * column, to_apart = i64(second - first) * to_column;
+  const i64 pair_offset = i64(second - first) * column, to_pair_offset = i64(second - first) * to_column;
 
   // 3. loader: all heads of a round in flight
   rows::Held<T, V> low[HEADS], high[HEADS];
@@ -67,7 +67,7 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
 #pragma unroll
     for (int h = 0; h < HEADS; ++h) {
       if (live(h)) low[h].load(from + h * next);
-      if (live(h) && both) high[h].load(from + h * next + apart);
+      if (live(h) && both) high[h].load(from + h * next + pair_offset);
     }
   };
   load();
@@ -88,10 +88,10 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
 #pragma unroll
     for (int h = 0; h < HEADS; ++h) {
       if (!live(h)) continue;
-      if (rotates && known) position::turn<INTERLEAVED>(low[h], high[h], rotation);
+      if (rotates && known) position::rotate<INTERLEAVED>(low[h], high[h], rotation);
       else if (rotates) low[h] = high[h] = {};
       low[h].store(to + h * to_next);
-      if (both) high[h].store(to + h * to_next + to_apart);
+      if (both) high[h].store(to + h * to_next + to_pair_offset);
     }
     if (--round == 0) break;
     head += HEADS * heads.groups, from += HEADS * next, to += HEADS * to_next;

@@ -1,7 +1,7 @@
 // out = scale * code - least: GGUF blocks to f32, f16 or bf16, with the `gguf` package's separate roundings.
 //
-// Threads: 32 weights per thread in four runs of eight: 32 apart in a block of 256 (shared code words and scales), 16
-//          apart in two blocks of 32 with 4-bit codes, otherwise one run in each of four blocks.
+// Threads: 32 weights per thread in four runs of eight: at a distance of 32 in a block of 256 (shared code words and scales), 16
+//          in two blocks of 32 with 4-bit codes, otherwise one run in each of four blocks.
 // Convert: a code is OR'ed into the mantissa of 2^23, which is then subtracted. Formats with a minimum use one FMA,
 //          which rounds like product and difference, as their product is exact.
 // Memory:  16-byte stores, contiguous over 64, 32 or 512 bytes; neighbouring threads share a block through L1. ALIGN:
@@ -32,7 +32,7 @@ template <int STORE, class Out> __device__ __forceinline__ void put(Out* to, con
 
 template <class F, class Out, int ALIGN, int STORE, int THREADS, class I>
 __global__ void __launch_bounds__(THREADS) gguf_dequantize(Out* __restrict__ out, const u8* __restrict__ blocks, I thirty_twos) {
-  constexpr int EACH = F::WEIGHTS == 256 ? 4 : F::Codes::IN_HALVES ? 2 : 1, APART = EACH == 4 ? 32 : 16, TIMES = 4 / EACH;
+  constexpr int EACH = F::WEIGHTS == 256 ? 4 : F::Codes::NIBBLE_HALVES ? 2 : 1, RUN_STEP = EACH == 4 ? 32 : 16, TIMES = 4 / EACH;
   constexpr u32 UNITS = F::WEIGHTS / (8 * EACH);  // units of 8 EACH weights per block
   overlap::wait();
   const I units = thirty_twos * TIMES, begin = I(blockIdx.x) * (THREADS * TIMES) + threadIdx.x;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(THREADS) gguf_dequantize(Out* __restrict__ out
     const typename F::template Scales<ALIGN> scales(block);
 #pragma unroll
     for (u32 e = 0; e < EACH; ++e) {
-      const u32 eight = within(unit) | e * APART;
+      const u32 eight = within(unit) | e * RUN_STEP;
       scale[i * EACH + e] = scales.scale(eight / F::SUB);
       least[i * EACH + e] = scales.least(eight / F::SUB);
 #pragma unroll
@@ -71,6 +71,6 @@ __global__ void __launch_bounds__(THREADS) gguf_dequantize(Out* __restrict__ out
       const float code = __uint_as_float(__byte_perm(four, shifted, 0x7440 | k % 4)) - (8388608.0f + (F::SIGNED ? 128 : F::LESS));
       x[k] = F::LEAST ? fmaf(scale[i], code, -least[i]) : __fmul_rn(scale[i], code);
     }
-    put<STORE>(out + i64(unit / UNITS) * F::WEIGHTS + within(unit) + i % EACH * APART, x);
+    put<STORE>(out + i64(unit / UNITS) * F::WEIGHTS + within(unit) + i % EACH * RUN_STEP, x);
   }
 }

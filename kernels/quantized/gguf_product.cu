@@ -9,7 +9,7 @@
 //            One mma chain per sub-block over all columns; a lane keeps those that hold that sub-block's activations.
 // Scales:    lane (g, t) = (lane / 4, lane % 4) decodes those of sub-blocks t and t + 4 of rows g and g + 8, for itself
 //            (SPREAD == 8) or for the row's lanes. Code offsets and minima multiply activation sums (mma with ones).
-// Pipeline:  weights by cp.async through STAGES warp-private stages; activations to registers, AHEAD groups ahead.
+// Pipeline:  weights by cp.async through STAGES warp-private stages; activations to registers, PREFETCHED groups ahead.
 // Order:     warps of the same rows are summed in warp order: the result depends on the configuration only.
 // Shared:    stages, two buffers of row sums, scale tables; BOOK: 32 KB of value pairs by code byte, a copy per bank.
 // Bound:     DRAM (Q4_K: 0.56 B per weight, 512 MiB in 117 us at 4.6 TB/s), if the issue slots suffice: see the kernel.
@@ -31,19 +31,19 @@ __device__ __forceinline__ u32 shared_word(u32 at) {
 }
 
 // The B fragments of lane (g, t) for one group of SPREAD sub-blocks: column g of each of the TILES tiles.
-template <class X, int UNITS, int TILES, bool WHOLE, bool APART> struct Group {
+template <class X, int UNITS, int TILES, bool WHOLE, bool STRIDED_PAIRS> struct Group {
   u32 b[TILES][UNITS][X::B];
   float scale[TILES];  // scales of Q8_1 activation blocks
 
   // Loads from `from` + `at` + `within`, of an f32 its bf16 term `part`; `left` elements are left in the row (unused if
-  // rows are WHOLE chunks). APART: pair order of the codes, see fragments.cuh.
+  // rows are WHOLE chunks). STRIDED_PAIRS: pair order of the codes, see fragments.cuh.
   __device__ __forceinline__ void load(const u8* const (&from)[TILES], u32 within, u32 at, u32 part, i32 left) {
 #pragma unroll
     for (int tile = 0; tile < TILES; ++tile) {
 #pragma unroll
       for (int unit = 0; unit < UNITS; ++unit) {
         if (WHOLE || unit * 16 < left) {
-          X::template load<APART>(b[tile][unit], from[tile] + (at + within) + unit * (4 * X::LANE), part);
+          X::template load<STRIDED_PAIRS>(b[tile][unit], from[tile] + (at + within) + unit * (4 * X::LANE), part);
         } else {
 #pragma unroll
           for (int i = 0; i < X::B; ++i) b[tile][unit][i] = 0;
@@ -54,7 +54,7 @@ template <class X, int UNITS, int TILES, bool WHOLE, bool APART> struct Group {
         if (WHOLE || left > 0) scale[tile] = X::scale(from[tile] + at);
     }
   }
-  // Pairs elements 16 apart, which is the order of the two codes in a byte (BOOK).
+  // Pairs elements at a distance of 16, which is the order of the two codes in a byte (BOOK).
   __device__ __forceinline__ void pair_units() {
     static_assert(UNITS == 2 && X::B == 2);
 #pragma unroll
@@ -72,14 +72,14 @@ template <class X, int UNITS, int TILES, bool WHOLE, bool APART> struct Group {
 // 248 (148), Q4_0 242 (135), Q5_0 385 (211), Q8_0 397 (192), Q6_K 387 (202), Q2_K 267 (144), Q3_K 373 (227), MXFP4 430
 // (172), IQ4_NL 310 (105) and 100 wavefronts with BOOK, 468 (357) without. Q4_K at 2, 4, 8 tokens: 267, 296, 395.
 template <class F, class X, class Out, int ALIGN, bool SHIFTED, bool WHOLE, int SPREAD, int TILES, int CHUNK, int WARPS_N, int WARPS_K,
-          int STAGES, int CTAS, bool BOOK, int AHEAD>
+          int STAGES, int CTAS, bool BOOK, int PREFETCHED>
 __global__ void __launch_bounds__(WARPS_N * WARPS_K * 32, CTAS)
 gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step, i64 pitch, u32 tokens, u32 rows, u32 k) {
   using S = gguf::Slot<F, ALIGN, SHIFTED, CHUNK>;
   constexpr int UNITS = F::SUB / 16, SUBS = PART / F::SUB, GROUPS = SUBS / SPREAD, PARTS = CHUNK / PART;
   constexpr int OF_TOKEN = X::COLUMNS * SPREAD, TOKENS = 8 * TILES / OF_TOKEN;
   constexpr bool ROLLED = TILES > 2;  // loop over groups not unrolled, no prefetch: the accumulators need the registers
-  static_assert(GROUPS % AHEAD == 0);
+  static_assert(GROUPS % PREFETCHED == 0);
   constexpr int LESS = F::LESS + X::template MORE<F::SIGNED>;  // of the format, and of the codes' widening
   constexpr bool FOLDS = LESS != 0 || F::LEAST;
   // IN_PLACE: codes stay at their bit position in the byte, which multiplies them by a power of two; the scale makes up
@@ -87,10 +87,10 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   constexpr int BITS = F::Codes::Only::BITS;
   constexpr bool IN_PLACE = SPREAD > 1 && X::template IN_PLACE<BITS>;
   constexpr bool LOOKED = F::Codes::LOOKED && !X::ROUNDED;  // a codebook maps codes to floats
-  static_assert(!BOOK || (LOOKED && UNITS == 2 && F::Codes::IN_HALVES), "a byte holds codes of both units");
+  static_assert(!BOOK || (LOOKED && UNITS == 2 && F::Codes::NIBBLE_HALVES), "a byte holds codes of both units");
   using Place = typename X::template Place<BITS ? BITS : 4>;
-  constexpr bool APART = IN_PLACE || (LOOKED ? !BOOK && F::Codes::APART : X::template APART<F::SIGNED>);
-  using Activations = Group<X, UNITS, TILES, WHOLE, APART>;
+  constexpr bool STRIDED_PAIRS = IN_PLACE || (LOOKED ? !BOOK && F::Codes::STRIDED_PAIRS : X::template STRIDED_PAIRS<F::SIGNED>);
+  using Activations = Group<X, UNITS, TILES, WHOLE, STRIDED_PAIRS>;
   using Acc = typename X::Acc;
   const u32 warp = threadIdx.x / 32, lane = kept(threadIdx.x % 32), g = lane / 4, t = lane % 4;
   const u32 own_k = warp % WARPS_K, own_rows = warp / WARPS_K * ROWS, first_token = blockIdx.x * TOKENS;
@@ -124,7 +124,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   constexpr u32 WIDE = WARPS_N * ROWS;
   gguf::WarpCopies<S, WHOLE, WARPS_K, SPREAD == 8 && PARTS == 1> copies(slots, lane);
   u32 next_rows = own_k < chunks ? blockIdx.y * WIDE : rows, next = own_k;
-  copies.enter(weights, pitch, next_rows + own_rows, rows, own_k, lane);
+  copies.prologue(weights, pitch, next_rows + own_rows, rows, own_k, lane);
   const auto fetch = [&](u32 slot) {
     if (next_rows < rows) {
       copies.start(slot * S::SIZE, next, pitch, lane);
@@ -132,7 +132,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
       if (next >= chunks) {
         next = own_k;
         next_rows += gridDim.y * WIDE;
-        copies.enter(weights, pitch, next_rows + own_rows, rows, own_k, lane);
+        copies.prologue(weights, pitch, next_rows + own_rows, rows, own_k, lane);
       }
     }
     commit_copies();
@@ -145,21 +145,21 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
     for (int e = 0; e < 2; ++e) place[e] = __uint_as_float((127 - Place::place(F::Codes::Only::P::above((t + 4 * e) * F::SUB))) << 23);
   }
 
-  // 4. Pipeline prologue: STAGES - 1 chunks of weights, AHEAD groups of activations
+  // 4. Pipeline prologue: STAGES - 1 chunks of weights, PREFETCHED groups of activations
   overlap::wait();
 #pragma unroll
   for (int slot = 0; slot < STAGES - 1; ++slot) fetch(slot);
   // Loads the activations of group `group` of the 256 weights at `first`. Addresses step by 32 elements, a Q8_1 block;
   // a group of 16 (SUB == 16, SPREAD == 1) adds half a block
-  const auto ask = [&](Activations& some, u32 first, u32 group) {
+  const auto load_group = [&](Activations& some, u32 first, u32 group) {
     const u32 begin = (WHOLE ? min(first, k - PART) : first) + group * (SPREAD * F::SUB);
     some.load(token, within + (SPREAD * F::SUB % 32 ? group % 2 * (4 * X::LANE) : 0), X::at(begin / 32 * 32) - X::at(0), part,
               i32(k) - i32(begin + of_group * F::SUB));
   };
-  Activations ahead[AHEAD];
+  Activations prefetched[PREFETCHED];
   if constexpr (!ROLLED) {
 #pragma unroll
-    for (int group = 0; group < AHEAD; ++group) ask(ahead[group], own_k * CHUNK, group);
+    for (int group = 0; group < PREFETCHED; ++group) load_group(prefetched[group], own_k * CHUNK, group);
   }
 
   u32 stage = 0, parity = 0;
@@ -212,12 +212,12 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
           // Compiler fence: later groups' loads hoisted above it would spill; two groups may share words of codes
           if (SPREAD < 8 && !ROLLED && group * SPREAD % 2 == 0) asm volatile("" ::: "memory");
           Activations own;
-          if constexpr (ROLLED) ask(own, first, group);
-          else own = ahead[group % AHEAD];
+          if constexpr (ROLLED) load_group(own, first, group);
+          else own = prefetched[group % PREFETCHED];
           if constexpr (BOOK) own.pair_units();
           if constexpr (!ROLLED)
-            ask(ahead[group % AHEAD], group + AHEAD < GROUPS ? first : of_chunk + 1 < PARTS ? first + PART : after,
-                (group + AHEAD) % GROUPS);
+            load_group(prefetched[group % PREFETCHED], group + PREFETCHED < GROUPS ? first : of_chunk + 1 < PARTS ? first + PART : after,
+                (group + PREFETCHED) % GROUPS);
 
           // 7. Sums of activations by an mma with ones (the same in every row)
           Acc dots[TILES][4], sums[TILES][4];

@@ -5,7 +5,7 @@
 // Shared:  none.   Bound: DRAM, values read once; for 16-bit types issue is close, at about 20 instructions per value.
 #include "core/index.cuh"
 #include "ptx/overlap.cuh"
-#include "quantized/gguf/quantise.cuh"
+#include "quantized/gguf/quantize.cuh"
 
 template <class Make, class T, int V, int ALIGN, int THREADS, class I>
 __global__ void __launch_bounds__(THREADS)

@@ -9,7 +9,7 @@
 #include "quantized/int4_layout.cuh"
 
 constexpr int THREADS = 256;
-enum Order { IN_ORDER, OF_GROUPS, OF_PLACES };
+enum Order { SEQUENTIAL, BY_GROUP, BY_INDEX };
 
 template <class Layout, class T, class S, Order ORDER, bool WIDE, class I>
 __global__ void __launch_bounds__(THREADS)
@@ -22,15 +22,15 @@ dequantize(T* out, const typename Layout::Word* codes, const S* scales, const vo
   const auto zero = [&](u32 group) { return float(nibbles::zero_at<Layout>(zeros, group, n, N)); };
   // 1. Decode eight weights
   float x[8];
-  const float shared_factor = ORDER == OF_GROUPS ? 0 : factor(own);
-  const float shared_zero = ORDER == OF_GROUPS ? 0 : zero(own);
+  const float shared_factor = ORDER == BY_GROUP ? 0 : factor(own);
+  const float shared_zero = ORDER == BY_GROUP ? 0 : zero(own);
 #pragma unroll
   for (u32 e = 0; e < 8; ++e) {
     const u32 k = k8 * 8 | e;
     u32 code;
     if constexpr (WIDE) code = nibbles::code_inside<Layout>(codes, k, n, K, N);
     else code = nibbles::code_at<Layout>(codes, k, n, K, N);
-    if constexpr (ORDER == OF_GROUPS) {
+    if constexpr (ORDER == BY_GROUP) {
       const u32 group = k < K ? u32(order[k]) : 0;
       x[e] = group < groups ? (float(code) - zero(group)) * factor(group) : __int_as_float(0x7fc00000);
     } else {
@@ -50,7 +50,7 @@ dequantize(T* out, const typename Layout::Word* codes, const S* scales, const vo
 #pragma unroll
     for (u32 e = 0; e < 8; ++e)
       if (const u32 k = k8 * 8 | e; k < K)
-        if (const u32 to = ORDER == OF_PLACES ? u32(order[k]) : k; to < K) out[to * row + n * col] = convert<T>(x[e]);
+        if (const u32 to = ORDER == BY_INDEX ? u32(order[k]) : k; to < K) out[to * row + n * col] = convert<T>(x[e]);
   }
 }
 

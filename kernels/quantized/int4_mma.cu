@@ -2,7 +2,7 @@
 //
 // Operands: mma.sync with swap_ab: A is a strip of 16 weight columns, unpacked in registers; B is 8 tokens.
 // Tiling:   TOKENS tokens by WARPS 16 STRIPS columns per CTA; a warp has STRIPS strips and 1 / PARTS of the tokens.
-//           SHARE groups of WARPS PARTS warps take k_blocks (Slab) of 128 of K round-robin.
+//           SHARE groups of WARPS PARTS warps take k_blocks of 128 of K round-robin.
 // Pipeline: STAGES cp.async stages, each with one k_block per group; one barrier per stage, ahead of the last mmas of
 //           the previous k_block, which hide the first loads of the next.
 // Order:    the first group adds the other groups' partial sums in order, through shared memory.
@@ -13,19 +13,19 @@
 // Bound:    DRAM for few tokens, then the mma.sync rate (on Hopper about 0.62 of wgmma's).
 #include "products/epilogue.cuh"
 #include "ptx/overlap.cuh"
-#include "quantized/int4_feed.cuh"
+#include "quantized/int4_loader.cuh"
 #include "quantized/int4_pipeline.cuh"
 
 template <class T, class S, int TOKENS, int STRIPS, int WARPS, int PARTS, int SHARE, int STAGES, int GROUP, bool ZEROS, class Epi, int COUNT>
 __global__ void __launch_bounds__(WARPS * PARTS * SHARE * 32, WARPS * PARTS * SHARE > 4 ? 1 : 2)
-int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, u32 k, u32 blocks, u32 groups, u32 slabs_per_split,
-         u64 slab) {
-  using Slab = nibbles::Slab<T, S, STRIPS, TOKENS, GROUP, ZEROS>;
-  constexpr u32 TOKENS_AT = WARPS * Slab::WEIGHTS, TURN = TOKENS_AT + Slab::ACTIVATIONS, STAGE = SHARE * TURN;
+int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, u32 k, u32 blocks, u32 groups, u32 k_blocks_per_split,
+         u64 split_stride) {
+  using StageLayout = nibbles::StageLayout<T, S, STRIPS, TOKENS, GROUP, ZEROS>;
+  constexpr u32 TOKENS_AT = WARPS * StageLayout::WEIGHTS, SHARER_BYTES = TOKENS_AT + StageLayout::ACTIVATIONS, STAGE = SHARE * SHARER_BYTES;
   constexpr u32 THREADS = WARPS * PARTS * 32, OWN = TOKENS / PARTS, TILES = OWN / 8;  // per group; tokens per warp
   static_assert(OWN % 8 == 0);
   extern __shared__ __align__(128) u8 pool[];
-  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, part = threadIdx.x / 32 / WARPS % PARTS, turn = SHARE == 1 ? 0 : threadIdx.x / THREADS;
+  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, part = threadIdx.x / 32 / WARPS % PARTS, sharer = SHARE == 1 ? 0 : threadIdx.x / THREADS;
   const u32 tiles = (m + TOKENS - 1) / TOKENS;
   u32 column, token;  // column group; first token of the tile
   const auto find = [&](u32 tile) {
@@ -33,23 +33,23 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
     token = (tile - column * tiles) * TOKENS;
   };
   find(blockIdx.x);
-  const nibbles::Share<S, Epi> share(weights, column, blocks, slabs_per_split);
-  const u32 begin = share.begin + turn, end = share.end;
+  const nibbles::Share<S, Epi> share(weights, column, blocks, k_blocks_per_split);
+  const u32 begin = share.begin + sharer, end = share.end;
   const auto first = [&](const nibbles::Weight<S, Epi>& own) { return ((column - own.first) * WARPS + warp) * STRIPS; };
-  const nibbles::Feed<Slab, THREADS, PARTS> feed(share, x + u64(token) * pitch, pitch, m - token, k, blocks, groups, first(share.own),
+  const nibbles::GlobalLoader<StageLayout, THREADS, PARTS> loader(share, x + u64(token) * pitch, pitch, m - token, k, blocks, groups, first(share.own),
                                                  part, threadIdx.x % THREADS);
   overlap::wait();
 
   // 1. Pipeline prologue
-  u32 coming = begin, free = shared_address(pool) + turn * TURN;
-  const u32 ring = free, past = free + STAGES * STAGE;
+  u32 coming = begin, free = shared_address(pool) + sharer * SHARER_BYTES;
+  const u32 stages = free, past = free + STAGES * STAGE;
   const auto fetch = [&](int part, int parts) {
-    constexpr int ALL = decltype(feed)::ALL;
-    feed.bring(free + warp * Slab::WEIGHTS, free + TOKENS_AT, coming, coming < end, part * ALL / parts, (part + 1) * ALL / parts);
+    constexpr int ALL = decltype(loader)::ALL;
+    loader.issue(free + warp * StageLayout::WEIGHTS, free + TOKENS_AT, coming, coming < end, part * ALL / parts, (part + 1) * ALL / parts);
     if (part + 1 < parts) return;
     commit_copies();
     coming += SHARE;
-    free = free + STAGE == past ? ring : free + STAGE;
+    free = free + STAGE == past ? stages : free + STAGE;
   };
 #pragma unroll
   for (int stage = 0; stage < STAGES - 1; ++stage) fetch(0, 1);
@@ -57,22 +57,22 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
   __syncthreads();
 
   // 2. Main loop over the group's k_blocks. The last round has no barrier, as some groups may have no k_block in it
-  nibbles::Pipeline<Slab, TILES> products;
-  u32 codes = ring + warp * Slab::WEIGHTS, tokens = ring + TOKENS_AT + part * OWN * 64, place = ring;
-  if (begin < end) products.enter(codes, tokens, lane);
+  nibbles::Pipeline<StageLayout, TILES> products;
+  u32 codes = stages + warp * StageLayout::WEIGHTS, tokens = stages + TOKENS_AT + part * OWN * 64, place = stages;
+  if (begin < end) products.prologue(codes, tokens, lane);
 #pragma unroll 1
   for (u32 at = share.begin; at < end; at += SHARE)
-    if (SHARE == 1 || at + turn < end)
+    if (SHARE == 1 || at + sharer < end)
       products.multiply(codes, tokens, lane, fetch, [&] {
         if (SHARE > 1 && at + SHARE >= end) return;
         await_copies<STAGES - 2>();
         __syncthreads();
-        if (at + turn + SHARE < end) place = place + STAGE == past ? ring : place + STAGE;
-        codes = place + warp * Slab::WEIGHTS;
+        if (at + sharer + SHARE < end) place = place + STAGE == past ? stages : place + STAGE;
+        codes = place + warp * StageLayout::WEIGHTS;
         tokens = place + TOKENS_AT + part * OWN * 64;
       });
   overlap::release();
-  products.leave();
+  products.drain();
   auto& acc = products.acc;
 
   // 3. Reduce over groups through shared memory, one bank per lane
@@ -82,9 +82,9 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
     __syncthreads();
 #pragma unroll
     for (u32 i = 0; i < SUMS; ++i)
-      if (turn > 0) held[((turn - 1) * ALL + i) * 32] = acc[i / (TILES * 4)][i / 4 % TILES][i % 4];
+      if (sharer > 0) held[((sharer - 1) * ALL + i) * 32] = acc[i / (TILES * 4)][i / 4 % TILES][i % 4];
     __syncthreads();
-    if (turn > 0) return;
+    if (sharer > 0) return;
 #pragma unroll
     for (u32 other = 0; other < SHARE - 1; ++other)
 #pragma unroll
@@ -96,7 +96,7 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
   asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(tile));
   find(tile);
   nibbles::Weight<S, Epi> own = weights.of(column);
-  own.epilogue.out += blockIdx.y * slab;
+  own.epilogue.out += blockIdx.y * split_stride;
 #pragma unroll
   for (int s = 0; s < STRIPS; ++s) {
     const u32 to = (first(own) + s) * 16 + lane / 4 * 2;
@@ -106,7 +106,7 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const u32 row = token + part * OWN + i * 8 + lane % 4 * 2 + e;
-        float pair[2] = {acc[s][i][e] * Slab::UNIT, acc[s][i][e + 2] * Slab::UNIT};
+        float pair[2] = {acc[s][i][e] * StageLayout::UNIT, acc[s][i][e + 2] * StageLayout::UNIT};
         if (row < m) own.epilogue.store(pair, row, to, to + 1 < own.n);
       }
   }

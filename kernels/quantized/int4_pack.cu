@@ -74,7 +74,7 @@ scales_of(const T* w, S* scales, u8* zeros, i64 row, i64 col, u32 K, u32 N, u32 
 // Quantizes a matrix to the tiled layout.
 template <class T, class S, bool ZEROS>
 __global__ void __launch_bounds__(THREADS)
-quantise(const T* w, const S* scales, const u8* zeros, u32* to, i64 row, i64 col, u32 K, u32 N, u32 pitch, u32 group_size, u64 words) {
+quantize(const T* w, const S* scales, const u8* zeros, u32* to, i64 row, i64 col, u32 K, u32 N, u32 pitch, u32 group_size, u64 words) {
   const u64 word = u64(blockIdx.x) * THREADS + threadIdx.x;
   if (word >= words) return;
   u32 made = 0;

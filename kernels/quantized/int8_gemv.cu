@@ -34,7 +34,7 @@ extern __shared__ uint4 memory[];
 
 template <class A, class S, class Way, int TOKENS, int ACCESS, int UNROLL, int WARPS, int CTAS, bool EARLY, bool GROUPED, bool ZEROED, class Finish, int COUNT>
 __global__ void __launch_bounds__(WARPS * 32, CTAS)
-int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT> segments, u32 m, u32 k, u32 k_split, i64 slab, u32 group, u32 pitch) {
+int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT> segments, u32 m, u32 k, u32 k_split, i64 split_stride, u32 group, u32 pitch) {
   using Acc = typename Product<A>::Acc;
   constexpr bool DYNAMIC = !Same<A, S>::value;
   constexpr int OCTETS = TOKENS / 8, ROUND = UNROLL * Way::STEP, READ = DYNAMIC ? Way::RUN : ACCESS;
@@ -58,7 +58,7 @@ int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT>
   if constexpr (DYNAMIC) {
     i8* codes = reinterpret_cast<i8*>(sums + WARPS * TOKENS * Way::COLUMNS);
     float* scales = reinterpret_cast<float*>(codes + m * pitch);
-    quantise_tokens<S, ACCESS, WARPS * 32>(codes, scales, a, a_row, m, k, pitch);
+    quantize_tokens<S, ACCESS, WARPS * 32>(codes, scales, a, a_row, m, k, pitch);
   }
   const A* token[OCTETS];  // out-of-range tokens are clamped to the last one
 #pragma unroll
@@ -74,16 +74,16 @@ int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT>
   typename Way::Raw raw[UNROLL];
   const auto load = [&](int u, u32 at, bool whole) { Way::load(raw[u], own.b, own.step, first, own.n, at + u * Way::STEP, end, whole); };
   Tokens<A, Way> early[OCTETS];
-  const auto ask_tokens = [&](int j, u32 at, bool whole) { early[j].template load<READ>(token[j], at, DYNAMIC ? pitch : end, whole); };
+  const auto prefetch_tokens = [&](int j, u32 at, bool whole) { early[j].template load<READ>(token[j], at, DYNAMIC ? pitch : end, whole); };
   // mmas of one step. held: its tokens are already loaded; ahead: load the tokens of the step at `next` meanwhile
   const auto multiply = [&](int u, u32 at, bool whole, bool held = false, bool ahead = false, u32 next = 0) {
     typename Way::Words words;
     Way::words(words, raw[u]);
 #pragma unroll
     for (int j = 0; j < OCTETS; ++j) {
-      if (!held) ask_tokens(j, at, whole);
+      if (!held) prefetch_tokens(j, at, whole);
       const Tokens<A, Way> tokens = early[j];
-      if (ahead) ask_tokens(j, next, true);
+      if (ahead) prefetch_tokens(j, next, true);
 #pragma unroll
       for (int i = 0; i < Way::BLOCKS; ++i) Product<A>::template add<Way>(acc[i][j], words[i], tokens);
       if constexpr (ZEROED) Product<A>::template add_tokens<Way>(of_tokens[j], tokens);
@@ -118,7 +118,7 @@ int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT>
   }
   if (EARLY && more) {
 #pragma unroll
-    for (int j = 0; j < OCTETS; ++j) ask_tokens(j, from, true);
+    for (int j = 0; j < OCTETS; ++j) prefetch_tokens(j, from, true);
   }
 #pragma unroll 1
   while (more) {
@@ -163,7 +163,7 @@ int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT>
   // 5. Add in warp order, epilogue
   __syncthreads();
   Finish finish = own.finish;
-  finish.out += blockIdx.y * slab;
+  finish.out += blockIdx.y * split_stride;
   if constexpr (DYNAMIC) {
     finish.scale_a = reinterpret_cast<const float*>(reinterpret_cast<const i8*>(sums + WARPS * TOKENS * Way::COLUMNS) + m * pitch);
     finish.scale_a_step = 1;

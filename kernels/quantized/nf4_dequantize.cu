@@ -1,6 +1,6 @@
 // out = value[code] absmax, in f32, rounded to f32, f16 or bf16.
 //
-// Threads: a word of eight codes per thread and turn, TURNS turns; 8192 consecutive values per CTA; stores of STORE
+// Threads: a word of eight codes per thread and round, ROUNDS rounds; 8192 consecutive values per CTA; stores of STORE
 //          elements. ALIGN: alignment of the words of codes.
 // Lookup:  each lane keeps one of the sixteen values; others come by shuffle.
 // Shared:  with DOUBLE, the absmax map (1 KB).
@@ -9,7 +9,7 @@
 #include "ptx/overlap.cuh"
 #include "quantized/nf4.cuh"
 
-constexpr int THREADS = 256, TURNS = 4;
+constexpr int THREADS = 256, ROUNDS = 4;
 
 template <class Out, bool DOUBLE, int ALIGN, int STORE, class I>
 __global__ void __launch_bounds__(THREADS)
@@ -24,27 +24,27 @@ nf4_dequantize(Out* out, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, u3
 
   // 1. All loads before the first use
   const float offset = magnitudes.added();
-  const I first = I(blockIdx.x) * (THREADS * TURNS) + threadIdx.x;
-  typename nf4::Magnitudes<DOUBLE>::Raw raw[TURNS] = {};
-  u32 words[TURNS] = {};
+  const I first = I(blockIdx.x) * (THREADS * ROUNDS) + threadIdx.x;
+  typename nf4::Magnitudes<DOUBLE>::Raw raw[ROUNDS] = {};
+  u32 words[ROUNDS] = {};
 #pragma unroll
-  for (int turn = 0; turn < TURNS; ++turn) {
-    const I eight = first + turn * THREADS;
+  for (int round = 0; round < ROUNDS; ++round) {
+    const I eight = first + round * THREADS;
     if (eight >= eights) break;
-    raw[turn] = magnitudes.read(u32(eight >> shift));
+    raw[round] = magnitudes.read(u32(eight >> shift));
 #pragma unroll
     for (int i = 0; i < 4 / ALIGN; ++i)
-      words[turn] |= u32(*reinterpret_cast<const typename Word<ALIGN>::type*>(codes + eight * 4 + i * ALIGN)) << i * 8 * ALIGN % 32;
+      words[round] |= u32(*reinterpret_cast<const typename Word<ALIGN>::type*>(codes + eight * 4 + i * ALIGN)) << i * 8 * ALIGN % 32;
   }
 
   // 2. Look up (whole warps, for the shuffles), scale, store
 #pragma unroll
-  for (int turn = 0; turn < TURNS; ++turn) {
-    const I eight = first + turn * THREADS;
-    const float absmax = magnitudes.value(raw[turn], map, offset);
+  for (int round = 0; round < ROUNDS; ++round) {
+    const I eight = first + round * THREADS;
+    const float absmax = magnitudes.value(raw[round], map, offset);
     float x[8];
 #pragma unroll
-    for (u32 i = 0; i < 8; ++i) x[i] = __fmul_rn(__shfl_sync(~0u, own, words[turn] >> nf4::place(i) & 15), absmax);
+    for (u32 i = 0; i < 8; ++i) x[i] = __fmul_rn(__shfl_sync(~0u, own, words[round] >> nf4::place(i) & 15), absmax);
     if (eight >= eights) continue;
 #pragma unroll
     for (int i = 0; i < 8; i += STORE) {

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(CTA) nf4_quantize(u8* codes, float* absmax, co
   float most = 0;
 #pragma unroll
   for (int i = 0; i < 8; ++i) most = fmaxf(most, fabsf(a[i]));
-  most = rows::combine<LANES>(most, [](float one, float other) { return fmaxf(one, other); });
+  most = rows::group_reduce<LANES>(most, [](float one, float other) { return fmaxf(one, other); });
   const nf4::Inverse normal(most);
 
   // 3. Codes: boundaries below the interval, plus one comparison
@@ -110,7 +110,7 @@ nf4_magnitudes(u8* codes, float* scales, float* offset, const float* absmax, con
 
   const u32 block = blockIdx.x * THREADS + threadIdx.x;
   const float x = block < blocks ? __fsub_rn(absmax[block], mean) : 0.0f;
-  const float most = rows::combine<THREADS>(fabsf(x), [](float one, float other) { return fmaxf(one, other); });
+  const float most = rows::group_reduce<THREADS>(fabsf(x), [](float one, float other) { return fmaxf(one, other); });
   const float each = nf4::Inverse(most)(x);
 
   // Binary search: number of boundaries below

@@ -5,7 +5,7 @@
 // reduce_columns: results are contiguous along the innermost axis. A CTA has DOWN x ACROSS warps; V columns per thread,
 //                 every DOWN-th batch of DEPTH terms, DEPTH loads in flight; CHUNKED as above.
 // join_chunks:    joins the states of a result's chunks; OUTS results per CTA, the other threads along the chunks.
-// ANYWHERE:       rows of x at any alignment (rows/pack.cuh; variant "unaligned").
+// UNALIGNED:       rows of x at any alignment (rows/pack.cuh; variant "unaligned").
 // Shared:         one state per warp, or one per column and warp.   Bound: DRAM.
 #include "ptx/overlap.cuh"
 #include "rows/group.cuh"
@@ -16,11 +16,11 @@
 enum Operand { OUT, X, OPERANDS };
 
 template <class Op, class T, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, bool CHUNKED,
-          bool ANYWHERE>
+          bool UNALIGNED>
 __global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
 reduce_rows(I count, I length, I chunk, I chunks, int correction, rows::Places<I, R, RC, OPERANDS> places, typename Op::Result* out,
             typename Op::State* partial, const T* x) {
-  using Piece = rows::Piece<T, V, ANYWHERE>;
+  using UnalignedVec = rows::UnalignedVec<T, V, UNALIGNED>;
   const I part = CHUNKED ? I(blockIdx.x) % chunks : 0, block = CHUNKED ? I(blockIdx.x) / chunks : I(blockIdx.x);
   const I row = block * (THREADS / LANES) + threadIdx.x / LANES, lane = threadIdx.x % LANES;
   const bool live = row < count;
@@ -30,17 +30,17 @@ reduce_rows(I count, I length, I chunk, I chunks, int correction, rows::Places<I
 
   // 1. per-thread state
   auto state = Op::none();
-  rows::Row<RESIDENT, Piece, V, ITEMS, LANES, I> line(whole, lane);
+  rows::Row<RESIDENT, UnalignedVec, V, ITEMS, LANES, I> line(whole, lane);
   const auto from = [&](I column) { return places.template at<X>(x, at, first + column); };
   const auto load = [&](I column) {
-    Piece piece;
-    piece.load(from(column), column, n);
-    return piece;
+    UnalignedVec vec;
+    vec.load(from(column), column, n);
+    return vec;
   };
   line.load(load);
-  line.pass(load, [&](Piece& piece, I column, int) {
+  line.pass(load, [&](UnalignedVec& vec, I column, int) {
     C a[V];
-    rows::widen_words(piece.whole(ANYWHERE ? from(column) : nullptr, column, n), a);
+    rows::widen_words(vec.whole(UNALIGNED ? from(column) : nullptr, column, n), a);
     Op::add(state, a, first + column);
   });
   if constexpr (V > 1)
@@ -57,12 +57,12 @@ reduce_rows(I count, I length, I chunk, I chunks, int correction, rows::Places<I
 }
 
 // `places` has the innermost kept axis as columns and the others as rows; `along`: the reduced axes, `extent` terms.
-template <class Op, class T, class C, int V, int DOWN, int ACROSS, int R, int RT, class I, bool CHUNKED, bool ANYWHERE>
+template <class Op, class T, class C, int V, int DOWN, int ACROSS, int R, int RT, class I, bool CHUNKED, bool UNALIGNED>
 __global__ void __launch_bounds__(DOWN * ACROSS * 32, (rows::LEAST_CTAS<true, C, DOWN * ACROSS * 32>))
 reduce_columns(I count, I length, I extent, I chunk, I chunks, int correction, rows::Places<I, R, 0, OPERANDS> places,
                Dims<I, RT, 1> along, typename Op::Result* out, typename Op::State* partial, const T* x) {
   using State = typename Op::State;
-  using Piece = rows::Piece<T, V, ANYWHERE>;
+  using UnalignedVec = rows::UnalignedVec<T, V, UNALIGNED>;
   constexpr int DEPTH = 4, COLUMNS = ACROSS * 32 * V;
   struct Held { State state; __device__ Held() {} };
   __shared__ Held states[DOWN][V][ACROSS * 32];
@@ -70,7 +70,7 @@ reduce_columns(I count, I length, I extent, I chunk, I chunks, int correction, r
   const I blocks = (length + COLUMNS - 1) / COLUMNS, part = CHUNKED ? I(blockIdx.x) % chunks : 0;
   const I block = CHUNKED ? I(blockIdx.x) / chunks : I(blockIdx.x), row = block / blocks;
   const I column = (block - row * blocks) * COLUMNS + across * V, first = part * chunk;
-  const bool live = row < count && column < length, whole = !ANYWHERE || column + V <= length;
+  const bool live = row < count && column < length, whole = !UNALIGNED || column + V <= length;
   i64 at[OPERANDS];
   places.enter(row < count ? row : 0, at);
   const u8* const from = reinterpret_cast<const u8*>(places.template at<X>(x, at, 0));
@@ -85,26 +85,26 @@ reduce_columns(I count, I length, I extent, I chunk, I chunks, int correction, r
     if constexpr (RT > 0) along.locate(i, offset);
     return reinterpret_cast<const T*>(from + offset[0]);
   };
-  const auto load = [&](Piece& piece, I i) {
-    if (whole) piece.load(begin(i) + column, column, length);
+  const auto load = [&](UnalignedVec& vec, I i) {
+    if (whole) vec.load(begin(i) + column, column, length);
   };
-  const auto widen = [&](const Piece& piece, I i, C(&terms)[V]) {
+  const auto widen = [&](const UnalignedVec& vec, I i, C(&terms)[V]) {
     rows::Pack<T, V> pack;
-    if (whole) pack = piece.whole(begin(i) + column, column, length);
+    if (whole) pack = vec.whole(begin(i) + column, column, length);
     else
 #pragma unroll
       for (int v = 0; v < V; ++v) pack.part[0].at[v] = begin(i)[min(column + v, length - 1)];
     rows::widen_words(pack, terms);
   };
   I i = first + down * DEPTH;
-#pragma unroll ANYWHERE ? 1 : 2
+#pragma unroll UNALIGNED ? 1 : 2
   for (; i + DEPTH <= end; i += DOWN * DEPTH) {
-    Piece piece[DEPTH];
+    UnalignedVec vec[DEPTH];
     C a[DEPTH][V];
 #pragma unroll
-    for (int k = 0; k < DEPTH; ++k) load(piece[k], i + k);
+    for (int k = 0; k < DEPTH; ++k) load(vec[k], i + k);
 #pragma unroll
-    for (int k = 0; k < DEPTH; ++k) widen(piece[k], i + k, a[k]);
+    for (int k = 0; k < DEPTH; ++k) widen(vec[k], i + k, a[k]);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       C terms[DEPTH];
@@ -114,15 +114,15 @@ reduce_columns(I count, I length, I extent, I chunk, I chunks, int correction, r
     }
   }
   // Tail: terms past whole batches.
-  Piece piece[DEPTH - 1];
+  UnalignedVec vec[DEPTH - 1];
 #pragma unroll
   for (int k = 0; k < DEPTH - 1; ++k)
-    if (i + k < end) load(piece[k], i + k);
+    if (i + k < end) load(vec[k], i + k);
 #pragma unroll
   for (int k = 0; k < DEPTH - 1; ++k) {
     if (i + k >= end) break;
     C a[V];
-    widen(piece[k], i + k, a);
+    widen(vec[k], i + k, a);
 #pragma unroll
     for (int v = 0; v < V; ++v) Op::add(state[v], reinterpret_cast<const C(&)[1]>(a[v]), i + k);
   }

@@ -37,8 +37,8 @@ scan_columns(I count, I length, I extent, I chunk, I chunks, rows::Places<I, R, 
     carry[v] = MODE == CHUNKS && part > 0 && live ? totals[(i64(part - 1) * count + row) * length + column + v] : C(0);
 
   // 1. loop over tiles, double-buffered slots
-  u32 turn = 0;
-  for (I tile = first; tile < stop; tile += WARPS * ITEMS, turn ^= 1) {
+  u32 buffer = 0;
+  for (I tile = first; tile < stop; tile += WARPS * ITEMS, buffer ^= 1) {
     const I begin = tile + warp * ITEMS;
     // 1a. load
     C held[ITEMS][V];
@@ -56,19 +56,19 @@ scan_columns(I count, I length, I extent, I chunk, I chunks, rows::Places<I, R, 
     for (int v = 0; v < V; ++v) {
 #pragma unroll
       for (int i = 1; i < ITEMS; ++i) held[i][v] += held[i - 1][v];
-      slots[turn][warp][v][lane] = held[ITEMS - 1][v];
+      slots[buffer][warp][v][lane] = held[ITEMS - 1][v];
     }
     __syncthreads();
     // 1c. add the carry and the warps before
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      C before = 0, total = 0;
+      C preceding = 0, total = 0;
 #pragma unroll
       for (u32 w = 0; w < WARPS; ++w) {
-        if (w == warp) before = total;
-        total += slots[turn][w][v][lane];
+        if (w == warp) preceding = total;
+        total += slots[buffer][w][v][lane];
       }
-      const C base = carry[v] + before;
+      const C base = carry[v] + preceding;
 #pragma unroll
       for (int i = 0; i < ITEMS; ++i) held[i][v] += base;
       carry[v] += total;

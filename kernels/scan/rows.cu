@@ -39,10 +39,10 @@ scan_rows(I count, I length, I chunk, I chunks, rows::Places<I, R, RC, OPERANDS>
   C carry = MODE == CHUNKS && part > 0 && live ? totals[i64(row) * chunks + part - 1] : C(0);
 
   // 1. loop over tiles, double-buffered slots
-  u32 turn = 0;
-  for (I tile = first; tile < stop; tile += SEGMENT * WARPS, turn ^= 1) {
+  u32 buffer = 0;
+  for (I tile = first; tile < stop; tile += SEGMENT * WARPS, buffer ^= 1) {
     const I begin = tile + warp * SEGMENT + lane * V;
-    C held[ITEMS][V], before[ITEMS], run = 0;
+    C held[ITEMS][V], preceding[ITEMS], run = 0;
     // 1a. load: all vectors in flight
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
@@ -61,20 +61,20 @@ scan_rows(I count, I length, I chunk, I chunks, rows::Places<I, R, RC, OPERANDS>
 #pragma unroll
       for (int v = 1; v < V; ++v) held[i][v] += held[i][v - 1];
       const C sum = sum_up_to<LANES>(held[i][V - 1], lane);
-      const C ahead = __shfl_up_sync(~0u, sum, 1, LANES);
-      before[i] = lane ? run + ahead : run;
+      const C preceding_lanes = __shfl_up_sync(~0u, sum, 1, LANES);
+      preceding[i] = lane ? run + preceding_lanes : run;
       run += __shfl_sync(~0u, sum, LANES - 1, LANES);
     }
     // 1c. totals of the segments before
     C segments = 0, total = run;
     if constexpr (WARPS > 1) {
-      if (lane == 0) slots[turn][warp] = run;
+      if (lane == 0) slots[buffer][warp] = run;
       __syncthreads();
       total = 0;
 #pragma unroll
       for (u32 w = 0; w < WARPS; ++w) {
         if (w == warp) segments = total;
-        total += slots[turn][w];
+        total += slots[buffer][w];
       }
     }
     // 1d. add the prefix, store
@@ -82,7 +82,7 @@ scan_rows(I count, I length, I chunk, I chunks, rows::Places<I, R, RC, OPERANDS>
 #pragma unroll
       for (int i = 0; i < ITEMS; ++i) {
         const I column = begin + i * (LANES * V);
-        const C base = carry + (segments + before[i]);
+        const C base = carry + (segments + preceding[i]);
 #pragma unroll
         for (int v = 0; v < V; ++v) held[i][v] += base;
         if (VECTOR && column + V <= end) {

@@ -56,11 +56,11 @@ transpose_blocks(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 des
     flip(rows);
     // 2. Store to shared memory. 64-byte rows cover half the banks: every other thread stores its second row first, in
     // the other half
-    const int turn = N > 1 && CB * VECTOR == 64 ? cb % 2 : 0;
+    const int swapped = N > 1 && CB * VECTOR == 64 ? cb % 2 : 0;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const V value = turn ? rows[i ^ (N > 1)] : rows[i];
-      staged[ca * N + (i ^ turn)][cb ^ (ca % CB)] = value;
+      const V value = swapped ? rows[i ^ (N > 1)] : rows[i];
+      staged[ca * N + (i ^ swapped)][cb ^ (ca % CB)] = value;
     }
   }
   __syncthreads();

@@ -1,14 +1,14 @@
 // grad_x = y (grad - sum(grad y)), or LOG: grad - exp(y) sum(grad), along rows. Computed in C, rounded once.
 //
 // softmax_backward:          LANES threads per row (rows/row.cuh), resident in registers or streamed.
-// softmax_backward_anywhere: one CTA per long row at any alignment, streamed (rows/anywhere.cuh; variant "unaligned").
-// *_cluster:                 the CTAs of a cluster share a row, sums combined through DSMEM (rows/across.cuh).
-// softmax_backward_kept_cluster: as softmax_backward_anywhere_cluster; the first KEPT of grad and y are read once and
+// softmax_backward_unaligned: one CTA per long row at any alignment, streamed (rows/unaligned.cuh; variant "unaligned").
+// *_cluster:                 the CTAs of a cluster share a row, sums combined through DSMEM (rows/cluster_reduce.cuh).
+// softmax_backward_kept_cluster: as softmax_backward_unaligned_cluster; the first KEPT of grad and y are read once and
 //                            stay in shared memory (variant "kept").
 // Shared:    one value per warp.   Bound: DRAM.
 #include "math/exp.cuh"
-#include "rows/across.cuh"
-#include "rows/anywhere.cuh"
+#include "rows/cluster_reduce.cuh"
+#include "rows/unaligned.cuh"
 #include "rows/place.cuh"
 #include "rows/row.cuh"
 
@@ -43,7 +43,7 @@ __device__ __forceinline__ void gradient_row(I count, I length, const rows::Plac
 #pragma unroll
     for (int v = 0; v < V; ++v) sum += LOG ? g[v] : g[v] * p[v];
   });
-  sum = rows::across<CTAS, 0>(rows::sum<LANES>(sum), [](C a, C b) { return a + b; });
+  sum = rows::cluster_reduce<CTAS, 0>(rows::sum<LANES>(sum), [](C a, C b) { return a + b; });
 
   // 2. gradient
   line.pass(load, [&](Loaded& loaded, I column, int) {
@@ -54,7 +54,7 @@ __device__ __forceinline__ void gradient_row(I count, I length, const rows::Plac
     for (int v = 0; v < V; ++v) g[v] = gradient<C, DIGITS, LOG>(g[v], p[v], sum);
     rows::put(places.template at<GRAD_X>(grad_x, at, part.first + column), g);
   });
-  rows::part_ways<CTAS>();
+  rows::cluster_barrier<CTAS>();
 }
 
 template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I>
@@ -76,7 +76,7 @@ __device__ __forceinline__ void gradient_part(I length, const rows::Places<I, R,
   const rows::Part<CTAS, I> part(length, V, 1, 0);
   i64 at[OPERANDS];
   places.enter(part.row, at);
-  rows::Anywhere<T, C, V, ITEMS, LANES, I, 2> line{
+  rows::UnalignedRow<T, C, V, ITEMS, LANES, I, 2> line{
       {places.template at<GRAD>(grad, at, part.first), places.template at<Y>(y, at, part.first)}, part.length};
   line.template keep<KEPT>(part.columns(length, V));
   // 1. sum along the row
@@ -85,23 +85,23 @@ __device__ __forceinline__ void gradient_part(I length, const rows::Places<I, R,
 #pragma unroll
     for (int v = 0; v < V; ++v) sum += LOG ? a[0][v] : a[0][v] * a[1][v];
   });
-  sum = rows::across<CTAS, 0>(rows::sum<LANES>(sum), [](C a, C b) { return a + b; });
+  sum = rows::cluster_reduce<CTAS, 0>(rows::sum<LANES>(sum), [](C a, C b) { return a + b; });
   // 2. gradient
   line.template write<KEPT>(places.template at<GRAD_X>(grad_x, at, part.first),
              [&](const C (&a)[2], I) { return gradient<C, DIGITS, LOG>(a[0], a[1], sum); });
-  rows::part_ways<CTAS>();
+  rows::cluster_barrier<CTAS>();
 }
 
 template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I>
 __global__ void __launch_bounds__(LANES)
-softmax_backward_anywhere(I length, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+softmax_backward_unaligned(I length, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
   gradient_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, 1, 0>(length, places, grad_x, grad, y);
 }
 
 #if __CUDA_ARCH__ >= 900
 template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int CTAS>
 __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, 1)
-softmax_backward_anywhere_cluster(I length, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+softmax_backward_unaligned_cluster(I length, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
   gradient_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, CTAS, 0>(length, places, grad_x, grad, y);
 }
 

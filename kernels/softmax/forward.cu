@@ -2,16 +2,16 @@
 //
 // softmax_rows:     LANES threads per row (rows/row.cuh). Resident: max, then sum; exponentials stay in registers.
 //                   Streamed: online softmax (max and sum in one pass), then a second pass for the result.
-// softmax_anywhere: one CTA per long row at any alignment, streamed (rows/anywhere.cuh; variant "unaligned").
-// *_cluster:        streamed; the CTAs of a cluster share a row (rows/across.cuh).
-// softmax_kept_cluster: as softmax_anywhere_cluster; x is read once and stays in shared memory (variant "kept").
+// softmax_unaligned: one CTA per long row at any alignment, streamed (rows/unaligned.cuh; variant "unaligned").
+// *_cluster:        streamed; the CTAs of a cluster share a row (rows/cluster_reduce.cuh).
+// softmax_kept_cluster: as softmax_unaligned_cluster; x is read once and stays in shared memory (variant "kept").
 // softmax_columns:  the axis is not innermost. V adjacent columns per thread; WARPS warps split the axis, DEPTH loads
 //                   in flight; two passes. Sums are rescaled once per GROUP terms, so that V does not change bits.
 // Special:          a row with +inf or NaN, or with -inf only, is NaN.
 // Shared:           one value per warp; columns: one state per column and warp.   Bound: DRAM.
 #include "math/log.cuh"
-#include "rows/across.cuh"
-#include "rows/anywhere.cuh"
+#include "rows/cluster_reduce.cuh"
+#include "rows/unaligned.cuh"
 #include "rows/place.cuh"
 #include "rows/row.cuh"
 #include "rows/shifted_sum.cuh"
@@ -47,7 +47,7 @@ __device__ __forceinline__ void softmax_row(I count, I length, const rows::Place
 #pragma unroll
       for (int v = 0; v < V; ++v) sum.most = math::maximum(sum.most, a[v]);
     });
-    sum.most = rows::combine<LANES, 0>(sum.most, [](C a, C b) { return math::maximum(a, b); });
+    sum.most = rows::group_reduce<LANES, 0>(sum.most, [](C a, C b) { return math::maximum(a, b); });
     line.pass(load, [&](Loaded& loaded, I, int) {
       C a[V];
       loaded.x.widen(a);
@@ -61,7 +61,7 @@ __device__ __forceinline__ void softmax_row(I count, I length, const rows::Place
       loaded.x.widen(a);
       sum.add(a);
     });
-    sum = rows::across<CTAS, 0>(Sum::template gather<LANES>(sum), Sum::join);
+    sum = rows::cluster_reduce<CTAS, 0>(Sum::template gather<LANES>(sum), Sum::join);
   }
 
   // 2. result
@@ -76,7 +76,7 @@ __device__ __forceinline__ void softmax_row(I count, I length, const rows::Place
     }
     rows::put(places.template at<OUT>(out, at, part.first + column), y);
   });
-  rows::part_ways<CTAS>();
+  rows::cluster_barrier<CTAS>();
 }
 
 template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I>
@@ -99,7 +99,7 @@ __device__ __forceinline__ void softmax_part(I length, const rows::Places<I, R, 
   const rows::Part<CTAS, I> part(length, V, 1, 0);
   i64 at[OPERANDS];
   places.enter(part.row, at);
-  rows::Anywhere<T, C, V, ITEMS, LANES, I, 1> line{{places.template at<X>(x, at, part.first)}, part.length};
+  rows::UnalignedRow<T, C, V, ITEMS, LANES, I, 1> line{{places.template at<X>(x, at, part.first)}, part.length};
   line.template keep<KEPT>(part.columns(length, V));
 
   // 1. m and s
@@ -107,7 +107,7 @@ __device__ __forceinline__ void softmax_part(I length, const rows::Places<I, R, 
   line.template pass<KEPT, true>(rows::minus_infinity<C>(), [&](C (&a)[1][V]) { sum.add(a[0]); });
   sum = Sum::template gather<LANES>(sum);
   if constexpr (KEPT) sum = Sum::template join_all<CTAS>(rows::fetched<CTAS, 0>(sum));
-  else sum = rows::across<CTAS, 0>(sum, Sum::join);
+  else sum = rows::cluster_reduce<CTAS, 0>(sum, Sum::join);
 
   // 2. result
   const Finish<C, LOG> finish(sum.sum);
@@ -115,19 +115,19 @@ __device__ __forceinline__ void softmax_part(I length, const rows::Places<I, R, 
     const C shifted = a[0] - sum.most;
     return finish(shifted, LOG ? C(0) : math::exp<DIGITS>(shifted));
   });
-  rows::part_ways<CTAS>();
+  rows::cluster_barrier<CTAS>();
 }
 
 template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I>
 __global__ void __launch_bounds__(LANES)
-softmax_anywhere(I length, rows::Places<I, R, 0, OPERANDS> places, T* out, const T* x) {
+softmax_unaligned(I length, rows::Places<I, R, 0, OPERANDS> places, T* out, const T* x) {
   softmax_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, 1, 0>(length, places, out, x);
 }
 
 #if __CUDA_ARCH__ >= 900
 template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int CTAS>
 __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, 1)
-softmax_anywhere_cluster(I length, rows::Places<I, R, 0, OPERANDS> places, T* out, const T* x) {
+softmax_unaligned_cluster(I length, rows::Places<I, R, 0, OPERANDS> places, T* out, const T* x) {
   softmax_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, CTAS, 0>(length, places, out, x);
 }
 

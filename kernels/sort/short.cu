@@ -106,7 +106,7 @@ held_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 in_or
     E most = own[0];
 #pragma unroll
     for (int i = 1; i < ITEMS * V; ++i) most = greater(most, own[i]);
-    most = rows::combine<LANES>(most, [](const E& a, const E& b) { return greater(a, b); });
+    most = rows::group_reduce<LANES>(most, [](const E& a, const E& b) { return greater(a, b); });
     if (lane == 0) give(0, C::place(most));
     return;
   }

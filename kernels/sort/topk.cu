@@ -52,7 +52,7 @@ sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 lengt
   sort_blocks<SORT_THREADS>(entries, TILE, length);
   // 2. in_order: sort the first k by index
   if (in_order) {
-    for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS) entries[i] = i % length < k ? entry(Key(0), place_of(entries[i])) : E{};
+    for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS) entries[i] = i % length < k ? entry(Key(0), index_of(entries[i])) : E{};
     sort_blocks<SORT_THREADS>(entries, TILE, length);
   }
   // 3. store
@@ -62,7 +62,7 @@ sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 lengt
     if (row >= count || slot >= k) continue;
     i64 offset[3] = {0, 0, 0};
     rows.dims.locate(row, offset);
-    put<T>(rows, offset, values, indices, x, slot, place_of(entries[i]));
+    put<T>(rows, offset, values, indices, x, slot, index_of(entries[i]));
   }
 }
 
@@ -223,7 +223,7 @@ select_rows(u8* values, u8* indices, const u8* x, u32* list, void* scratch, u32 
   if (found >= kept && found <= MOST) {
     sort_listed(entries, found);
     if (ordered) {  // sort again by index alone
-      for (u32 i = threadIdx.x; i < kept; i += SELECT_THREADS) entries[i] = entry(Key(0), place_of(entries[i]));
+      for (u32 i = threadIdx.x; i < kept; i += SELECT_THREADS) entries[i] = entry(Key(0), index_of(entries[i]));
       sort_listed(entries, kept);
     }
   } else {
@@ -234,12 +234,12 @@ select_rows(u8* values, u8* indices, const u8* x, u32* list, void* scratch, u32 
       E* const a = reinterpret_cast<E*>(scratch) + u64(row) * 2 * k;
       keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key key) { a[slot] = entry(key, source.place(i)); });
       const E* const sorted = sort_in_scratch(a, a + k, entries, k);
-      for (u32 slot = threadIdx.x; slot < k; slot += SELECT_THREADS) give(slot, place_of(sorted[slot]));
+      for (u32 slot = threadIdx.x; slot < k; slot += SELECT_THREADS) give(slot, index_of(sorted[slot]));
       return;
     }
     keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key key) { entries[slot] = entry(key, source.place(i)); });
     sort_listed(entries, kept);
   }
   // 3. store
-  for (u32 slot = threadIdx.x; slot < kept; slot += SELECT_THREADS) give(slot, place_of(entries[slot]));
+  for (u32 slot = threadIdx.x; slot < kept; slot += SELECT_THREADS) give(slot, index_of(entries[slot]));
 }

@@ -75,7 +75,7 @@ def test_a_window_that_begins_inside_a_byte_overlaps_its_last_byte(gpus: Gpus) -
 
 
 @pytest.mark.parametrize(
-    ("columns", "step", "window", "apart"),
+    ("columns", "step", "window", "specialized"),
     [
         (
             3,

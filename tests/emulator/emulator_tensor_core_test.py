@@ -270,20 +270,20 @@ def stored_at(mn: int, k: int, size: int, major: str, mode: int, extent: int, de
     among each other by the row's number; without a swizzle in blocks of 8 rows of 16 bytes."""
     along, across, rows = (k, mn, extent) if major == "K" else (mn, k, depth)
     width = mode or 16
-    slab, byte = divmod(along * size, width)
+    k_block, byte = divmod(along * size, width)
     unit, byte = divmod(byte, 16)
-    turn = {128: across % 8, 64: across // 2 % 4, 32: across // 4 % 2, 0: 0}[mode]
-    return slab * rows * width + across * width + (unit ^ turn) * 16 + byte
+    xor_bits = {128: across % 8, 64: across // 2 % 4, 32: across // 4 % 2, 0: 0}[mode]
+    return k_block * rows * width + across * width + (unit ^ xor_bits) * 16 + byte
 
 
 def descriptor_of(base: int, size: int, major: str, mode: int, extent: int, depth: int, step: int) -> int:
     """For the `step`-th 32 bytes of K."""
     rows = extent if major == "K" else depth
     width = mode or 16
-    slab = rows * width  # bytes to the next slab
+    k_block = rows * width  # bytes to the next slab
     k = step * (32 // size)
-    start = base + ((k * size // width) * slab + k * size % width if major == "K" else k * width)
-    leading, stride = slab, 8 * width
+    start = base + ((k * size // width) * k_block + k * size % width if major == "K" else k * width)
+    leading, stride = k_block, 8 * width
     if mode == 0 and major == "MN":
         leading, stride = stride, leading
     return start >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | {128: 1, 64: 2, 32: 3, 0: 0}[mode] << 62

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import baracuda_py as bp
 from baracuda_py import RopeScaling
 from baracuda_py.plan.registry import Gradient
+from baracuda_py.types.deprecated import present_config
 
 
 def test_gradient_old_field_names_work_and_warn() -> None:
@@ -38,3 +40,31 @@ def test_rope_scaling_old_argument_names_work_and_warn() -> None:
     assert long.attention_factor == new.attention_factor
     with pytest.raises(TypeError, match=r"RopeScaling\.llama3: trained= is the old name"):
         RopeScaling.llama3(64, trained=8192, original_max_position_embeddings=8192)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("anywhere", "unaligned"), ("quantised", "quantized"), ("dequantised", "dequantized")]
+)
+def test_preference_old_variants_work_and_warn(old: str, new: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"the variant {old} is now called {new}"):
+        assert bp.PlanPreference(variant=old) == bp.PlanPreference(variant=new)
+
+
+def test_saved_plan_old_variant_works_and_warns() -> None:
+    desc = bp.SoftmaxDescriptor((3, 4097), "bf16")
+    plan = bp.SoftmaxPlan.select(desc, device="h200", pref=bp.PlanPreference(variant="unaligned"))
+    with pytest.warns(DeprecationWarning, match="the variant anywhere"):
+        assert bp.SoftmaxPlan.from_json(plan.to_json().replace("unaligned", "anywhere")) == plan
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("64x64 part=32 apart=2", "64x64 part=32 specialized=2"),
+        ("vector=8 down=2 anywhere", "vector=8 down=2 unaligned"),
+        ("quantise=rows[vector=8] product=gemv", "quantize=rows[vector=8] product=gemv"),
+        ("128x128 ping_pong", "128x128 ping_pong"),
+    ],
+)
+def test_saved_plan_old_words_of_a_configuration_work(old: str, new: str) -> None:
+    assert present_config(old) == new

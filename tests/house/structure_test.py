@@ -231,7 +231,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
     yield from simulated(monkeypatch, "h200")
 
 
-class Walk:
+class OperandStrides:
     """Which modules of the package a call goes through. `stays` are they in turn; `entered` says how often each module of the
     rooms that carry a call is called from another of them, what it asks of operands, descriptors and devices left out."""
 
@@ -253,7 +253,7 @@ class Walk:
                 before = before.f_back
             self.entered[short(name)] += before is None or before.f_globals["__name__"] != name
 
-    def __enter__(self) -> Walk:
+    def __enter__(self) -> OperandStrides:
         sys.setprofile(self._step)
         return self
 
@@ -261,7 +261,7 @@ class Walk:
         sys.setprofile(None)
 
 
-def walks(gpus: Gpus) -> dict[str, Walk]:
+def walks(gpus: Gpus) -> dict[str, OperandStrides]:
     a, b, out = (gpus.array(np.ones((64, 64), np.float32)) for _ in range(3))
     desc = bp.MatmulDescriptor.of(a, b, out=out)
     plan = bp.MatmulPlan.select(desc)
@@ -269,7 +269,7 @@ def walks(gpus: Gpus) -> dict[str, Walk]:
     found = {}
     for name, call in calls.items():
         for way in ("checked", "hit"):
-            with Walk() as found[f"{name}, {way}"]:
+            with OperandStrides() as found[f"{name}, {way}"]:
                 call()
     return found
 

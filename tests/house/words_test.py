@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from ..words import PACKAGE, ROOT, Table, Word, uses_in, uses_in_page
+from ..words import PACKAGE, ROOT, Table, Word, uses_in, uses_in_page, uses_in_source
 
 TABLE = Table.read()
 GLOSSARY = ROOT / "docs" / "glossary.md"
@@ -43,6 +43,31 @@ def test_words_table_is_kept_by_pages() -> None:
     assert not found, "\n".join(found)
 
 
+def test_words_table_is_kept_by_kernels() -> None:
+    kernels = TABLE.kernels()
+    assert len(kernels) > 100, "the search finds the sources"
+    found = [
+        str(use)
+        for path in kernels
+        for use in uses_in_source(path.read_text(encoding="utf-8"), TABLE.words, path.relative_to(ROOT).as_posix())
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "lines"),
+    [
+        ("u32 next_slab = SLAB;\n", SLAB, [1, 1]),
+        ("// one\n// slab\n", SLAB, [1]),
+        ("a;  // `slab`\nb;\n/* a\nslab */ c;\n", SLAB, [3]),
+        ('asm volatile("slab");\n', SLAB, []),
+        ("// rows lie side\n// by side\n", PHRASE, [1]),
+    ],
+)
+def test_words_search_reads_kernels(text: str, word: Word, lines: list[int]) -> None:
+    assert [use.line for use in uses_in_source(text, (word,), "a.cu")] == lines
+
+
 def test_words_table_names_each_word_once() -> None:
     assert [word for word, times in Counter(word.word for word in TABLE.words).items() if times > 1] == []
     assert len(TABLE.paths()) > 100, "the search finds the files"
@@ -52,7 +77,8 @@ def test_words_exceptions_are_needed() -> None:
     for word in TABLE.words:
         for file, why in word.stands.items():
             bare = Word(word.word, word.use, word.where, word.exact, {})
-            assert why and list(uses_in((PACKAGE / file).read_text(encoding="utf-8"), (bare,), file)), (
+            search, root = (uses_in, PACKAGE) if file.endswith(".py") else (uses_in_source, ROOT)
+            assert why and list(search((root / file).read_text(encoding="utf-8"), (bare,), file)), (
                 f"{word.word}: {file}"
             )
 

@@ -125,9 +125,9 @@ def multiplied(rng: Rng, unnatural: float) -> tuple[Any, Any]:
             fields[f"{name}_strides"] = strides_of(rng, own, written=name == "out")
     if element == "fp8_e4m3" and rng.random() < 0.4:
         blocks = rng.random() < 0.5
-        slabs = -(-k // 128)
+        k_blocks = -(-k // 128)
         fields |= {
-            "scale_a_shape": (m, slabs) if blocks else (1, 1), "scale_b_shape": (slabs, -(-n // 128)) if blocks else (1, n),
+            "scale_a_shape": (m, k_blocks) if blocks else (1, 1), "scale_b_shape": (k_blocks, -(-n // 128)) if blocks else (1, n),
             "scale_a_element": "f32", "scale_b_element": "f32",
         }  # fmt: skip
     return bp.MatmulPlan, bp.MatmulDescriptor(shapes["a"], shapes["b"], element, element, **fields)

@@ -100,7 +100,7 @@ class AttentionBackwardDescriptor(Attended):
         layout: str = "BHSD", math: MathPrecision | str | None = None, needs: Sequence[str] = (),
         name: str = "attention_backward",
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie, and of the function's arguments."""
+        """The descriptor of arrays of any layout, and of the function's arguments."""
         tensors = cls.taken(name, {
             "q": q, "k": k, "v": v, "grad": grad, "out": out, "lse": lse, "mask": mask, "block_mask": block_mask,
             "alibi_slopes": alibi_slopes, "sinks": sinks, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k,
@@ -157,8 +157,8 @@ def _needed(op: str, needs: Sequence[str]) -> tuple[str, ...]:
 
 class AttentionBackwardPlan(Plan[AttentionBackwardDescriptor]):
     """The gradients of attention: operands `grad`, `q`, `k`, `v`, `out`, `lse`, `grad_q`, `grad_k`, `grad_v`, and as the problem
-    has them `mask`, `block_mask`, `alibi_slopes`, `sinks` and `grad_sinks`, `cu_seqlens_q` and `cu_seqlens_k`, and as they are
-    asked for `grad_mask` and `grad_alibi_slopes`; values `scale`, `softcap` and `offset`."""
+    has them `mask`, `block_mask`, `alibi_slopes`, `sinks` and `grad_sinks`, `cu_seqlens_q` and `cu_seqlens_k`, and on
+    request `grad_mask` and `grad_alibi_slopes`; values `scale`, `softcap` and `offset`."""
 
     descriptor = AttentionBackwardDescriptor
     category = OpCategory.ATTENTION
@@ -199,11 +199,11 @@ def attention_backward(
     `return_lse`, f32 (f64 for f64). All else is as it was there. Weights are recomputed as min(exp(score - lse), 1): lse must be
     of this very problem. It is f32: weights err by |lse| 2**-24 of themselves, 1 % at scores of 2**17, as in any backward pass
     that keeps no more than lse.
-    Returns the named tuple (grad_q, grad_k, grad_v), with sinks (.., grad_sinks), then (.., grad_mask, grad_alibi_slopes) as they
-    are needed or given, each of the shape and dtype of what it is the gradient of, and allocated if not given; grad_k and grad_v
-    are summed over the query heads that share keys, grad_mask and grad_alibi_slopes, by plain multiply-adds in a fixed order,
-    over the axes along which mask and slopes are broadcast. A mask of bools has no gradient. Gradients of tokens of no sequence
-    are not written: in what is allocated they mean nothing.
+    Returns the named tuple (grad_q, grad_k, grad_v), with sinks (.., grad_sinks), then (.., grad_mask, grad_alibi_slopes) where
+    they are needed or given, each of the shape and dtype of what it is the gradient of, and allocated if not given; grad_k and
+    grad_v are summed over the query heads that share keys, grad_mask and grad_alibi_slopes, by plain multiply-adds in a fixed
+    order, over the axes along which mask and slopes are broadcast. A mask of bools has no gradient. Gradients of tokens of no
+    sequence are not written: in what is allocated they mean nothing.
     Scores and sums are f32 (f64 for f64); 16-bit kernels on tensor cores round weights and the scores' gradients to q's dtype
     for the second products.
     """

@@ -1,4 +1,4 @@
-"""attention_decode: a few tokens a sequence against caches of its keys and values, as long as they are by now."""
+"""attention_decode: a few tokens a sequence against caches of its keys and values, of their present lengths."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ._decode.latent_keys import LatentKeys
 from ._decode.simt_keys import SimtKeys
 from ._decode.split_keys import SplitKeys
 from ._problem import guarantee as _guarantee
-from ._problem.attended import F32_MAX, FLOATS, Attended, Walk, computed
+from ._problem.attended import F32_MAX, FLOATS, Attended, OperandStrides, computed
 from .forward import sides
 from .oracle import decode as oracle
 from .samples import decode as samples
@@ -33,7 +33,7 @@ I32, F32 = ElementKind.I32, ElementKind.F32
 
 
 class Decoding(Attended):
-    """What decoding has in common wherever keys lie: causal, the last token being the last key of its sequence."""
+    """What decoding has in common, with or without pages: causal, the last token being the last key of its sequence."""
 
     causal: ClassVar[bool] = True  # type: ignore[misc]
     offset_given: ClassVar[bool] = False  # type: ignore[misc]
@@ -49,7 +49,7 @@ class Decoding(Attended):
 
     @property
     def empty(self) -> bool:
-        """Without sequences all tokens are nobody's."""
+        """Without sequences all tokens belong to no sequence."""
         return super().empty or not self.batch
 
     def default_element(self, name: str) -> ElementKind:
@@ -84,12 +84,16 @@ class Decoding(Attended):
         """Where heads and keys are in a cache, or in its scales."""
         return self.head_axis, self.row_axis
 
-    def scales_walk(self, name: str) -> Walk:
-        """The steps of scales, one a head or as keys lie; nothing where there are none."""
+    def scales_strides(self, name: str) -> OperandStrides:
+        """The steps of scales, one per head or one per key; nothing where there are none."""
         if not self.has(name):
-            return Walk(0, 0, 0)
+            return OperandStrides(0, 0, 0)
         strides, (heads, keys) = self.layout(name).strides, self.cache_axes
-        return Walk(0, strides[0], 0) if len(strides) == 1 else Walk(strides[0], strides[heads], strides[keys])
+        return (
+            OperandStrides(0, strides[0], 0)
+            if len(strides) == 1
+            else OperandStrides(strides[0], strides[heads], strides[keys])
+        )
 
     def _check_scales(self) -> None:
         for cache, name in zip(self.caches, ("k_scales", "v_scales")):
@@ -173,7 +177,7 @@ class DecodeAttentionDescriptor(Decoding):
         window: Sequence[int | None] | None = None, softcap: float | None = None, k_scale: float = 1.0,
         v_scale: float = 1.0, layout: str = "BHSD", return_lse: bool = False,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie, and of the function's arguments."""
+        """The descriptor of arrays of any layout, and of the function's arguments."""
         tensors = cls.taken(cls.name, {
             "out": out, "lse": lse, "q": q, "k": k, "v": v, "lengths": lengths, "k_scales": k_scales, "v_scales": v_scales,
             "alibi_slopes": alibi_slopes, "sinks": sinks,
@@ -229,7 +233,7 @@ def attention_decode(
     """Attention of the last few tokens of every sequence with all of its keys and values, those tokens' own included.
 
     q: [B, Hq, T, D], k: [B, Hkv, S, D], v: [B, Hkv, S, Dv] (`layout` "BHSD"), or with T and S before the heads ("BSHD"): floats,
-    with any strides with neighbours along the last axis side by side; S is what the caches have room for. f16 and bf16 whose rows
+    with any strides but a contiguous last axis; S is what the caches have room for. f16 and bf16 whose rows
     begin on multiples of 16 bytes are fast. lengths: device int32 [B], the keys in use of each sequence, read at launch and
     clamped to S; by default S. The caches hold nothing else that counts. Token t stands at key lengths - T + t and sees the keys
     up to there; query head h reads head h // (Hq // Hkv).

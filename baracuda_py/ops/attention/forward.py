@@ -99,7 +99,7 @@ class AttentionDescriptor(Attended):
         max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, layout: str = "BHSD", return_lse: bool = False,
         math: MathPrecision | str | None = None, name: str = "attention",
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie, and of the function's arguments."""
+        """The descriptor of arrays of any layout, and of the function's arguments."""
         tensors = cls.taken(name, {
             "out": out, "lse": lse, "q": q, "k": k, "v": v, "mask": mask, "block_mask": block_mask,
             "alibi_slopes": alibi_slopes, "sinks": sinks, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k,
@@ -121,7 +121,7 @@ class AttentionDescriptor(Attended):
 
     @property
     def empty(self) -> bool:
-        """Without sequences all rows are nobody's."""
+        """Without sequences all rows belong to no sequence."""
         return super().empty or not self.batch
 
     def default_element(self, name: str) -> ElementKind:
@@ -210,8 +210,8 @@ def attention(
     q: [B, Hq, Sq, D], k: [B, Hkv, Sk, D], v: [B, Hkv, Sk, Dv] (`layout` "BHSD"), or with S before H ("BSHD"), or [T, H, D] of
     sequences one behind the other ("THD"), which begin at `cu_seqlens_q` and `cu_seqlens_k` (device int32 [B + 1], read at
     launch and clamped to T; `max_seqlen_q` and `max_seqlen_k`, by default T, say how long the longest is: queries
-    beyond need not be computed, and rows of no sequence are left as they are, but by the reference backend, which makes them 0).
-    f16, bf16, f32 or f64; any strides with neighbours along the last axis side by side. Of rank 2 they are one head of one
+    beyond need not be computed, and rows of no sequence are left unchanged, but by the reference backend, which makes them 0).
+    f16, bf16, f32 or f64; any strides but a contiguous last axis. Of rank 2 they are one head of one
     sequence. Query head h reads head h // (Hq // Hkv) of k and v.
     scale: by default 1 / sqrt(D). softcap c: s becomes c tanh(s / c). alibi_slopes: f32 [Hq] or [B, Hq]; s += slope (j - (i +
     offset)). mask: broadcasts to [B, Hq, Sq, Sk]; added (q's dtype or f32), or bool, True where a key takes part.
@@ -227,7 +227,7 @@ def attention(
     are multiplied by weights of 0 too: NaN and infinities in keys and values of its own sequence and head may reach a row that
     does not see them; keys and values behind the last that any query sees by causal, window and offset are not read, and may be
     uninitialized. On tensor cores softcap errs by up to 2**-21 c, whatever the score: a huge c does not stand for none. Scores
-    of 2**22 and more are half of one apart in f32, and weights of keys beside the highest are as uncertain; results are finite.
+    of 2**22 and more differ by half of one in f32, and weights of keys beside the highest are as uncertain; results are finite.
     """
 
 

@@ -25,7 +25,7 @@ from .._fitted import Fitted
 from .._function import function_of
 from .._launch import overlapped_overhead
 from ._decode.merge_launch import Lines, merge_launch, rows_align
-from ._problem.attended import LAYOUTS, Walk
+from ._problem.attended import LAYOUTS, OperandStrides
 from .oracle import merge as oracle
 from .samples import merge as samples
 
@@ -44,7 +44,7 @@ MOST_LINES = (1 << 31) - 1
     Slot("lses", shape="parts_shape", element=F32),
 )
 class MergeAttentionDescriptor(Descriptor):
-    """outs [parts, ...] that lie like results of attention in an `order` ("BHSD", "BSHD", "THD"), and lses [parts, ...] like its
+    """outs [parts, ...] laid out as results of attention in an `order` ("BHSD", "BSHD", "THD"), and lses [parts, ...] like its
     lse; of rank 3, [parts, rows, columns] and [parts, rows]."""
 
     outs_shape: tuple[int, ...]
@@ -61,7 +61,7 @@ class MergeAttentionDescriptor(Descriptor):
 
     @classmethod
     def of(cls, outs: Any, lses: Any, *, out: Any = None, lse: Any = None, layout: str = "BHSD") -> Self:
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays of any layout."""
         return cls.of_tensors(cls.taken(cls.name, {"out": out, "lse": lse, "outs": outs, "lses": lses}), order=layout)
 
     def default_element(self, name: str) -> ElementKind:
@@ -112,20 +112,21 @@ class MergeAttentionDescriptor(Descriptor):
             )
 
     def lines(self) -> Lines:
-        def walks(name: str, *, of_lse: bool, lead: int) -> Walk:
+        def all_strides(name: str, *, of_lse: bool, lead: int) -> OperandStrides:
             strides = self.layout(name).strides[lead:]
             strides = strides if of_lse else strides[:-1]
             axes = (None, 1, 0) if self.order == "THD" else AXES[self.order]
             if of_lse:
-                return Walk(*((0,) * (3 - len(strides)) + strides))
+                return OperandStrides(*((0,) * (3 - len(strides)) + strides))
             if len(strides) == 1:
-                return Walk(0, 0, strides[0])
-            return Walk(*(0 if axis is None else strides[axis] for axis in axes))
+                return OperandStrides(0, 0, strides[0])
+            return OperandStrides(*(0 if axis is None else strides[axis] for axis in axes))
 
         outs, out = self.layout("outs"), self.layout("out")
         return Lines(
-            self.element, out.element, self.extents, self.columns, self.parts, walks("out", of_lse=False, lead=0),
-            walks("lse", of_lse=True, lead=0), walks("outs", of_lse=False, lead=1), walks("lses", of_lse=True, lead=1),
+            self.element, out.element, self.extents, self.columns, self.parts, all_strides("out", of_lse=False, lead=0),
+            all_strides("lse", of_lse=True, lead=0), all_strides("outs", of_lse=False, lead=1),
+            all_strides("lses", of_lse=True, lead=1),
             (outs.strides[0], self.layout("lses").strides[0]), True, rows_align(outs, out),
         )  # fmt: skip
 
@@ -209,7 +210,7 @@ def merge_attention(outs: Any, lses: Any, *, layout: str = "BHSD", out: Any = No
     """One attention of several whose keys are parts of all keys: sum exp(lses_i - lse) outs_i, lse = log sum exp(lses_i).
 
     outs: [parts, B, H, S, D] (`layout` "BHSD"), [parts, B, S, H, D] ("BSHD"), [parts, T, H, D] ("THD") or [parts, S, D]:
-    f16, bf16 or f32, any strides with neighbours along the last axis side by side. lses: f32 [parts, B, H, S] ([parts, H, T],
+    f16, bf16 or f32, any strides but a contiguous last axis. lses: f32 [parts, B, H, S] ([parts, H, T],
     [parts, S]), as `attention` gives them. A part of lse -inf has seen nothing: it is not read.
     Returns the named tuple (out, lse), as attention over all keys would. Given, out may hold any of these types.
     """

@@ -16,7 +16,7 @@ from ._decode.latent_keys import LatentPages
 from ._decode.simt_keys import SimtPages
 from ._decode.split_keys import SplitPages
 from ._problem import guarantee as _guarantee
-from ._problem.attended import FLOATS, Walk, computed
+from ._problem.attended import FLOATS, OperandStrides, computed
 from .decode import CACHED, Decoding
 from .forward import sides
 from .oracle import decode as oracle
@@ -83,7 +83,7 @@ class PagedAttentionDescriptor(Decoding):
         window: Sequence[int | None] | None = None, softcap: float | None = None, k_scale: float = 1.0, v_scale: float = 1.0,
         max_seqlen_q: int | None = None, layout: str = "NHD", return_lse: bool = False, return_status: bool = False,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie, and of the function's arguments."""
+        """The descriptor of arrays of any layout, and of the function's arguments."""
         tensors = cls.taken(cls.name, {
             "out": out, "lse": lse, "status": status, "q": q, "k_pages": k_pages, "v_pages": v_pages,
             "page_table": page_table, "lengths": lengths, "cu_seqlens_q": cu_seqlens_q, "k_scales": k_scales,
@@ -147,12 +147,12 @@ class PagedAttentionDescriptor(Decoding):
         keys, heads = LAYOUTS[self.page_layout]
         return heads, keys
 
-    def walk(self, name: str) -> Walk:
+    def strides_of(self, name: str) -> OperandStrides:
         """For pages, from one to the next stands for a sequence's step."""
         if name not in self.caches:
-            return super().walk(name)
+            return super().strides_of(name)
         strides, (heads, keys) = self.layout(name).strides, self.cache_axes
-        return Walk(strides[0], strides[heads], strides[keys])
+        return OperandStrides(strides[0], strides[heads], strides[keys])
 
     @property
     def nbytes(self) -> int:
@@ -258,8 +258,8 @@ def paged_attention(
 
     q: [B, T, Hq, D], or with `cu_seqlens_q` (device int32 [B + 1]) [T, Hq, D] of sequences one behind the other, each with as
     many tokens as it has (a prefill; `max_seqlen_q` says how many at most). k_pages, v_pages: [P, N, Hkv, D] (`layout` "NHD")
-    or [P, Hkv, N, D] ("HND"), N keys a page; floats of q's dtype; any strides with neighbours along the last axis
-    side by side; f16 and bf16 whose rows begin on multiples of 16 bytes are fast. page_table: device int32 [B, pages], key j of
+    or [P, Hkv, N, D] ("HND"), N keys a page; floats of q's dtype; any strides but a contiguous
+    last axis; f16 and bf16 whose rows begin on multiples of 16 bytes are fast. page_table: device int32 [B, pages], key j of
     sequence b is in page page_table[b, j // N]. lengths: device int32 [B], the keys of each sequence, its tokens' own included.
     Both are read at launch; lengths are clamped to what the table has room for, and pages that are not there are never read:
     their keys are not seen.
@@ -271,7 +271,7 @@ def paged_attention(
     these too. lse: f32 (f64 where q is) [B, Hq, T], of ragged tokens [Hq, T]. status: int32 [B], 0 where all is well, 1 where a
     page that some token sees is not there (those before the window may be gone), 2 where the length is not one that the table has
     room for, 3, for all, where cu_seqlens_q decreases, begins below 0 or ends behind the tokens: what is then in out and lse
-    means nothing. Tokens before its first entry and behind the last are nobody's, and their out and lse mean nothing either.
+    means nothing. Tokens before its first entry and behind the last belong to no sequence; their out and lse are undefined.
     With pref.batch_invariant a sequence's bits depend neither on the others nor on which pages it has.
     """
 

@@ -64,7 +64,7 @@ class _Append(Candidate[Any]):
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[AppendConfig]:
-        """The widest vectors; a head a row; a token, where its heads lie side by side; else so many heads as are 64 bytes a
+        """The widest vectors; a head a row; a token, where its heads are contiguous; else so many heads as are 64 bytes a
         thread, which share what says where they go and by which angles they turn."""
         vector = _vector(desc)
         one = AppendConfig(1, vector, _lanes(desc))
@@ -81,17 +81,17 @@ class _Append(Candidate[Any]):
         elements = desc.tokens * desc.heads * (desc.k_pages_shape[3] + desc.v_pages_shape[3])
         moved = desc.element.nbytes(elements) + desc.pages_element.nbytes(elements)
         moved += 8 * desc.tokens * desc.heads * desc.has("k_scales")
-        instructions = (20.0 if desc.quantised else 1.0) * elements
+        instructions = (20.0 if desc.quantized else 1.0) * elements
         instructions += OF_ROW * 2 * desc.tokens * desc.heads // config.heads * config.lanes
-        if desc.turned:
+        if desc.rotates_keys:
             angles = desc.tokens * desc.heads // config.heads * desc.half
             instructions += (OF_ENTRY if desc.tables else OF_ANGLE) * angles
         costs = Costs.of(device)
         efficiency = costs.joined_heads_bandwidth_efficiency if config.heads > 1 else costs.bandwidth_efficiency
         cost = Cost.streaming(device, moved, instructions=instructions, efficiency=efficiency)
-        joined, apart = _heads(desc, config)
+        joined, separate_heads = _heads(desc, config)
         held = config.items(joined * _columns(desc), _at_once(desc))
-        seconds = cost.seconds + costs.head_s * (apart - 1) + costs.vector_s * (held - 1)
+        seconds = cost.seconds + costs.head_s * (separate_heads - 1) + costs.vector_s * (held - 1)
         return replace(cost, seconds=seconds)
 
     def lower(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> tuple[Step, ...]:
@@ -100,12 +100,12 @@ class _Append(Candidate[Any]):
         index = index_type(max(rows, desc.requests))
         ragged, checked = (str(flag).lower() for flag in (desc.ragged, self.checked))
         scaling, taken, stored = _types(desc)
-        joined, apart = _heads(desc, config)
+        joined, separate_heads = _heads(desc, config)
         items = config.items(joined * _columns(desc), _at_once(desc))
-        shape = f"{config.vector}, {items}, {config.lanes}, {apart}, {THREADS}"
-        turn, angles, places, factor = _turn(desc)
-        kernel = "append_turned" if turn else "append_pages"
-        entry = f"{kernel}<{taken}, {stored}, cache::{scaling}, {shape}, {ragged}, {checked}, {index}{turn}>"
+        shape = f"{config.vector}, {items}, {config.lanes}, {separate_heads}, {THREADS}"
+        rotation, angles, places, factor = _rotation(desc)
+        kernel = "append_rotated" if rotation else "append_pages"
+        entry = f"{kernel}<{taken}, {stored}, cache::{scaling}, {shape}, {ragged}, {checked}, {index}{rotation}>"
         scales = ("k_scales", "v_scales") if scaling == "MADE" else ("k_scale", "v_scale")
         of_batch = (
             _ptr(desc, "page_table"),
@@ -120,11 +120,11 @@ class _Append(Candidate[Any]):
             *angles, *places, *factor,
         )  # fmt: skip
         x, _, _ = grid_of(rows, THREADS // config.lanes)
-        grid = (2 * x, 1, 1) if turn else (x, 2, 1)
+        grid = (2 * x, 1, 1) if rotation else (x, 2, 1)
         launch = Launch(Kernel(FILE, entry), grid, (THREADS, 1, 1), args)
         if not self.checked:
             return (launch,)
-        check = f"{'check_turned' if turn else 'check_requests'}<{ragged}, {THREADS}, {index}{turn}>"
+        check = f"{'check_rotated' if rotation else 'check_requests'}<{ragged}, {THREADS}, {index}{rotation}>"
         grid = grid_of(desc.requests, THREADS // WARP)
         ahead = Launch(Kernel(FILE, check), grid, (THREADS, 1, 1), (*of_batch, *angles[:1], *places))
         return (ahead, launch) if rows else (ahead,)
@@ -134,7 +134,7 @@ class FewPages(_Append):
     """One launch: every row looks at all pages of its request, of which there are few."""
 
     variant = "one_launch"
-    launches = (f"{FILE}:append_pages", f"{FILE}:append_turned")
+    launches = (f"{FILE}:append_pages", f"{FILE}:append_rotated")
     checked = False
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
@@ -155,7 +155,7 @@ class ManyPages(_Append):
     """Requests are looked at by a launch ahead, a warp each, whose status every row reads."""
 
     variant = "checked_ahead"
-    launches = tuple(f"{FILE}:{name}" for name in ("append_pages", "check_requests", "append_turned", "check_turned"))
+    launches = tuple(f"{FILE}:{name}" for name in ("append_pages", "check_requests", "append_rotated", "check_rotated"))
     checked = True
 
     def cost(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> Cost:
@@ -169,8 +169,8 @@ def _columns(desc: Any) -> int:
 
 
 def _at_once(desc: Any) -> int:
-    """Vectors that are taken together: those of a pair of columns where keys are turned."""
-    return 2 if desc.turned else 1
+    """Vectors that are taken together: those of a pair of columns where keys are rotated."""
+    return 2 if desc.rotates_keys else 1
 
 
 def _heads(desc: Any, config: AppendConfig) -> tuple[int, int]:
@@ -183,8 +183,13 @@ def _lanes(desc: Any, heads: int = 1) -> int:
 
 
 def _side_by_side(desc: Any, vector: int) -> bool:
-    """Whether all heads of a token move as one row: as they are, and each behind the other in tokens and pages."""
-    if desc.quantised or desc.turned or desc.heads < 2 or desc.heads * _columns(desc) > WARP * MOST_WHOLE * vector:
+    """Whether all heads of a token move as one row: unchanged, and each behind the other in tokens and pages."""
+    if (
+        desc.quantized
+        or desc.rotates_keys
+        or desc.heads < 2
+        or desc.heads * _columns(desc) > WARP * MOST_WHOLE * vector
+    ):
         return False
     for part in ("k", "v"):
         new, pages = desc.layout(part), desc.layout(f"{part}_pages")
@@ -193,9 +198,9 @@ def _side_by_side(desc: Any, vector: int) -> bool:
     return True
 
 
-def _turn(desc: Any) -> tuple[str, tuple[Arg, ...], tuple[Arg, ...], tuple[Arg, ...]]:
-    """How keys are turned, nothing where they are not: a template argument, and pointers, places and the factor."""
-    if not desc.turned:
+def _rotation(desc: Any) -> tuple[str, tuple[Arg, ...], tuple[Arg, ...], tuple[Arg, ...]]:
+    """How keys are rotated, nothing where they are not: a template argument, and pointers, places and the factor."""
+    if not desc.rotates_keys:
         return "", (), (), ()
     kind, batch, token = ElementKind.I64, 0, 0
     if desc.has("positions"):
@@ -205,7 +210,7 @@ def _turn(desc: Any) -> tuple[str, tuple[Arg, ...], tuple[Arg, ...], tuple[Arg, 
     pointers = (_ptr(desc, "positions"), Ptr("cos" if desc.tables else "inv_freq"), _ptr(desc, "sin"))
     factor = Run("attention_factor", "float32")
     return (
-        f", cache::Turned<{kind.number}, {desc.table_types}>",
+        f", cache::Rotated<{kind.number}, {desc.table_types}>",
         pointers,
         (desc.packed_angles(batch, token),),
         (factor,),
@@ -214,9 +219,9 @@ def _turn(desc: Any) -> tuple[str, tuple[Arg, ...], tuple[Arg, ...], tuple[Arg, 
 
 def _types(desc: Any) -> tuple[str, str, str]:
     """The kernel's scaling, and the types that it takes and stores; what is stored as it is moves as bytes."""
-    if not desc.quantised and desc.turned:
+    if not desc.quantized and desc.rotates_keys:
         return "STORED", desc.element.number, desc.element.number
-    if not desc.quantised:
+    if not desc.quantized:
         return "STORED", *(2 * (f"u{desc.element.bits}",))
     stored = "i8" if desc.pages_element is ElementKind.I8 else "e4m3"
     return "MADE" if desc.has("k_scales") else "GIVEN", desc.element.number, stored
@@ -226,12 +231,12 @@ def _vector(desc: Any) -> int:
     """The most columns that every row of tokens and pages can be accessed by, 16 bytes at most."""
     layouts = [desc.layout(name) for name in ("k", "v", "k_pages", "v_pages")]
     vector: int = WIDEST // (max(desc.element.bits, desc.pages_element.bits) // 8)
-    while vector > 1 and not (all(_fits(layout, vector) for layout in layouts) and _turns_by(desc, vector)):
+    while vector > 1 and not (all(_fits(layout, vector) for layout in layouts) and _rotates_by(desc, vector)):
         vector //= 2
     return vector
 
 
-def _turns_by(desc: Any, vector: int) -> bool:
+def _rotates_by(desc: Any, vector: int) -> bool:
     """Whether so many neighbouring pairs, and their frequencies or rows of tables, can be accessed together."""
     tables = (desc.layout(name) for name in ("inv_freq", "cos", "sin") if desc.has(name))
     return not desc.half % vector and all(dense(x, min(vector, WIDEST // x.natural)) for x in tables)
@@ -261,7 +266,7 @@ def _batch(desc: Any, index: str) -> Packed:
 
 
 def _lines(desc: Any, part: str, config: AppendConfig) -> Packed:
-    """Lines of kernels/cache/append.cu; of values, which are not turned, any half will do."""
+    """Lines of kernels/cache/append.cu; of values, which are not rotated, any half will do."""
     new, pages = desc.layout(part), desc.layout(f"{part}_pages")
     token = new.strides if len(new.strides) == 4 else (0, *new.strides)
     scale = (0, 0, 0)

@@ -152,8 +152,8 @@ def _steps(desc: CopyPagesDescriptor, name: str) -> tuple[int, int]:
 
 def _width(desc: CopyPagesDescriptor) -> int:
     """Bytes of a word that divides every page and every step to one."""
-    reached = [n for name in desc.parts for n in (*_steps(desc, name), _page_bytes(desc, name))]
-    return min(WORD, *(desc.layout(name).align for name in desc.parts), *(alignment_of(abs(n)) for n in reached))
+    distances = [n for name in desc.parts for n in (*_steps(desc, name), _page_bytes(desc, name))]
+    return min(WORD, *(desc.layout(name).align for name in desc.parts), *(alignment_of(abs(n)) for n in distances))
 
 
 def _chunks(desc: CopyPagesDescriptor) -> int:
@@ -197,7 +197,7 @@ def copy_pages(
     """Copies page source[i] to page dest[i], in every array and layer; returns the arrays and `status`.
 
     k_pages, v_pages: [P, ...] of rank 4 or [layers, P, ...] of rank 5, written in place; the last axes may differ.
-    k_scales, v_scales: of their shape but for the last axis. A page lies in one piece.
+    k_scales, v_scales: of their shape but for the last axis. A page is contiguous.
     source, dest: device int32 [n], read at launch. A page of dest is named once, and is none of source.
     status: device int32 [n], allocated if not given: 0 where a page was copied, 1 where an id is not in [0, P).
     """

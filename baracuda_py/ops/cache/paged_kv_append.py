@@ -1,4 +1,4 @@
-"""paged_kv_append: new keys and values written into the pages of a cache, as they are or quantised."""
+"""paged_kv_append: new keys and values written into the pages of a cache, unchanged or quantised."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _F32 = (ElementKind.F32,)
 class PagedKvAppendDescriptor(Angled):
     """Pages of `k_pages_shape` and `v_pages_shape` ([P, page, H, D] where `pages_layout` is ``"NHD"``, else [P, H, page, D]), new
     tokens of `k_shape` ([B, T, H, D], or with `cu_seqlens` [T, H, D]) and a table of `page_table_shape` ([B, pages a request]).
-    Keys are turned where there are frequencies (`inv_freq_shape`) or tables (`cos_shape`, `sin_shape`)."""
+    Keys are rotated where there are frequencies (`inv_freq_shape`) or tables (`cos_shape`, `sin_shape`)."""
 
     k_pages_shape: tuple[int, ...]
     v_pages_shape: tuple[int, ...]
@@ -74,7 +74,7 @@ class PagedKvAppendDescriptor(Angled):
         inv_freq: Any = None, cos: Any = None, sin: Any = None, *, layout: str = "NHD", style: str = "half",
         attention_factor: float = 1.0,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays of any layout."""
         named = {
             "k_pages": k_pages, "v_pages": v_pages, "k_scales": k_scales, "v_scales": v_scales, "k": k, "v": v,
             "page_table": page_table, "lengths": lengths, "cu_seqlens": cu_seqlens, "k_scale": k_scale, "v_scale": v_scale,
@@ -91,12 +91,12 @@ class PagedKvAppendDescriptor(Angled):
         return self.has("cu_seqlens")
 
     @property
-    def quantised(self) -> bool:
+    def quantized(self) -> bool:
         return self.pages_element is not self.element
 
     @property
-    def turned(self) -> bool:
-        """Whether keys are turned by their positions."""
+    def rotates_keys(self) -> bool:
+        """Whether keys are rotated by their positions."""
         return self.half > 0
 
     @property
@@ -170,7 +170,7 @@ class PagedKvAppendDescriptor(Angled):
             )
         self._check_tokens()
         self._check_scales()
-        self._check_turn()
+        self._check_rotation()
 
     def _check_tokens(self) -> None:
         ends = (self.heads, self.k_pages_shape[3])
@@ -190,7 +190,7 @@ class PagedKvAppendDescriptor(Angled):
     def _check_scales(self) -> None:
         written = [name for name in ("k_scales", "v_scales") if self.has(name)]
         given = [name for name in ("k_scale", "v_scale") if self.has(name)]
-        if not self.quantised:
+        if not self.quantized:
             if written or given:
                 raise InvalidProblemError(
                     f"{self.op}: {(written + given)[0]} was passed and {self.element} is stored as it is",
@@ -209,7 +209,7 @@ class PagedKvAppendDescriptor(Angled):
                 "pass k_scales and v_scales, which are written, or k_scale and v_scale, one a head",
             )
 
-    def _check_turn(self) -> None:
+    def _check_rotation(self) -> None:
         given = [name for name in ("inv_freq", "cos", "sin") if self.has(name)]
         if not given and self.has("positions"):
             raise InvalidProblemError(f"{self.op}: positions was passed and no angles", "pass inv_freq, or cos and sin")
@@ -283,18 +283,18 @@ def paged_kv_append(
 
     k_pages, v_pages: [P, page, H, D] (``layout="NHD"``) or [P, H, page, D] (``"HND"``), written in place; D may differ.
     k, v: [B, T, H, D], T tokens for every request, or [T, H, D] of all requests, of which b has those from cu_seqlens[b] to
-    cu_seqlens[b + 1] (device int32 [B + 1]; tokens before the first and behind the last are nobody's).
+    cu_seqlens[b + 1] (device int32 [B + 1]; tokens before the first and behind the last belong to no sequence).
     page_table: device int32 [B, N], the pages of each request in order. lengths: device int32 [B], how many tokens a request
     has *before* the append: its token i goes to page_table[b, (lengths[b] + i) // page], slot (lengths[b] + i) % page. No two
     tokens may go to the same slot. All three are read at launch, so that a captured graph follows a batch that grows.
-    Tokens of the pages' dtype are stored as they are. f16, bf16 and f32 are quantised to pages of int8 or fp8_e4m3: with
+    Tokens of the pages' dtype are stored unchanged. f16, bf16 and f32 are quantised to pages of int8 or fp8_e4m3: with
     `k_scales`, `v_scales` (f32, [P, page, H] or [P, H, page] as `layout` says, written in place) by a scale a token and head,
     max(amax / M, 2**-126) of the largest finite magnitude amax and M = 127 or 448, and 1 where amax is 0; or by `k_scale`,
     `v_scale` (f32 [H]), given. The code of x is x * (1 / scale) in f32, rounded to nearest even, held to [-M, M]; NaN is 0 in
     int8 and NaN in fp8.
     With `inv_freq` (f32 [rotary_dim / 2]: a `RopeScaling`'s ``on(k)``), or `cos` and `sin` (f32 or k's dtype, [positions,
-    rotary_dim / 2]), keys of f16, bf16 or f32 are turned before they are stored or quantised: bit for bit as `rope` does it, by
-    `style` and `attention_factor`. Token i of request b is turned by the position lengths[b] + i, or by what `positions` says
+    rotary_dim / 2]), keys of f16, bf16 or f32 are rotated before they are stored or quantised: bit for bit as `rope` does it, by
+    `style` and `attention_factor`. Token i of request b is rotated by the position lengths[b] + i, or by what `positions` says
     (device int32 or int64, [B, T] or [T]).
     status: device int32 [B], allocated if not given. 0: written. Else nothing of the request is: 1 where its row of the table
     is too short (or its length negative), 2 where a page's id is not in [0, P), 4 where a position is outside of the tables, 3,

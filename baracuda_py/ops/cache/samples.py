@@ -95,7 +95,7 @@ def paged_kv_append(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterato
         made = append_operands(rng, (1, 2, 3), (2, 2, 2))
         yield Sample(f"offsets {label}", {**made, "cu_seqlens": np.array(offsets, np.int32)})
     yield from _views(rng)
-    yield from _turned(rng)
+    yield from _rotated(rng)
     x = append_operands(rng, (3, 15), 2, element=F32, pages_element=E4M3)
     y = append_operands(rng, (3, 15), 2, element=F32, pages_element=I8)
     for name, made in (("fp8_e4m3", x), ("i8", y)):
@@ -149,7 +149,7 @@ def _views(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample("views", made)
     made = append_operands(rng, (3, 20), (1, 2), dim=16)
     for part in ("k", "v"):
-        made[part] = np.ascontiguousarray(made[part].transpose(2, 0, 1)).transpose(1, 2, 0)  # columns lie apart
+        made[part] = np.ascontiguousarray(made[part].transpose(2, 0, 1)).transpose(1, 2, 0)  # columns are strided
     made["page_table"] = np.asfortranarray(made["page_table"])
     yield Sample("columns that lie apart", made)
     for dim, wide_dim in ((12, 16), (16, 17)):  # rows that end within a vector, and that begin within one
@@ -165,13 +165,13 @@ def angles(rng: np.random.Generator, pairs: int, positions: int = 0, element: El
     """Frequencies, or tables of so many positions, in quarter turns, whose products are exact."""
     if not positions:
         return {"inv_freq": (10000.0 ** -(np.arange(pairs) / pairs)).astype(np.float32)}
-    turns = rng.integers(0, 4, (positions, pairs))
+    rotates = rng.integers(0, 4, (positions, pairs))
     quarters = {"cos": np.array([1, 0, -1, 0]), "sin": np.array([0, 1, 0, -1])}
-    return {name: of[turns].astype(element.dtype) for name, of in quarters.items()}
+    return {name: of[rotates].astype(element.dtype) for name, of in quarters.items()}
 
 
-def _turned(rng: np.random.Generator) -> Iterator[Sample]:
-    """Keys turned by frequencies and tables, at positions of their own and given ones, stored and quantised."""
+def _rotated(rng: np.random.Generator) -> Iterator[Sample]:
+    """Keys rotated by frequencies and tables, at positions of their own and given ones, stored and quantised."""
     ragged = ((0, 15, 16, 33), (3, 1, 0, 18))
 
     def sample(label: str, made: dict[str, Any], more: dict[str, Any], **options: Any) -> Sample:

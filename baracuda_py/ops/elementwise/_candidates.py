@@ -86,7 +86,7 @@ def _argument(desc: MapDescriptor, name: str) -> Arg:
 
 def _align_in_elements(desc: MapDescriptor, name: str) -> int:
     layout = desc.layout(name)
-    return max(1, layout.align // layout.natural)  # an empty operand may lie anywhere
+    return max(1, layout.align // layout.natural)  # an empty operand may be anywhere
 
 
 def _widest(desc: MapDescriptor) -> int:

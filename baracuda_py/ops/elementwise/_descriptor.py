@@ -68,7 +68,7 @@ class MapDescriptor(Descriptor):
             object.__setattr__(self, "numbers", self._as_numbers(self.numbers))
 
     def _as_numbers(self, given: Any) -> tuple[Any, ...]:
-        """The numbers as they are stored: as many as there are, of their kinds."""
+        """The numbers as stored: as many as there are, of their kinds."""
         if not isinstance(given, (tuple, list)) or len(given) != len(self.numbered):
             raise InvalidProblemError(
                 f"{self.op}: numbers={shown(given)} are not the {len(self.numbered)} numbers that this problem takes",
@@ -327,7 +327,7 @@ class MapDescriptor(Descriptor):
     def _of(
         cls, kinds: Any, kind: Any, given: Mapping[str, Any], out: Any, params: Mapping[str, Any], dtype: Any = None
     ) -> Self:
-        """The descriptor of arrays as they lie, and of numbers among them."""
+        """The descriptor of arrays of any layout, and of numbers among them."""
         kind = kinds.of(kind, f"{cls.__name__}: kind")
         return cls._of_row(_row_of(kind.value), (kind,), given, {"out": out}, params, dtype)
 

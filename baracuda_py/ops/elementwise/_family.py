@@ -82,10 +82,10 @@ def gradient_of(row: Row, operands: Mapping[str, str]) -> Gradient | None:
 def names_params(family: type[MapDescriptor]) -> None:
     """Has the signature of the family's `of` name the params of its rows."""
     made: Any = family.of.__func__  # type: ignore[attr-defined]
-    told = inspect.signature(made)
-    known = [p for p in told.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    signature = inspect.signature(made)
+    known = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     known += [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY) for n in family.values if n not in family.inputs]
-    made.__signature__ = told.replace(parameters=known)
+    made.__signature__ = signature.replace(parameters=known)
 
 
 def signature_of(row: Row) -> inspect.Signature:

@@ -103,7 +103,7 @@ def wide_enough(kind: ElementKind, value: Any) -> ElementKind:
 
 
 class Missing:
-    """A run-time number that nobody gave: a typed error where it is put into a kernel's arguments."""
+    """A run-time number that was not given: a typed error where it is put into a kernel's arguments."""
 
     def __init__(self, op: str, name: str) -> None:
         self.error = InvalidProblemError(f"{op}: {name} is missing", f"pass {name}=..., a number")

@@ -74,7 +74,7 @@ class BinaryDescriptor(MapDescriptor):
 
     @classmethod
     def of(cls, kind: BinaryKind | str, x1: Any, x2: Any, out: Any = None) -> Self:
-        """The descriptor of arrays as they lie, or of one and a Python number."""
+        """The descriptor of arrays of any layout, or of one and a Python number."""
         return cls._of(BinaryKind, kind, {"x1": x1, "x2": x2}, out, {})
 
 

@@ -84,7 +84,7 @@ def cast(x: Array, kind: ElementKind) -> Array:
 
 
 def _wide(x: Array, out: ElementKind, rounded: bool) -> Array:
-    """The type computed in: integers as they are, floats with digits to spare. Integers become floats by way of the
+    """The type computed in: integers exactly, floats with digits to spare. Integers become floats by way of the
     result's own type, as in NumPy. What IEEE 754 rounds correctly is the oracle in float64 as it stands: more digits would round
     twice."""
     if not out.is_float:
@@ -115,7 +115,7 @@ def params_of(desc: Any) -> dict[str, Any]:
 
 
 def wide_inputs(desc: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The inputs of a problem of floats by name, numbers and absent ones included, in the type computed in; masks as they are."""
+    """The inputs of a problem of floats by name, numbers and absent ones included, in the type computed in; masks unchanged."""
     out, found = desc.kind_of("out"), {name: _given(desc, name, arrays) for name in desc.inputs}
     with np.errstate(invalid="ignore"):  # signalling NaNs
         return {name: x if x.dtype == np.bool_ else _wide(x, out, False) for name, x in found.items()}
@@ -133,7 +133,7 @@ def _given(desc: Any, name: str, arrays: Mapping[str, Array]) -> Array:
 
 
 def _comparable(desc: Any, inputs: list[Array]) -> list[Array]:
-    """Integers as they are, which NumPy compares exactly; others in their common type."""
+    """Integers unchanged, which NumPy compares exactly; others in their common type."""
     if all(x.dtype.kind in "iub" for x in inputs):
         return inputs
     return [x.astype(desc.common.dtype).astype(np.float64) for x in inputs]

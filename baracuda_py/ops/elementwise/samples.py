@@ -36,9 +36,9 @@ def unary(
     params: Mapping[str, float] | None = None,
 ) -> Iterator[Sample]:
     """Every dtype at odd sizes, every layout, and the corners; each with params of its own, their defaults among them."""
-    for turn, sample in enumerate(_unary(np.random.default_rng(seed), full, [k for k in NUMBERS if k in kinds])):
+    for index, sample in enumerate(_unary(np.random.default_rng(seed), full, [k for k in NUMBERS if k in kinds])):
         yield Sample(
-            sample.label, sample.operands, {n: x * (1, 0.5, 2.25)[turn % 3] for n, x in (params or {}).items()}
+            sample.label, sample.operands, {n: x * (1, 0.5, 2.25)[index % 3] for n, x in (params or {}).items()}
         )
 
 

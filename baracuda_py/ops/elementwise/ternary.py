@@ -66,7 +66,7 @@ class TernaryDescriptor(MapDescriptor):
 
     @classmethod
     def of(cls, kind: TernaryKind | str, x1: Any, x2: Any = None, x3: Any = None, out: Any = None) -> Self:
-        """The descriptor of arrays as they lie, and of Python numbers beside them."""
+        """The descriptor of arrays of any layout, and of Python numbers beside them."""
         return cls._of(TernaryKind, kind, {"x1": x1, "x2": x2, "x3": x3}, out, {})
 
 

@@ -87,7 +87,7 @@ class UnaryDescriptor(MapDescriptor):
 
     @classmethod
     def of(cls, kind: UnaryKind | str, x: Any, out: Any = None, dtype: Any = None, **params: float) -> Self:
-        """The descriptor of arrays as they lie; `dtype` is what a cast gives, `params` are the row's."""
+        """The descriptor of arrays of any layout; `dtype` is what a cast gives, `params` are the row's."""
         return cls._of(UnaryKind, kind, {"x": x}, out, params, dtype)
 
     @classmethod

@@ -46,7 +46,7 @@ class MatmulGradients(NamedTuple):
 class MatmulBackwardDescriptor(Descriptor):
     """The gradients of ``a @ b`` with respect to a and b, given `grad`, that of the result: G·Bᵀ and Aᵀ·G.
 
-    `math` is how f32 operands are multiplied, as in MatmulDescriptor. Gradients lie in C order.
+    `math` is how f32 operands are multiplied, as in MatmulDescriptor. Gradients are in C order.
     """
 
     a_shape: tuple[int, ...]
@@ -63,7 +63,7 @@ class MatmulBackwardDescriptor(Descriptor):
     def of(
         cls, grad: Any, a: Any, b: Any, *, grad_a: Any = None, grad_b: Any = None, out_dtype: Any = None, math: Any = None
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays of any layout."""
         tensors = cls.taken(OP, {"a": a, "b": b, "grad": grad, "grad_a": grad_a, "grad_b": grad_b})
         wanted = {} if out_dtype is None else {"out_element": ElementKind.of(out_dtype)}
         return cls.of_tensors(tensors, math=math, **wanted)
@@ -167,7 +167,7 @@ def matmul_backward(
 ) -> MatmulGradients:
     """The gradients of ``a @ b``, given that of the result: ``grad @ b.mT`` and ``a.mT @ grad``, each rounded once.
 
-    grad has the shape of ``a @ b`` and the dtype of a and b. out_dtype="f32" keeps the f32 sums of 16-bit operands as they
+    grad has the shape of ``a @ b`` and the dtype of a and b. out_dtype="f32" keeps the f32 sums of 16-bit operands, which
     are. A weight that a batch shares gets the sum over the batch, where the batch's rows follow on in memory; other
     broadcasts are refused. Raises InvalidProblemError, OperandTypeError or UnsupportedError, each with what to do.
     """

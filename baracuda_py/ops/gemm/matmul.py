@@ -72,7 +72,7 @@ class MatmulDescriptor(Descriptor):
         activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, out_dtype: Any = None,
         math: MathPrecision | str | None = None, name: str = "matmul",
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays of any layout."""
         tensors = cls.taken(name, {
             "a": a, "b": b, "c": c, "bias": bias, "residual": residual, "scale_a": scale_a, "scale_b": scale_b, "out": out,
         })  # fmt: skip
@@ -136,7 +136,7 @@ class MatmulDescriptor(Descriptor):
 
     @property
     def scaling(self) -> Scaling | None:
-        """How the scales lie; None where they do not go together."""
+        """The scales' form; None where both do not have the same one."""
         return scaling_of(self.shape_of("scale_a"), self.shape_of("scale_b"), *self._extents)
 
     @property
@@ -224,7 +224,7 @@ def _product(
     """The matrix product residual + f(alpha a @ b + beta c + bias), with NumPy's rules for vectors and batches.
 
     a: [..., M, K] and b: [..., K, N], f16, bf16, f32 or f64, of one dtype, or fp8 (e4m3 and e5m2 mix); any strides, so that
-    transposed views go in as they are.
+    transposed views are used without a copy.
     bias, c, residual: arrays that broadcast onto the result, of a dtype that out may have. As in BLAS, what is weighted by 0
     does not count, NaN or not: c is not read where beta is 0, and a @ b is left out where alpha is. A beta other than 0 and 1
     needs a c.
@@ -234,7 +234,7 @@ def _product(
     math: "tf32" to multiply f32 on tensor cores, where operands of 3.402e38 and more may count as infinite; strict f32 by
     default. "fp8_fast" leaves sums of fp8 to the tensor cores, which keep 14 bits; by default every 128 of K are added up in f32.
     scale_a, scale_b: f32 scales of fp8 operands: a number each, one a row of a, [M, 1], and a column of b, [1, N], or both by
-    blocks, [M, ceil(K/128)] and [ceil(K/128), ceil(N/128)]; scale_a is read as it lies where M is innermost and its
+    blocks, [M, ceil(K/128)] and [ceil(K/128), ceil(N/128)]; scale_a is read without a copy where M is innermost and its
     lines are on multiples of 16 bytes, and else copied ahead of the product.
     Returns out, [..., M, N]. Raises InvalidProblemError where shapes do not agree or beta has no c, OperandTypeError for a
     dtype that is not taken, OverlapError where out shares memory with an operand in another way.

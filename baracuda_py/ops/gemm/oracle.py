@@ -64,7 +64,7 @@ def _of_shape(x: Array, a: Array, b: Array) -> Array:
 
 
 def _weights(desc: Any) -> tuple[float, float]:
-    """alpha and beta as they are multiplied: rounded to f32 where sums are f32."""
+    """alpha and beta as multiplied: rounded to f32 where sums are f32."""
     if desc.a_element is ElementKind.F64:
         return desc.alpha, desc.beta
     with np.errstate(over="ignore"):

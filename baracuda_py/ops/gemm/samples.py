@@ -20,7 +20,7 @@ RANDOM = 40  # mixes of extents
 
 
 def _stored(rng: np.random.Generator, shape: tuple[int, ...], element: ElementKind, order: str, spare: int = 0) -> Any:
-    """A matrix (batch) in row ("R") or column ("C") order, its rows or columns `spare` elements further apart than needed."""
+    """A matrix (batch) in row ("R") or column ("C") order, its rows or columns padded by `spare` elements."""
     *batch, rows, cols = shape
     if order == "C":
         return np.swapaxes(_stored(rng, (*batch, cols, rows), element, "R", spare), -1, -2)

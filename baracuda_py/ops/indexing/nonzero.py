@@ -149,7 +149,7 @@ def nonzero(
     x: any array of a byte-wide kind and of rank 1 or more; NaN is not zero, -0.0 is.
     trim: waits for the device once, for the count, and returns as many rows. With ``trim=False`` nothing waits, and the result
     is (out, count): `out` has a row for each element of x, of which the first `count` (int64 [1]) are written and the others are
-    left as they are; a captured graph can hold such a call. Both are allocated if not given.
+    left unchanged; a captured graph can hold such a call. Both are allocated if not given.
     """
     if trim:
         refuse_capture("nonzero", x, stream)

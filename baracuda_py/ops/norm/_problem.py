@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
 
 class Normed(Descriptor):
-    """What forward and backward have in common: rows are what lies along the last axes, those of `normalized_shape`."""
+    """What forward and backward have in common: rows are the elements along the last axes, those of `normalized_shape`."""
 
     shape: tuple[int, ...]
     element: ElementKind
@@ -74,7 +74,7 @@ class Normed(Descriptor):
 
     @property
     def rank(self) -> int:
-        """Axes that lie along a row."""
+        """Axes along a row."""
         return len(self.normalized_shape or ())
 
     @property
@@ -170,7 +170,7 @@ def asked(
 
 
 def probes(rows: int) -> tuple[dict[str, Any], ...]:
-    """Small problems with weights, resident and streamed, and one of columns that lie apart."""
+    """Small problems with weights, resident and streamed, and one of strided columns."""
     lengths = ((element, n) for element in ("f32", "bf16", "f64") for n in (100, 4096, 50257))
     weighted = ({"shape": (rows, n), "element": element, "weight_element": element} for element, n in lengths)
     return *weighted, {"shape": (6, 40), "element": "f32", "x_strides": (1, 6)}

@@ -19,7 +19,7 @@ __all__ = ["StripedNormBackward"]
 ROWS, COLUMNS = "norm/backward.cu:norm_backward", "norm/columns.cu:norm_weight_backward"
 SUMS = "reduce/stripes.cu:sum_stripes"
 LANES = 512  # threads that share a row at most
-DOWN = 8  # warps that go down columns side by side
+DOWN = 8  # warps that go down adjacent columns
 ADDERS = 32  # warps that add stripes up
 STAGES = 4  # rows in shared memory at most
 
@@ -45,7 +45,7 @@ class StripedNormBackward(Candidate[Any]):
             yield RowConfig(vector, deep, LANES)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
-        """A term of a sum over rows goes through its stripe's additions, those of what goes side by side, and the stripes'."""
+        """A term of a sum over rows goes through its stripe's additions, those of its warps, and the stripes'."""
         stripes, side = _stripes(desc, device, config), config.rows if config.resident else DOWN
         down = -(-_rows(desc).count // (stripes * side)) + side + -(-stripes // ADDERS) + ADDERS
         return _guarantee.backward(desc, config, down)
@@ -90,7 +90,7 @@ class StripedNormBackward(Candidate[Any]):
 
 
 def _rows(desc: Any) -> Rows:
-    """Sums over rows are counted by column, as they lie in grad_weight: in C order."""
+    """Sums over rows are counted by column, as stored in grad_weight: in C order."""
     found: Rows = desc.rows(ordered=bool(desc.flags))
     return found
 
@@ -112,7 +112,7 @@ def _ctas(config: RowConfig) -> int:
 
 def _stages(desc: Any, device: DeviceSpec, config: RowConfig) -> int:
     """Rows of x and grad that a group has in shared memory."""
-    narrow = config.vector * desc.element.bits < 32  # which cp.async cannot bring
+    narrow = config.vector * desc.element.bits < 32  # which cp.async cannot copy
     fit = (device.shared_bytes // _ctas(config) - 2048) // _row_bytes(desc, config)
     return 1 if narrow else max(1, min(STAGES, fit))
 

@@ -13,9 +13,9 @@ from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...runtime.steps import Run, Step
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
-from .._anywhere import anywhere_config, anywhere_launch, anywhere_rows, kept_configs, kept_rows
 from .._function import SignatureRules, function_of
 from .._rows import FLOATS, RowConfig, clustered, computed_in, row_configs, row_cost
+from .._unaligned import kept_configs, kept_rows, unaligned_config, unaligned_launch, unaligned_rows
 from . import _guarantee, oracle, samples
 from ._problem import TABLE, Normed, Part, described_by, probes
 
@@ -111,19 +111,19 @@ class RowsNorm(Candidate[NormDescriptor]):
         return (desc.rows().launch("norm/forward.cu", "norm", desc.types, config, desc.options, eps),)
 
 
-class AnywhereNorm(Candidate[NormDescriptor]):
+class UnalignedNorm(Candidate[NormDescriptor]):
     """A CTA a long row that starts at any address, by aligned words."""
 
-    variant = "anywhere"
-    launches: ClassVar[tuple[str, ...]] = ("norm/forward.cu:norm_anywhere", "norm/forward.cu:norm_anywhere_cluster")
+    variant = "unaligned"
+    launches: ClassVar[tuple[str, ...]] = ("norm/forward.cu:norm_unaligned", "norm/forward.cu:norm_unaligned_cluster")
 
     def supports(self, desc: NormDescriptor, device: DeviceSpec) -> Feasibility:
         if desc.has("residual"):
             return no("a residual is added first")
-        return anywhere_rows(desc.rows(), desc.element, 8)
+        return unaligned_rows(desc.rows(), desc.element, 8)
 
     def configs(self, desc: NormDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
-        yield anywhere_config(desc.rows(), desc.element, device)
+        yield unaligned_config(desc.rows(), desc.element, device)
 
     def guarantee(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
         return _guarantee.forward(desc, depth=config.depth(desc.length))
@@ -132,11 +132,11 @@ class AnywhereNorm(Candidate[NormDescriptor]):
         return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=8.0)
 
     def lower(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
-        file, name, eps = "norm/forward.cu", "norm_anywhere", Run("eps", computed_in(desc.element).numpy)
-        return (anywhere_launch(desc.rows(), file, name, desc.types, config, desc.options, eps),)
+        file, name, eps = "norm/forward.cu", "norm_unaligned", Run("eps", computed_in(desc.element).numpy)
+        return (unaligned_launch(desc.rows(), file, name, desc.types, config, desc.options, eps),)
 
 
-class KeptNorm(AnywhereNorm):
+class KeptNorm(UnalignedNorm):
     """A cluster a long row, which is read once and stays in shared memory."""
 
     variant = "kept"
@@ -157,7 +157,7 @@ class NormPlan(Plan[NormDescriptor]):
 
     descriptor = NormDescriptor
     category = OpCategory.NORM
-    candidates = (RowsNorm(), AnywhereNorm(), KeptNorm())
+    candidates = (RowsNorm(), UnalignedNorm(), KeptNorm())
     measures = oracle.MEASURES
     probes = (
         *probes(3),

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...samples.sample import Sample
 from ...samples.wanted import Problems, bf16, f16, f32
-from .._row_problems import anywhere, cluster, kept
+from .._row_problems import cluster, kept, unaligned
 
 problems = Problems()
 n, want = problems.normal, problems.want
@@ -36,8 +36,8 @@ for columns in (34_999, 35_000):
     cluster(problems, "layer_norm", columns, f32, "x", weight=f32, bias=f32)
 kept(problems, "rms_norm", 70_003, bf16, "x", weight=bf16)
 kept(problems, "layer_norm", 33_001, f32, "x", weight=f32, bias=f32)
-anywhere(problems, "rms_norm", f16, "x", weight=f32)
-anywhere(problems, "layer_norm", bf16, "x", weight=bf16, bias=bf16)
+unaligned(problems, "rms_norm", f16, "x", weight=f32)
+unaligned(problems, "layer_norm", bf16, "x", weight=bf16, bias=bf16)
 
 want("norm-gradient-in-stripes", "layer_norm_backward", gradient((70, 20000), bf16), "rows")
 shared = {"x": n((2, 70_008), bf16), "residual": n((2, 70_008), bf16), "weight": n((70_008,), bf16)}

@@ -20,7 +20,7 @@ from .._rows import computed_in
 from ._problem import Roped
 from .angles import OF_ANGLE, OF_ENTRY, dense, terms_of
 
-__all__ = ["TurnPairs", "guarantee_of"]
+__all__ = ["RotatePairs", "guarantee_of"]
 
 KERNEL = "position/rope.cu"
 THREADS = 128
@@ -28,8 +28,8 @@ WORD = 16  # bytes of the widest access
 SHARES = ((1, 1), (2, 1), (4, 1), (2, 2), (1, 4), (2, 4), (1, 8), (4, 2))  # heads at once, and rounds
 MOST_PAIRS = 16  # at once: twice as many take 1.3 times as long (H200)
 MOST_HEADS = 4  # that share an angle: more save little
-BUSY = 512  # threads an SM: below, a token's heads are shared by more of them
-# Machine instructions (sm_90a): of a thread, of a head, and of a pair that is turned.
+THREADS_TO_SATURATE = 512  # threads an SM: below, a token's heads are shared by more of them
+# Machine instructions (sm_90a): of a thread, of a head, and of a pair that is rotated.
 FIXED, OF_HEAD, OF_PAIR = 200, 24, 10
 SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 3; kernels/include/position/rotate.cuh for sin and cos"
 
@@ -75,13 +75,13 @@ class _Shape(NamedTuple):
 def guarantee_of(desc: Roped) -> PrecisionGuarantee:
     """Of either operand."""
     computed, bound = computed_in(desc.element), Componentwise(terms_of(desc, "abs_result"), SOURCE, "unbounded")
-    parts = {name: PrecisionGuarantee.fixed_order(computed.math, computed.element, bound) for name in desc.turned_into}
+    parts = {name: PrecisionGuarantee.fixed_order(computed.math, computed.element, bound) for name in desc.rotated_into}
     if desc.has("status"):
         parts["status"] = PrecisionGuarantee.exact(ElementKind.I32)
     return PrecisionGuarantee.by_output(**parts)
 
 
-class TurnPairs(Candidate[Roped]):
+class RotatePairs(Candidate[Roped]):
     """One launch for both operands: any strides, by element where rows are not dense or not aligned."""
 
     variant = "pairs"
@@ -115,7 +115,7 @@ class TurnPairs(Candidate[Roped]):
         positions = desc.layout("positions").element if desc.has("positions") else ElementKind.I64
         types = f"{desc.element.number}, {computed.cuda}, {positions.number}, {desc.table_types}"
         entry = f"rope<{types}, {str(desc.inverse).lower()}, {config.vector}, {config.heads}, {index}>"
-        outs, reads = _pair(tuple(desc.turned_into)), _pair(desc.turned)
+        outs, reads = _pair(tuple(desc.rotated_into)), _pair(desc.rotated_inputs)
         rows = [_rows(desc, name) for name in (*outs, *reads)]
         pointers = [
             _pointer(desc, n)
@@ -130,13 +130,13 @@ class TurnPairs(Candidate[Roped]):
 
 def _best(shape: _Shape, vector: int, device: DeviceSpec) -> PairConfig:
     """The most heads at once and then a thread, as far as registers go and the device is kept busy."""
-    busy = [PairConfig(vector, 1, 1)]
+    saturating = [PairConfig(vector, 1, 1)]
     for heads, rounds in SHARES:
         config = PairConfig(vector, heads, rounds)
         within = heads * vector <= MOST_PAIRS and config.share <= min(MOST_HEADS, max(shape.heads))
-        if within and shape.threads(config) >= device.sms * BUSY:
-            busy.append(config)
-    return max(busy, key=lambda config: (config.share, config.heads))
+        if within and shape.threads(config) >= device.sms * THREADS_TO_SATURATE:
+            saturating.append(config)
+    return max(saturating, key=lambda config: (config.share, config.heads))
 
 
 def _pair(names: tuple[str, ...]) -> tuple[str, str]:
@@ -151,7 +151,7 @@ def _pointer(desc: Roped, name: str) -> Arg:
 def _shape(desc: Roped, vector: int) -> _Shape:
     """An empty batch has one of no heads, whose tokens have a status all the same."""
     batch, tokens, heads = desc.extents
-    second = desc.turned[1:]
+    second = desc.rotated_inputs[1:]
     more = desc.sizes(desc.layout(second[0]).shape)[2] if second else 0
     rotated = desc.half // vector
     passed = -(-(desc.width - 2 * desc.half) // (2 * vector))
@@ -159,7 +159,7 @@ def _shape(desc: Roped, vector: int) -> _Shape:
 
 
 def _vector(desc: Roped) -> int:
-    """The most pairs, as far as an access of 16 bytes goes, that divide what is turned and what is not, and that every row is
+    """The most pairs, as far as an access of 16 bytes goes, that divide the rotated columns and the others, and that every row is
     aligned for."""
     vector = WORD * 8 // desc.element.bits
     while vector > 1 and not all(_fits(desc, vector)):
@@ -169,7 +169,7 @@ def _vector(desc: Roped) -> int:
 
 def _fits(desc: Roped, vector: int) -> Iterator[bool]:
     yield desc.half % vector == 0 and (desc.width - 2 * desc.half) % vector == 0
-    for name in (*desc.turned_into, *desc.turned):
+    for name in (*desc.rotated_into, *desc.rotated_inputs):
         yield dense(desc.layout(name), vector)
     for name in ("cos", "sin", "inv_freq"):
         if desc.has(name):
@@ -197,8 +197,8 @@ def _packed_angles(desc: Roped) -> Packed:
 
 
 def _packed_shape(desc: Roped, shape: _Shape, config: PairConfig, index: str) -> Packed:
-    """RopeShape of kernels/position/rope.cu: whichever of heads and tokens lie closer in memory are neighbours."""
-    strides = desc.layout(desc.turned[0]).strides
+    """RopeShape of kernels/position/rope.cu: heads or tokens, whichever have the smaller stride, are neighbours."""
+    strides = desc.layout(desc.rotated_inputs[0]).strides
     _, token, head = desc.axes
     inside = head is None or abs(strides[token]) < abs(strides[head])
     groups = shape.groups(config)
@@ -215,7 +215,8 @@ def _packed_shape(desc: Roped, shape: _Shape, config: PairConfig, index: str) ->
 def _nbytes(desc: Roped) -> int:
     """Both operands read and written, positions, and of tables no more than is used."""
     total = sum(
-        desc.layout(n).element.nbytes(math.prod(desc.layout(n).shape)) for n in (*desc.turned_into, *desc.turned)
+        desc.layout(n).element.nbytes(math.prod(desc.layout(n).shape))
+        for n in (*desc.rotated_into, *desc.rotated_inputs)
     )
     for name in ("positions", "inv_freq", "cos", "sin", "status"):
         if desc.has(name):

@@ -25,7 +25,7 @@ WHOLE = 2.0**53  # offsets below are whole numbers that a float holds
 
 
 class Roped(Angled):
-    """`names` has what is turned by what comes of it: the first is always there, the second has a head count of its own."""
+    """`names` has what is rotated by what comes of it: the first is always there, the second has a head count of its own."""
 
     shape: tuple[int, ...]
     element: ElementKind
@@ -37,7 +37,7 @@ class Roped(Angled):
 
     inverse: ClassVar[bool] = False
     needed: ClassVar[tuple[str, ...]] = ("inv_freq_shape",)  # an example says how many pairs there are
-    names: ClassVar[Mapping[str, str]] = {}  # output: what is turned
+    names: ClassVar[Mapping[str, str]] = {}  # output: what is rotated
 
     def _completed(self) -> None:
         """At construction: the names of style and layout are known ones, and every operand that is there holds something."""
@@ -66,13 +66,13 @@ class Roped(Angled):
         return super().has(name)
 
     @property
-    def turned_into(self) -> dict[str, str]:
-        """Each output of this problem that is turned, and what it is made of."""
+    def rotated_into(self) -> dict[str, str]:
+        """Each output of this problem that is rotated, and what it is made of."""
         return {out: name for out, name in self.names.items() if self.has(name)}
 
     @property
-    def turned(self) -> tuple[str, ...]:
-        return tuple(self.turned_into.values())
+    def rotated_inputs(self) -> tuple[str, ...]:
+        return tuple(self.rotated_into.values())
 
     def in_place(self, written: str, read: str) -> bool:
         """Each output may be what it is made of: a thread writes the columns that it alone has read."""
@@ -128,7 +128,7 @@ class Roped(Angled):
                 f"{op}: {x} has shape {self.shape} in layout {self.head_layout}",
                 f"pass {ranks} axes, or another layout",
             )
-        for name in self.turned[1:]:
+        for name in self.rotated_inputs[1:]:
             self._alongside(x, name)
         self.check_angles(x, self.width)
         batch, tokens, _ = self.extents

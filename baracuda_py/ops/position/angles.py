@@ -122,8 +122,8 @@ class Angled(Descriptor):
 
 def terms_of(desc: Angled, size: str) -> tuple[Term, ...]:
     """a cos - b sin, of magnitude `size` (a measure). Where cosine and sine are computed they err by 4 u of themselves (2 of
-    the reduced angle, 2 of the series), and by 2**-62 of 1, which is the oracle's part and more than the reduction's; as they
-    are multiplied with the factor, by 2 u; two roundings come with the sum; then comes the result's own."""
+    the reduced angle, 2 of the series), and by 2**-62 of 1, which is the oracle's part and more than the reduction's; when
+    multiplied by the factor, by 2 u; two roundings come with the sum; then comes the result's own."""
     terms = (
         Term(4.1 if desc.tables else 8.1, computed_in(desc.element).element, "abs_products"),
         Term(1.0, desc.element, size),

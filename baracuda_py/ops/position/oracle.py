@@ -74,12 +74,12 @@ def rope(desc: Any, **arrays: Any) -> Any:
         factor = np.longdouble(desc.attention_factor)
         cosine, sine = (part[:, :, None, :] * factor for part in (cosine, -sine if desc.inverse else sine))
         results = []
-        for name in desc.turned:
+        for name in desc.rotated_inputs:
             made = _wide(read[name]).copy()
             a, b = _halves(desc, desc.view(made))
             valid = known[:, :, None, None]
-            turned = np.where(valid, a * cosine - b * sine, 0), np.where(valid, b * cosine + a * sine, 0)
-            a[...], b[...] = turned
+            pair = np.where(valid, a * cosine - b * sine, 0), np.where(valid, b * cosine + a * sine, 0)
+            a[...], b[...] = pair
             results.append(made if desc.element is ElementKind.F64 else made.astype(np.float64))
     if desc.has("status"):
         at = _own_positions(desc, read.get("positions"))
@@ -104,7 +104,7 @@ def _spread(desc: Any, shape: tuple[int, ...], first: Array, second: Array) -> A
 
 
 def _operand(desc: Any, output: str, read: dict[str, Array]) -> Array:
-    return np.asarray(read[desc.turned_into[output]])
+    return np.asarray(read[desc.rotated_into[output]])
 
 
 def _abs_pair(desc: Any, *, output: str, **arrays: Array) -> Array:

@@ -14,7 +14,7 @@ from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuar
 from .._function import DerivedArgs, SignatureRules, function_of
 from .._rows import FLOATS
 from . import oracle, samples
-from ._pairs import TurnPairs, guarantee_of
+from ._pairs import RotatePairs, guarantee_of
 from ._problem import Roped
 from .angles import ANGLES
 from .scaling import RopeScaling, plain
@@ -31,7 +31,7 @@ STATUS = Slot("status", "out", element=ElementKind.I32, shape="tokens", strided=
     Slot("x", takes=FLOATS), Slot("k", optional=True, takes=FLOATS), POSITIONS, *ANGLES,
 )  # fmt: skip
 class RopeDescriptor(Roped):
-    """x of `shape` in `head_layout`, beside a k with its own head count where there is a `k_shape`, turned by frequencies
+    """x of `shape` in `head_layout`, beside a k with its own head count where there is a `k_shape`, rotated by frequencies
     (`inv_freq_shape`) or by tables (`cos_shape`, `sin_shape`), at the positions 0, 1, ... where there is no `positions_shape`."""
 
     shape: tuple[int, ...]
@@ -54,7 +54,7 @@ class RopeDescriptor(Roped):
         out: Any = None, k_out: Any = None, status: Any = None, *, style: str = "half", layout: str = "BHSD",
         offset: float = 0.0, attention_factor: float = 1.0,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays of any layout."""
         arrays = {
             "out": out, "k_out": k_out, "status": status, "x": x, "k": k, "positions": positions, "inv_freq": inv_freq,
             "cos": cos, "sin": sin,
@@ -94,7 +94,7 @@ class RopeBackwardDescriptor(Roped):
         grad_x: Any = None, grad_k: Any = None, status: Any = None, *, style: str = "half", layout: str = "BHSD",
         offset: float = 0.0, attention_factor: float = 1.0,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays of any layout."""
         arrays = {
             "grad_x": grad_x, "grad_k": grad_k, "status": status, "grad": grad, "k_grad": k_grad, "positions": positions,
             "inv_freq": inv_freq, "cos": cos, "sin": sin,
@@ -121,7 +121,7 @@ class _RotationPlan(Plan[R]):
     """Both directions: what differs is in the descriptors."""
 
     category = OpCategory.ATTENTION
-    candidates = (TurnPairs(),)
+    candidates = (RotatePairs(),)
     measures = oracle.MEASURES
     reference = oracle.rope
 
@@ -183,7 +183,7 @@ def _frequencies(
     if scaling is None:
         try:
             width = integer(x.shape[-1] if rotary_dim is None else rotary_dim, f"{name}: rotary_dim")
-        except Exception:  # whatever a stranger's shape raises
+        except Exception:  # whatever a foreign array's shape raises
             if rotary_dim is not None:
                 raise
             return None

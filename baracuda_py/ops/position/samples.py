@@ -18,7 +18,7 @@ FAR = (0, 1, 2, 131071, 1 << 20, (1 << 30) - 1, 1 << 30, -5, (1 << 31) + 7, 3)
 
 
 def _known(name: str) -> tuple[int, int, int, int, float, str]:
-    """Heads of q and k, and columns; of latent heads those that turn lie apart."""
+    """Heads of q and k, and columns; of latent heads those that are rotated are strided."""
     model = MODELS[name]
     columns = model.rotated if model.latent else model.head_dim
     return model.heads, model.kv_heads, columns, model.rotated, model.base, model.style
@@ -49,12 +49,12 @@ def _shape(layout: str, batch: int, tokens: int, heads: int, width: int) -> tupl
 
 
 def _model(rng: np.random.Generator, name: str, element: ElementKind) -> Sample:
-    layout, tokens, heads, k_heads, width, turned, base, style = SHAPES[name]
+    layout, tokens, heads, k_heads, width, rotated_dim, base, style = SHAPES[name]
     operands = {
         "x": values(rng, _shape(layout, 2, tokens, heads, width), element),
         "k": values(rng, _shape(layout, 2, tokens, k_heads, width), element),
         "positions": rng.integers(0, 8192, tokens),
-        "inv_freq": _frequencies(turned, base),
+        "inv_freq": _frequencies(rotated_dim, base),
     }
     return Sample(f"{name} {element}", operands, {"layout": layout, "style": style})
 

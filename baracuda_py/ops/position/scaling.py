@@ -86,8 +86,8 @@ class RopeScaling:
         """NTK-aware for sequences of `length`: by factor * length / original_max_position_embeddings - (factor - 1), and by 1 up
         to original_max_position_embeddings (as transformers documents "dynamic"; YaRN, section 3.3 and appendix A.1). A cache
         holds keys of one length: rotate them again, or keep the length, as a sequence grows."""
-        trained, factor = _trained(original_max_position_embeddings), _positive(factor, "factor")
-        longer = max(_count(length, "length"), trained) / trained
+        original_length, factor = _original_length(original_max_position_embeddings), _positive(factor, "factor")
+        longer = max(_count(length, "length"), original_length) / original_length
         return RopeScaling(_plain(dim, _stretched(dim, base, factor * longer - (factor - 1))))
 
     @staticmethod
@@ -109,8 +109,8 @@ class RopeScaling:
         factor, own = _positive(factor, "factor"), _plain(dim, base)
         if not isinstance(truncate, (bool, np.bool_)):
             raise InvalidProblemError(f"rope: truncate is a {type(truncate).__name__}", "give a bool")
-        trained = _trained(original_max_position_embeddings)
-        ends = [_pair_of(dim, trained, base, _positive(t, "beta")) for t in (beta_fast, beta_slow)]
+        original_length = _original_length(original_max_position_embeddings)
+        ends = [_pair_of(dim, original_length, base, _positive(t, "beta")) for t in (beta_fast, beta_slow)]
         low, high = (math.floor(ends[0]), math.ceil(ends[1])) if truncate else ends
         low, high = max(low, 0), min(high, dim - 1)
         interpolated = np.clip((np.arange(dim // 2) - low) / (high - low if high != low else 0.001), 0, 1)
@@ -130,15 +130,15 @@ class RopeScaling:
         """LongRoPE: each frequency divided by a factor of its own, of `long_factor` where `length` exceeds t, else of
         `short_factor`, t = original_max_position_embeddings (Y. Ding et al., arXiv:2402.13753, section 3). attention_factor: by
         default sqrt(1 + ln(s) / ln(t)), s = max_position_embeddings / t, and 1 where s <= 1."""
-        trained, own = _trained(original_max_position_embeddings), _plain(dim, base)
-        longer = _count(max_position_embeddings, "max_position_embeddings") / trained
+        original_length, own = _original_length(original_max_position_embeddings), _plain(dim, base)
+        longer = _count(max_position_embeddings, "max_position_embeddings") / original_length
         if attention_factor is None:
-            if trained == 1 and longer > 1:
+            if original_length == 1 and longer > 1:
                 raise InvalidProblemError(
                     "rope: original_max_position_embeddings=1, whose logarithm is 0", "give more, or attention_factor"
                 )
-            attention_factor = math.sqrt(1 + math.log(longer) / math.log(trained)) if longer > 1 else 1.0
-        name, given = ("long", long_factor) if _count(length, "length") > trained else ("short", short_factor)
+            attention_factor = math.sqrt(1 + math.log(longer) / math.log(original_length)) if longer > 1 else 1.0
+        name, given = ("long", long_factor) if _count(length, "length") > original_length else ("short", short_factor)
         factors = _numbers(given, f"{name}_factor")
         if factors.shape != own.shape or not (factors > 0).all():
             raise InvalidProblemError(
@@ -162,12 +162,12 @@ class RopeScaling:
                 f"rope: from {low} turns, which are interpolated, to {high}, which stay",
                 "give the higher number for the latter",
             )
-        turns = _trained(original_max_position_embeddings) * own / (2 * math.pi)
-        kept = np.clip((turns - low) / (high - low), 0, 1)
+        rotations = _original_length(original_max_position_embeddings) * own / (2 * math.pi)
+        kept = np.clip((rotations - low) / (high - low), 0, 1)
         return RopeScaling((1 - kept) * own / factor + kept * own)
 
     def on(self, x: Any) -> Any:
-        """The frequencies where `x` lies: NumPy's on the host, torch's beside a torch tensor, else CuPy's."""
+        """The frequencies in the memory of `x`: NumPy's on the host, torch's beside a torch tensor, else CuPy's."""
         ordinal = ordinal_of((x,))
         if ordinal is None:
             return self.inv_freq
@@ -236,16 +236,16 @@ def _stretched(dim: int, base: float, factor: float) -> float:
         ) from None
 
 
-def _trained(length: int) -> int:
+def _original_length(length: int) -> int:
     """The context length of training."""
     return _count(length, "original_max_position_embeddings")
 
 
-def _pair_of(dim: int, trained: int, base: float, turns: float) -> float:
-    """The number of the pair that turns so many times within `trained`, as a real number."""
+def _pair_of(dim: int, original_length: int, base: float, rotations: float) -> float:
+    """The number of the pair that turns so many times within `original_length`, as a real number."""
     if base <= 1:
         raise InvalidProblemError(f"rope: base={base}", "give more than 1")
-    return dim * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(base))
+    return dim * math.log(original_length / (rotations * 2 * math.pi)) / (2 * math.log(base))
 
 
 def _grown(factor: float, mscale: float = 1.0) -> float:

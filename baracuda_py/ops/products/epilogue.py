@@ -12,13 +12,13 @@ from ...types import Activation, ElementKind
 from .gemm import ADDENDS, BATCH_RANK, Gemm, Matrix
 from .scales import SCALES
 
-__all__ = ["batch_struct", "epilogue_args", "epilogue_type", "settled", "walk"]
+__all__ = ["batch_struct", "epilogue_args", "epilogue_type", "packed_strides", "settled"]
 
 _NOWHERE = Matrix("", ElementKind.U8, 0, 0, (), 16)
 
 
-def walk(matrix: Matrix) -> Packed:
-    """The struct Walk: strides in elements; batch axes last, padded in front to a fixed number."""
+def packed_strides(matrix: Matrix) -> Packed:
+    """The struct OperandStrides: strides in elements; batch axes last, padded in front to a fixed number."""
     batch = (0,) * (BATCH_RANK - len(matrix.batch)) + matrix.batch
     return Packed(struct.pack("<5q", matrix.row, matrix.col, *batch), 8)
 
@@ -67,9 +67,9 @@ def epilogue_args(gemm: Gemm) -> Struct:
     scalar = "float64" if accumulator(gemm) is ElementKind.F64 else "float32"
     present = [gemm.addends.get(name) for name in ADDENDS]
     pointers = [Ptr(gemm.out.operand), *(Ptr(x.operand) if x else Packed(bytes(8)) for x in present)]
-    walks = [walk(x or _NOWHERE) for x in (gemm.out, *present)]
+    all_strides = [packed_strides(x or _NOWHERE) for x in (gemm.out, *present)]
     scales = _scale_args(gemm) if _by_lines(gemm) else ()
-    return Struct((*pointers, Run("alpha", scalar), Run("beta", scalar), *walks, *scales))
+    return Struct((*pointers, Run("alpha", scalar), Run("beta", scalar), *all_strides, *scales))
 
 
 @overload
@@ -77,7 +77,7 @@ def settled(arg: Struct) -> Struct: ...
 @overload
 def settled(arg: Arg) -> Arg: ...
 def settled(arg: Arg) -> Arg:
-    """An epilogue's struct with alpha 1 and beta 0, of products that have neither at run time; other arguments as they are."""
+    """An epilogue's struct with alpha 1 and beta 0, of products that have neither at run time; other arguments unchanged."""
     if not isinstance(arg, Struct):
         return arg
     return Struct(tuple(np.float32(f.name == "alpha") if isinstance(f, Run) else f for f in arg.fields))
@@ -86,4 +86,7 @@ def settled(arg: Arg) -> Arg:
 def _scale_args(gemm: Gemm) -> tuple[Ptr | Packed, ...]:
     """Pointers and walks of both scales, null where one is absent."""
     present = [gemm.scales.get(name) for name in SCALES]
-    return (*(Ptr(x.operand) if x else Packed(bytes(8)) for x in present), *(walk(x or _NOWHERE) for x in present))
+    return (
+        *(Ptr(x.operand) if x else Packed(bytes(8)) for x in present),
+        *(packed_strides(x or _NOWHERE) for x in present),
+    )

@@ -143,8 +143,8 @@ def gemm_of(layouts: Mapping[str, Layout], *, blocked: bool = False) -> Gemm:
     batch = out.shape[:-2]
     a, b, to = (_matrix(name, layouts[name], batch) for name in ("a", "b", "out"))
     addends = {name: _addend(name, layouts[name], out.shape) for name in ADDENDS if name in layouts}
-    slabs = -(-k // BLOCK) if blocked else 1
-    grids = {"scale_a": (m, slabs), "scale_b": (slabs, -(-n // BLOCK) if blocked else n)}
+    k_blocks = -(-k // BLOCK) if blocked else 1
+    grids = {"scale_a": (m, k_blocks), "scale_b": (k_blocks, -(-n // BLOCK) if blocked else n)}
     scales = {name: _addend(name, layouts[name], (*batch, *grids[name])) for name in SCALES if name in layouts}
     if batch:
         every = [to, a, b, *addends.values(), *scales.values()]

@@ -70,7 +70,7 @@ class Side:
     k_major: bool
     nbytes: int
 
-    def pieces(self, extent: int, k_bytes: int) -> int:
+    def vectors(self, extent: int, k_bytes: int) -> int:
         return extent * k_bytes // self.nbytes
 
     def __str__(self) -> str:

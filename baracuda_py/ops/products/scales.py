@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 class Scaling(enum.Enum):
-    """How the scales of both operands lie together."""
+    """The form of both operands' scales."""
 
     LINES = "lines"  # constant along K: a tensor's, or a row's and a column's
     BLOCKS = "blocks"

@@ -18,7 +18,7 @@ from ...runtime.steps import Kernel, Launch, Packed, Scratch, Struct
 from ...types import Activation, DeviceSpec
 from .._fitted import Fitted
 from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, overlapped_overhead
-from .epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
+from .epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, packed_strides
 from .gemm import Gemm, Matrix
 
 __all__ = [
@@ -56,12 +56,12 @@ def _partial(gemm: Gemm) -> Gemm:
 
 
 def partial_epilogue(gemm: Gemm, splits: int) -> tuple[str, Struct]:
-    """The C++ type and the argument of an epilogue that stores accumulators as they are for the first split."""
+    """The C++ type and the argument of an epilogue that stores accumulators unchanged for the first split."""
     partial = _partial(gemm)
     scalar = accumulator(gemm).dtype.type
     absent = (Packed(bytes(8)),) * 3
-    walks = (walk(partial.out), *(Packed(bytes(40)),) * 3)
-    fields = (scratch_of(gemm, splits), *absent, scalar(1), scalar(0), *walks)
+    all_strides = (packed_strides(partial.out), *(Packed(bytes(40)),) * 3)
+    fields = (scratch_of(gemm, splits), *absent, scalar(1), scalar(0), *all_strides)
     return epilogue_type(partial, Activation.IDENTITY), Struct(fields)
 
 

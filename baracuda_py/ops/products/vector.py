@@ -10,7 +10,7 @@ __all__ = ["nearest_axis", "vector_width"]
 
 
 def nearest_axis(matrix: Matrix, rows: int, cols: int) -> int:
-    """The axis along which neighbours lie closest: 0 down a column, 1 along a row."""
+    """The axis with the smallest stride: 0 down a column, 1 along a row."""
 
     def distance(stride: int, extent: int) -> float:
         return abs(stride) or 2.0 if extent > 1 else float("inf")  # a broadcast axis is second to one of stride 1

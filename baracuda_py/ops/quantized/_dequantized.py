@@ -1,7 +1,7 @@
-"""Quantised weights as floats of the activations' type, in scratch, and then a product of matmul's: the base of every format's.
+"""Quantized weights as floats of the activations' type, in scratch, and then a product of matmul's: the base of every format's.
 
 A format says how its weights are dequantised (`plan` and `weights`), and what the operands of both steps are called in its own
-problem (`called`). Its problem has the product as `product`, and measures of ops/quantized/oracle.py, unless it says otherwise.
+problem (`renames`). Its problem has the product as `product`, and measures of ops/quantized/oracle.py, unless it says otherwise.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class DequantizedFirst(Composite):
     """Weights are written and read again as floats, which pays where the product itself takes longest: many tokens."""
 
     plan: ClassVar[type[Plan[Any]]]  # that dequantises: its output is `out`
-    called: ClassVar[Mapping[str, str]] = MappingProxyType({})  # operands of either step that are not ours by that name
+    renames: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {}
+    )  # operands of either step that are not ours by that name
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -80,7 +82,7 @@ class DequantizedFirst(Composite):
         return True
 
     def staged(self, desc: Any) -> StagedTokens | None:
-        """The copy of the activations that the product multiplies, where it does not multiply them as they lie."""
+        """The copy of the activations that the product multiplies, where it does not multiply them without a copy."""
         return None
 
     # ---- the candidate ----------------------------------------------------------------------------------------------
@@ -94,7 +96,7 @@ class DequantizedFirst(Composite):
     def parts(self, desc: Any, device: DeviceSpec, pref: PlanPreference) -> Parts:
         product, ours = self.product(desc), replace(pref, backend=BackendKind.BESPOKE)
         return (
-            ("dequantise", selected(self.plan, self.weights(desc, product.b_element), pref, device)),
+            ("dequantize", selected(self.plan, self.weights(desc, product.b_element), pref, device)),
             ("product", selected(MatmulPlan, product, ours, device)),
         )
 
@@ -119,25 +121,25 @@ class DequantizedFirst(Composite):
 
     def lower(self, desc: Any, device: DeviceSpec, config: Steps) -> tuple[Step | Sub, ...]:
         ahead, a = self.activations(desc)
-        return (*ahead, *self.dequantised(config, a))
+        return (*ahead, *self.dequantized(config, a))
 
     def activations(self, desc: Any) -> tuple[tuple[Launch, ...], Place]:
         """What copies the activations, and where the product finds them."""
         staged = self.staged(desc)
         if staged is None:
-            return (), Ptr(self.called.get("a", "a"))
+            return (), Ptr(self.renames.get("a", "a"))
         return tuple(staged.launches(staged.scratch(0))), staged.scratch(0)
 
-    def dequantised(self, config: Steps, a: Place) -> tuple[Sub, Sub]:
+    def dequantized(self, config: Steps, a: Place) -> tuple[Sub, Sub]:
         """The weights in scratch, and the product, which finds activations at `a`."""
-        dequantise, product = config.of["dequantise"], config.of["product"]
-        made = dequantise.desc.layout("out")
+        dequantize, product = config.of["dequantize"], config.of["product"]
+        made = dequantize.desc.layout("out")
         between = Scratch.named("weights", made.element.nbytes(math.prod(made.shape)))
         return (
-            Sub(dequantise, self._places(dequantise) | {"out": between}),
+            Sub(dequantize, self._places(dequantize) | {"out": between}),
             Sub(product, self._places(product) | {"a": a, "b": between}),
         )
 
     def _places(self, step: Selection) -> dict[str, Place]:
         """A step's operands, as our problem calls them."""
-        return {o.name: Ptr(self.called.get(o.name, o.name)) for o in step.operands}
+        return {o.name: Ptr(self.renames.get(o.name, o.name)) for o in step.operands}

@@ -43,7 +43,7 @@ class WeightProduct(Descriptor):
 
     @cached_property
     def product(self) -> MatmulDescriptor:
-        """The product with the dequantised weights, which lie in columns."""
+        """The product with the dequantised weights, which are stored by columns."""
         given: dict[str, Any] = {"b_strides": (1, self.k)}
         for name, of in (("x", "a"), ("out", "out"), *((("bias", "bias"),) if self.has("bias") else ())):
             layout = self.layout(name)
@@ -53,7 +53,7 @@ class WeightProduct(Descriptor):
 
     @cached_property
     def gemm(self) -> Gemm:
-        """The product as kernels walk it: rows of x and of out, in whatever order out lies."""
+        """The product as kernels walk it: rows of x and of out, in the order of out's strides."""
         inner = self.product
         gemm = gemm_of(as_matrices({operand.name: inner.layout(operand.name) for operand in inner.operands}))
         return gemm.swapped if gemm.transposed else gemm

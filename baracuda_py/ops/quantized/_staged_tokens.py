@@ -1,4 +1,4 @@
-"""Activations copied ahead of a product where they do not lie as its kernels read them (kernels/quantized/tokens.cu)."""
+"""Activations copied ahead of a product where its kernels cannot read their layout (kernels/quantized/tokens.cu)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["MOST_STAGED", "StagedTokens", "staged_tokens"]
 
 MOST_STAGED = 65535  # rows a launch: along the grid's second axis
 MOST_PITCH = 1 << 25  # elements: kernels count to the last token of a tile in 32 bits
-THREADS, PIECE, ALIGN = 128, 8, 256
+THREADS, VECTOR, ALIGN = 128, 8, 256
 
 
 class Costs(Fitted, table="quantized.staged_tokens"):
@@ -41,10 +41,10 @@ class StagedTokens:
     @property
     def pitch(self) -> int:
         """Elements from row to row."""
-        return -(-self.k // PIECE) * PIECE
+        return -(-self.k // VECTOR) * VECTOR
 
     def scratch(self, past: int) -> Scratch:
-        """Where they lie, behind `past` bytes of other scratch."""
+        """Their address, behind `past` bytes of other scratch."""
         return Scratch(-(-past // ALIGN) * ALIGN, math.prod(self.batch) * self.m * self.pitch * self.x.itemsize)
 
     def seconds(self, device: DeviceSpec) -> float:
@@ -64,15 +64,15 @@ class StagedTokens:
                 Ptr("x", at * size), place, pointer(self.desc, "order"), np.int64(self.x.row),
                 np.int64(self.x.col), np.uint32(self.k), np.uint32(self.pitch),
             )  # fmt: skip
-            grid = (grid_of(self.pitch, PIECE * THREADS)[0], rows, 1)
+            grid = (grid_of(self.pitch, VECTOR * THREADS)[0], rows, 1)
             yield Launch(kernel, grid, (THREADS, 1, 1), args, pdl=True)
 
 
 def staged_tokens(desc: Any) -> StagedTokens | None:
-    """The copy that a problem needs; None where kernels read x as it lies."""
+    """The copy that a problem needs; None where kernels read x without a copy."""
     gemm: Gemm = desc.gemm
-    as_it_lies = gemm.a.col == 1 and 0 <= gemm.a.row < MOST_PITCH
+    without_copy = gemm.a.col == 1 and 0 <= gemm.a.row < MOST_PITCH
     ordered = "order" in desc.slot_of and desc.has("order")
-    if as_it_lies and gemm.k % PIECE == 0 and gemm.a.aligned(16, along=1) and not ordered:
+    if without_copy and gemm.k % VECTOR == 0 and gemm.a.aligned(16, along=1) and not ordered:
         return None
     return StagedTokens(desc, gemm.a, gemm.m, gemm.k, gemm.batch)

@@ -57,7 +57,7 @@ class F32Weights(Composite):
         widen = UnaryDescriptor(CAST.name, a.shape, a.element, F32, **strides)  # type: ignore[arg-type]
         return (
             ("widen", selected(UnaryPlan, widen, pref, device)),
-            ("dequantise", selected(self.first.plan, self.first.weights(desc, F32), pref, device)),
+            ("dequantize", selected(self.first.plan, self.first.weights(desc, F32), pref, device)),
             ("product", selected(MatmulPlan, product, ours, device)),
         )
 
@@ -70,4 +70,4 @@ class F32Weights(Composite):
         widen = config.of["widen"]
         made = Scratch.named("activations", F32.nbytes(math.prod(widen.desc.layout("out").shape)))
         ahead, a = self.first.activations(desc)
-        return (*ahead, Sub(widen, {"x": a, "out": made}), *self.first.dequantised(config, made))
+        return (*ahead, Sub(widen, {"x": a, "out": made}), *self.first.dequantized(config, made))

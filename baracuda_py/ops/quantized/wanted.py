@@ -1,4 +1,4 @@
-"""Quantised weights: stage buffers that wrap, sums of parts of K, staged activations."""
+"""Quantized weights: stage buffers that wrap, sums of parts of K, staged activations."""
 
 from __future__ import annotations
 

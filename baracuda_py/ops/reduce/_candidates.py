@@ -83,7 +83,7 @@ class RowsReduce(Candidate[ReduceDescriptor]):
         index, partial = rows.index, _scratch(desc, chunks, rows.count)
         entry = (
             f"reduce_rows<{desc.reducer}, {desc.element.number}, {desc.computed}, {config.template}, {rows.template}, "
-            f"{str(chunks > 1).lower()}, {str(rows.anywhere(desc.element)).lower()}>"
+            f"{str(chunks > 1).lower()}, {str(rows.unaligned(desc.element)).lower()}>"
         )
         counts = (index_scalar(n, index) for n in (rows.count, desc.extent, CHUNK, chunks))
         args = (*counts, np.int32(desc.correction), rows.places(), Ptr("out"), partial, Ptr("x"))
@@ -92,7 +92,7 @@ class RowsReduce(Candidate[ReduceDescriptor]):
         if chunks == 1:
             return (first,)
         size = desc.layout("out").element.bits // 8
-        kept = rows.rows, [s * size for s in rows.walks["out"].rows]
+        kept = rows.rows, [s * size for s in rows.operands["out"].rows]
         return first, _join(desc, chunks, rows.count, partial, kept, index)
 
 
@@ -115,7 +115,7 @@ class ColumnsConfig(Config):
     vector: int = term("neighbouring columns per thread")
     down: int = term("warps that share a column")
     across: int = term("warps whose columns are neighbours")
-    anywhere: bool = term("rows start at any address; a vector is shifted out of two aligned words", default=False)
+    unaligned: bool = term("rows start at any address; a vector is shifted out of two aligned words", default=False)
 
     @property
     def threads(self) -> int:
@@ -126,7 +126,7 @@ class ColumnsConfig(Config):
 
 
 class ColumnsReduce(Candidate[ReduceDescriptor]):
-    """Results lie along the innermost axis: threads take neighbours of them and go down the terms, many in chunks."""
+    """Results run along the innermost axis: threads take neighbours of them and go down the terms, many in chunks."""
 
     variant = "columns"
     launches = (f"{FILE}:reduce_columns", f"{FILE}:join_chunks")
@@ -142,15 +142,15 @@ class ColumnsReduce(Candidate[ReduceDescriptor]):
             return
         widest = found[0].rows.widest(desc.element)
         vector = found[0].vector(desc.element, widest)
-        anywhere = widest > vector and WARP * widest <= found[0].rows.length
-        if anywhere and widest * desc.state <= STATES:
+        unaligned = widest > vector and WARP * widest <= found[0].rows.length
+        if unaligned and widest * desc.state <= STATES:
             vector = widest
         else:
-            anywhere = False
+            unaligned = False
         while vector > 1 and vector * desc.state > STATES:
             vector //= 2
         down = min(MOST_DOWN, share(-(-min(desc.extent, _chunk(desc.extent)) // DEPTH)))
-        yield ColumnsConfig(vector, down, max(1, WARPS_ACROSS // down), anywhere)
+        yield ColumnsConfig(vector, down, max(1, WARPS_ACROSS // down), unaligned)
 
     def guarantee(self, desc: ReduceDescriptor, device: DeviceSpec, config: ColumnsConfig) -> PrecisionGuarantee:
         chunk = _chunk(desc.extent)
@@ -177,7 +177,7 @@ class ColumnsReduce(Candidate[ReduceDescriptor]):
         entry = (
             f"reduce_columns<{desc.reducer}, {desc.element.number}, {desc.computed}, {config.vector}, {config.down}, "
             f"{config.across}, {len(rows.rows)}, {len(extents)}, {index}, {str(chunks > 1).lower()}, "
-            f"{str(config.anywhere).lower()}>"
+            f"{str(config.unaligned).lower()}>"
         )
         counts = (index_scalar(n, index) for n in (rows.count, rows.length, desc.extent, chunk, chunks))
         args = (
@@ -193,7 +193,7 @@ class ColumnsReduce(Candidate[ReduceDescriptor]):
         if chunks == 1:
             return (first,)
         size = desc.layout("out").element.bits // 8
-        kept = (*rows.rows, rows.length), [s * size for s in (*rows.walks["out"].rows, 1)]
+        kept = (*rows.rows, rows.length), [s * size for s in (*rows.operands["out"].rows, 1)]
         return first, _join(desc, chunks, results, partial, kept, index)
 
 
@@ -214,14 +214,14 @@ def _joins(chunks: int) -> int:
 
 
 def _columns(desc: ReduceDescriptor) -> tuple[Columns, tuple[int, ...]] | None:
-    """Kept axes, and x's steps along the axes of terms; the extents of those. None where the innermost kept axis does not lie
-    side by side in out and x."""
+    """Kept axes, and x's steps along the axes of terms; the extents of those. None where the innermost kept axis is not
+    contiguous in out and x."""
     x = desc.layout("x").strides
     rows = across(desc, desc.shape, desc.along, {"out": desc.spread(), "x": x}, ("out",))
     if rows is None:
         return None
     terms, size = rows_of(desc, desc.shape, desc.along, {"x": x}, ordered=desc.name == "argmax"), desc.element.bits // 8
-    steps = tuple(s * size for s in terms.walks["x"].columns)
+    steps = tuple(s * size for s in terms.operands["x"].columns)
     return Columns(rows, steps, (size,) * len(steps)), terms.columns
 
 

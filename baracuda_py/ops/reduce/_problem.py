@@ -78,7 +78,7 @@ class ReduceDescriptor(Descriptor):
         cls, x: Any, out: Any = None, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0,
         name: str = "sum",
     ) -> ReduceDescriptor:  # fmt: skip
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays of any layout."""
         tensors = cls.taken(name, {"x": x, "out": out})
         axes = axes_of(name, axis, len(tensors["x"].shape))
         return cls.of_tensors(tensors, axes=axes, keepdims=_kept(name, keepdims), correction=correction, name=name)

@@ -18,7 +18,7 @@ from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
 from .._columns import ColumnConfig, ColumnCosts
 from .._fitted import Fitted
 from .._launch import grid_of, index_scalar, index_type
-from .._rows import WARP, Rows, Walk, share
+from .._rows import WARP, OperandStrides, Rows, share
 from ._problem import CumsumDescriptor, promised
 
 __all__ = ["CANDIDATES"]
@@ -27,7 +27,7 @@ LONGEST, CHUNK = 1 << 15, 1 << 14  # elements: of a row that one CTA goes along,
 TALLEST, CHUNK_DOWN = 1024, 512  # the same down columns
 ITEMS, WARPS, CTA = 4, 8, 128
 NOWHERE = Packed(bytes(8))
-BEFORE = 2  # additions that bring what is before a thread's elements together, but for tiles
+COMBINE_ADDITIONS = 2  # additions that combine what precedes a thread's elements, but for tiles
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class RowScan(Config):
         vectors = max(1, -(-length // vector))
         if vectors <= WARP:
             return RowScan(vector, 1, share(vectors), 1)
-        turns = -(-vectors // WARP)
-        warps = min(WARPS, share(-(-turns // ITEMS)))
-        return RowScan(vector, min(ITEMS, -(-turns // warps)), WARP, warps)
+        warp_steps = -(-vectors // WARP)
+        warps = min(WARPS, share(-(-warp_steps // ITEMS)))
+        return RowScan(vector, min(ITEMS, -(-warp_steps // warps)), WARP, warps)
 
     @property
     def threads(self) -> int:
@@ -60,7 +60,7 @@ class RowScan(Config):
 
     def carried(self, length: int) -> int:
         """Additions that what is before a chunk of `length` goes through, as it is carried along."""
-        return -(-length // (self.vector * self.items * self.lanes * self.warps)) + BEFORE
+        return -(-length // (self.vector * self.items * self.lanes * self.warps)) + COMBINE_ADDITIONS
 
 
 class RowCosts(Fitted, table="rows.row_scan"):
@@ -76,7 +76,7 @@ class RowsCumsum(Candidate[CumsumDescriptor]):
     launches = ("scan/rows.cu:scan_rows",)
 
     def supports(self, desc: CumsumDescriptor, device: DeviceSpec) -> Feasibility:
-        """By how operands lie and not by cost, which would let the number of rows decide on the order of additions."""
+        """By the operands' layouts and not by cost, which would let the number of rows decide on the order of additions."""
         if desc.rows().dense or desc.columns() is None:
             return OK
         return Feasibility("another axis lies side by side in out and in x", instead="columns")
@@ -107,8 +107,8 @@ class RowsCumsum(Candidate[CumsumDescriptor]):
             return (_along(desc.template, "WHOLE", config, rows, vector, 1, out, NOWHERE, x),)
         totals = Scratch(0, rows.count * chunks * desc.summed.bits // 8)
         layout = Layout((rows.count, chunks), (chunks, 1), desc.summed, 16)
-        walk = Walk(layout, (chunks,), (1,), True)
-        held, kind = Rows((rows.count,), (chunks,), {"out": walk, "x": walk}), desc.summed.number
+        operand = OperandStrides(layout, (chunks,), (1,), True)
+        held, kind = Rows((rows.count,), (chunks,), {"out": operand, "x": operand}), desc.summed.number
         summed = RowScan.of(chunks, desc.summed)
         return (
             _along(desc.template, "TOTALS", config, rows, vector, chunks, out, totals, x),
@@ -138,7 +138,7 @@ class ColumnScan(ColumnConfig):
 
     def carried(self, extent: int) -> int:
         """Additions that what is before a chunk of `extent` goes through, as it is carried down."""
-        return -(-extent // (ITEMS * self.warps)) + BEFORE
+        return -(-extent // (ITEMS * self.warps)) + COMBINE_ADDITIONS
 
 
 class ColumnsCumsum(Candidate[CumsumDescriptor]):
@@ -177,8 +177,8 @@ class ColumnsCumsum(Candidate[CumsumDescriptor]):
             return (_down(desc.template, "WHOLE", config, rows, desc.extent, 1, steps, out, NOWHERE, x),)
         results, size, kind = rows.count * rows.length, desc.summed.bits // 8, desc.summed.number
         totals = Scratch(0, chunks * results * size)
-        walk = Walk(Layout((chunks, results), (results, 1), desc.summed, 16), (), (1,), True)
-        held, summed = Rows((), (results,), {"out": walk, "x": walk}), ColumnScan(1, _warps(chunks))
+        operand = OperandStrides(Layout((chunks, results), (results, 1), desc.summed, 16), (), (1,), True)
+        held, summed = Rows((), (results,), {"out": operand, "x": operand}), ColumnScan(1, _warps(chunks))
         types, pitch = f"{kind}, {kind}, {kind}", (results * size,) * 2
         return (
             _down(desc.template, "TOTALS", config, rows, desc.extent, chunks, steps, out, totals, x),
@@ -209,8 +209,8 @@ def _warps(extent: int) -> int:
 def _cost(desc: CumsumDescriptor, device: DeviceSpec, chunks: int, efficiency: float) -> Cost:
     """Chunks read x twice, in three launches."""
     spent = 8.0 * math.prod(desc.shape)
-    again = desc.element.nbytes(math.prod(desc.shape)) if chunks > 1 else 0
-    one = Cost.streaming(device, desc.nbytes + again, flops=int(spent), instructions=spent, efficiency=efficiency)
+    second_read = desc.element.nbytes(math.prod(desc.shape)) if chunks > 1 else 0
+    one = Cost.streaming(device, desc.nbytes + second_read, flops=int(spent), instructions=spent, efficiency=efficiency)
     return Cost(desc.nbytes, one.flops, one.seconds + (2 * device.overhead if chunks > 1 else 0.0), one.limit)
 
 

@@ -43,7 +43,7 @@ def cumsum(x: Any, /, axis: int = -1) -> Any:
     out: an array of x's shape, x itself included; of x's dtype for floats, int64 for signed integers and uint64 for unsigned
     ones, which wrap, as in NumPy; allocated in C order if not given.
     Sums are computed in f32 (f64 for f64) and rounded once; their order is fixed, and no row's results depend on how many rows
-    there are (a single column lies like a row, and is summed in a row's order).
+    there are (a single column is stored like a row, and is summed in a row's order).
     Returns out. Raises InvalidProblemError for an axis that there is not, OperandTypeError for an out of another dtype.
     """
 

@@ -36,7 +36,7 @@ class Planes:
     outer: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
     def filled(self, tile_a: int, tile_b: int) -> float:
-        """The share of the tiles' area that lies inside the array."""
+        """The share of the tiles' area inside the array."""
         covered = -(-self.a // tile_a) * tile_a * -(-self.b // tile_b) * tile_b
         return self.a * self.b / covered if covered else 1.0
 

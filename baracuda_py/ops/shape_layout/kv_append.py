@@ -57,7 +57,7 @@ class KvAppendDescriptor(Descriptor):
 
     @classmethod
     def of(cls, k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, layout: str = "BHSD") -> Self:
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays of any layout."""
         named = {"k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "positions": positions}
         tensors = cls.taken(cls.name, named)
         new = tensors["k"].shape
@@ -127,7 +127,7 @@ class PerSequence(Candidate[KvAppendDescriptor]):
 
 
 def _append(desc: KvAppendDescriptor, device: DeviceSpec, parts: tuple[str, ...]) -> Launch:
-    """One launch for one cache, or for both where they lie alike. The sequence axis stays first and is not merged."""
+    """One launch for one cache, or for both where their layouts are the same. The sequence axis stays first and is not merged."""
     size = desc.element.bits // 8
     cache, new = desc.layout(f"{parts[0]}_cache"), desc.layout(parts[0])
     align = min(lay.align for p in parts for lay in (desc.layout(p), desc.layout(f"{p}_cache")))

@@ -38,7 +38,7 @@ PACKAGES = ("cupy", "numpy", "torch")  # with full_like and broadcast_to
     last=("dynamic_axis", "dest_phase"),
 )
 class WriteSliceDescriptor(Descriptor):
-    """The window `ranges` (half-open pairs or slices, one an axis) of a destination, and how both sides lie.
+    """The window `ranges` (half-open pairs or slices, one an axis) of a destination, and the layouts of both sides.
 
     With `dynamic_axis`, that axis' start is read at launch from the device int64 scalar `start`; its pair gives the extent.
     Strides count elements; alignments are bytes up to 16 of the first element touched (None: base addresses aligned).
@@ -62,7 +62,7 @@ class WriteSliceDescriptor(Descriptor):
         cls, dest: Any, source: Any, ranges: Sequence[Any], *, dynamic_axis: int | None = None,
         start: Any = None, status: Any = None,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie; `start` and `status` have no layout to read."""
+        """The descriptor of arrays of any layout; `start` and `status` have no layout to read."""
         _refuse_idle(dynamic_axis, start, status)
         if isinstance(source, (bool, int, float, complex, np.generic)):
             raise OperandTypeError(f"write_slice: source is the number {shown(source)}", _filled(dest, source, ranges))

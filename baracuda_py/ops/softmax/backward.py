@@ -12,9 +12,9 @@ from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...runtime.steps import Step
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
-from .._anywhere import anywhere_config, anywhere_launch, anywhere_rows, kept_configs, kept_rows
 from .._function import function_of
 from .._rows import FLOATS, RowConfig, clustered, row_configs, row_cost
+from .._unaligned import kept_configs, kept_rows, unaligned_config, unaligned_launch, unaligned_rows
 from . import _guarantee, oracle, samples
 from .forward import TABLE, Softmaxed
 
@@ -57,20 +57,20 @@ class RowsSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
         return (desc.launch("softmax/backward.cu", "softmax_backward", config),)
 
 
-class AnywhereSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
+class UnalignedSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
     """A CTA a long row that starts at any address, by aligned words."""
 
-    variant = "anywhere"
+    variant = "unaligned"
     launches: ClassVar[tuple[str, ...]] = (
-        "softmax/backward.cu:softmax_backward_anywhere",
-        "softmax/backward.cu:softmax_backward_anywhere_cluster",
+        "softmax/backward.cu:softmax_backward_unaligned",
+        "softmax/backward.cu:softmax_backward_unaligned_cluster",
     )
 
     def supports(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Feasibility:
-        return anywhere_rows(desc.rows(), desc.element, 8)
+        return unaligned_rows(desc.rows(), desc.element, 8)
 
     def configs(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
-        yield anywhere_config(desc.rows(), desc.element, device)
+        yield unaligned_config(desc.rows(), desc.element, device)
 
     def guarantee(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
         return _guarantee.backward(desc.element, log=desc.log, depth=config.depth(desc.extent))
@@ -79,11 +79,11 @@ class AnywhereSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
         return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=10.0)
 
     def lower(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
-        file, name = "softmax/backward.cu", "softmax_backward_anywhere"
-        return (anywhere_launch(desc.rows(), file, name, desc.template, config),)
+        file, name = "softmax/backward.cu", "softmax_backward_unaligned"
+        return (unaligned_launch(desc.rows(), file, name, desc.template, config),)
 
 
-class KeptSoftmaxBackward(AnywhereSoftmaxBackward):
+class KeptSoftmaxBackward(UnalignedSoftmaxBackward):
     """A cluster a long row; grad and y, or grad alone, are read once and stay in shared memory."""
 
     variant = "kept"
@@ -101,7 +101,7 @@ class SoftmaxBackwardPlan(Plan[SoftmaxBackwardDescriptor]):
 
     descriptor = SoftmaxBackwardDescriptor
     category = OpCategory.SOFTMAX
-    candidates = (RowsSoftmaxBackward(), AnywhereSoftmaxBackward(), KeptSoftmaxBackward())
+    candidates = (RowsSoftmaxBackward(), UnalignedSoftmaxBackward(), KeptSoftmaxBackward())
     measures = oracle.BACKWARD_MEASURES
     probes = (
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 4096, 50257)),

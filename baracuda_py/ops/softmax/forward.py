@@ -15,12 +15,12 @@ from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...runtime.steps import Kernel, Launch, Step
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
-from .._anywhere import anywhere_launch, anywhere_rows, kept_configs, kept_rows
 from .._axis import AlongAxis
 from .._columns import ColumnConfig, ColumnCosts
 from .._function import function_of
 from .._launch import index_scalar, index_type
 from .._rows import FLOATS, RowConfig, Rows, clustered, computed_in, row_configs, row_cost, share
+from .._unaligned import kept_configs, kept_rows, unaligned_launch, unaligned_rows
 from . import _guarantee, oracle, samples
 
 __all__ = ["SoftmaxDescriptor", "SoftmaxPlan", "log_softmax", "softmax"]
@@ -83,17 +83,17 @@ class RowsSoftmax(Candidate[SoftmaxDescriptor]):
         return (desc.launch("softmax/forward.cu", "softmax_rows", config),)
 
 
-class AnywhereSoftmax(Candidate[SoftmaxDescriptor]):
+class UnalignedSoftmax(Candidate[SoftmaxDescriptor]):
     """A CTA a row that starts at any address, by aligned words; maximum and sum come in one pass."""
 
-    variant = "anywhere"
+    variant = "unaligned"
     launches: ClassVar[tuple[str, ...]] = (
-        "softmax/forward.cu:softmax_anywhere",
-        "softmax/forward.cu:softmax_anywhere_cluster",
+        "softmax/forward.cu:softmax_unaligned",
+        "softmax/forward.cu:softmax_unaligned_cluster",
     )
 
     def supports(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Feasibility:
-        return anywhere_rows(desc.rows(), desc.element, 16)
+        return unaligned_rows(desc.rows(), desc.element, 16)
 
     def configs(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         vector, items = Rows.widest(desc.element), 2
@@ -111,10 +111,10 @@ class AnywhereSoftmax(Candidate[SoftmaxDescriptor]):
         return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=10.0)
 
     def lower(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
-        return (anywhere_launch(desc.rows(), "softmax/forward.cu", "softmax_anywhere", desc.template, config),)
+        return (unaligned_launch(desc.rows(), "softmax/forward.cu", "softmax_unaligned", desc.template, config),)
 
 
-class KeptSoftmax(AnywhereSoftmax):
+class KeptSoftmax(UnalignedSoftmax):
     """A cluster a long row, which is read once and stays in shared memory; maximum and sum come in one pass."""
 
     variant = "kept"
@@ -173,7 +173,7 @@ class SoftmaxPlan(Plan[SoftmaxDescriptor]):
 
     descriptor = SoftmaxDescriptor
     category = OpCategory.SOFTMAX
-    candidates = (RowsSoftmax(), AnywhereSoftmax(), KeptSoftmax(), ColumnsSoftmax())
+    candidates = (RowsSoftmax(), UnalignedSoftmax(), KeptSoftmax(), ColumnsSoftmax())
     measures = oracle.MEASURES
     probes = (
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 4096, 50257)),

@@ -92,8 +92,8 @@ def _backward_measure(of: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _overflowing(desc: Any, grad: Array, y: Array) -> Array:
-    """Whether the terms of the row's sum add up beyond what is computed in, or their infinite sum meets a root of exp(y) that
-    is 0 there."""
+    """Whether the terms of the row's sum add up beyond what is computed in,
+    or their sum is infinite where a root of exp(y)."""
     double = desc.element is ElementKind.F64
     with np.errstate(all="ignore"):
         g, p = wide(grad, desc.element), wide(y, desc.element)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...samples.wanted import Problems, bf16, f16, f32
-from .._row_problems import anywhere, cluster, kept
+from .._row_problems import cluster, kept, unaligned
 
 problems = Problems()
 
@@ -13,10 +13,10 @@ cluster(problems, "log_softmax", 35_011, f32, "x")
 for columns in (70_001, 70_008):
     cluster(problems, "softmax_backward", columns, bf16, "grad", "y")
 cluster(problems, "log_softmax_backward", 140_008, bf16, "grad", "y")
-anywhere(problems, "softmax", f16, "x")
-anywhere(problems, "log_softmax", f32, "x")
-anywhere(problems, "softmax_backward", bf16, "grad", "y")
-anywhere(problems, "log_softmax_backward", f32, "grad", "y")
+unaligned(problems, "softmax", f16, "x")
+unaligned(problems, "log_softmax", f32, "x")
+unaligned(problems, "softmax_backward", bf16, "grad", "y")
+unaligned(problems, "log_softmax_backward", f32, "grad", "y")
 kept(problems, "softmax", 70_003, bf16, "x")
 kept(problems, "log_softmax", 33_001, f32, "x")
 kept(problems, "softmax_backward", 70_003, bf16, "grad", "y")

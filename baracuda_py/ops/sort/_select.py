@@ -95,9 +95,9 @@ class Search:
 
     def seconds(self, rows: SortedRows, k: int, device: DeviceSpec) -> float:
         """Of as many waves of CTAs as there are: a CTA reads its share once, or in every pass of a search."""
-        sample, room = self.sample(rows, k), PER_SM * device.sms
+        sample, resident_ctas = self.sample(rows, k), PER_SM * device.sms
         costs = Costs.of(device)
-        streamed = self.length * rows.size * room / (costs.bandwidth_efficiency * device.bandwidth)
+        streamed = self.length * rows.size * resident_ctas / (costs.bandwidth_efficiency * device.bandwidth)
         read = self.length * costs.gathered_element_s if self.role == LISTED else streamed
         if sample.vectors:
             one = read + costs.sample_s + min(sample.reach, self.length) * costs.listed_element_s
@@ -106,7 +106,7 @@ class Search:
             one = (
                 passes * (max(read, self.length * costs.counted_element_s) + costs.pass_s) + k * costs.listed_element_s
             )
-        return one * -(-rows.count * self.parts // room)
+        return one * -(-rows.count * self.parts // resident_ctas)
 
     def launch(self, desc: Any, rows: SortedRows, places: Scratch | None) -> Launch:
         needs_runs = self.role != PART and desc.sorted and desc.k * rows.entry > POOL

@@ -28,7 +28,7 @@ KEYS = tuple(k for k in ElementKind if not k.packed and (k.is_integer or (k.is_f
     Slot("x", takes=KEYS),
 )
 class TopkDescriptor(Descriptor):
-    """x of `shape`; `k` elements along `axis`, the `largest` or the smallest, `sorted` or as they lie in x."""
+    """x of `shape`; `k` elements along `axis`, the `largest` or the smallest, `sorted` or in x's order."""
 
     shape: tuple[int, ...]
     element: ElementKind

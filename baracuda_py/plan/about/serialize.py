@@ -14,6 +14,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...types import ArchSku, BaracudaError, DeviceSpec, InvalidProblemError, PlanPreference, UnsupportedError
+from ...types.deprecated import present_config, present_variant
 from ..family import Family
 from ..registry import all_ops
 from ..select import assess, checked
@@ -94,9 +95,10 @@ def from_json(text: str) -> Selection:
             f"{desc.op}: the saved plan says {', '.join(reader.unknown)!s:.200}, of which this version knows nothing",
             _alternative(kind, desc, pref, device),
         )
-    candidates = [c for c in kind.all_candidates() if c.variant == saved.variant]
-    for answer in assess(candidates, canonical, pref, device, only=saved.config):
-        if answer.feasibility and str(answer.config) == saved.config:
+    variant, config = present_variant("Plan.from_json", saved.variant), present_config(saved.config)
+    candidates = [c for c in kind.all_candidates() if c.variant == variant]
+    for answer in assess(candidates, canonical, pref, device, only=config):
+        if answer.feasibility and str(answer.config) == config:
             return _known_truly(Selection.of(kind, desc, pref, device, answer, saved.provenance))
     raise UnsupportedError(
         f"{desc.op}: variant {saved.variant!r:.80} [{saved.config:.80}] of the saved plan does not serve it",

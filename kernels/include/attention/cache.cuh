@@ -31,16 +31,16 @@ struct Standing {
 // Scales of 8-bit keys and values: a constant times an f32 per head or (`*_each`) per key and head.
 struct Scales {
   const float *k, *v;
-  Walk k_walk, v_walk;
+  OperandStrides k_strides, v_strides;
   double k_number, v_number;
   u32 k_each, v_each;
 
-  __device__ __forceinline__ float of_keys(u32 kv_head) const { return float(k_number) * (k && !k_each ? k[kv_head * k_walk.head] : 1.0f); }
-  __device__ __forceinline__ float of_values(u32 kv_head) const { return float(v_number) * (v && !v_each ? v[kv_head * v_walk.head] : 1.0f); }
+  __device__ __forceinline__ float of_keys(u32 kv_head) const { return float(k_number) * (k && !k_each ? k[kv_head * k_strides.head] : 1.0f); }
+  __device__ __forceinline__ float of_values(u32 kv_head) const { return float(v_number) * (v && !v_each ? v[kv_head * v_strides.head] : 1.0f); }
 };
 
 // The k_blocks of 16 keys of one split: first, first + step, ... below end.
-struct Turns { int first, end, step; };
+struct BlockRange { int first, end, step; };
 
 // Every sequence's keys are split over `count` CTAs: `fixed` keys each from key 0 on, or evenly where `fixed` is 0.
 // Partial results (out, lse) are f32, in [batch, head, token, split] order; null: a single split.
@@ -58,7 +58,7 @@ struct Splits {
     return {int(min(from, i64(last))), int(min(from + each, i64(last)))};
   }
   // The same, but even splits are interleaved: the first k_block of a split does not depend on the number of keys.
-  __device__ __forceinline__ Turns turns(u32 at, int begin, int end, int step) const {
+  __device__ __forceinline__ BlockRange block_range(u32 at, int begin, int end, int step) const {
     if (!fixed) return {begin / 16 + int(at) * step, (end + 15) / 16, int(count) * step};
     const int2 run = range(at, begin, end, step);
     return {run.x, run.y, step};

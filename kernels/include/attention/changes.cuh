@@ -27,17 +27,17 @@ __device__ __forceinline__ bool all_count(const P& p, const H& head, int row, in
 }
 
 // Applies a mask of type M to a tile of accumulators (layout as in change_scores). Where all rows and keys are visible,
-// bool entries that lie in pairs are loaded by pairs, a row's together; others are loaded where a key is visible.
+// adjacent bool entries are loaded by pairs, a row's together; others are loaded where a key is visible.
 template <class M, int BLOCKS, int N, class P, class H>
 __device__ __forceinline__ void mask_scores(float (&s)[BLOCKS][N][4], const P& p, const H& head, const Band& band, int row, int column, bool edge) {
-  i64 at = head.batch * p.mask_walk[0] + head.head * p.mask_walk[1] + row * p.mask_walk[2] + column * p.mask_walk[3];
+  i64 at = head.batch * p.mask_strides[0] + head.head * p.mask_strides[1] + row * p.mask_strides[2] + column * p.mask_strides[3];
   if constexpr (sizeof(M) == 1) {
     const u8* const first = static_cast<const u8*>(p.mask) + at;
-    const u64 odd = (reinterpret_cast<u64>(first) | u64(p.mask_walk[2])) % 2;
-    if (!edge && row + 16 * BLOCKS - 8 < head.rows && p.mask_walk[3] == 1 && !odd) {
+    const u64 odd = (reinterpret_cast<u64>(first) | u64(p.mask_strides[2])) % 2;
+    if (!edge && row + 16 * BLOCKS - 8 < head.rows && p.mask_strides[3] == 1 && !odd) {
 #pragma unroll
       for (int r = 0; r < 2 * BLOCKS; ++r) {
-        const u8* const entries = first + r * 8 * p.mask_walk[2];
+        const u8* const entries = first + r * 8 * p.mask_strides[2];
         u16 pairs[N];
 #pragma unroll
         for (int n = 0; n < N; ++n) asm volatile("ld.global.u16 %0, [%1];" : "=h"(pairs[n]) : "l"(entries + 8 * n));
@@ -59,9 +59,9 @@ __device__ __forceinline__ void mask_scores(float (&s)[BLOCKS][N][4], const P& p
       for (int e = 0; e < 2; ++e) {
         const int j = column + 8 * n + e;
         float& score = s[r / 2][n][r % 2 * 2 + e];
-        if (row + 8 * r < head.rows && j >= seen.first && j < seen.end) score = masked_by<M>(score, p.mask, at + (8 * n + e) * p.mask_walk[3]);
+        if (row + 8 * r < head.rows && j >= seen.first && j < seen.end) score = masked_by<M>(score, p.mask, at + (8 * n + e) * p.mask_strides[3]);
       }
-    at += 8 * p.mask_walk[2];
+    at += 8 * p.mask_strides[2];
   }
 }
 
@@ -70,16 +70,16 @@ __device__ __forceinline__ void mask_scores(float (&s)[BLOCKS][N][4], const P& p
 template <int N, int KEYS, class P, class H>
 __device__ __forceinline__ void kept_by_mask(u32 (&bits)[N], const P& p, const H& head, int row, int column) {
   static_assert(2 * KEYS <= 32);
-  const u8* const first = static_cast<const u8*>(p.mask) + head.batch * p.mask_walk[0] + head.head * p.mask_walk[1];
+  const u8* const first = static_cast<const u8*>(p.mask) + head.batch * p.mask_strides[0] + head.head * p.mask_strides[1];
   i64 along[KEYS];
 #pragma unroll
-  for (int r = 0; r < KEYS; ++r) along[r] = min(column + 8 * r, head.keys - 1) * p.mask_walk[3];
+  for (int r = 0; r < KEYS; ++r) along[r] = min(column + 8 * r, head.keys - 1) * p.mask_strides[3];
 #pragma unroll
   for (int n = 0; n < N; ++n) {
     bits[n] = 0;
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      const u8* const entries = first + min(row + 8 * n + e, head.rows - 1) * p.mask_walk[2];
+      const u8* const entries = first + min(row + 8 * n + e, head.rows - 1) * p.mask_strides[2];
 #pragma unroll
       for (int r = 0; r < KEYS; ++r) bits[n] |= u32(entries[along[r]] != 0) << (e * KEYS + r);
     }

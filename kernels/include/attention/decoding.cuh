@@ -7,21 +7,21 @@ namespace attention {
 
 // L2 prefetch of the line at an address, issued while the previous kernel still runs (PDL). It reads no value, so later
 // writes of that kernel are seen.
-template <class T> __device__ __forceinline__ void ask(const T* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+template <class T> __device__ __forceinline__ void prefetch_l2(const T* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 // L2 prefetch of ROWS rows of up to COLUMNS columns by LANES threads; `rows` and `columns` exist, line(i) is the
 // address of row i.
-template <int COLUMNS, int ROWS, int LANES, class Line> __device__ __forceinline__ void ask(int lane, int rows, int columns, const Line& line) {
+template <int COLUMNS, int ROWS, int LANES, class Line> __device__ __forceinline__ void prefetch_l2(int lane, int rows, int columns, const Line& line) {
   constexpr int EACH = 128 / sizeof(*line(0)), LINES = (COLUMNS + EACH - 1) / EACH;
 #pragma unroll
   for (int i = lane; i < ROWS * LINES; i += LANES)
-    if (i / LINES < rows && i % LINES * EACH < columns) ask(line(i / LINES) + i % LINES * EACH);
+    if (i / LINES < rows && i % LINES * EACH < columns) prefetch_l2(line(i / LINES) + i % LINES * EACH);
 }
 
 // Address of row `row` of those that share a KV head, for sequences that are not packed (no cu_seqlens).
 template <class T, class Out> __device__ __forceinline__ const T* query_of(const Problem<T, Out, float>& p, u32 sequence, u32 kv_head, int row) {
   const int token = row / int(p.group);
-  return p.q + sequence * p.q_walk.batch + (kv_head * p.group + row - token * int(p.group)) * p.q_walk.head + token * p.q_walk.row;
+  return p.q + sequence * p.q_strides.batch + (kv_head * p.group + row - token * int(p.group)) * p.q_strides.head + token * p.q_strides.row;
 }
 
 // The rows that share one KV head of one sequence: (token, query head of the group), token by token; a CTA's
@@ -45,13 +45,13 @@ template <class T, class Out> struct SharedRows {
 
   // Loads Q into Panels, with the sign flipped where the scale is negative. Each thread loads its chunks of a row, one
   // per panel, before it stores any. NARROW: columns permuted to the order in which ldmatrix delivers 8-bit keys.
-  template <class Panels, int ROWS, int THREADS, bool NARROW> __device__ __forceinline__ void bring_queries(u32 to, u32 flipped) const {
+  template <class Panels, int ROWS, int THREADS, bool NARROW> __device__ __forceinline__ void load_queries(u32 to, u32 flipped) const {
     constexpr int LANES = Panels::WIDTH / 8, PANELS = Panels::CHUNKS / LANES;
     const int chunk = threadIdx.x % LANES;
 #pragma unroll 1
     for (int line = threadIdx.x / LANES; line < ROWS; line += THREADS / LANES) {
       const int row = first + line;
-      const T* from = query_of(p, sequence, kv_head, row) + tokens.first * p.q_walk.row;
+      const T* from = query_of(p, sequence, kv_head, row) + tokens.first * p.q_strides.row;
       uint4 words[PANELS];
 #pragma unroll
       for (int panel = 0; panel < PANELS; ++panel) {
@@ -65,7 +65,7 @@ template <class T, class Out> struct SharedRows {
   }
 
   // A split without keys stores lse = -inf.
-  template <int THREADS> __device__ __forceinline__ void leave_nothing(const Splits& splits, u32 split) const {
+  template <int THREADS> __device__ __forceinline__ void store_empty(const Splits& splits, u32 split) const {
     for (int row = first + int(threadIdx.x); row <= last; row += THREADS) splits.lse[place(splits, row, split)] = rows::minus_infinity<float>();
   }
 
@@ -74,24 +74,24 @@ template <class T, class Out> struct SharedRows {
 
   // A row's lse, or (PARTS, with several splits) its split's; `most` is the reference maximum of `whole`, in base 2.
   // The fma is explicit: the compiler contracts it in some instantiations only, and bits would depend on the row count.
-  template <bool PARTS> __device__ __forceinline__ void leave_lse(const Splits& splits, u32 split, int row, float whole, float most) const {
+  template <bool PARTS> __device__ __forceinline__ void store_lse(const Splits& splits, u32 split, int row, float whole, float most) const {
     const float lse = whole == 0.0f ? rows::minus_infinity<float>() : fmaf(OnlineSoftmax<1>::shift(most), math::LN2, ::logf(whole));
     if (PARTS && splits.out) splits.lse[place(splits, row, split)] = lse;
-    else if (p.lse) p.lse[sequence * p.lse_walk.batch + head(row) * p.lse_walk.head + (tokens.first + token(row)) * p.lse_walk.row] = lse;
+    else if (p.lse) p.lse[sequence * p.lse_strides.batch + head(row) * p.lse_strides.head + (tokens.first + token(row)) * p.lse_strides.row] = lse;
   }
 
   // Offset of a row's first column in the result, or (PARTS, with several splits) in the partial results.
   template <bool PARTS> __device__ __forceinline__ i64 destination(const Splits& splits, u32 split, int row) const {
     if (PARTS && splits.out) return place(splits, row, split) * p.d_v;
-    return sequence * p.out_walk.batch + head(row) * p.out_walk.head + (tokens.first + token(row)) * p.out_walk.row;
+    return sequence * p.out_strides.batch + head(row) * p.out_strides.head + (tokens.first + token(row)) * p.out_strides.row;
   }
 
   // Stores N columns of a row, normalized; the thread with column 0 also stores lse.
-  template <bool PARTS, int N> __device__ __forceinline__ void leave(const Splits& splits, u32 split, float of_values, int row, int column, Vec<float, N>& x, float whole, float most) const {
+  template <bool PARTS, int N> __device__ __forceinline__ void store(const Splits& splits, u32 split, float of_values, int row, int column, Vec<float, N>& x, float whole, float most) const {
     const float by = division(of_values, whole);
 #pragma unroll
     for (int e = 0; e < N; ++e) x.at[e] *= by;
-    if (column == 0) leave_lse<PARTS>(splits, split, row, whole, most);
+    if (column == 0) store_lse<PARTS>(splits, split, row, whole, most);
     const i64 to = destination<PARTS>(splits, split, row) + column;
     if (!PARTS || !splits.out) *reinterpret_cast<Vec<Out, N>*>(p.out + to) = round_to<Out>(x.at);
     else if (whole != 0.0f) *reinterpret_cast<Vec<float, N>*>(splits.out + to) = x;

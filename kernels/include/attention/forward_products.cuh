@@ -25,7 +25,7 @@ template <int HELD, int BLOCKS> struct HeldQueries {
   }
 };
 
-// s += Q K^T over D columns: 16 BLOCKS queries, rounded already, by 8 N keys; both addresses come from `enter`.
+// s += Q K^T over D columns: 16 BLOCKS queries, rounded already, by 8 N keys; both addresses come from `lane_address`.
 template <class T, int D, class QueryPanels, class KeyPanels, int HELD, int BLOCKS, int N>
 __device__ __forceinline__ void add_scores(float (&s)[BLOCKS][N][4], const HeldQueries<HELD, BLOCKS>& held, u32 at_queries, u32 at_keys) {
   const auto load = [&](u32 (&a)[4], int b, int step) {
@@ -36,9 +36,9 @@ __device__ __forceinline__ void add_scores(float (&s)[BLOCKS][N][4], const HeldQ
 }
 
 // The lane's V address in the first 16 columns (TF32: 32) of the first keys.
-template <class T, class ValuePanels> __device__ __forceinline__ u32 enter_values(u32 lane) {
+template <class T, class ValuePanels> __device__ __forceinline__ u32 values_lane_address(u32 lane) {
   if constexpr (IS_TF32<T>) return ValuePanels::offset(lane % 4 * 2, lane / 4);
-  else return ValuePanels::template enter<true>(lane);
+  else return ValuePanels::template lane_address<true>(lane);
 }
 
 // acc += P V over KEYS keys and 8 N columns. weights(a, b, k) gives the A fragment of block b and k-step k. `carry` is

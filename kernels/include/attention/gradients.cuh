@@ -22,7 +22,7 @@ template <class T, class C> struct Gradients {
   const T* grad;
   T *grad_q, *grad_k, *grad_v;
   Stats<C>* stats;
-  Walk grad_walk, grad_q_walk, grad_k_walk, grad_v_walk, stats_walk;
+  OperandStrides grad_strides, grad_q_strides, grad_k_strides, grad_v_strides, stats_strides;
 };
 
 // Pointers of one query head of one sequence.
@@ -32,9 +32,9 @@ template <class T, class C> struct QueryGradients {
   Stats<C>* stats;
   __device__ __forceinline__ QueryGradients(const Problem<T, T, C>& p, const Gradients<T, C>& g, u32 batch, u32 head) {
     const int start = Extent(p.starts_q, batch, p.rows).first;
-    grad = g.grad + batch * g.grad_walk.batch + head * g.grad_walk.head + start * g.grad_walk.row;
-    grad_q = g.grad_q + batch * g.grad_q_walk.batch + head * g.grad_q_walk.head + start * g.grad_q_walk.row;
-    stats = g.stats + batch * g.stats_walk.batch + head * g.stats_walk.head + start * g.stats_walk.row;
+    grad = g.grad + batch * g.grad_strides.batch + head * g.grad_strides.head + start * g.grad_strides.row;
+    grad_q = g.grad_q + batch * g.grad_q_strides.batch + head * g.grad_q_strides.head + start * g.grad_q_strides.row;
+    stats = g.stats + batch * g.stats_strides.batch + head * g.stats_strides.head + start * g.stats_strides.row;
   }
 };
 
@@ -43,8 +43,8 @@ template <class T, class C> struct KeyGradients {
   T *grad_k, *grad_v;
   __device__ __forceinline__ KeyGradients(const Problem<T, T, C>& p, const Gradients<T, C>& g, u32 batch, u32 kv_head) {
     const int start = Extent(p.starts_k, batch, p.keys).first;
-    grad_k = g.grad_k + batch * g.grad_k_walk.batch + kv_head * g.grad_k_walk.head + start * g.grad_k_walk.row;
-    grad_v = g.grad_v + batch * g.grad_v_walk.batch + kv_head * g.grad_v_walk.head + start * g.grad_v_walk.row;
+    grad_k = g.grad_k + batch * g.grad_k_strides.batch + kv_head * g.grad_k_strides.head + start * g.grad_k_strides.row;
+    grad_v = g.grad_v + batch * g.grad_v_strides.batch + kv_head * g.grad_v_strides.head + start * g.grad_v_strides.row;
   }
 };
 

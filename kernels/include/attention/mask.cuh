@@ -26,7 +26,7 @@ struct Band {
 
 // Entry (row, key) of the block mask, in blocks; a block mask must exist.
 template <class P, class H> __device__ __forceinline__ bool block_counts(const P& p, const H& head, int row, int key) {
-  return p.block_mask[head.batch * p.block_walk[0] + head.head * p.block_walk[1] + row * p.block_walk[2] + key * p.block_walk[3]];
+  return p.block_mask[head.batch * p.block_strides[0] + head.head * p.block_strides[1] + row * p.block_strides[2] + key * p.block_strides[3]];
 }
 // Whether the block mask keeps any block that intersects rows [row, row_end) and keys [key, key_end).
 template <class P, class H>
@@ -50,7 +50,7 @@ template <class M, class C> __device__ __forceinline__ C masked_by(C score, cons
   else return score + convert<C>(entry);
 }
 template <class T, class C, class P, class H> __device__ __forceinline__ C masked(const P& p, const H& head, C score, int i, int j) {
-  const i64 at = head.batch * p.mask_walk[0] + head.head * p.mask_walk[1] + i * p.mask_walk[2] + j * p.mask_walk[3];
+  const i64 at = head.batch * p.mask_strides[0] + head.head * p.mask_strides[1] + i * p.mask_strides[2] + j * p.mask_strides[3];
   if (p.mask_kind == BOOL) return masked_by<u8>(score, p.mask, at);
   if (p.mask_kind == OWN) return masked_by<T>(score, p.mask, at);
   return masked_by<float>(score, p.mask, at);
@@ -69,12 +69,12 @@ __device__ __forceinline__ C changed(const P& p, const H& head, C score, int i, 
 
 // The ALiBi slope of a head, 0 without ALiBi.
 template <class P, class H> __device__ __forceinline__ float slope_of(const P& p, const H& head) {
-  return p.slopes ? p.slopes[head.batch * p.slope_walk[0] + head.head * p.slope_walk[1]] : 0.0f;
+  return p.slopes ? p.slopes[head.batch * p.slope_strides[0] + head.head * p.slope_strides[1]] : 0.0f;
 }
 
 // The attention sink (learned logit in every row's denominator) of a head, -inf without sinks.
 template <class T, class C, class P, class H> __device__ __forceinline__ C sink_of(const P& p, const H& head) {
-  const i64 at = head.head * p.sink_walk[0];
+  const i64 at = head.head * p.sink_strides[0];
   if (p.sinks_kind == OWN) return convert<C>(static_cast<const T*>(p.sinks)[at]);
   return p.sinks_kind ? C(static_cast<const float*>(p.sinks)[at]) : rows::minus_infinity<C>();
 }

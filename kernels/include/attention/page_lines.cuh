@@ -1,6 +1,6 @@
 // Page table lookups for one k_block, in shared memory, one k_block ahead of the copies that use them.
 #pragma once
-#include "attention/anew.cuh"
+#include "attention/opaque.cuh"
 #include "attention/cache.cuh"
 #include "ptx/async_copy.cuh"
 
@@ -16,7 +16,7 @@ template <int BN> struct PageLines {
 
   // `table` is the sequence's page table row; one thread per key.
   __device__ __forceinline__ void look_up(const Cache& cache, const i32* table, int block, Keys seen) const {
-    const int thread = threadIdx.x, size = int(anew(cache.page_keys)), key = block * BN + thread, page = key / size;
+    const int thread = threadIdx.x, size = int(opaque(cache.page_keys)), key = block * BN + thread, page = key / size;
     if (thread >= BN) return;
     const bool counts = key >= seen.first && key < seen.end;
     copy_async<4>(line(block, thread), table + (counts ? page : 0), counts ? 4 : 0);
@@ -24,10 +24,10 @@ template <int BN> struct PageLines {
   }
 
   // Address of a key's row of one head; null if it must not be read.
-  template <class T> __device__ __forceinline__ const T* row(const Cache& cache, const T* head, const Walk& walk, int block, int key) const {
+  template <class T> __device__ __forceinline__ const T* row(const Cache& cache, const T* head, const OperandStrides& strides, int block, int key) const {
     Vec<i32, 2> at;
     load_shared(at, line(block, key));
-    const i64 place = i64(at.at[0]) * int(walk.batch) + i64(at.at[1]) * int(walk.row);
+    const i64 place = i64(at.at[0]) * int(strides.batch) + i64(at.at[1]) * int(strides.row);
     return at.at[1] >= 0 && u32(at.at[0]) < cache.pages ? head + place : nullptr;
   }
 };

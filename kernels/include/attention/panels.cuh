@@ -16,15 +16,15 @@ template <int ROWS, int COLUMNS> struct Panels {
     return chunk / (WIDTH / 8) * PANEL + row * PITCH + (chunk % (WIDTH / 8) ^ swizzle(row)) * 16;
   }
 
-  // GlobalLoader (`Feed`), global -> shared memory by cp.async, by THREADS threads: rows `step` elements apart, of
+  // GlobalLoader: global -> shared memory by cp.async, by THREADS threads: rows spaced by `step` elements, of
   // which `rows` and `columns` exist; the rest is filled with zeros. Each thread has one chunk per panel row and
   // iterates over rows, GROUP at a time. The asm makes `thread` and `step` opaque, so that addresses are recomputed and
   // occupy no registers across the k_block loop.
-  template <int THREADS> struct Feed {
+  template <int THREADS> struct GlobalLoader {
     static constexpr int LANES = WIDTH / 8, GROUP = THREADS / LANES;
     static_assert(ROWS % GROUP == 0, "every thread copies as much");
     template <class T>
-    static __device__ __forceinline__ void bring(int thread, u32 to, const T* first, int step, int rows, int columns) {
+    static __device__ __forceinline__ void issue(int thread, u32 to, const T* first, int step, int rows, int columns) {
       constexpr int CHUNK = 16 / sizeof(T);
       asm volatile("" : "+r"(thread), "+r"(step));
       const T* from = first + i64(thread / LANES) * step + thread % LANES * CHUNK;
@@ -42,7 +42,7 @@ template <int ROWS, int COLUMNS> struct Panels {
       }
     }
     // The same for a gather: line(row) is the address of a row, null if there is none.
-    template <class Line> static __device__ __forceinline__ void bring_each(int thread, u32 to, int columns, const Line& line) {
+    template <class Line> static __device__ __forceinline__ void issue_each(int thread, u32 to, int columns, const Line& line) {
       constexpr int CHUNK = 16 / sizeof(*line(0));
       asm volatile("" : "+r"(thread));
       to += offset(thread / LANES, thread % LANES);
@@ -61,13 +61,13 @@ template <int ROWS, int COLUMNS> struct Panels {
 
   // The lane's ldmatrix address in the first 16 rows and columns. BY_ROW: matrices in the order of mma's A fragment
   // (rows first); otherwise that of two B fragments of 8 rows (columns first). With ldmatrix.trans, B uses BY_ROW.
-  template <bool BY_ROW> static __device__ __forceinline__ u32 enter(u32 lane) {
+  template <bool BY_ROW> static __device__ __forceinline__ u32 lane_address(u32 lane) {
     const u32 inner = lane / 8 % 2, outer = lane / 16;
     return BY_ROW ? offset(lane % 8 + 8 * inner, outer) : offset(lane % 8 + 8 * outer, inner);
   }
   // The same for rows 16 block and columns 16 step: XOR of chunk bits plus compile-time offsets.
-  static __device__ __forceinline__ u32 at(u32 entered, int block, int step) {
-    return (entered ^ step % FLIPS * 32) + step / FLIPS * PANEL + block * 16 * PITCH;
+  static __device__ __forceinline__ u32 at(u32 base, int block, int step) {
+    return (base ^ step % FLIPS * 32) + step / FLIPS * PANEL + block * 16 * PITCH;
   }
 };
 

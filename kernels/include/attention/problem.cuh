@@ -5,7 +5,7 @@
 
 namespace attention {
 
-struct Walk { i64 batch, head, row; };  // strides in elements; columns are contiguous
+struct OperandStrides { i64 batch, head, row; };  // strides in elements; columns are contiguous
 
 enum Kind : u32 { ABSENT, BOOL, OWN, F32 };  // type of mask or sinks: none, u8, type of q, f32
 
@@ -19,8 +19,8 @@ template <class T, class Out, class C> struct Problem {
   const float* slopes;
   const void* sinks;
   const i32 *starts_q, *starts_k;  // cu_seqlens: starts of the sequences, and the end of the last one
-  Walk out_walk, q_walk, k_walk, v_walk, lse_walk;
-  i64 mask_walk[4], block_walk[4], slope_walk[2], sink_walk[1];
+  OperandStrides out_strides, q_strides, k_strides, v_strides, lse_strides;
+  i64 mask_strides[4], block_strides[4], slope_strides[2], sink_strides[1];
   i64 left, right, offset;
   double scale, softcap;
   u32 heads, group, rows, keys;  // rows and keys of all sequences together where they are ragged
@@ -56,11 +56,11 @@ template <class T, class Out, class C> struct Head {
     rows = queries.count;
     keys = keys_.count;
     offset = p.offset_given ? p.offset : i64(keys) - rows;
-    q = p.q + batch * p.q_walk.batch + head * p.q_walk.head + queries.first * p.q_walk.row;
-    k = p.k + batch * p.k_walk.batch + kv_head * p.k_walk.head + keys_.first * p.k_walk.row;
-    v = p.v + batch * p.v_walk.batch + kv_head * p.v_walk.head + keys_.first * p.v_walk.row;
-    out = p.out + batch * p.out_walk.batch + head * p.out_walk.head + queries.first * p.out_walk.row;
-    lse = p.lse ? p.lse + batch * p.lse_walk.batch + head * p.lse_walk.head + queries.first * p.lse_walk.row : nullptr;
+    q = p.q + batch * p.q_strides.batch + head * p.q_strides.head + queries.first * p.q_strides.row;
+    k = p.k + batch * p.k_strides.batch + kv_head * p.k_strides.head + keys_.first * p.k_strides.row;
+    v = p.v + batch * p.v_strides.batch + kv_head * p.v_strides.head + keys_.first * p.v_strides.row;
+    out = p.out + batch * p.out_strides.batch + head * p.out_strides.head + queries.first * p.out_strides.row;
+    lse = p.lse ? p.lse + batch * p.lse_strides.batch + head * p.lse_strides.head + queries.first * p.lse_strides.row : nullptr;
   }
 };
 

@@ -1,4 +1,4 @@
-// f32 accumulators of dQ in global memory (`Sums`): layout, visitors of a query tile, order of CTAs.
+// f32 accumulators of dQ in global memory (`QuerySums`): layout, visitors of a query tile, order of CTAs.
 #pragma once
 #include "attention/mask.cuh"
 
@@ -16,13 +16,13 @@ struct Visitors {
 };
 
 // Tiles of BM queries, `tiles` per head, packed by sequence, in the register layout of the threads that add. Slices are
-// `apart` floats apart. CTA i of a head adds to slice i % slices, after CTA i - slices if there is one; a tile's first
-// visitor stores, so that nothing is cleared. With no slices, CTAs add atomically in arrival order to zeros. `turns`:
+// spaced by `slice_stride` floats. CTA i of a head adds to slice i % slices, after CTA i - slices if there is one; a tile's first
+// visitor stores, so that nothing is cleared. With no slices, CTAs add atomically in arrival order to zeros. `progress`:
 // the progress counter of each CTA, 0 at first (a semaphore per CTA).
-struct Sums {
+struct QuerySums {
   float* at;
-  u32* turns;
-  u64 apart;
+  u32* progress;
+  u64 slice_stride;
   u32 tiles, ctas, slices;  // per head
   u32 section;              // heads whose CTAs are interleaved; 1 where CTAs wait for others of their head
 
@@ -40,28 +40,28 @@ struct Sums {
   // Blocks of BN keys per CTA; 1 for CTAs that add in order, unless a sequence exceeds max_seqlen_k.
   template <int BN> __device__ __forceinline__ u32 rounds(int keys) const { return ((keys + BN - 1) / BN + ctas - 1) / ctas; }
 
-  __device__ __forceinline__ bool in_turn() const { return slices && slices < ctas; }
+  __device__ __forceinline__ bool ordered() const { return slices && slices < ctas; }
   // The block of a CTA's round. CTAs that add in order have adjacent blocks, so that none waits for a later CTA;
   // otherwise the order alternates direction (boustrophedon), to balance causal work.
   __device__ __forceinline__ u32 block(u32 cta, u32 round, u32 rounds) const {
-    if (in_turn()) return cta * rounds + round;
+    if (ordered()) return cta * rounds + round;
     return round * ctas + (round % 2 ? ctas - 1 - cta : cta);
   }
 
   static __device__ __forceinline__ void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
   // Progress of the CTA whose additions precede this one's. Assumes that CTAs are launched in order of blockIdx.x, as
   // GPUs do but CUDA does not guarantee: otherwise a CTA could wait for one that is not resident.
-  __device__ __forceinline__ u32 before() const {
-    return blockIdx.x % ctas < slices ? ~0u : atomicAdd(turns + blockIdx.x - slices, 0u);
+  __device__ __forceinline__ u32 predecessor() const {
+    return blockIdx.x % ctas < slices ? ~0u : atomicAdd(progress + blockIdx.x - slices, 0u);
   }
   // Called before this CTA adds tile `place`: publishes that its earlier tiles are added (by all threads, after a
   // barrier), then waits until the preceding CTA has passed tile `behind`, unless `known` shows it; one tile further,
   // so that the next call need not wait. One thread calls it.
-  __device__ __forceinline__ void take_turn(u32 place, u32 behind, u32 known) const {
+  __device__ __forceinline__ void wait_for_predecessor(u32 place, u32 behind, u32 known) const {
     fence();
-    atomicMax(turns + blockIdx.x, place);
+    atomicMax(progress + blockIdx.x, place);
     if (known > behind) return;
-    while (before() <= behind + 1) __nanosleep(64);
+    while (predecessor() <= behind + 1) __nanosleep(64);
     fence();
   }
 
@@ -73,7 +73,7 @@ struct Sums {
   // Whether some block of the slice's CTAs visits the tile, so that the slice holds a value.
   __device__ __forceinline__ bool holds(u32 slice, const Visitors& visitors, u32 rounds) const {
     if (!slices) return true;
-    if (in_turn()) {
+    if (ordered()) {
       const u32 first = visitors.first / rounds, next = first + (slice + slices - first % slices) % slices;
       return visitors.first < visitors.end && int(next * rounds) < visitors.end;
     }

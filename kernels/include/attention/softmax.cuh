@@ -87,8 +87,8 @@ template <int BLOCKS> struct OnlineSoftmax {
   // Row r's factor for O, and its lse with the sink's term. log2(e) * ln(2) is 1 in f32.
   __device__ __forceinline__ void finish(int r, float factor, float sink, float& scale, float& lse) const {
     float whole = sum[r];
-    const float reached = base[r] * (factor * math::LN2), most = shift(fmaxf(reached, sink));
-    const float shrink = math::ex2_ftz((reached - most) * math::LOG2E);
+    const float base_max = base[r] * (factor * math::LN2), most = shift(fmaxf(base_max, sink));
+    const float shrink = math::ex2_ftz((base_max - most) * math::LOG2E);
     whole = whole * shrink + math::ex2_ftz((sink - most) * math::LOG2E);
     scale = whole == 0.0f ? 0.0f : shrink / whole;
     lse = whole == 0.0f ? rows::minus_infinity<float>() : most + ::logf(whole);
@@ -101,14 +101,14 @@ template <int BLOCKS> struct OnlineSoftmax {
   template <bool SOME_FAR, int N> __device__ __forceinline__ void weigh_rows(float (&s)[BLOCKS][N][4], float factor) {
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-      const float taken = shift(base[r]), product = taken * factor;
+      const float used_base = shift(base[r]), product = used_base * factor;
       const bool far = SOME_FAR && is_far(product);
 #pragma unroll
       for (int n = 0; n < N; ++n)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& score = s[r / 2][n][r % 2 * 2 + e];
-          score = math::ex2_ftz(far ? (score - taken) * factor : fmaf(score, factor, -product));
+          score = math::ex2_ftz(far ? (score - used_base) * factor : fmaf(score, factor, -product));
           sum[r] += score;
         }
     }
@@ -124,7 +124,7 @@ __device__ __forceinline__ void join_rows(u32 exchange, u32 thread, float (&x)[2
 #pragma unroll
     for (int r = 0; r < 2 * BLOCKS; ++r)
       if (thread % 4 == 0) store_shared(exchange + warp * 64 * BLOCKS + row + r * 32, x[r]);
-    meet(1 + group, 32 * SPLIT);
+    barrier_sync(1 + group, 32 * SPLIT);
 #pragma unroll
     for (int other = 1; other < SPLIT; ++other)
 #pragma unroll

@@ -52,10 +52,10 @@ template <bool RAGGED, class I> struct Requests {
 
   // The status of appending `count` tokens at `length`: 0 if possible. LANES adjacent lanes share the work; all threads
   // of the warp take part.
-  template <int LANES, class Turn> __device__ __forceinline__ i32 fault(const Turn& turn, u32 b, i64 count, i64 length, u32 lane) const {
-    const bool room = length >= 0 && length + count <= batch.capacity;
+  template <int LANES, class Rotation> __device__ __forceinline__ i32 fault(const Rotation& rotation, u32 b, i64 count, i64 length, u32 lane) const {
+    const bool fits = length >= 0 && length + count <= batch.capacity;
     bool bad = false;
-    if (room && count > 0) {
+    if (fits && count > 0) {
       const u32 end = batch.page.divide(u32(length + count - 1));
       for (u32 place = batch.page.divide(u32(length)) + lane; place <= end; place += LANES)
         bad |= u32(page_of(b, place)) >= batch.pages;
@@ -63,8 +63,8 @@ template <bool RAGGED, class I> struct Requests {
     const u32 group = (LANES == 32 ? ~0u : (1u << LANES % 32) - 1) << (threadIdx.x % 32 / LANES * LANES);
     const u32 votes = __ballot_sync(~0u, bad) & group;
     u32 outside = 0;
-    if constexpr (Turn::TURNS) outside = __ballot_sync(~0u, turn.template outside<RAGGED, LANES>(*this, b, count, length, lane)) & group;
-    return count > 0 && !room ? TOO_SHORT : votes ? NO_PAGE : outside ? OUTSIDE : 0;
+    if constexpr (Rotation::ROTATES) outside = __ballot_sync(~0u, rotation.template outside<RAGGED, LANES>(*this, b, count, length, lane)) & group;
+    return count > 0 && !fits ? TOO_SHORT : votes ? NO_PAGE : outside ? OUTSIDE : 0;
   }
 };
 

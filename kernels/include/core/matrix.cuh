@@ -18,10 +18,10 @@ struct Batch {
   }
 };
 
-// Strides of one operand (Walk): row, column, batch axes.
-struct Walk {
+// Strides of one operand: row, column, batch axes.
+struct OperandStrides {
   i64 row, col, batch[3];
-  __device__ __forceinline__ i64 enter(const BatchIndex& b) const {
+  __device__ __forceinline__ i64 batch_offset(const BatchIndex& b) const {
     return b.at[0] * batch[0] + b.at[1] * batch[1] + b.at[2] * batch[2];
   }
   __device__ __forceinline__ i64 at(i64 m, i64 n) const { return m * row + n * col; }

@@ -68,7 +68,7 @@ template <class C, int V> struct Rotation {
     }
   }
   // Rotates V pairs: (2 i, 2 i + 1) if INTERLEAVED, else (i, V + i).
-  template <bool INTERLEAVED> __device__ __forceinline__ void turn(C (&x)[2 * V]) const {
+  template <bool INTERLEAVED> __device__ __forceinline__ void rotate(C (&x)[2 * V]) const {
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       C &a = x[INTERLEAVED ? 2 * i : i], &b = x[INTERLEAVED ? 2 * i + 1 : V + i];
@@ -81,7 +81,7 @@ template <class C, int V> struct Rotation {
 
 // Rotates V pairs held as two vectors: one of each half, or, INTERLEAVED, two adjacent ones.
 template <bool INTERLEAVED, class Part, class C, int V>
-__device__ __forceinline__ void turn(Part& low, Part& high, const Rotation<C, V>& rotation) {
+__device__ __forceinline__ void rotate(Part& low, Part& high, const Rotation<C, V>& rotation) {
   Part* const parts[2] = {&low, &high};
   C half[V], x[2 * V];
 #pragma unroll
@@ -90,7 +90,7 @@ __device__ __forceinline__ void turn(Part& low, Part& high, const Rotation<C, V>
 #pragma unroll
     for (int i = 0; i < V; ++i) x[k * V + i] = half[i];
   }
-  rotation.template turn<INTERLEAVED>(x);
+  rotation.template rotate<INTERLEAVED>(x);
 #pragma unroll
   for (int k = 0; k < 2; ++k) {
 #pragma unroll

@@ -40,15 +40,15 @@ template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool 
   const Bias* bias;
   const Residual* residual;
   Acc alpha, beta;
-  Walk out_walk, c_walk, bias_walk, residual_walk;
+  OperandStrides out_strides, c_strides, bias_strides, residual_strides;
 
   // The epilogue of one matrix of the batch: pointers advanced by the batch strides.
-  __device__ __forceinline__ Epilogue enter(const BatchIndex& b) const {
+  __device__ __forceinline__ Epilogue at_batch(const BatchIndex& b) const {
     Epilogue e = *this;
-    e.out += out_walk.enter(b);
-    if constexpr (present<C>) e.c += c_walk.enter(b);
-    if constexpr (present<Bias>) e.bias += bias_walk.enter(b);
-    if constexpr (present<Residual>) e.residual += residual_walk.enter(b);
+    e.out += out_strides.batch_offset(b);
+    if constexpr (present<C>) e.c += c_strides.batch_offset(b);
+    if constexpr (present<Bias>) e.bias += bias_strides.batch_offset(b);
+    if constexpr (present<Residual>) e.residual += residual_strides.batch_offset(b);
     return e;
   }
 
@@ -62,14 +62,14 @@ template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool 
   // The epilogue of element (m, n), which must be inside the matrix.
   __device__ __forceinline__ Acc value(Acc acc, i64 m, i64 n) const {
     Acc x = weighted(acc);
-    if constexpr (present<C>) x += beta == Acc(0) ? Acc(0) : beta * convert<Acc>(c[c_walk.at(m, n)]);
-    if constexpr (present<Bias>) x += convert<Acc>(bias[bias_walk.at(m, n)]);
+    if constexpr (present<C>) x += beta == Acc(0) ? Acc(0) : beta * convert<Acc>(c[c_strides.at(m, n)]);
+    if constexpr (present<Bias>) x += convert<Acc>(bias[bias_strides.at(m, n)]);
     x = activate<ACTIVATION, DIGITS>(x);
-    if constexpr (present<Residual>) x += convert<Acc>(residual[residual_walk.at(m, n)]);
+    if constexpr (present<Residual>) x += convert<Acc>(residual[residual_strides.at(m, n)]);
     return x;
   }
 
-  __device__ __forceinline__ void store(Acc acc, i64 m, i64 n) const { out[out_walk.at(m, n)] = convert<Out>(value(acc, m, n)); }
+  __device__ __forceinline__ void store(Acc acc, i64 m, i64 n) const { out[out_strides.at(m, n)] = convert<Out>(value(acc, m, n)); }
 
   // The epilogue of (m, n) and (m, n + 1), n even; the second is undefined if `both` is false.
   __device__ __forceinline__ void values(Acc (&x)[2], i64 m, i64 n, bool both) const {
@@ -80,29 +80,29 @@ template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool 
 #pragma unroll
       for (int i = 0; i < 2; ++i) x[i] = weighted(x[i]);
       if constexpr (present<C>)
-        if (beta != Acc(0)) add(x, beta, c, c_walk, m, n, both);
-      if constexpr (present<Bias>) add(x, Acc(1), bias, bias_walk, m, n, both);
+        if (beta != Acc(0)) add(x, beta, c, c_strides, m, n, both);
+      if constexpr (present<Bias>) add(x, Acc(1), bias, bias_strides, m, n, both);
 #pragma unroll
       for (int i = 0; i < 2; ++i) x[i] = activate<ACTIVATION, DIGITS>(x[i]);
-      if constexpr (present<Residual>) add(x, Acc(1), residual, residual_walk, m, n, both);
+      if constexpr (present<Residual>) add(x, Acc(1), residual, residual_strides, m, n, both);
     }
   }
 
   __device__ __forceinline__ void store(Acc (&x)[2], i64 m, i64 n, bool both) const {
     values(x, m, n, both);
-    Out* to = out + out_walk.at(m, n);
+    Out* to = out + out_strides.at(m, n);
     if (PAIRED && both) {
       *reinterpret_cast<Vec<Out, 2>*>(to) = round_to<Out, 2>(x);
     } else {
       *to = convert<Out>(x[0]);
-      if (both) to[out_walk.col] = convert<Out>(x[1]);
+      if (both) to[out_strides.col] = convert<Out>(x[1]);
     }
   }
 
  private:
   template <class T>
-  static __device__ __forceinline__ void add(Acc (&x)[2], Acc scale, const T* p, const Walk& walk, i64 m, i64 n, bool both) {
-    const T* at = p + walk.at(m, n);
+  static __device__ __forceinline__ void add(Acc (&x)[2], Acc scale, const T* p, const OperandStrides& strides, i64 m, i64 n, bool both) {
+    const T* at = p + strides.at(m, n);
     Vec<T, 2> pair{};
     if (both) pair = *reinterpret_cast<const Vec<T, 2>*>(at);
     else pair.at[0] = *at;
@@ -116,24 +116,24 @@ enum Scale { UNSCALED, OF_TENSOR, OF_LINES };
 
 template <class Base, Scale OF_A, Scale OF_B> struct Scaled : Base {
   const float *scale_a, *scale_b;
-  Walk a_walk, b_walk;
+  OperandStrides a_strides, b_strides;
 
-  __device__ __forceinline__ Scaled enter(const BatchIndex& b) const {
+  __device__ __forceinline__ Scaled at_batch(const BatchIndex& b) const {
     Scaled e = *this;
-    static_cast<Base&>(e) = Base::enter(b);
-    if constexpr (OF_A == OF_LINES) e.scale_a += a_walk.enter(b);
-    if constexpr (OF_B == OF_LINES) e.scale_b += b_walk.enter(b);
+    static_cast<Base&>(e) = Base::at_batch(b);
+    if constexpr (OF_A == OF_LINES) e.scale_a += a_strides.batch_offset(b);
+    if constexpr (OF_B == OF_LINES) e.scale_b += b_strides.batch_offset(b);
     return e;
   }
   __device__ __forceinline__ float whole(const BatchIndex& b) const {
     float x = 1;
-    if constexpr (OF_A == OF_TENSOR) x *= scale_a[a_walk.enter(b)];
-    if constexpr (OF_B == OF_TENSOR) x *= scale_b[b_walk.enter(b)];
+    if constexpr (OF_A == OF_TENSOR) x *= scale_a[a_strides.batch_offset(b)];
+    if constexpr (OF_B == OF_TENSOR) x *= scale_b[b_strides.batch_offset(b)];
     return x;
   }
   __device__ __forceinline__ void scale(float (&x)[2], i64 m, i64 n, i64 next) const {
-    const float of_row = OF_A == OF_LINES ? scale_a[m * a_walk.row] : 1;
-    x[0] *= OF_B == OF_LINES ? of_row * scale_b[n * b_walk.col] : of_row;
-    x[1] *= OF_B == OF_LINES ? of_row * scale_b[next * b_walk.col] : of_row;
+    const float of_row = OF_A == OF_LINES ? scale_a[m * a_strides.row] : 1;
+    x[0] *= OF_B == OF_LINES ? of_row * scale_b[n * b_strides.col] : of_row;
+    x[1] *= OF_B == OF_LINES ? of_row * scale_b[next * b_strides.col] : of_row;
   }
 };

@@ -38,10 +38,10 @@ template <class T, int WIDTH, bool TRANSPOSED> struct Part {
 };
 
 // f32: a warp's pairs of one group are 32 bytes of each of 8 rows. A half-warp store covers four rows, of which the
-// swizzle leaves two in the same banks; so every other such row writes another group (`turned`) in the same
+// swizzle leaves two in the same banks; so every other such row writes another group (`swapped`) in the same
 // instruction.
 template <int WIDTH> struct Part<float, WIDTH, false> {
-  static constexpr int ROW_BYTES = WIDTH * 4, TURN = WIDTH / 16;
+  static constexpr int ROW_BYTES = WIDTH * 4, SWAP_DISTANCE = WIDTH / 16;
   float pairs[WIDTH / 8][2][2];
 
   __device__ __forceinline__ void set(int group, int half, const float (&pair)[2]) {
@@ -49,15 +49,15 @@ template <int WIDTH> struct Part<float, WIDTH, false> {
     pairs[group][half][1] = pair[1];
   }
   __device__ __forceinline__ void write(u32 buffer, u32 warp, u32 lane) const {
-    const bool turned = lane / 4 & (ROW_BYTES == 128 ? 1 : 2);
-    const u32 first = swizzled<ROW_BYTES>(warp * 16 + lane / 4, lane % 4 / 2 + (turned ? 2 * TURN : 0)) + lane % 2 * 8;
+    const bool swapped = lane / 4 & (ROW_BYTES == 128 ? 1 : 2);
+    const u32 first = swizzled<ROW_BYTES>(warp * 16 + lane / 4, lane % 4 / 2 + (swapped ? 2 * SWAP_DISTANCE : 0)) + lane % 2 * 8;
 #pragma unroll
     for (int group = 0; group < WIDTH / 8; ++group)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float(&own)[2] = pairs[group][half], (&other)[2] = pairs[group ^ TURN][half];
+        const float(&own)[2] = pairs[group][half], (&other)[2] = pairs[group ^ SWAP_DISTANCE][half];
         store_shared(buffer + (first ^ group * 32) + half * (8 * ROW_BYTES),
-                     Vec<float, 2>{{turned ? other[0] : own[0], turned ? other[1] : own[1]}});
+                     Vec<float, 2>{{swapped ? other[0] : own[0], swapped ? other[1] : own[1]}});
       }
   }
 };
@@ -65,7 +65,7 @@ template <int WIDTH> struct Part<float, WIDTH, false> {
 // Copies a buffer of ROWS rows to global memory, predicated on `rows` and on `bytes` per row, for any pitch and
 // alignment to Word: neighbouring lanes store neighbouring Words of one row or of several.
 template <class Word, int ROWS, int ROW_BYTES>
-__device__ __forceinline__ void leave_by_warps(u32 buffer, u8* to, i64 pitch, i64 rows, i64 bytes) {
+__device__ __forceinline__ void store_by_warps(u32 buffer, u8* to, i64 pitch, i64 rows, i64 bytes) {
   constexpr u32 WORDS = ROW_BYTES / sizeof(Word), STEP = 128 / WORDS, BATCH = 4;  // BATCH loads before their stores
   static_assert(ROWS % (STEP * BATCH) == 0);
   const u32 first = threadIdx.x % 128 / WORDS, within = threadIdx.x % WORDS * sizeof(Word);

@@ -128,15 +128,15 @@ template <class T, int WM, int WN> struct WarpTile {
   }
 };
 
-// Tile swizzle: the CTA's matrix and tile. Groups of `band` tile rows (group_m) are column-major inside, so that
+// Tile swizzle: the CTA's matrix and tile. Groups of `group_m` tile rows are column-major inside, so that
 // concurrent tiles share operands in L2.
 template <int BM, int BN> struct Place {
   u32 m, n, matrix;
-  __device__ __forceinline__ Place(u32 M, u32 N, u32 band) {
+  __device__ __forceinline__ Place(u32 M, u32 N, u32 group_m) {
     const u32 rows = (M + BM - 1) / BM, columns = (N + BN - 1) / BN;
     matrix = blockIdx.x / (rows * columns);
     const u32 tile = blockIdx.x - matrix * rows * columns;
-    const u32 first = tile / (band * columns) * band, height = min(band, rows - first), within = tile - first * columns;
+    const u32 first = tile / (group_m * columns) * group_m, height = min(group_m, rows - first), within = tile - first * columns;
     n = within / height * BN;
     m = (first + within % height) * BM;
   }

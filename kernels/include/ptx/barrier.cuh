@@ -37,9 +37,9 @@ __device__ __forceinline__ void wait(u32 b, u32 parity) {
 #else
   asm volatile(
       "{ .reg .pred p;\n"
-      "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+      "RETRY: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
       "@p bra OVER;\n"
-      "bra AGAIN;\n"
+      "bra RETRY;\n"
       "OVER: }" ::"r"(b), "r"(parity) : "memory");
 #endif
 }
@@ -54,9 +54,9 @@ template <class T> __device__ __forceinline__ T load_shared(u32 address) {
   return x;
 }
 
-// Named barrier `id` (0 is __syncthreads) of `threads` threads: `meet` arrives and waits, `announce` arrives only.
-__device__ __forceinline__ void meet(u32 id, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
-__device__ __forceinline__ void announce(u32 id, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+// Named barrier `id` (0 is __syncthreads) of `threads` threads: `barrier_sync` arrives and waits, `barrier_arrive` arrives only.
+__device__ __forceinline__ void barrier_sync(u32 id, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+__device__ __forceinline__ void barrier_arrive(u32 id, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
 // Pipeline state: the current stage, and the parity of its barriers' phase.
 template <int STAGES> struct Cursor {

@@ -29,7 +29,7 @@ __device__ __forceinline__ void load_far(Vec<float, 2>& x, u32 there) {
   asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(x.at[0]), "=f"(x.at[1]) : "r"(there) : "memory");
 }
 
-// Sends N floats to another CTA by st.async in groups of four, 512 floats apart at the destination (one group per
+// Sends N floats to another CTA by st.async in groups of four, spaced by 512 floats at the destination (one group per
 // thread of a warpgroup). The bytes complete on the destination's mbarrier `bell`.
 template <int N> __device__ __forceinline__ void send(const float* x, u32 there, u32 bell) {
 #pragma unroll
@@ -40,7 +40,7 @@ template <int N> __device__ __forceinline__ void send(const float* x, u32 there,
 
 }  // namespace cluster
 
-// Adds N floats from shared memory, in groups of four that are 512 floats apart.
+// Adds N floats from shared memory, in groups of four that are spaced by 512 floats.
 template <int N> __device__ __forceinline__ void add_shared(float (&sum)[N], u32 address) {
 #pragma unroll
   for (int i = 0; i < N; i += 4) {

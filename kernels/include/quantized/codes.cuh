@@ -5,7 +5,7 @@
 // 2^-126, and 1 if all elements are 0. Division by the scale is multiplication by the rounded 1 / scale. NaN becomes
 // `zero` (integers). All in f32.
 #pragma once
-#include "rows/quantise.cuh"
+#include "rows/quantize.cuh"
 
 namespace quantized {
 

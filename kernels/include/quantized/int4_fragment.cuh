@@ -62,10 +62,10 @@ __device__ __forceinline__ void load_quad(u32 (&to)[4], u32 from) {
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
 }
 
-// A stage of one k_block (Slab, 128 of K) in shared memory. Weights of STRIPS strips of 16 rows: codes [strip][2][lane]
+// A stage of one k_block (128 of K) in shared memory. Weights of STRIPS strips of 16 rows: codes [strip][2][lane]
 // of 16 bytes, scales [group][strip][16], zero points likewise in bytes. Activations: [4][token][64 bytes]. GROUP k's
 // (at most 128) share a scale.
-template <class T, class S, int STRIPS_, int TOKENS_, int GROUP, bool ZEROS> struct Slab {
+template <class T, class S, int STRIPS_, int TOKENS_, int GROUP, bool ZEROS> struct StageLayout {
   using Element = T;
   using Scale = S;
   static constexpr int STRIPS = STRIPS_, TOKENS = TOKENS_, DEPTH = 128, GROUPS = DEPTH / GROUP, TILES = (TOKENS + 7) / 8;

@@ -1,5 +1,5 @@
 // Software-pipelined mma loop of int4 weights: during the mmas of one step (16 of K), the next step's weights are
-// unpacked and its tokens loaded, across k_block (slab) boundaries.
+// unpacked and its tokens loaded, across k_block boundaries.
 //
 // A group's accumulators are scaled between the first mmas of the next group (flush). Registers: two accumulator sets
 // of 4 STRIPS TILES, 8 TILES of tokens, 4 STRIPS of codes, 8 of fragments; 255 registers hold 15 tiles. A k_block has 8
@@ -12,10 +12,10 @@
 namespace nibbles {
 
 // TILES: the warp's tiles of 8 tokens.
-template <class Slab, int TILES> struct Pipeline {
-  using T = typename Slab::Element;
-  using S = typename Slab::Scale;
-  static constexpr int STRIPS = Slab::STRIPS, STEPS = Slab::DEPTH / 16, OF_GROUP = STEPS / Slab::GROUPS;
+template <class StageLayout, int TILES> struct Pipeline {
+  using T = typename StageLayout::Element;
+  using S = typename StageLayout::Scale;
+  static constexpr int STRIPS = StageLayout::STRIPS, STEPS = StageLayout::DEPTH / 16, OF_GROUP = STEPS / StageLayout::GROUPS;
   static constexpr int AHEAD = OF_GROUP > 2 ? 2 : 1, READ = STEPS - AHEAD;  // token prefetch distance; step that opens the next stage
 
   float acc[STRIPS][TILES][4] = {}, sum[STRIPS][TILES][4] = {};
@@ -25,10 +25,10 @@ template <class Slab, int TILES> struct Pipeline {
   // steps.
   __device__ __forceinline__ void load_words(int step, int s, u32 weights, u32 lane) {
     if (step % 4 == 0) load_quad(words[s], weights + (s * 2 + step / 4) * 512 + lane * 16);
-    if (step % OF_GROUP == 0) zero[s] = Slab::zeros_of(weights, step / OF_GROUP, s, lane);
+    if (step % OF_GROUP == 0) zero[s] = StageLayout::zeros_of(weights, step / OF_GROUP, s, lane);
   }
   __device__ __forceinline__ void load_tokens(int step, int tile, u32 tokens, u32 lane) {
-    if (step % 2 == 0) load_quad(b[step / 2 % 2][tile], tokens + (step / 2 * Slab::TOKENS + tile * 8) * 64 + lane * 16);
+    if (step % 2 == 0) load_quad(b[step / 2 % 2][tile], tokens + (step / 2 * StageLayout::TOKENS + tile * 8) * 64 + lane * 16);
   }
   // Unpacks the A fragment of strip s; two buffers alternate from strip to strip.
   __device__ __forceinline__ void unpack(int step, int s) {
@@ -46,7 +46,7 @@ template <class Slab, int TILES> struct Pipeline {
   }
 
   // Prologue: loads and unpacks the operands of the first step.
-  __device__ __forceinline__ void enter(u32 weights, u32 tokens, u32 lane) {
+  __device__ __forceinline__ void prologue(u32 weights, u32 tokens, u32 lane) {
 #pragma unroll
     for (int s = 0; s < STRIPS; ++s) load_words(0, s, weights, lane);
 #pragma unroll
@@ -65,7 +65,7 @@ template <class Slab, int TILES> struct Pipeline {
       const int then = (step + 1) % STEPS;
       if ((step + STEPS - READ) % OF_GROUP == 0)
 #pragma unroll
-        for (int s = 0; s < STRIPS; ++s) Slab::load_scale(scale[s], weights, step / OF_GROUP, s, lane);
+        for (int s = 0; s < STRIPS; ++s) StageLayout::load_scale(scale[s], weights, step / OF_GROUP, s, lane);
       if (step > 0 && step < 5) refill(step - 1, 4);
       if (step == READ) next();
 #pragma unroll
@@ -84,7 +84,7 @@ template <class Slab, int TILES> struct Pipeline {
   }
 
   // Epilogue: flushes the last group.
-  __device__ __forceinline__ void leave() {
+  __device__ __forceinline__ void drain() {
 #pragma unroll
     for (int s = 0; s < STRIPS; ++s)
 #pragma unroll

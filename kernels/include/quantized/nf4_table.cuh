@@ -25,6 +25,6 @@ template <class T, bool DOUBLE, u32 THREADS> __device__ __forceinline__ void mak
 }
 
 // Table offset of the pair of byte `i` of a word, in the lane's bank.
-__device__ __forceinline__ u32 place_of(u32 word, u32 i, u32 lane) { return __byte_perm(word, lane * 4, 0x5504 | i << 4); }
+__device__ __forceinline__ u32 index_of(u32 word, u32 i, u32 lane) { return __byte_perm(word, lane * 4, 0x5504 | i << 4); }
 
 }  // namespace nf4

@@ -15,7 +15,7 @@ template <class A> struct Summed { u8 bits; };
 
 // Zero-point correction: none; by sums along K, of A's `rows` and B's `columns`; or only the constant term k zero_a
 // zero_b, if the kernel has applied the sums.
-enum Zeros { NO_ZEROS, BY_SUMS, CONSTANT };
+enum Zeros { NO_ZEROS, BY_OPERAND_SUMS, CONSTANT };
 
 template <class Out> __device__ __forceinline__ Out finished(float x) { return convert<Out>(x); }
 template <> __device__ __forceinline__ i8 finished<i8>(float x) { return x == x ? i8(__float2int_rn(fminf(fmaxf(x, -128.0f), 127.0f))) : i8(0); }
@@ -39,14 +39,14 @@ template <class Out_, class Bias, int ACTIVATION, bool PAIRED, bool SCALED_A, bo
   i64 row, col, bias_step, scale_a_step, scale_b_step, zero_a_step, zero_b_step;
   int k, unused;
 
-  __device__ __forceinline__ Finish enter(const BatchIndex&) const { return *this; }
+  __device__ __forceinline__ Finish at_batch(const BatchIndex&) const { return *this; }
 
   __device__ __forceinline__ float exact(float sum, i64, i64) const { return sum; }
   __device__ __forceinline__ int exact(int sum, i64 m, i64 n) const {
     if constexpr (ZEROS != NO_ZEROS) {
       const int of_a = zero_a ? int(zero_a[m * zero_a_step]) : 0, of_b = zero_b ? int(zero_b[n * zero_b_step]) : 0;
       sum += k * of_a * of_b;
-      if constexpr (ZEROS == BY_SUMS) sum -= (zero_a ? of_a * columns[n] : 0) + (zero_b ? of_b * rows[m] : 0);
+      if constexpr (ZEROS == BY_OPERAND_SUMS) sum -= (zero_a ? of_a * columns[n] : 0) + (zero_b ? of_b * rows[m] : 0);
     }
     return sum;
   }

@@ -1,6 +1,6 @@
 // B fragments of a few tokens, and mma.sync of 16 weight columns (quantized/words.cuh) by 8 tokens.
 //
-// i8, u8: the words are A fragments as they are (K = 32), and sums are exact. f16, bf16 (W8A16): the words are widened
+// i8, u8: the words are A fragments without conversion (K = 32), and sums are exact. f16, bf16 (W8A16): the words are widened
 // to pairs (K = 16), bytes 0 and 2, then 1 and 3. f16: the byte b with its sign bit flipped, under high byte 0x64, is
 // 1152 + b; minus 1152. bf16: the low 7 bits under 0x4300 are 128 + their value; minus 0x4300 (128) or, if the sign bit
 // is set, 0x4380 (256). 1.25 and 2 instructions per weight.

@@ -30,7 +30,7 @@ template <int BYTES, int ACCESS, bool ONCE> __device__ __forceinline__ void fetc
 }
 
 // Prefetch into L2.
-__device__ __forceinline__ void ask(const i8* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+__device__ __forceinline__ void prefetch_l2(const i8* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 // B contiguous along k: a lane loads 16 bytes of a column; 64 of K per step.
 template <int BLOCKS_, int ACCESS> struct AlongK {
@@ -53,7 +53,7 @@ template <int BLOCKS_, int ACCESS> struct AlongK {
   static __device__ __forceinline__ void prefetch(const i8* b, i64 step, u32 first, u32 n, u32 k, u32 end) {
 #pragma unroll
     for (int i = 0; i < BLOCKS * 2; ++i)
-      if (k + of_word(0) < end) ask(b + min(first + column(i / 2, i % 2), n - 1) * step + k + of_word(0));
+      if (k + of_word(0) < end) prefetch_l2(b + min(first + column(i / 2, i % 2), n - 1) * step + k + of_word(0));
   }
   static __device__ __forceinline__ void words(Words& to, const Raw& raw) {
 #pragma unroll
@@ -87,7 +87,7 @@ template <int BLOCKS_, int ACCESS> struct AlongN {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const u32 row = k + of_word(i / 4) + i % 4, own = first + column(0, 0);
-      if (row < end && own < n) ask(b + row * step + own);
+      if (row < end && own < n) prefetch_l2(b + row * step + own);
     }
   }
   static __device__ __forceinline__ void words(Words& to, const Raw& raw) {

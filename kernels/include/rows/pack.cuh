@@ -49,15 +49,15 @@ template <class T, int V, class C> __device__ __forceinline__ void widen_words(c
     pack.widen(x);
   }
 }
-// UnalignedVec: the vector at `from`, which is column `index` of a row of `length`. ANYWHERE: loaded as the two aligned
+// UnalignedVec: the vector at `from`, which is column `index` of a row of `length`. UNALIGNED: loaded as the two aligned
 // 16-byte words that contain it and funnel shifted; at the row's ends, where a word would exceed the row, by elements, but
 // INSIDE memory that holds whole words. Columns ignore the alignment.
-template <class T, int V, bool ANYWHERE> struct Piece {
+template <class T, int V, bool UNALIGNED> struct UnalignedVec {
   Pack<T, V> pack;
   template <class I> __device__ __forceinline__ void load(const T* from, I, I) { pack.load(from); }
   template <class I> __device__ __forceinline__ Pack<T, V> whole(const T*, I, I) const { return pack; }
 };
-template <class T, int V> struct Piece<T, V, true> {
+template <class T, int V> struct UnalignedVec<T, V, true> {
   static_assert(V * sizeof(T) == 16);
   uint4 low, high;
 

@@ -17,7 +17,7 @@ template <class C, bool LARGEST> __device__ __forceinline__ C outermost() {
 }
 
 template <class Op> struct Joined {
-  template <int LANES, class S> static __device__ __forceinline__ S gather(const S& own) { return combine<LANES>(own, Op::join); }
+  template <int LANES, class S> static __device__ __forceinline__ S gather(const S& own) { return group_reduce<LANES>(own, Op::join); }
 };
 
 // MEAN: of floating types; NaN without terms.
@@ -51,12 +51,12 @@ template <class C, class Out> struct ArgMax {
   using Result = Out;
   static __device__ __forceinline__ State none() { return {outermost<C, true>(), ~(i64(1) << 63)}; }
   // Whether a wins over b.
-  static __device__ __forceinline__ bool before(const State& a, const State& b) {
+  static __device__ __forceinline__ bool precedes(const State& a, const State& b) {
     const bool nan_a = a.value != a.value, nan_b = b.value != b.value;
     if (nan_a || nan_b) return nan_a && (!nan_b || a.at < b.at);
     return a.value > b.value || (a.value == b.value && a.at < b.at);
   }
-  static __device__ __forceinline__ State join(const State& a, const State& b) { return before(b, a) ? b : a; }
+  static __device__ __forceinline__ State join(const State& a, const State& b) { return precedes(b, a) ? b : a; }
   template <int V, class I> static __device__ __forceinline__ void add(State& s, const C (&x)[V], I at) {
     C most = x[0];
 #pragma unroll
@@ -73,9 +73,9 @@ template <class C, class Out> struct ArgMax {
     if (most > s.value || (most != most && s.value == s.value) || s.at == none().at) s = {most, i64(at) + first};
   }
   template <int LANES> static __device__ __forceinline__ State gather(const State& own) {
-    const C most = combine<LANES, 0>(own.value, [](C a, C b) { return math::maximum(a, b); });
+    const C most = group_reduce<LANES, 0>(own.value, [](C a, C b) { return math::maximum(a, b); });
     const bool there = own.value == most || (most != most && own.value != own.value);
-    return {most, combine<LANES, 1>(there ? own.at : none().at, [](i64 a, i64 b) { return a < b ? a : b; })};
+    return {most, group_reduce<LANES, 1>(there ? own.at : none().at, [](i64 a, i64 b) { return a < b ? a : b; })};
   }
   template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) { return s.at; }
 };
@@ -95,12 +95,12 @@ template <class C, class Out> struct Variance {
   // The group's mean first, then every thread's squares about it.
   template <int LANES> static __device__ __forceinline__ State gather(const State& own) {
     const C count = rows::sum<LANES, 0>(own.count), share = count > 0 ? own.count / count : C(0);
-    const C mean = rows::sum<LANES, 1>(own.mean * share), apart = own.mean - mean;
-    return {count, mean, rows::sum<LANES, 2>(own.squares + own.count * apart * apart)};
+    const C mean = rows::sum<LANES, 1>(own.mean * share), difference = own.mean - mean;
+    return {count, mean, rows::sum<LANES, 2>(own.squares + own.count * difference * difference)};
   }
   static __device__ __forceinline__ State join(const State& a, const State& b) {
-    const C count = a.count + b.count, share = count > 0 ? quotient(b.count, count) : C(0), apart = b.mean - a.mean;
-    return {count, a.mean + apart * share, a.squares + b.squares + a.count * share * apart * apart};
+    const C count = a.count + b.count, share = count > 0 ? quotient(b.count, count) : C(0), difference = b.mean - a.mean;
+    return {count, a.mean + difference * share, a.squares + b.squares + a.count * share * difference * difference};
   }
   template <int V, class I> static __device__ __forceinline__ void add(State& s, const C (&x)[V], I) {
     State block = {V, 0, 0};

@@ -47,7 +47,7 @@ template <class C, int DIGITS> struct ShiftedSum {
   }
   // State of a group: the maximum first, so that every thread's sum is rescaled once.
   template <int LANES> static __device__ __forceinline__ ShiftedSum gather(const ShiftedSum& own) {
-    const C most = combine<LANES, 0>(own.most, [](C a, C b) { return math::maximum(a, b); });
+    const C most = group_reduce<LANES, 0>(own.most, [](C a, C b) { return math::maximum(a, b); });
     return {most, rows::sum<LANES, 1>(own.sum * term(own.most - shift(most)))};
   }
 };

@@ -19,7 +19,7 @@ template <class I, u32 GROUPS> struct Stripe {
   // Adds the column sums of all groups in group order and stores one row at `to`. A thread has ITEMS vectors of V
   // columns (rows/row.cuh); `slots` is shared memory for GROUPS rows.
   template <int LANES, class C, int ITEMS, int V>
-  __device__ __forceinline__ void leave(const C (&sums)[ITEMS][V], C* slots, C* to, I length) const {
+  __device__ __forceinline__ void store(const C (&sums)[ITEMS][V], C* slots, C* to, I length) const {
     constexpr I STEP = I(ITEMS) * LANES * V;
     __syncthreads();
 #pragma unroll

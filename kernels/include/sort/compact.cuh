@@ -16,7 +16,7 @@ template <> struct Compact<4> {
   using E = u64;
   static constexpr int BITS = 64;
   static __device__ __forceinline__ E of(u32 key, u32 place) { return entry(key, place); }
-  static __device__ __forceinline__ u32 place(E x) { return place_of(x); }
+  static __device__ __forceinline__ u32 place(E x) { return index_of(x); }
   static __device__ __forceinline__ E with(E x, int bit) { return x | u64(1) << bit; }
 };
 template <class E> __device__ __forceinline__ E greater(const E& a, const E& b) { return a < b ? b : a; }
@@ -25,7 +25,7 @@ template <class E> __device__ __forceinline__ E lesser(const E& a, const E& b) {
 __device__ __forceinline__ u32 from_lane(u32 x, u32 mask) { return __shfl_xor_sync(~0u, x, mask); }
 __device__ __forceinline__ u64 from_lane(u64 x, u32 mask) { return __shfl_xor_sync(~0u, x, mask); }
 
-// Compare-exchange of one thread's registers `distance` apart (MIRRORED: within 2 * distance), greater first.
+// Compare-exchange of one thread's registers at a distance of `distance` (MIRRORED: within 2 * distance), greater first.
 template <int N, class E> __device__ __forceinline__ void exchange_within(E (&x)[N], int distance, bool mirrored) {
 #pragma unroll
   for (int r = 0; r < N; ++r) {

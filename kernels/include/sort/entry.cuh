@@ -82,8 +82,8 @@ template <> struct EntryOf<u64> { using type = Pair; };
 
 __device__ __forceinline__ u64 entry(u32 key, u32 place) { return u64(key) << 32 | u32(~place); }
 __device__ __forceinline__ Pair entry(u64 key, u32 place) { return {key, u32(~place)}; }
-__device__ __forceinline__ u32 place_of(u64 x) { return ~u32(x); }
-__device__ __forceinline__ u32 place_of(const Pair& x) { return ~u32(x.rest); }
+__device__ __forceinline__ u32 index_of(u64 x) { return ~u32(x); }
+__device__ __forceinline__ u32 index_of(const Pair& x) { return ~u32(x.rest); }
 
 // Bank swizzle of entries in shared memory: adjacent threads that access four entries at any power-of-two distance use
 // distinct banks. For distances whose bits a place lacks, swizzled(a + b) == swizzled(a) ^ swizzled(b).
@@ -107,14 +107,14 @@ template <int THREADS, class E> __device__ __forceinline__ void sort_blocks(cons
   const u32 workers = total / 4 > THREADS ? THREADS : total / 4 < 32 ? 32 : total / 4;
   __syncthreads();
   if (threadIdx.x < workers) {
-    bool apart = false;  // whether the next step reads entries of other warps
+    bool crosses_warps = false;  // whether the next step reads entries of other warps
     for (u32 size = 2; size <= length; size *= 2) {
       // Two network steps at a time on four entries whose indices differ in two bits; or the last step alone.
       for (u32 step = size / 2; step; step /= 4) {
         const u32 near = step > 1 ? step / 2 : 1, far = 2 * near;
-        if (apart || far > 64) meet(1, workers);
+        if (crosses_warps || far > 64) barrier_sync(1, workers);
         else __syncwarp();
-        apart = far > 64;
+        crosses_warps = far > 64;
         const u32 to_near = swizzled(near), to_far = swizzled(far);
         for (u32 i = threadIdx.x; i < total / 4; i += THREADS) {
           const u32 low = 4 * i - 3 * (i & (near - 1)), first = swizzled(low);

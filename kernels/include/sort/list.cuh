@@ -50,14 +50,14 @@ __device__ __forceinline__ u32 list_greatest(u32* pool, const Entries<E>& entrie
 
   // 1. bound from a sample of the row
   // The row's first vectors are in flight meanwhile.
-  const u32 chosen = SELECT_THREADS * samples, apart = whole / V > chosen ? whole / V / chosen : 1;
-  const u32 end = whole < chosen * apart * V ? whole : chosen * apart * V;
-  const Batch some = load(first * apart, TILE * apart, end);
+  const u32 chosen = SELECT_THREADS * samples, stride = whole / V > chosen ? whole / V / chosen : 1;
+  const u32 end = whole < chosen * stride * V ? whole : chosen * stride * V;
+  const Batch some = load(first * stride, TILE * stride, end);
   Batch words = load(first, TILE, whole);
   Key greatest = 0;
 #pragma unroll
   for (int d = 0; d < DEPTH; ++d) {
-    if (first * apart + d * TILE * apart >= end) break;
+    if (first * stride + d * TILE * stride >= end) break;
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       const Key key = Order<T>::key(some.at[d].get(v)) ^ source.flip;

@@ -26,10 +26,10 @@ template <class T> struct Probe {
   using Word = typename Order<T>::Word;
   using C = typename ComparedAs<T>::type;
   C least;
-  Word turn;  // XOR for smallest-k: the sign of floats, all bits of integers
+  Word flip_mask;  // XOR for smallest-k: the sign of floats, all bits of integers
 
   __device__ __forceinline__ Probe(Key bound, Key flip)
-      : least(value(Word(stored(bound)))), turn(Word(FormOf<T>::value == Form::FLOAT ? flip & Order<T>::SIGN : flip)) {}
+      : least(value(Word(stored(bound)))), flip_mask(Word(FormOf<T>::value == Form::FLOAT ? flip & Order<T>::SIGN : flip)) {}
   static __device__ __forceinline__ C value(Word word) { return convert<C>(*reinterpret_cast<const T*>(&word)); }
   // The element with this key; NaN for keys above infinity's, so that everything passes.
   static __device__ __forceinline__ Key stored(Key key) {
@@ -38,11 +38,11 @@ template <class T> struct Probe {
     if constexpr (FormOf<T>::value == Form::FLOAT) return key & Order<T>::SIGN ? key ^ Order<T>::SIGN : ~key & Order<T>::ALL;
   }
   template <int V> __device__ __forceinline__ bool passes(Stored<T, V> vector) const {
-    Stored<T, V> turns = {};
+    Stored<T, V> flip_masks = {};
 #pragma unroll
-    for (int v = 0; v < V; ++v) turns.put(v, turn);
+    for (int v = 0; v < V; ++v) flip_masks.put(v, flip_mask);
 #pragma unroll
-    for (int g = 0; g < V / Stored<T, V>::PER; ++g) vector.group[g] ^= turns.group[g];
+    for (int g = 0; g < V / Stored<T, V>::PER; ++g) vector.group[g] ^= flip_masks.group[g];
     bool any = false;
 #pragma unroll
     for (int v = 0; v < V; ++v) any |= !(value(vector.get(v)) < least);

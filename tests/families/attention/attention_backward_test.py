@@ -161,7 +161,7 @@ def test_blocks_of_keys_add_in_turn(
 ) -> None:
     """Four blocks of keys and fewer slices: within the bound, the same bits in every order of warps and CTAs."""
     monkeypatch.setattr(_backward_flash, "MOST_SLICES", slices)
-    monkeypatch.setattr(_backward_flash.FlashBackward, "_in_turn", lambda self, *_: self.ordered)
+    monkeypatch.setattr(_backward_flash.FlashBackward, "_adds_in_order", lambda self, *_: self.ordered)
     given = problem(130, 200, F16, 32, heads, **options)
     plan = plan_with(given, "deterministic", monkeypatch, SMALL, **options)
     assert plan.selection.launches[1].grid == (4, 1, 1)
@@ -188,11 +188,13 @@ def test_how_many_heads_are_interleaved() -> None:
         assert candidate._section(desc, DeviceSpec.named("h200"), config, 32) == most
 
 
-@pytest.mark.parametrize("apart", [1, 2])
+@pytest.mark.parametrize("specialized", [1, 2])
 @pytest.mark.parametrize("stages", [1, 2])
-def test_warps_that_share_keys_do_different_things(apart: int, stages: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warps_that_share_keys_do_different_things(
+    specialized: int, stages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = problem(70, 80, BF16, 64, (1, 1), causal=True)
-    plan = plan_with(given, "fast", monkeypatch, (64, 64, 32, 8, 2, apart, stages, 1), causal=True)
+    plan = plan_with(given, "fast", monkeypatch, (64, 64, 32, 8, 2, specialized, stages, 1), causal=True)
     within_bounds(plan, given)
 
 

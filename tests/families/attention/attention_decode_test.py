@@ -488,7 +488,7 @@ def test_how_many_rows_are_merged_changes_no_bit(monkeypatch: pytest.MonkeyPatch
     desc = bp.MergeAttentionDescriptor.of(outs, lses)
     results, names = [], set()
     for few in (8, 0):
-        monkeypatch.setattr(_merge, "FEW_ROWS", few)
+        monkeypatch.setattr(_merge, "ROWS_PER_SM_FOR_TEAMS", few)
         plan = bp.MergeAttentionPlan.select(desc, device="ptx")
         names.add(plan.kernels[0].name)
         results.append(plan.run(outs=outs, lses=lses))

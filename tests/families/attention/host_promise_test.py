@@ -275,10 +275,10 @@ def test_rope_of_the_host(dtype: Any, tables: bool, op: str) -> None:
     with mpmath.workdps(DIGITS):
         angles = [mpmath.mpf(int(n)) * mpmath.mpf(float(frequency)) for n in at]
         pairs = [(mpmath.cos(angle), mpmath.sin(angle)) for angle in angles]
-        turned_by: dict[str, Array] = {"inv_freq": np.array([frequency])}
+        rotated_by: dict[str, Array] = {"inv_freq": np.array([frequency])}
         if tables:
             table = [np.array([[float(pair[i])] for pair in pairs], np.float32) for i in range(2)]
-            turned_by, at = {"cos": table[0], "sin": table[1]}, np.arange(count)
+            rotated_by, at = {"cos": table[0], "sin": table[1]}, np.arange(count)
             pairs = list(zip(*(TO_MPF(one[:, 0]) for one in table)))
         x = np.zeros((count, 2), dtype)
         for row, (cosine, sine) in zip(x, pairs):
@@ -286,7 +286,7 @@ def test_rope_of_the_host(dtype: Any, tables: bool, op: str) -> None:
             sign = 1 if (sine > 0) == (cosine > 0) else -1
             row[:] = float(a), float(b * (-sign if op == "rope_backward" else sign))
         first = "x" if op == "rope" else "grad"
-        arrays = {first: x, "positions": at, **turned_by}
+        arrays = {first: x, "positions": at, **rotated_by}
         family: Any = bp.RopePlan if op == "rope" else bp.RopeBackwardPlan
         plan = family.select(family.descriptor.of(**arrays, attention_factor=factor), device="cpu")
         way = -1 if op == "rope_backward" else 1

@@ -20,7 +20,7 @@ def shortened(model: Model) -> Model:
     return model._replace(window=model.window and SHORT)
 
 
-def turned(model: Model, x: Array, first: int) -> Array:
+def rotated_exactly(model: Model, x: Array, first: int) -> Array:
     """[tokens, heads, columns] by complex numbers."""
     columns = x[..., -model.rotated :] if model.latent else x[..., : model.rotated]
     pairs = columns.reshape(*columns.shape[:-1], -1, 2)
@@ -75,11 +75,11 @@ def test_a_prompt_and_a_token(name: str) -> None:
     model, device = shortened(MODELS[name]), "cpu"
     sinks = np.linspace(-1, 3, model.heads, dtype=np.float32) if model.sinks else None
     q, k, v = activations(model, TOKENS + 1, 7)
-    turned_q, turned_k = (rotated(model, x, 0, device) for x in (q, k))
-    wide = [turned(model, x.astype(np.float64), 0) for x in (q, k)]
-    np.testing.assert_allclose(turned_q, wide[0], atol=2e-5)
+    rotated_q, rotated_k = (rotated(model, x, 0, device) for x in (q, k))
+    wide = [rotated_exactly(model, x.astype(np.float64), 0) for x in (q, k)]
+    np.testing.assert_allclose(rotated_q, wide[0], atol=2e-5)
 
-    heads_first = [np.ascontiguousarray(x[:TOKENS].swapaxes(0, 1)[None]) for x in (turned_q, turned_k, v)]
+    heads_first = [np.ascontiguousarray(x[:TOKENS].swapaxes(0, 1)[None]) for x in (rotated_q, rotated_k, v)]
     got = bp.attention(*heads_first, causal=True, sinks=sinks, device=device, **model.options)
     wanted = by_hand(model, wide[0][:TOKENS], wide[1][:TOKENS], v[:TOKENS].astype(np.float64), sinks)
     np.testing.assert_allclose(got[0].swapaxes(0, 1), wanted, atol=3e-5)
@@ -90,18 +90,22 @@ def test_a_prompt_and_a_token(name: str) -> None:
     sequence = cache.allocate(TOKENS)
     for first, count in ((0, TOKENS), (TOKENS, 1)):
         cache.stage([sequence])
-        new = (turned_k if model.latent else k)[first : first + count]
+        new = (rotated_k if model.latent else k)[first : first + count]
         assert not cache.append(0, new.astype(np.float16), v[first : first + count].astype(np.float16)).any()
         cache.advance([sequence])
         if first == 0:
             cache.extend({sequence: 1})
-    last = turned_q[None, TOKENS:].astype(np.float16)
+    last = rotated_q[None, TOKENS:].astype(np.float16)
     pages = {part: cache.layer(0)[part] for part in ("k_pages", "v_pages")}
     got = bp.paged_attention(
         last, **pages, page_table=cache.page_table, lengths=cache.lengths_after, sinks=sinks, device=device,
         **model.options,
     )  # fmt: skip
-    k16 = turned(model, k.astype(np.float16).astype(np.float64), 0) if not model.latent else turned_k.astype(np.float16)
+    k16 = (
+        rotated_exactly(model, k.astype(np.float16).astype(np.float64), 0)
+        if not model.latent
+        else rotated_k.astype(np.float16)
+    )
     v16 = v.astype(np.float16).astype(np.float64)
     wanted = by_hand(model, last[0].astype(np.float64), k16.astype(np.float64), v16, sinks)
     np.testing.assert_allclose(got[0].astype(np.float64), wanted, atol=4e-3)

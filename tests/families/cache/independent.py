@@ -37,7 +37,7 @@ def _code(y: float, integer: bool) -> int:
     return sign | min((abs(v - held), code & 1, code) for v, code in E4M3 if code < 0x80)[2]
 
 
-def _quantised(row: Array, integer: bool, given: float | None) -> tuple[list[int], float]:
+def _quantized(row: Array, integer: bool, given: float | None) -> tuple[list[int], float]:
     """Codes of a row, and its scale."""
     x = [float(v) for v in row]
     amax = max((abs(v) for v in x if math.isfinite(v)), default=0.0)
@@ -109,7 +109,7 @@ def paged_kv_append(problem: Problem) -> None:
                     if new.dtype == held[f"{part}_pages"].dtype:
                         continue
                     given = float(held[f"{part}_scale"][h]) if f"{part}_scale" in held else None
-                    codes, scale = _quantised(row, held[f"{part}_pages"].dtype == np.int8, given)
+                    codes, scale = _quantized(row, held[f"{part}_pages"].dtype == np.int8, given)
                     wanted[f"{part}_pages"][to] = np.array(codes, np.uint8)
                     if given is None:
                         wanted[f"{part}_scales"][to] = np.float32(scale).view(np.uint32)

@@ -12,8 +12,8 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.ops.gemm._variants.simt import Simt
 from baracuda_py.ops.gemm._wgmma.launch import launches
-from baracuda_py.ops.gemm._wgmma.tile import oriented
-from baracuda_py.ops.gemm._wgmma.tma import K_BLOCK, leave_of, staged_bytes, view_of
+from baracuda_py.ops.gemm._wgmma.tile import swapped_ab
+from baracuda_py.ops.gemm._wgmma.tma import K_BLOCK, epilogue_store_of, staged_bytes, view_of
 from baracuda_py.ops.gemm._wgmma.wgmma import Wgmma
 from baracuda_py.ops.products.epilogue import paired
 from baracuda_py.ops.products.gemm import Matrix
@@ -151,7 +151,7 @@ def test_what_wgmma_lays_out_in_shared_memory_fits() -> None:
     seen = 0
     for desc in problems():
         for tile in Wgmma().configs(desc, H200):
-            gemm = oriented(desc, tile)
+            gemm = swapped_ab(desc, tile)
             for step in launches(desc, H200, tile):
                 found = re.search(
                     r"gemm<\w+, (\d+), (\d+), \d+, (\d+), (\d+), \d+, (\d+), (\d+), \w+, (\w+)", step.kernel.entry
@@ -160,7 +160,9 @@ def test_what_wgmma_lays_out_in_shared_memory_fits() -> None:
                 bm, bn, consumers, stages, split, resident = (int(x) for x in found.groups()[:-1])
                 b_rows = -(-bn // 64) * 64 if found[7] == "true" else bn
                 in_flight = stages * (bm + b_rows) * K_BLOCK
-                staged = consumers * staged_bytes(leave_of(gemm.out, gemm.m, gemm.n), gemm.out.itemsize, bn // split)
+                staged = consumers * staged_bytes(
+                    epilogue_store_of(gemm.out, gemm.m, gemm.n), gemm.out.itemsize, bn // split
+                )
                 mail = bm * bn * 4 // split * (split - 1)
                 barriers = in_flight + staged if split == 1 else max(in_flight, mail + staged)
                 behind = 512 + stages * bm * 4 if gemm.blocked else stages * 16 + 8

@@ -52,8 +52,8 @@ def test_tma_stores_only_lines_of_whole_16_bytes(n: int, out: ElementKind) -> No
     itemsize = out.bits // 8
     for pitch in (n, -(-n // 8) * 8, -(-n // 8) * 8 + 8):
         leave, box = launched(Tile(128, 128), 64, n, 64, out_element=out, out_strides=(pitch, 1))
-        assert leave == ("ROWS_BY_TMA" if n * itemsize % 16 == 0 and pitch * itemsize % 16 == 0 else "ROWS_BY_WARPS")
-        assert (box is not None) == (leave == "ROWS_BY_TMA")
+        assert leave == ("TMA_ROW" if n * itemsize % 16 == 0 and pitch * itemsize % 16 == 0 else "WARP_ROW")
+        assert (box is not None) == (leave == "TMA_ROW")
         if box is not None:
             assert box.shape[0] * itemsize % 16 == 0 and box.box[0] * itemsize <= 128
 
@@ -76,11 +76,11 @@ def test_f32_results_leave_in_rows_through_shared_memory(kind: str, math: Any) -
 
     for bn, width in ((128, 32), (96, 32), (16, 16)):
         leave, box = leaves(Tile(64, bn))
-        assert leave == "ROWS_BY_TMA" and box is not None
+        assert leave == "TMA_ROW" and box is not None
         assert (box.dtype, box.box, box.swizzle) == ("float32", (width, 64), width * 4)
-    assert leaves(Tile(128, 128), out_strides=(516, 1))[0] == "ROWS_BY_TMA"
-    assert leaves(Tile(128, 128), out_strides=(514, 1))[0] == "ROWS_BY_WARPS"
-    assert leaves(Tile(128, 128, transposed=True))[0] == "STRAIGHT"  # in columns of the product that is computed
+    assert leaves(Tile(128, 128), out_strides=(516, 1))[0] == "TMA_ROW"
+    assert leaves(Tile(128, 128), out_strides=(514, 1))[0] == "WARP_ROW"
+    assert leaves(Tile(128, 128, transposed=True))[0] == "DIRECT"  # in columns of the product that is computed
 
 
 @pytest.mark.parametrize(("kind", "math"), [("bf16", None), ("f32", "tf32"), ("fp8_e4m3", None)])
@@ -104,7 +104,7 @@ def test_every_ring_has_two_stages_and_fits(kind: str, math: Any, out: str) -> N
      ("f32", 16, 4096), ("f32", 32, 8192), ("f32", 64, 2 * 8192)],
 )  # fmt: skip
 def test_a_warpgroup_stages_two_parts_of_its_result_at_most(out: str, columns: int, expected: int) -> None:
-    assert staged_bytes("ROWS_BY_TMA", bp.ElementKind.of(out).bits // 8, columns) == expected
+    assert staged_bytes("TMA_ROW", bp.ElementKind.of(out).bits // 8, columns) == expected
     assert expected % 1024 == 0  # what lies behind begins where a swizzle does
 
 

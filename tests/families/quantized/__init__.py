@@ -1,4 +1,4 @@
-"""Quantised weights and activations: int8 and fp8, int4, NF4, GGUF, and projections by them."""
+"""Quantized weights and activations: int8 and fp8, int4, NF4, GGUF, and projections by them."""
 
 from __future__ import annotations
 

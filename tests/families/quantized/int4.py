@@ -10,7 +10,7 @@ import numpy as np
 
 from ...gauntlet.problem import Problem
 from ..gemm.independent import ACTIVATIONS, places
-from .projection import turned_back
+from .projection import rotated_back
 
 __all__ = ["CHECKS", "code_of", "zero_of"]
 
@@ -85,7 +85,7 @@ def _matmul(problem: Problem) -> None:
 def _project(problem: Problem) -> None:
     x, slots = problem.slots["x"].host().astype(np.float64), problem.slots
     for part in "qkv":
-        wide = turned_back(problem, part)
+        wide = rotated_back(problem, part)
         called = {"codes": f"w{part}"} | {name: f"{name}_{part}" for name in ("scales", "zeros", "order")}
         for at in places(wide.shape, PICKED // 2):
             terms = [float(x[at[0], k]) * _weight(problem, k, at[1], called) for k in range(x.shape[1])]

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from ...gauntlet.problem import Problem
-from .projection import turned_back
+from .projection import rotated_back
 
 __all__ = ["CHECKS"]
 
@@ -66,7 +66,7 @@ def _code(value: float, scale: float, zero: int, dtype: str, zero_points: bool) 
     return min(max(round(max(-1e4, min(1e4, scaled))) + zero, low), LEAST[dtype] + 255) & 0xFF
 
 
-def quantise(problem: Problem) -> None:
+def quantize(problem: Problem) -> None:
     x, wide = problem.slots["x"].host(), problem.wide
     dtype, zero_points = wide["codes"].dtype.name, "zeros" in wide
     codes = wide["codes"].view(np.uint8)
@@ -84,7 +84,7 @@ def quantise(problem: Problem) -> None:
             )
 
 
-def dequantise(problem: Problem) -> None:
+def dequantize(problem: Problem) -> None:
     held = {name: slot.host() for name, slot in problem.slots.items() if name != "out"}
     out = problem.wide["out"]
     for place, members in _units(problem, held["codes"]):
@@ -126,7 +126,7 @@ def project(problem: Problem) -> None:
     for part in "qkv":
         ours = {"a": "x", "b": f"w{part}", "scale_a": "scale_x", "scale_b": f"scale_{part}", "bias": f"bias_{part}"}
         own = {name: held[theirs] for name, theirs in ours.items() if theirs in held}
-        _product(problem.desc.part(part), own, turned_back(problem, part))
+        _product(problem.desc.part(part), own, rotated_back(problem, part))
 
 
 def _product(desc: Any, held: dict[str, Array], result: Array) -> None:
@@ -166,6 +166,6 @@ def _product(desc: Any, held: dict[str, Array], result: Array) -> None:
 CHECKS = {
     "matmul_int8": matmul,
     "qkv_project_int8": project,
-    **dict.fromkeys(("quantize_int8", "quantize_fp8"), quantise),
-    **dict.fromkeys(("dequantize_int8", "dequantize_fp8"), dequantise),
+    **dict.fromkeys(("quantize_int8", "quantize_fp8"), quantize),
+    **dict.fromkeys(("dequantize_int8", "dequantize_fp8"), dequantize),
 }

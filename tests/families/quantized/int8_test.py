@@ -74,7 +74,7 @@ def test_dynamic_is_quantising_first(m: int, order: str, k: int) -> None:
     b, scale = (w.T if order == "nk" else np.ascontiguousarray(w.T)), np.linspace(0.5, 1, 20, dtype=np.float32)
     q, s = bp.quantize_int8(x, device="cpu")
     wanted = bp.matmul_int8(q, b, s, scale, device="ptx")
-    for variant in ("gemv", "quantised"):
+    for variant in ("gemv", "quantized"):
         pref = bp.PlanPreference(variant=variant)
         found = bp.matmul_int8(x, b, scale_b=scale, dynamic=True, out_dtype="f32", device="ptx", pref=pref)
         assert np.array_equal(found, wanted), variant

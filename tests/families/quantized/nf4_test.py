@@ -188,7 +188,7 @@ def lost_block(w: dict[str, Array]) -> None:
     w["absmax"][5 * DEEP // 64 + 70] = 0
 
 
-def lost_slab(w: dict[str, Array]) -> None:
+def lost_k_block(w: dict[str, Array]) -> None:
     """256 of K, of all rows."""
     w["codes"][:, 512:640] = 0x77
 
@@ -205,7 +205,7 @@ def swapped_codes(w: dict[str, Array]) -> None:
     w["codes"][...] = codes[w["codes"] >> 4] << 4 | codes[w["codes"] & 15]
 
 
-@pytest.mark.parametrize("fault", [lost_block, lost_slab, larger_magnitude, swapped_codes])
+@pytest.mark.parametrize("fault", [lost_block, lost_k_block, larger_magnitude, swapped_codes])
 @pytest.mark.parametrize("variant", ["gemv", "dequantize_matmul"])
 @pytest.mark.parametrize("kind", [F16, BF16], ids=str)
 def test_a_bound_notices(kind: Any, variant: str, fault: Callable[[dict[str, Array]], None], everything: bool) -> None:

@@ -9,12 +9,12 @@ import numpy as np
 
 from ...gauntlet.problem import Problem
 
-__all__ = ["turned_back"]
+__all__ = ["rotated_back"]
 
 Array = np.ndarray[Any, Any]
 
 
-def turned_back(problem: Problem, part: str) -> Array:
+def rotated_back(problem: Problem, part: str) -> Array:
     """An output before its rotation, [..., N], at positions that tables have."""
     desc, slots = problem.desc, problem.slots
     wide = np.array(problem.wide[part], np.float64)

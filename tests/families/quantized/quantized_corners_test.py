@@ -224,7 +224,7 @@ def rounded_products(rng: np.random.Generator) -> Any:
     fewer = codes.copy()
     fewer[:, 640:768] = 0
     desc = bp.Int8MatmulDescriptor.of(x, codes.T, scale_b=scale, out_dtype="f32")
-    yield bp.Int8MatmulPlan, desc, "dequantised", {"a": x, "b": codes.T, "scale_b": scale}, {"b": fewer.T}
+    yield bp.Int8MatmulPlan, desc, "dequantized", {"a": x, "b": codes.T, "scale_b": scale}, {"b": fewer.T}
 
 
 def test_what_rounding_costs_hides_no_lost_group() -> None:

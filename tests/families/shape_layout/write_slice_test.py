@@ -233,9 +233,9 @@ def test_a_start_on_the_device_sweeps_the_cache(
     d = Slot(bits(shape, kind), backend)
     mirror = d.view(d.initial.copy())
     ranges = [(0, 1) if a == axis else (0, n) for a, n in enumerate(shape)]
-    slab = tuple(1 if a == axis else n for a, n in enumerate(shape))
+    k_block = tuple(1 if a == axis else n for a, n in enumerate(shape))
     for seed, start in enumerate((0, 1, 7, extent // 2, extent - 1)):
-        source = Slot(bits(slab, kind, seed + 10), backend)
+        source = Slot(bits(k_block, kind, seed + 10), backend)
         where, status = Slot(np.array(start, np.int64), backend), Slot(np.array(9, np.int32), backend)
         bp.write_slice(
             d.operand,

@@ -33,7 +33,7 @@ WAITING = 0.03  # of the time, at most, that CTAs wait at first for those that a
 BEHIND = 2  # each so many tiles behind the one before
 WIDE = 256  # columns from which on slices that leave L2 keep memory busy nearly all the time; at 128, half of it
 TIGHT, BLACKWELL = (64, 192), (ArchSku.SM100A, ArchSku.SM120)  # head dims that take more registers there
-# Queries, keys, queries a warp has scores of, warps, warps that share keys, what these do apart, stages and CTAs an SM, by head
+# Queries, keys, queries a warp has scores of, warps, warps that share keys, warp specialization, stages and CTAs an SM, by head
 # dim and whether scores are changed, which takes registers: what spills is not here.
 MENU = {
     (64, False): ((64, 128, 32, 4, 1, 0, 2, 2), (64, 64, 32, 4, 1, 0, 2, 2)),
@@ -55,7 +55,7 @@ MENU = {
 }  # fmt: skip
 # The same where the only changes are LIGHT, where that differs.
 LIGHT_MENU = {256: ((64, 64, 32, 8, 2, 1, 1, 1), (64, 64, 32, 8, 2, 0, 1, 1), (32, 32, 16, 4, 2, 0, 1, 1))}
-SPILLS_IN_TURN = (64, 64, 32, 8, 2, 2, 2, 1)
+SPILLS_IN_ORDER = (64, 64, 32, 8, 2, 2, 2, 1)
 
 
 class Costs(Fitted, table="attention.backward_flash"):
@@ -76,7 +76,9 @@ class FlashBackwardConfig(Config):
     part: int = term("queries of which a warp holds scores at a time", default=64)
     warps: int = term("warps of a CTA", default=8)
     split: int = term("warps that share keys", default=1)
-    apart: int = term("of these, half have one sum over queries each (1), and one product of scores (2)", default=0)
+    specialized: int = term(
+        "of these, half have one sum over queries each (1), and one product of scores (2)", default=0
+    )
     stages: int = term("blocks of queries in shared memory", default=2)
     ctas: int = term("CTAs an SM is to hold", default=1)
     dims: tuple[int, int] = term("columns of queries and of values, filled up", default=(0, 0), hidden=True)
@@ -94,14 +96,14 @@ class FlashBackwardConfig(Config):
     def shared_bytes(self) -> int:
         columns = sum(self.dims)
         scores = 2 * self.split * self.keys * self.queries
-        swapped = 64 * self.warps * self.blocks * self.part if self.apart == 2 else 0
+        swapped = 64 * self.warps * self.blocks * self.part if self.specialized == 2 else 0
         return (
             2 * columns * (self.keys + self.stages * self.queries) + scores + swapped + self.stages * self.queries * 8
         )
 
     @property
     def template(self) -> str:
-        sizes = (self.queries, self.part, self.warps, self.blocks, self.split, self.apart, self.stages, self.ctas)
+        sizes = (self.queries, self.part, self.warps, self.blocks, self.split, self.specialized, self.stages, self.ctas)
         return ", ".join(map(str, (*self.dims, *sizes)))
 
 
@@ -114,12 +116,12 @@ def _shared_traffic(config: FlashBackwardConfig) -> int:
     """Bytes that go through shared memory a tile, with the sums of grad_q, which take its path."""
     d, d_v = config.dims
     warps, queries, own = config.warps, config.queries, 16 * config.blocks
-    if config.apart == 2:  # scores, with a warp's part of keys and of queries
+    if config.specialized == 2:  # scores, with a warp's part of keys and of queries
         scores = 2 * warps * ((2 * own + config.part) * d + 4 * own * config.part)
     else:
         side = queries // config.split
         scores = 2 * warps * (own * (side // config.part) + side) * (d + d_v)
-    if config.apart:  # sums over queries
+    if config.specialized:  # sums over queries
         keys = min(config.keys, 64)
         over_queries = 2 * warps * queries * (keys + 2 * d * config.keys // keys // warps)
     else:
@@ -153,7 +155,7 @@ class FlashBackward(Candidate[Any]):
             return no(f"head dims are {desc.d} and {desc.d_v}, and tiles hold {HEAD_DIMS[-1]} at most")
         if max(desc.total_q, desc.total_k) >= MOST_ROWS:
             return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
-        if any(abs(desc.walk(name).row) >= MOST_ROWS for name in READ):
+        if any(abs(desc.strides_of(name).row) >= MOST_ROWS for name in READ):
             return no(f"rows are {MOST_ROWS} elements apart or more", "contiguize them")
         configs = tuple(self.configs(desc, device))
         if not configs:
@@ -173,8 +175,10 @@ class FlashBackward(Candidate[Any]):
             menu = LIGHT_MENU.get(wide, menu)
         for size in menu:
             config = FlashBackwardConfig(*size, dims)
-            fits = config.shared_bytes + STATIC <= device.shared_bytes and (not config.apart or dims[0] == dims[1])
-            if fits and not (size == SPILLS_IN_TURN and self._in_turn(desc, device, config)):
+            fits = config.shared_bytes + STATIC <= device.shared_bytes and (
+                not config.specialized or dims[0] == dims[1]
+            )
+            if fits and not (size == SPILLS_IN_ORDER and self._adds_in_order(desc, device, config)):
                 yield config
 
     def cost(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> Cost:
@@ -190,19 +194,19 @@ class FlashBackward(Candidate[Any]):
         }
         limit = max(limits, key=lambda name: limits[name])
         step = limits[limit] / costs.unit_efficiency / clock_sms * device.sms  # of a CTA, in seconds
-        blocks, room = desc.pairs() / tile, device.sms * config.ctas
+        blocks, resident_ctas = desc.pairs() / tile, device.sms * config.ctas
         a_head, slices = self._ctas(desc, device, config)
-        ctas, in_turn = max(a_head * desc.batch * desc.kv_heads, 1), self._in_turn(desc, device, config)
+        ctas, in_order = max(a_head * desc.batch * desc.kv_heads, 1), self._adds_in_order(desc, device, config)
         waves = max(
-            -(-ctas // room) * room / ctas,
-            self._tail(desc, config, room, ctas) if in_turn else 1.0,
+            -(-ctas // resident_ctas) * resident_ctas / ctas,
+            self._tail(desc, config, resident_ctas, ctas) if in_order else 1.0,
         )
         seconds = blocks * step / device.sms * max(1.0, min(waves, 2.0 * config.ctas))
         sums = 4 * self._sums(desc, config)
-        if in_turn:
+        if in_order:
             one, two = costs.ordered_one_stage_time_ratio, costs.ordered_two_stage_time_ratio
             seconds *= {1: one, 2: two}[config.stages]
-        elif self._leaves(desc, device, config):
+        elif self._leaves_l2(desc, device, config):
             seconds *= costs.spilled_slices_time_ratio
         elif self.ordered:
             each = sums / max(desc.batch * desc.kv_heads, 1)
@@ -211,14 +215,16 @@ class FlashBackward(Candidate[Any]):
         traffic = desc.nbytes + sums * (slices or 2)
         return Cost(desc.nbytes, int(desc.flops), 4 * device.overhead + seconds + traffic / device.bandwidth, limit)
 
-    def _tail(self, desc: Any, config: FlashBackwardConfig, room: int, ctas: int) -> float:
+    def _tail(self, desc: Any, config: FlashBackwardConfig, resident_ctas: int, ctas: int) -> float:
         """How much longer CTAs of one block of keys take than if all were done at once: those of the first keys, of which causal
         queries see more, are up to twice the mean, and every head begins with them."""
         if not desc.causal or desc.visible.left is not None:
             return 1.0
         seen = desc.pairs() / max(desc.batch * desc.heads * desc.most_q * desc.most_k, 1)
         blocks = ctas / max(desc.batch * desc.kv_heads, 1)
-        return float(1.0 + max(1.0 - seen, 0.0) / max(seen, 0.5) * room / ctas * max(1.0 - blocks / room, 0.0))
+        return float(
+            1.0 + max(1.0 - seen, 0.0) / max(seen, 0.5) * resident_ctas / ctas * max(1.0 - blocks / resident_ctas, 0.0)
+        )
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> PrecisionGuarantee:
         return _backward_guarantee.backward(
@@ -231,13 +237,13 @@ class FlashBackward(Candidate[Any]):
         blocks = max(1, -(-desc.launched_q(desc.heads) // config.queries))
         all_ctas = ctas * desc.batch * desc.kv_heads
         held = Scratch.named("sums", max(16, 4 * max(slices, 1) * sums))
-        turns = Scratch.named("turns", max(16, 4 * all_ctas))
+        progress = Scratch.named("progress", max(16, 4 * all_ctas))
         extents = (self._tiles(desc, config), ctas, slices, self._section(desc, device, config, ctas))
         counts = Packed(np.array(extents, np.uint32).tobytes(), 8)
-        in_turn = self._in_turn(desc, device, config)
-        of_sums = Struct((held, turns if in_turn else ABSENT, np.uint64(sums), counts))
+        in_order = self._adds_in_order(desc, device, config)
+        of_sums = Struct((held, progress if in_order else ABSENT, np.uint64(sums), counts))
         number = desc.element.number
-        main = f"attention_backward<{number}, {config.template}, {changes(desc)}, {str(in_turn).lower()}>"
+        main = f"attention_backward<{number}, {config.template}, {changes(desc)}, {str(in_order).lower()}>"
         sizes = (config.dims[0], config.queries, config.keys, config.warps)
         last = f"attention_backward_queries<{number}, {', '.join(map(str, sizes))}>"
         block = (config.threads, 1, 1)
@@ -254,7 +260,7 @@ class FlashBackward(Candidate[Any]):
                 (problem, gradients, of_sums, np.uint32(blocks)),
             ),
         )  # fmt: skip
-        cleared = (turns,) if in_turn else () if self.ordered else (held,)
+        cleared = (progress,) if in_order else () if self.ordered else (held,)
         return (*(Fill(x, 0, x.nbytes) for x in cleared), *(launch for launch in launches if launch.grid[0]))
 
     def _tiles(self, desc: Any, config: FlashBackwardConfig) -> int:
@@ -274,12 +280,12 @@ class FlashBackward(Candidate[Any]):
         if not self.ordered:
             return max(1, -(-desc.launched_k(desc.kv_heads) // config.keys)), 0
         blocks = max(1, -(-int(desc.most_k) // config.keys))
-        heads, room = max(desc.batch * desc.kv_heads, 1), device.sms * config.ctas
-        if self._in_turn(desc, device, config):
+        heads, resident_ctas = max(desc.batch * desc.kv_heads, 1), device.sms * config.ctas
+        if self._adds_in_order(desc, device, config):
             return blocks, self._in_few(desc, device, config)
 
         def rounds(stripes: int) -> int:
-            return int(-(-stripes * heads // room) * -(-blocks // stripes))
+            return int(-(-stripes * heads // resident_ctas) * -(-blocks // stripes))
 
         stripes = min(range(1, min(blocks, MOST_SLICES) + 1), key=rounds)
         return stripes, stripes
@@ -293,7 +299,7 @@ class FlashBackward(Candidate[Any]):
         heads, wanted = max(desc.batch * desc.kv_heads, 1), 2 * device.sms * config.ctas
         return int(-(-heads // max(1, round(heads * ctas / wanted))))
 
-    def _leaves(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> bool:
+    def _leaves_l2(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> bool:
         """Whether slices of CTAs that run together, read and written once a block of keys, leave L2 and take too long."""
         sums = 4 * self._sums(desc, config) / max(desc.batch * desc.kv_heads, 1)
         return bool(self.ordered and config.dims[0] >= WIDE and device.sms * config.ctas * sums > device.l2_bytes)
@@ -301,15 +307,15 @@ class FlashBackward(Candidate[Any]):
     def _in_few(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> int:
         """Slices of CTAs that add in turn: so few that those which begin together, each behind the one before, wait for a
         small part of the time."""
-        blocks, room = max(1, -(-int(desc.most_k) // config.keys)), device.sms * config.ctas
-        tiles = desc.pairs() / (config.queries * config.keys) / room  # of an SM
-        return min(-(-min(blocks, room) // (1 + int(WAITING * tiles / BEHIND))), blocks, MOST_SLICES)
+        blocks, resident_ctas = max(1, -(-int(desc.most_k) // config.keys)), device.sms * config.ctas
+        tiles = desc.pairs() / (config.queries * config.keys) / resident_ctas  # of an SM
+        return min(-(-min(blocks, resident_ctas) // (1 + int(WAITING * tiles / BEHIND))), blocks, MOST_SLICES)
 
-    def _in_turn(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> bool:
+    def _adds_in_order(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> bool:
         """Whether CTAs do: where slices leave L2, and few are written and read a third as often at most; and where
         as many slices as there may be leave half of the device idle."""
         blocks, heads = -(-int(desc.most_k) // config.keys), desc.batch * desc.kv_heads
         if self.ordered and blocks > MOST_SLICES and 2 * MOST_SLICES * heads <= device.sms * config.ctas:
             return True
         seen = desc.pairs() / max(desc.batch * desc.heads * desc.most_q * desc.most_k, 1)
-        return self._leaves(desc, device, config) and 3 * self._in_few(desc, device, config) <= seen * blocks
+        return self._leaves_l2(desc, device, config) and 3 * self._in_few(desc, device, config) <= seen * blocks

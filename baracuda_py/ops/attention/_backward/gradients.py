@@ -9,7 +9,7 @@ import numpy as np
 from ....runtime.steps import Kernel, Launch, Packed, Ptr, Scratch, Struct
 from ....types import DeviceSpec
 from .._forward.simt import Costs
-from .._problem.attended import Walk, computed
+from .._problem.attended import OperandStrides, computed
 from .._problem.struct import problem_struct
 
 __all__ = [
@@ -27,8 +27,8 @@ def gradients_struct(desc: Any) -> Struct:
     """attention::Gradients of kernels/include/attention/gradients.cuh."""
     bits = computed(desc.element).bits
     stats = Scratch.named("stats", 2 * max(1, stats_rows(desc)) * bits // 8)
-    of_stats = Walk(0 if desc.ragged else desc.heads * desc.total_q, desc.total_q, 1)
-    steps = [n for walk in (*map(desc.walk, GRADIENTS), of_stats) for n in walk]
+    of_stats = OperandStrides(0 if desc.ragged else desc.heads * desc.total_q, desc.total_q, 1)
+    steps = [n for strides_of in (*map(desc.strides_of, GRADIENTS), of_stats) for n in strides_of]
     return Struct((*map(Ptr, GRADIENTS), stats, Packed(np.array(steps, np.int64).tobytes(), 8)))
 
 
@@ -70,7 +70,7 @@ def of_biases(desc: Any, gradients: Struct) -> tuple[Launch, ...]:
 
 def _of_bias(desc: Any, gradients: Struct, name: str) -> Launch:
     layout = desc.layout(f"grad_{name}")
-    steps = desc.broadcast_walk(f"grad_{name}", 4 if name == "mask" else 2)
+    steps = desc.broadcast_strides(f"grad_{name}", 4 if name == "mask" else 2)
     shape = (1,) * (len(steps) - len(layout.shape)) + layout.shape
     batches, heads, rows, keys = (*shape, 1, 1)[:4]
     extents = np.array([batches, heads, rows, keys, desc.batch, 0], np.uint32).tobytes()

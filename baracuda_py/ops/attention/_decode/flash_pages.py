@@ -43,7 +43,7 @@ class FlashPages(Flash):
         if not desc.d_v:
             return no("values have no columns", "values of one or more")
         for name in (self.keys, self.values):
-            if abs(desc.walk(name).batch) > MOST:
+            if abs(desc.strides_of(name).batch) > MOST:
                 return no(f"{name}' pages are 2**31 elements apart or more", "contiguize them")
         return within(desc, self.configs(desc, device), device, ("q", self.keys, self.values))
 

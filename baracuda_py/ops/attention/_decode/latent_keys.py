@@ -165,7 +165,7 @@ class LatentKeys(Candidate[Any]):
         return splits.merged(first, device)
 
     def _alike(self, desc: Any) -> bool:
-        """Whether keys and values lie as far apart, as they do where these are columns of those."""
+        """Whether keys and values have the same strides, as where values are columns of keys."""
         k, v = desc.layout(self.keys), desc.layout(self.values)
         return all(n == 1 or a == b for n, a, b in zip(k.shape[:-1], k.strides, v.strides))
 

@@ -52,7 +52,7 @@ MOST_D = 576
 
 
 class Costs(Fitted, table="attention.split_keys"):
-    cluster_room_ratio: float
+    cluster_residency_ratio: float
     wave_latency_s: float
     late_start_s: float
     cluster_late_start_s: float
@@ -165,7 +165,7 @@ class SplitKeys(Candidate[Any]):
 
     def _shares(self, desc: Any, device: DeviceSpec, tile: SplitKeysConfig) -> list[int]:
         """How many splits are worth a try."""
-        keys, pairs = most_keys(desc), max(self._busy(desc, tile), 1)
+        keys, pairs = most_keys(desc), max(self._busy_ctas(desc, tile), 1)
         slots = device.sms * tile.ctas
         most = max(1, min(MOST_SPLITS, -(-keys // LEAST)))
         uneven = desc.has("lengths") and desc.batch > 1 and pairs < MANY * slots
@@ -213,14 +213,14 @@ class SplitKeys(Candidate[Any]):
             SplitKeysConfig(16 * blocks, columns, 1, 0, warps, s, ctas, False, dims, item, desc.scaled)
             for s in range(2, 9)
         )
-        room = [c for c in made if ctas * (c.whole_bytes + RESERVED) <= device.shared_bytes + RESERVED]
-        return next((c for c in room if c.under_way >= UNDER_WAY), room[-1]) if room else None
+        fitting = [c for c in made if ctas * (c.whole_bytes + RESERVED) <= device.shared_bytes + RESERVED]
+        return next((c for c in fitting if c.under_way >= UNDER_WAY), fitting[-1]) if fitting else None
 
     def cost(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> Cost:
         """Waves of CTAs, each of which takes what its bytes take at the device's bandwidth, or what its warps take for their
         blocks; and the merge."""
         costs = Costs.of(device)
-        keys, ctas, slots = most_keys(desc), max(self._busy(desc, config), 1), self._slots(device, config)
+        keys, ctas, slots = most_keys(desc), max(self._busy_ctas(desc, config), 1), self._slots(device, config)
         split = min(max(-(-keys // config.splits), LEAST, config.fixed), keys)
         blocks = -(-split // (BLOCK * config.warps))
         each = split * float(config.item * (desc.d + config.columns))
@@ -230,10 +230,10 @@ class SplitKeys(Candidate[Any]):
             seconds += self._wave(device, config, rest, each, blocks)
         if config.clustered:
             seconds += costs.cluster_merge_s
-        apart = Splits.of(desc, config)
-        seconds += costs.empty_cta_s * (self._ctas(desc, config) - self._busy(desc, config))
-        begun = costs.second_launch_latency_s if apart.apart else self._late(costs, config, ctas, slots)
-        seconds += apart.seconds(device) + begun
+        splits = Splits.of(desc, config)
+        seconds += costs.empty_cta_s * (self._ctas(desc, config) - self._busy_ctas(desc, config))
+        begun = costs.second_launch_latency_s if splits.separate else self._late(costs, config, ctas, slots)
+        seconds += splits.seconds(device) + begun
         flops = 2.0 * rows_of(desc) * keys * (desc.d + desc.d_v)
         return Cost(desc.nbytes, int(flops), overlapped_overhead(device) + seconds, "bandwidth")
 
@@ -242,8 +242,8 @@ class SplitKeys(Candidate[Any]):
         slots = device.sms * config.ctas
         if not config.clustered:
             return slots
-        room = Costs.of(device).cluster_room_ratio if config.splits > 2 else 1.0
-        return max(int(room * slots / config.splits), 1) * config.splits
+        resident_share = Costs.of(device).cluster_residency_ratio if config.splits > 2 else 1.0
+        return max(int(resident_share * slots / config.splits), 1) * config.splits
 
     def _late(self, costs: Costs, config: SplitKeysConfig, ctas: int, slots: int) -> float:
         """Seconds that a single launch begins later when another one is ahead of it: in part in its room, it cannot set itself up
@@ -315,11 +315,11 @@ class SplitKeys(Candidate[Any]):
     def _chunks(self, desc: Any, config: SplitKeysConfig) -> int:
         return int(max(1, -(-desc.d_v // config.columns)))
 
-    def _busy(self, desc: Any, config: SplitKeysConfig) -> int:
+    def _busy_ctas(self, desc: Any, config: SplitKeysConfig) -> int:
         """CTAs that have rows, if all sequences have as many tokens: of ragged ones the longest decides how many there are."""
         all_tiles = self._tiles(desc, config)
-        busy = min(max(1, math.ceil(desc.rows_each * desc.group / config.rows)), all_tiles)
-        return int(self._ctas(desc, config) // all_tiles * busy)
+        used_tiles = min(max(1, math.ceil(desc.rows_each * desc.group / config.rows)), all_tiles)
+        return int(self._ctas(desc, config) // all_tiles * used_tiles)
 
     def _ctas(self, desc: Any, config: SplitKeysConfig) -> int:
         shares = self._tiles(desc, config) * self._chunks(desc, config) * config.splits

@@ -35,35 +35,35 @@ class Costs(Fitted, table="attention.splits"):
 
 @dataclass(frozen=True)
 class Splits:
-    """attention::Splits: `count` CTAs share a sequence's keys, `fixed` each or (0) evenly. If they are `apart`, each leaves its
-    (out, lse) in scratch. `ahead`: blocks that a warp asks for before the kernel ahead has ended."""
+    """attention::Splits: `count` CTAs share a sequence's keys, `fixed` each or (0) evenly. If they are `separate`, each leaves
+    its (out, lse) in scratch. `ahead`: blocks that a warp asks for before the kernel ahead has ended."""
 
     desc: Any
     count: int
     fixed: int
-    apart: bool
+    separate: bool
     ahead: int
 
     @staticmethod
     def of(desc: Any, config: Any, ahead: int = 0) -> Splits:
-        """Those of a configuration, apart unless a cluster merges them."""
-        apart = config.splits > 1 and not getattr(config, "clustered", False)
-        return Splits(desc, config.splits, config.fixed, apart, ahead)
+        """Those of a configuration, separate unless a cluster merges them."""
+        separate = config.splits > 1 and not getattr(config, "clustered", False)
+        return Splits(desc, config.splits, config.fixed, separate, ahead)
 
     @property
     def struct(self) -> Struct:
         counts = np.array([self.count, self.fixed, LEAST, self.ahead], np.uint32)
-        outs, lses = (self._outs, self._lses) if self.apart else (ABSENT, ABSENT)
+        outs, lses = (self._outs, self._lses) if self.separate else (ABSENT, ABSENT)
         return Struct((outs, lses, Packed(counts.tobytes(), 4)))
 
     @property
     def pdl(self) -> bool:
         """Whether what comes before the first launch may still run."""
-        return not (self.apart and self.desc.ragged)
+        return not (self.separate and self.desc.ragged)
 
     def merged(self, first: Launch, device: DeviceSpec) -> tuple[Step, ...]:
         """The launch that shares them out, with what goes before and after."""
-        if not self.apart:
+        if not self.separate:
             return (first,)
         # Ragged rows that are in no sequence have no part: their lse is NaN
         cleared = (Fill(self._lses, 0xFF, self._lses.nbytes),) if self.desc.ragged else ()
@@ -73,7 +73,7 @@ class Splits:
 
     def seconds(self, device: DeviceSpec) -> float:
         """What merging takes."""
-        if not self.apart:
+        if not self.separate:
             return 0.0
         partial = 4.0 * self._parts * (int(self.desc.d_v) + 1)
         return (
@@ -138,9 +138,9 @@ def cache_struct(desc: Any) -> Struct:
 def scales_struct(desc: Any) -> Struct:
     """attention::Scales."""
     names = ("k_scales", "v_scales")
-    walks = [n for name in names for n in desc.scales_walk(name)]
+    all_strides = [n for name in names for n in desc.scales_strides(name)]
     each = [desc.has(name) and len(desc.shape_of(name)) > 1 for name in names]
     return Struct((
-        *(Ptr(name) if desc.has(name) else ABSENT for name in names), Packed(np.array(walks, np.int64).tobytes(), 8),
+        *(Ptr(name) if desc.has(name) else ABSENT for name in names), Packed(np.array(all_strides, np.int64).tobytes(), 8),
         Run("k_scale", "float64"), Run("v_scale", "float64"), Packed(np.array(each, np.uint32).tobytes(), 4),
     ))  # fmt: skip

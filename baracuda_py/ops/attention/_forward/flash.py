@@ -79,7 +79,7 @@ class FlashConfig(Config):
     def shared_bytes(self) -> int:
         d, d_v = self.dims
         shared = 2 * self.queries * (self.keys + 2 * self.split) if self.split > 1 else 0  # weights and rows' values
-        lines = 2 * 8 * self.keys if self.paged else 0  # of two blocks, where each key lies
+        lines = 2 * 8 * self.keys if self.paged else 0  # of two blocks, the address of each key
         return self.itemsize * (self.queries * max(d, d_v) + self.stages * self.keys * (d + d_v)) + shared + lines
 
     @property
@@ -147,7 +147,7 @@ def changed(desc: Any) -> bool:
 
 
 def width_class(dims: tuple[int, int]) -> int:
-    """Of what MENU tells apart: up to 64, 128, 160, 192, 224 and 256 columns."""
+    """Of what MENU distinguishes: up to 64, 128, 160, 192, 224 and 256 columns."""
     return sum(max(dims) > n for n in (64, 128, 160, 192, 224))
 
 
@@ -164,7 +164,7 @@ class Placed(NamedTuple):
 
 
 def placed(desc: Any, queries: int, device: DeviceSpec) -> Placed:
-    """So many queries a CTA; of as many heads side by side as L2 holds keys and values of. The tiles of ragged sequences lie one
+    """So many queries a CTA; of as many heads at once as L2 holds keys and values of. The tiles of ragged sequences come one
     behind the other (kernels/include/attention/problem.cuh), as many as there are, however long the longest sequence is."""
     heads = desc.batch * desc.heads
     tiles = desc.total_q // queries + desc.batch if desc.ragged else max(1, -(-desc.total_q // queries))
@@ -187,7 +187,7 @@ def within(
         return no(f"head dims are {desc.d} and {desc.d_v}, and tiles hold {HEAD_DIMS[-1]} at most")
     if max(desc.total_q, desc.total_k) >= MOST_ROWS:
         return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
-    if any(abs(desc.walk(name).row) >= MOST_ROWS for name in read):
+    if any(abs(desc.strides_of(name).row) >= MOST_ROWS for name in read):
         return no(f"rows are {MOST_ROWS} elements apart or more", "contiguize them")
     if desc.batch * desc.heads >= 1 << 31:
         return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")

@@ -100,9 +100,9 @@ class Tc(Candidate[Any]):
         resident = max(1, min(device.shared_bytes // (config.shared_bytes + 1024), MOST_CTAS))
         blocks, ctas = desc.pairs() * filled_up(desc, rows) / tile, max(placed(desc, rows, device).ctas, 1)
         waves = -(-ctas // (device.sms * resident)) * device.sms * resident / ctas
-        busy = blocks * clocks / costs.unit_efficiency * min(waves, 2 * resident) / clock_sms
+        utilization = blocks * clocks / costs.unit_efficiency * min(waves, 2 * resident) / clock_sms
         chain = 2 * blocks / ctas * costs.key_block_latency_cycles * device.sms / clock_sms
-        seconds = max(busy, chain, desc.nbytes / device.bandwidth)
+        seconds = max(utilization, chain, desc.nbytes / device.bandwidth)
         return Cost(
             desc.nbytes, int(desc.flops), device.overhead + Costs.of(device).latency_s + seconds, "shared memory"
         )

@@ -1,7 +1,7 @@
 """What every attention problem has: layouts, head counts, which keys a query sees, how scores change, and lengths.
 
 A problem is `batch` sequences of `heads` query heads over `kv_heads` heads of keys and values. Kernels see every operand as
-[batch, head, row, column] with a stride each and neighbours along a row side by side (kernels/include/attention/problem.cuh).
+[batch, head, row, column] with a stride each and contiguous rows (kernels/include/attention/problem.cuh).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ....types import ElementKind, InvalidProblemError, MathPrecision, OperandTy
 from ....types.keeping import complete
 from .visible import Visible
 
-__all__ = ["FLOATS", "LAYOUTS", "SHORT_KEYS", "Attended", "Visible", "Walk", "computed"]
+__all__ = ["FLOATS", "LAYOUTS", "SHORT_KEYS", "Attended", "OperandStrides", "Visible", "computed"]
 
 FLOATS = (ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64)
 LAYOUTS = ("BHSD", "BSHD", "THD")
@@ -31,11 +31,11 @@ MASK_KINDS = {ElementKind.BOOL: 1, ElementKind.F32: 3}  # else 2: of q's own typ
 UNLIMITED = 1 << 40  # more keys than there are on one side
 F32_LEAST, F32_MAX = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 SHORT_KEYS = 384  # scores of so many are kept in shared memory where the name is attention_tc's
-BUSY_ROWS = 1 << 14  # of all heads of a sequence: a CTA an SM
+ROWS_TO_FILL_DEVICE = 1 << 14  # of all heads of a sequence: a CTA an SM
 MOST = (1 << 31) - 64  # rows, keys and columns that kernels count
 
 
-class Walk(NamedTuple):
+class OperandStrides(NamedTuple):
     """An operand's steps in elements from one sequence, head and row to the next."""
 
     batch: int
@@ -55,7 +55,7 @@ class Attended(Descriptor):
     k_shape: tuple[int, ...]
     v_shape: tuple[int, ...]
     element: ElementKind
-    order: str  # how operands lie: of LAYOUTS
+    order: str  # the operands' layout: of LAYOUTS
     causal: bool
     window: tuple[int, ...] | None  # keys to the left and right; -1: all
     softcapped: bool
@@ -91,7 +91,7 @@ class Attended(Descriptor):
 
     @property
     def ragged(self) -> bool:
-        """Whether sequences of several lengths lie one behind the other."""
+        """Whether sequences of several lengths follow one another."""
         return self.order == "THD"
 
     @property
@@ -152,10 +152,10 @@ class Attended(Descriptor):
         """The same of keys."""
         return self._launched(self.most_k, self.max_seqlen_k, self.keys_each, heads)
 
-    def _launched(self, most: int, told: int | None, mean: float, heads: int) -> int:
-        if not self.ragged or told is not None:
+    def _launched(self, most: int, declared: int | None, mean: float, heads: int) -> int:
+        if not self.ragged or declared is not None:
             return most
-        return min(most, max(math.ceil(2 * mean), BUSY_ROWS // max(heads, 1), 1))
+        return min(most, max(math.ceil(2 * mean), ROWS_TO_FILL_DEVICE // max(heads, 1), 1))
 
     @property
     def rows_each(self) -> float:
@@ -364,7 +364,7 @@ class Attended(Descriptor):
             )
 
     def _broadcasts(self, name: str, shape: tuple[int, ...], whole: tuple[int, ...], exact: int = 0) -> None:
-        """Raises where `shape` does not broadcast to `whole`, whose last `exact` axes it must have as they are."""
+        """Raises where `shape` does not broadcast to `whole`, whose last `exact` axes it must have unchanged."""
         padded = (1,) * (len(whole) - len(shape)) + shape
         fits = len(shape) <= len(whole) and all(n in (1, w) for n, w in zip(padded, whole))
         if not fits or padded[len(whole) - exact :] != whole[len(whole) - exact :]:
@@ -372,21 +372,21 @@ class Attended(Descriptor):
 
     # ---- what kernels see -----------------------------------------------------------------------------------------
 
-    def walk(self, name: str) -> Walk:
-        """The steps of q, k, v, out or what lies like one of them."""
+    def strides_of(self, name: str) -> OperandStrides:
+        """The steps of q, k, v, out or an operand of such a layout."""
         strides = self.layout(name).strides
         if len(strides) == 2:
-            return Walk(0, 0, strides[0])
-        return Walk(0 if self.ragged else strides[0], strides[self.head_axis], strides[self.row_axis])
+            return OperandStrides(0, 0, strides[0])
+        return OperandStrides(0 if self.ragged else strides[0], strides[self.head_axis], strides[self.row_axis])
 
-    def stats_walk(self, name: str) -> Walk:
-        """The steps of lse or what lies like it; nothing where there is none."""
+    def stats_strides(self, name: str) -> OperandStrides:
+        """The steps of lse or an operand of such a layout; nothing where there is none."""
         if not self.has(name):
-            return Walk(0, 0, 0)
+            return OperandStrides(0, 0, 0)
         strides = (0, 0, 0, *self.layout(name).strides)[-3:]
-        return Walk(0 if self.ragged else strides[0], strides[1], strides[2])
+        return OperandStrides(0 if self.ragged else strides[0], strides[1], strides[2])
 
-    def broadcast_walk(self, name: str, rank: int) -> tuple[int, ...]:
+    def broadcast_strides(self, name: str, rank: int) -> tuple[int, ...]:
         """The steps of an operand that is broadcast to `rank` axes; zeros where there is none."""
         if not self.has(name):
             return (0,) * rank

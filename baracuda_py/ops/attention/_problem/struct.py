@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....runtime.steps import Arg, Packed, Ptr, Run, Struct
-from .attended import MASK_KINDS, MOST, UNLIMITED, Attended, Walk
+from .attended import MASK_KINDS, MOST, UNLIMITED, Attended, OperandStrides
 
 __all__ = ["problem_struct"]
 
@@ -23,7 +23,7 @@ def problem_struct(desc: Attended, **instead: str) -> Struct:
         return 0 if held is None else MASK_KINDS.get(held, 2)
 
     def broadcast(name: str, rank: int) -> tuple[int, ...]:
-        return desc.broadcast_walk(name, rank) if name in desc.slot_of else (0,) * rank
+        return desc.broadcast_strides(name, rank) if name in desc.slot_of else (0,) * rank
 
     lies = {name: instead.get(name, name) for name in ("out", "q", "k", "v", "lse")}
     # What is larger than any problem would overflow in kernels' sums
@@ -31,9 +31,9 @@ def problem_struct(desc: Attended, **instead: str) -> Struct:
     names = (
         "out", "lse", "q", "k", "v", "mask", "block_mask", "alibi_slopes", "sinks", "cu_seqlens_q", "cu_seqlens_k",
     )  # fmt: skip
-    walks = [*(desc.walk(lies[name]) for name in ("out", "q", "k", "v"))]
-    walks.append(desc.stats_walk(lies["lse"]) if lies["lse"] in desc.slot_of else Walk(0, 0, 0))
-    steps = [*(n for walk in walks for n in walk), *broadcast("mask", 4), *broadcast("block_mask", 4)]
+    all_strides = [*(desc.strides_of(lies[name]) for name in ("out", "q", "k", "v"))]
+    all_strides.append(desc.stats_strides(lies["lse"]) if lies["lse"] in desc.slot_of else OperandStrides(0, 0, 0))
+    steps = [*(n for strides_of in all_strides for n in strides_of), *broadcast("mask", 4), *broadcast("block_mask", 4)]
     steps += [*broadcast("alibi_slopes", 2), *broadcast("sinks", 1)]
     limits = (UNLIMITED if n is None else min(n, UNLIMITED) for n in visible)
     extents = (

@@ -40,7 +40,7 @@ OF_SCORE, TF32 = 10.0, 2.0**-11  # units roundoff of a score beside its products
 
 @dataclass(frozen=True)
 class Head:
-    """One head of one sequence: q [rows, d], k [keys, d], v [keys, d_v], wide; where its part of a result lies.
+    """One head of one sequence: q [rows, d], k [keys, d], v [keys, d_v], wide; the address of its part of a result.
 
     `scores` are as they enter the softmax, -inf where they do not count; `magnitude` is |scale| sum|q k| + |alibi| + |mask|,
     which their errors are proportional to; `derivative` is that of a score by scale q k (softcap's).
@@ -166,7 +166,7 @@ def attention(desc: Any, **arrays: Array) -> Any:
 
 
 def written(desc: Any, arrays: dict[str, Array], **of: Callable[[Head], Array]) -> dict[str, Array]:
-    """Results made of every head's: `out` and what lies like it ([rows, columns] a head), `lse` and its like ([rows])."""
+    """Results made of every head's: `out` and its like ([rows, columns] a head), `lse` and its like ([rows])."""
     kind = rounding.wide_dtype(desc.element)
     results = {name: np.zeros(desc.stats_shape if name == "lse" else desc.out_shape, kind) for name in of}
     for head in heads(desc, **arrays):

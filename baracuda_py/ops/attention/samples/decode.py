@@ -49,7 +49,7 @@ def attention_decode(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterat
     wide = qkv(rng, BF16, 2, (2, 2), 1, 40, 72)
     yield sample("bf16 rows apart", {n: x[..., :64] for n, x in wide.items()}, [40, 3])
     yield from _features(rng)
-    yield from _quantised(rng)
+    yield from _quantized(rng)
     yield from _without_tensor_cores(rng)
     if full:
         yield sample("bf16 long", qkv(rng, BF16, 2, (8, 2), 1, 5000, 128), [5000, 3111], return_lse=True)
@@ -66,7 +66,7 @@ def in_bytes(
     return {**given, **made}
 
 
-def _quantised(rng: np.random.Generator) -> Iterator[Sample]:
+def _quantized(rng: np.random.Generator) -> Iterator[Sample]:
     def problem(
         element: ElementKind, of: ElementKind, tokens: int = 1, keys: int = 90, d: int = 64, **more: Any
     ) -> dict[str, Any]:
@@ -142,11 +142,11 @@ def pages_of(
     layout: str = "NHD", d_v: int | None = None, spare: int = 3,
 ) -> dict[str, Array]:  # fmt: skip
     """Pages of normal values, of which each sequence has as many as it needs, in no order; the others in its row of the table are
-    not there, and `spare` are nobody's."""
+    not there, and `spare` belong to no sequence."""
     needed = [-(-n // page_keys) for n in lengths]
-    pages, room = sum(needed) + spare, max(needed) + 1
+    pages, capacity = sum(needed) + spare, max(needed) + 1
     order = rng.permutation(pages)
-    table = np.full((len(lengths), room), -1, np.int32)
+    table = np.full((len(lengths), capacity), -1, np.int32)
     for row, n, first in zip(table, needed, np.cumsum([0, *needed])):
         row[:n] = order[first : first + n]
     shape = (pages, page_keys, heads) if layout == "NHD" else (pages, heads, page_keys)

@@ -103,7 +103,7 @@ def _features(rng: np.random.Generator, full: bool) -> Iterator[Sample]:
 
 
 def _ragged(rng: np.random.Generator) -> Iterator[Sample]:
-    """Sequences one behind the other, some empty, some seen by nobody."""
+    """Sequences one behind the other, some empty, some that no query sees."""
     starts_q, starts_k = np.array([0, 7, 7, 40, 41], np.int32), np.array([0, 30, 35, 35, 100], np.int32)
     for label, options in (("", {}), (", causal", {"causal": True, "return_lse": True, "max_seqlen_q": 33})):
         made = {n: values(rng, s, BF16, 1.0) for n, s in (("q", (41, 2, 64)), ("k", (100, 1, 64)), ("v", (100, 1, 64)))}

@@ -16,7 +16,7 @@ F16, BF16, F32 = ElementKind.F16, ElementKind.BF16, ElementKind.F32
 
 
 def merge_attention(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
-    """Layouts and types; lse from far apart to -inf."""
+    """Layouts and types; lse of distant values, down to -inf."""
     rng = np.random.default_rng(seed)
 
     def sample(

@@ -40,7 +40,7 @@ ragged = Sample(
 )
 ragged.operands["block_mask"] = mask  # type: ignore[index]
 want("attention-block-mask-ragged", "attention", ragged, "flash")
-# Bool entries that lie in pairs, some beside rows and keys that are not visible, and pairs that begin anywhere
+# Bool entries in adjacent pairs, some beside rows and keys that are not visible, and pairs that begin anywhere
 for rows, keys in ((160, 150), (70, 131)):
     masked = qkv(rng, ElementKind.BF16, 1, (2, 1), rows, keys, 64)
     masked["mask"] = rng.random((1, 1, rows, keys)) < 0.6

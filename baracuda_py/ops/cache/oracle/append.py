@@ -1,4 +1,4 @@
-"""Paged caches of keys and values: tokens appended, as they are or quantised, and pages copied."""
+"""Paged caches of keys and values: tokens appended, unchanged or quantised, and pages copied."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from .requests import requests_of, rotated_keys, rows_of
 
-__all__ = ["MOST", "copy_pages", "paged_kv_append", "quantised", "scales_of"]
+__all__ = ["MOST", "copy_pages", "paged_kv_append", "quantized", "scales_of"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 MOST = {"int8": 127.0, "float8_e4m3fn": 448.0}
@@ -23,7 +23,7 @@ def scales_of(x: Array, dtype: Any) -> Array:
     return np.asarray(np.where(amax > 0, made, np.float32(1)), np.float32)
 
 
-def quantised(x: Array, scales: Array, dtype: Any) -> Array:
+def quantized(x: Array, scales: Array, dtype: Any) -> Array:
     """Codes of `x`: x * (1 / scale) in f32, to nearest even, held to [-M, M]; NaN is 0 as int8, NaN as fp8."""
     most = np.float32(MOST[np.dtype(dtype).name])
     with np.errstate(all="ignore"):
@@ -41,9 +41,9 @@ def paged_kv_append(desc: Any, **given: Any) -> tuple[Array, ...]:
     pages = [given[name].copy() for name in ("k_pages", "v_pages")]
     scales = [given[name].copy() for name in ("k_scales", "v_scales") if given.get(name) is not None]
     rows = [rows_of(desc, given[name]) for name in ("k", "v")]
-    if desc.turned:
+    if desc.rotates_keys:
         rows[0] = rows_of(desc, rotated_keys(desc, given))
-        if desc.quantised:
+        if desc.quantized:
             rows[0] = rows[0].astype(desc.element.dtype)
         else:
             pages[0] = pages[0].astype(np.float64)
@@ -52,11 +52,11 @@ def paged_kv_append(desc: Any, **given: Any) -> tuple[Array, ...]:
     for begin, end, place in written:
         for i, scale in enumerate((given.get("k_scale"), given.get("v_scale"))):
             new = rows[i][begin:end]
-            if desc.quantised:
+            if desc.quantized:
                 made = scales_of(new, pages[i].dtype) if scale is None else np.broadcast_to(scale, new.shape[:2])
                 if scale is None:
                     by_slot[2 + i][place] = made
-                new = quantised(new, made, pages[i].dtype)
+                new = quantized(new, made, pages[i].dtype)
             by_slot[i][place] = new
     return *pages, *scales, status
 

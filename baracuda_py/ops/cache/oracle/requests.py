@@ -1,4 +1,4 @@
-"""The requests of an append to a paged cache: which tokens are written where, their positions, and keys turned by them."""
+"""The requests of an append to a paged cache: which tokens are written where, their positions, and keys rotated by them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _spans(desc: Any, given: Given) -> list[tuple[int, int]]:
 
 
 def _positions(desc: Any, given: Given) -> Array:
-    """A token each; nobody's are at 0."""
+    """A token each; tokens of no request are at 0."""
     if given.get("positions") is not None:
         return np.asarray(given["positions"]).astype(np.int64).reshape(-1)
     at = np.zeros(desc.tokens, np.int64)
@@ -83,6 +83,6 @@ def rope_operands(desc: Any, given: Given) -> dict[str, Array]:
 
 
 def rotated_keys(desc: Any, given: Given) -> Array:
-    """Keys as they are stored or quantised, before they are rounded, float64; those at no known position are 0."""
+    """Keys as stored or quantised, before they are rounded, float64; those at no known position are 0."""
     made = position.rope(desc.turning(), **rope_operands(desc, given))
     return np.asarray(made[0] if isinstance(made, tuple) else made)

@@ -1,4 +1,4 @@
-"""What bounds of keys that are turned as they are appended name: measures of the rotation, where the keys are written."""
+"""What bounds of keys that are rotated on their way into the cache name: measures of the rotation, where the keys are written."""
 
 from __future__ import annotations
 
@@ -40,31 +40,31 @@ def _rope_rows(desc: Any, name: str, given: dict[str, Array]) -> Array:
     return rows_of(desc, position.MEASURES[name](desc.turning(), output="out", **rope_operands(desc, given)))
 
 
-def _abs_turned(desc: Any, *, output: str, **given: Array) -> Array:  # noqa: ARG001
+def _abs_rotated(desc: Any, *, output: str, **given: Array) -> Array:  # noqa: ARG001
     made = np.abs(rows_of(desc, rotated_keys(desc, given)))
     made[..., 2 * desc.half :] = 0  # moved
     return _at_pages(desc, given, made)
 
 
 def _errors(desc: Any, given: dict[str, Array]) -> tuple[Array, Array]:
-    """Keys as the oracle rounds them, and how far those of a kernel may lie from them: the rotation's bound and two roundings,
+    """Keys as the oracle rounds them, and how far those of a kernel may be from them: the rotation's bound and two roundings,
     [tokens, heads, columns]."""
     exact, u = rows_of(desc, rotated_keys(desc, given)), desc.element.unit_roundoff
     names = {"abs_products": 8.1 * U32, "smallest_normal": 5 * u, "abs_pair": 2.0**-62}
-    apart = sum(scale * _rope_rows(desc, name, given) for name, scale in names.items())
-    apart = np.asarray(apart + 2 * u * np.abs(exact))
-    apart[..., 2 * desc.half :] = 0
-    return exact.astype(desc.element.dtype).astype(np.float64), apart
+    error = sum(scale * _rope_rows(desc, name, given) for name, scale in names.items())
+    error = np.asarray(error + 2 * u * np.abs(exact))
+    error[..., 2 * desc.half :] = 0
+    return exact.astype(desc.element.dtype).astype(np.float64), error
 
 
 def _scales(desc: Any, given: dict[str, Array]) -> tuple[Array, Array]:
-    """The oracle's scales, and how far those of a kernel may lie from them, [tokens, heads]."""
-    x, apart = _errors(desc, given)
+    """The oracle's scales, and how far those of a kernel may be from them, [tokens, heads]."""
+    x, error = _errors(desc, given)
     if "k_scale" in given:
         scale = np.broadcast_to(given["k_scale"].astype(np.float64), x.shape[:2])
         return scale, np.zeros_like(scale)
     scale = scales_of(x.astype(desc.element.dtype), desc.pages_element.dtype).astype(np.float64)
-    return scale, apart.max(axis=-1, initial=0) / _most(desc) + 4 * U32 * scale
+    return scale, error.max(axis=-1, initial=0) / _most(desc) + 4 * U32 * scale
 
 
 def _most(desc: Any) -> float:
@@ -77,10 +77,10 @@ def _scale_error(desc: Any, *, output: str, **given: Array) -> Array:  # noqa: A
 
 def _code_error(desc: Any, *, output: str, **given: Array) -> Array:  # noqa: ARG001
     """Of two numbers x / scale, and of one step between codes where there is any difference, in units of u."""
-    x, apart = _errors(desc, given)
+    x, error = _errors(desc, given)
     scale, of_scale = (part[..., None] for part in _scales(desc, given))
     with np.errstate(all="ignore"):
-        off = (apart + np.abs(x) * of_scale / scale) / np.maximum(scale - of_scale, np.finfo(np.float64).tiny)
+        off = (error + np.abs(x) * of_scale / scale) / np.maximum(scale - of_scale, np.finfo(np.float64).tiny)
         size = np.abs(x) / scale + off
     step = np.ones_like(size) if desc.pages_element.dtype == np.int8 else np.maximum(size / 8, 2.0**-9)
     step[off == 0] = 0
@@ -90,11 +90,11 @@ def _code_error(desc: Any, *, output: str, **given: Array) -> Array:  # noqa: AR
 def _unbounded(desc: Any, *, output: str, **given: Array) -> Array:
     """Where `rope` has no bound; of what is quantised, also rows whose largest value is not well away from 0 or overflow."""
     rows = _rope_rows(desc, "unbounded", given).astype(bool)
-    if desc.quantised:
-        x, apart = _errors(desc, given)
+    if desc.quantized:
+        x, error = _errors(desc, given)
         info = ml_dtypes.finfo(desc.element.dtype)
         with np.errstate(all="ignore"):
-            size, off = np.abs(x).max(axis=-1, initial=0), apart.max(axis=-1, initial=0)
+            size, off = np.abs(x).max(axis=-1, initial=0), error.max(axis=-1, initial=0)
             vague = ~(size + 2 * off < float(info.max)) | ((off > 0) & (size < 2 * off))
         rows = rows | rows.any(axis=-1, keepdims=True) | vague[..., None]
     of_tokens = rows if output == "k_pages" else np.asarray(rows.any(axis=-1))
@@ -104,7 +104,7 @@ def _unbounded(desc: Any, *, output: str, **given: Array) -> Array:
 MEASURES = {
     "abs_pair": _rotation("abs_pair"),
     "abs_products": _rotation("abs_products"),
-    "abs_turned": _abs_turned,
+    "abs_rotated": _abs_rotated,
     "code_error": _code_error,
     "scale_error": _scale_error,
     "smallest_normal": _rotation("smallest_normal"),

@@ -30,7 +30,7 @@ def _backward(
 ) -> Iterator[Sample]:
     """For `row`, the row of the gradient; `inputs` has the function's operand for each of its arguments."""
     rng, had = np.random.default_rng(seed + 7), set[str]()
-    for turn, sample in enumerate(forward({"kind": row.forward.name}, seed, full=full)):
+    for index, sample in enumerate(forward({"kind": row.forward.name}, seed, full=full)):
         given = {**sample.operands, **sample.options}
         named = {argument: given[name] for argument, name in inputs.items() if name in given}
         data = [x for name, x in named.items() if isinstance(x, np.ndarray) and name not in row.forward.mask]
@@ -47,7 +47,7 @@ def _backward(
         operands = {name: x for name, x in named.items() if name in row.arguments}
         grad = values(rng, shape, kind)
         like = next((x for x in data if x.shape == shape and x.dtype == grad.dtype), None)
-        operands["grad"] = strided_like(grad, like) if like is not None and turn % 2 and grad.size else grad
+        operands["grad"] = strided_like(grad, like) if like is not None and index % 2 and grad.size else grad
         if row.takes_result:
             operands[row.saved_result] = _result(row.forward, named, params, kind)
         arrays = {name: x for name, x in operands.items() if isinstance(x, np.ndarray)}

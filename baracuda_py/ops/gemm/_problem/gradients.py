@@ -43,8 +43,8 @@ class View:
     @property
     def mT(self) -> View:
         (*lead, rows, columns), (*steps, row, column) = self.shape, self.layout.strides
-        turned = self.layout._replace(shape=(*lead, columns, rows), strides=(*steps, column, row))
-        return View(self.name, turned, (*self.taken, None))
+        is_transposed = self.layout._replace(shape=(*lead, columns, rows), strides=(*steps, column, row))
+        return View(self.name, is_transposed, (*self.taken, None))
 
     def tall(self) -> View | None:
         """The batch as one tall matrix; None where rows are not evenly spaced from matrix to matrix."""

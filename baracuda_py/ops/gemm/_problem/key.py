@@ -37,7 +37,7 @@ def _order(x: Layout) -> str:
     if x.strides == c_strides(x.shape, x.element):
         return "rows"
     if len(x.shape) > 1:
-        turned = c_strides((*x.shape[:-2], x.shape[-1], x.shape[-2]), x.element)
-        if x.strides == (*turned[:-2], turned[-1], turned[-2]):
+        is_transposed = c_strides((*x.shape[:-2], x.shape[-1], x.shape[-2]), x.element)
+        if x.strides == (*is_transposed[:-2], is_transposed[-1], is_transposed[-2]):
             return "columns"
     return ",".join(map(str, x.strides))

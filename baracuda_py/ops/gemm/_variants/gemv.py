@@ -19,7 +19,7 @@ from ....types import BackendKind, DeviceSpec, PrecisionGuarantee
 from ..._fitted import Fitted
 from ..._launch import overlapped_overhead
 from ...products.checks import admitted, countable, launchable
-from ...products.epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
+from ...products.epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, packed_strides
 from ...products.gemm import Gemm
 from ...products.guarantee import ROUNDED, guarantee_of
 from ...products.split import partial_epilogue, partial_size, reduce_step, second_pass
@@ -108,17 +108,17 @@ class Shape(Config):
 
     def instructions(self, k: int, costs: Costs) -> float:
         """Approximate thread instructions of a CTA."""
-        turns, rest = divmod(self.k_split(k), self.step_k)
+        k_steps, rest = divmod(self.k_split(k), self.step_k)
         partial = (costs.partial_iteration_ratio if self.along_k else 1.0) * (rest > 0)
         tokens = self.tokens * (self.vector + 8 if self.along_k else 4)
-        turn = self.unroll * (self.cols * self.vector * (1 + self.tokens) + tokens)
-        return self.warps * 32 * (costs.warp_instructions + (turns + partial) * turn)
+        step = self.unroll * (self.cols * self.vector * (1 + self.tokens) + tokens)
+        return self.warps * 32 * (costs.warp_instructions + (k_steps + partial) * step)
 
     def additions(self, k: int) -> int:
         """The longest chain of additions within one split: in a thread, then across a warp, then across warps."""
-        turns = -(-self.k_split(k) // self.step_k)
+        k_steps = -(-self.k_split(k) // self.step_k)
         each, meeting = (self.vector, self.team) if self.along_k else (1, self.warps)
-        return turns * self.unroll * each + 5 + meeting
+        return k_steps * self.unroll * each + 5 + meeting
 
     def k_split(self, k: int) -> int:
         """Elements of K per split."""
@@ -141,7 +141,7 @@ def _strips(tokens: int, vector: int, item_bytes: int, acc_bytes: int) -> list[t
 
 
 @lru_cache(maxsize=1024)
-def _oriented(desc: Any) -> Gemm:
+def _swapped_ab(desc: Any) -> Gemm:
     """The problem with its small extent as M."""
     gemm: Gemm = desc.gemm
     return gemm if gemm.m <= gemm.n else gemm.swapped
@@ -173,7 +173,7 @@ class Menu:
 
     def table(self, desc: Any, device: DeviceSpec) -> Table[Shape]:
         """The priced menu; K is split until every SM has two CTAs."""
-        gemm, along_k, costs = _oriented(desc), self.along_k, Costs.of(device)
+        gemm, along_k, costs = _swapped_ab(desc), self.along_k, Costs.of(device)
         if not self.shapes:
             return Table(np.array(()), self.shapes.__getitem__, str)
         groups = across(gemm.n, self.columns.columns) * gemm.batches
@@ -186,11 +186,13 @@ class Menu:
         splits[::2] = 1
         shape = with_splits(self.columns, splits)
         ctas = np.maximum(1, groups * splits)
-        room = np.maximum(1, np.minimum(device.shared_bytes // shape.shared_bytes, shape.resident_warps // shape.warps))
-        busy = np.minimum(ctas, device.sms) / device.sms
-        under_way = np.minimum(room, across(ctas, device.sms)) * shape.in_flight
+        slots = np.maximum(
+            1, np.minimum(device.shared_bytes // shape.shared_bytes, shape.resident_warps // shape.warps)
+        )
+        utilization = np.minimum(ctas, device.sms) / device.sms
+        under_way = np.minimum(slots, across(ctas, device.sms)) * shape.in_flight
         needed = device.bandwidth * (costs.column_round_trip_s if along_k else costs.strip_round_trip_s)
-        share = busy * np.minimum(costs.sm_bandwidth_ratio, under_way * device.sms / needed)
+        share = utilization * np.minimum(costs.sm_bandwidth_ratio, under_way * device.sms / needed)
         efficiency: Any = costs.column_bandwidth_efficiency if along_k else costs.strip_bandwidth_efficiency
         if not along_k:
             narrow = shape.columns * shape.item_bytes < _LINE
@@ -202,14 +204,14 @@ class Menu:
         longer, limit = longest(
             {
                 "bandwidth": gemm.nbytes / (device.bandwidth * np.minimum(1.0, share) * efficiency),
-                "instruction issue": ctas * shape.instructions(gemm.k, costs) / (device.rate("issue") * busy),
-                "FMA issue": 2.0 * work * self.tokens / (fma_rate(accumulator(gemm), device) * busy),
+                "instruction issue": ctas * shape.instructions(gemm.k, costs) / (device.rate("issue") * utilization),
+                "FMA issue": 2.0 * work * self.tokens / (fma_rate(accumulator(gemm), device) * utilization),
             }
         )
         latency = costs.column_latency_s if along_k else costs.strip_latency_s
         seconds = overlapped_overhead(device) + latency + longer
         if not along_k:
-            seconds = seconds + (across(ctas, device.sms * room) - 1) * costs.wave_latency_s
+            seconds = seconds + (across(ctas, device.sms * slots) - 1) * costs.wave_latency_s
         seconds = seconds + second_pass(gemm, splits, device, costs.second_pass_latency_s)
         return Table(
             np.where(fits, seconds, np.inf),
@@ -231,7 +233,7 @@ def _menu(gemm: Gemm, device: DeviceSpec) -> Menu:
 
 @lru_cache(maxsize=64)
 def _table(desc: Any, device: DeviceSpec) -> Table[Shape]:
-    return _menu(_oriented(desc), device).table(desc, device)
+    return _menu(_swapped_ab(desc), device).table(desc, device)
 
 
 class Gemv(Tabled):
@@ -244,7 +246,7 @@ class Gemv(Tabled):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (admissible := admitted(desc, self.variant, MATHS)):
             return admissible
-        gemm = _oriented(desc)
+        gemm = _swapped_ab(desc)
         if gemm.m > ROW_COUNTS[-1]:
             return no(f"a result of {desc.gemm.m} x {desc.gemm.n} has no side of {ROW_COUNTS[-1]} or less")
         if 0 in (gemm.m, gemm.n, gemm.batches):
@@ -279,7 +281,7 @@ class Gemv(Tabled):
         )
 
     def lower(self, desc: Any, device: DeviceSpec, config: Shape) -> tuple[Step, ...]:
-        gemm = _oriented(desc)
+        gemm = _swapped_ab(desc)
         split = config.split_k > 1
         epilogue, args = epilogue_type(gemm, desc.activation), epilogue_args(gemm)
         if split:
@@ -296,8 +298,8 @@ class Gemv(Tabled):
         first = Launch(
             Kernel("gemm/gemv.cu", f"{name}<{types}, {numbers}, {epilogue}>"),
             (config.groups(gemm.n), config.split_k * gemm.batches, 1), (config.warps * 32, 1, 1),
-            (Ptr(gemm.a.operand), Ptr(gemm.b.operand), args, walk(gemm.a), walk(gemm.b), batch_struct(gemm), *extents,
-             np.int64(partial_size(gemm))),
+            (Ptr(gemm.a.operand), Ptr(gemm.b.operand), args, packed_strides(gemm.a), packed_strides(gemm.b), batch_struct(gemm),
+             *extents, np.int64(partial_size(gemm))),
             config.shared_bytes, pdl=True,
         )  # fmt: skip
         return (first, reduce_step(desc, gemm, config.split_k)) if split else (first,)

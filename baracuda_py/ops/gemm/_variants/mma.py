@@ -17,7 +17,7 @@ from ....types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
 from ..._fitted import Fitted
 from ..._launch import overlapped_overhead
 from ...products.checks import MOST_CTAS, WARPGROUP_MATHS, admitted, countable, launchable, takes_any_m
-from ...products.epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
+from ...products.epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, packed_strides
 from ...products.gemm import Gemm
 from ...products.guarantee import ROUNDED, TRUNCATED, guarantee_of
 from ...products.mma import NARROW, Side, Tile, mma_rate, side_of
@@ -32,8 +32,8 @@ SERVED = (
     MathPrecision.BF16,
     MathPrecision.F64,
 )  # TF32 is what to ask for instead
-MOST_PIECES = 32  # loads of a thread per K tile: each is at least one instruction
-FEW_PIECES = 16  # the limit where accumulators take 128 registers
+MOST_VECTORS = 32  # loads of a thread per K tile: each is at least one instruction
+FEW_VECTORS = 16  # the limit where accumulators take 128 registers
 
 MOST_SPLITS, LEAST_TILES = 32, 4  # most parts of K, and fewest K tiles in a part
 
@@ -80,14 +80,14 @@ class Menu:
     def __init__(
         self, every: tuple[Tile, ...], a: Side, b: Side, itemsize: int, acc_bits: int, shared_bytes: int, splits: bool
     ) -> None:
-        def pieces(tile: Tile) -> int:
-            return a.pieces(tile.m, tile.k_bytes) + b.pieces(tile.n, tile.k_bytes)
+        def vectors(tile: Tile) -> int:
+            return a.vectors(tile.m, tile.k_bytes) + b.vectors(tile.n, tile.k_bytes)
 
         def most(tile: Tile) -> int:  # pieces that leave registers for a warp tile's accumulators
-            return MOST_PIECES if tile.warp[0] * tile.warp[1] * acc_bits <= 2**16 else FEW_PIECES
+            return MOST_VECTORS if tile.warp[0] * tile.warp[1] * acc_bits <= 2**16 else FEW_VECTORS
 
-        self.tiles = [t for t in every if t.shared_bytes <= shared_bytes and pieces(t) <= most(t) * t.threads]
-        self.pieces = np.array([pieces(t) for t in self.tiles] * (1 + splits))
+        self.tiles = [t for t in every if t.shared_bytes <= shared_bytes and vectors(t) <= most(t) * t.threads]
+        self.vectors = np.array([vectors(t) for t in self.tiles] * (1 + splits))
         self.columns: Any = spread(self.tiles * (1 + splits)) if self.tiles else None
         self.threads = np.array([t.threads for t in self.tiles] * (1 + splits))
 
@@ -118,7 +118,7 @@ class Menu:
             "L2": rounds * device.sms * loaded / (costs.l2_bytes_per_cycle * clock_sms),
             "instruction issue": rounds
             * device.sms
-            * self.pieces
+            * self.vectors
             * k_tiles
             * costs.instructions_per_load
             / device.rate("issue"),
@@ -207,7 +207,7 @@ def _problem(gemm: Gemm, epilogue: Arg, config: Tile, device: DeviceSpec) -> tup
     """The arguments that every kernel of this family begins with."""
     extents = (np.uint32(n) for n in (gemm.m, gemm.n, gemm.k, group_m_of(gemm, config, device)))
     operands = (Ptr(gemm.a.operand), Ptr(gemm.b.operand), epilogue)
-    return (*operands, walk(gemm.a), walk(gemm.b), batch_struct(gemm), *extents)
+    return (*operands, packed_strides(gemm.a), packed_strides(gemm.b), batch_struct(gemm), *extents)
 
 
 class TcAsync(_Mma):

@@ -14,7 +14,7 @@ from ....runtime.steps import Kernel, Launch, Ptr, Step
 from ....types import ArchSku, BackendKind, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from ..._fitted import Fitted
 from ...products.checks import MOST_CTAS, admitted, countable, launchable
-from ...products.epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
+from ...products.epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, packed_strides
 from ...products.gemm import Gemm, Matrix
 from ...products.guarantee import ROUNDED, guarantee_of
 from ...products.split import partial_epilogue, partial_size, reduce_step, second_pass
@@ -103,7 +103,7 @@ def fma_rate(element: ElementKind, device: DeviceSpec) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _oriented(desc: Any) -> Gemm:
+def _swapped_ab(desc: Any) -> Gemm:
     """The problem, transposed where it has few columns."""
     gemm: Gemm = desc.gemm
     return gemm.swapped if gemm.n <= SKINNY and gemm.n < gemm.m else gemm
@@ -118,15 +118,15 @@ def _columns(acc: ElementKind) -> Tile:
 
 @lru_cache(maxsize=64)
 def _table(desc: Any, device: DeviceSpec) -> Table[Tile]:
-    gemm, acc, costs = _oriented(desc), accumulator(desc.gemm), Costs.of(device)
+    gemm, acc, costs = _swapped_ab(desc), accumulator(desc.gemm), Costs.of(device)
     menu, columns = TILES[acc], _columns(acc)
     extents: dict[str, Any] = {"m": float(gemm.m), "n": float(gemm.n), "batch": (float(gemm.batches),)}
     floats = replace(gemm, **extents)  # floats do not overflow
     whole: Any = columns.launched(floats)
     fits = whole <= MOST_CTAS
     # K in as many parts as fill the SMs once, none of them empty.
-    room = device.sms * columns.ctas_per_sm // np.maximum(1.0, whole)
-    wanted = np.maximum(1.0, np.minimum(room, min(gemm.k // _LEAST_K, _MOST_SPLITS)))
+    slots = device.sms * columns.ctas_per_sm // np.maximum(1.0, whole)
+    wanted = np.maximum(1.0, np.minimum(slots, min(gemm.k // _LEAST_K, _MOST_SPLITS)))
     splits = np.maximum(1.0, across(gemm.k, np.maximum(1, with_splits(columns, wanted).k_split(gemm.k))))
     splits[: len(menu)] = 1.0
     fits[len(menu) :] &= splits[len(menu) :] > 1
@@ -173,7 +173,7 @@ class Simt(Tabled):
         maths = MATHS if desc.gemm.k else tuple(MathPrecision)  # an empty sum is 0 in every precision
         if not (admissible := admitted(desc, self.variant, maths) and countable(desc.gemm, 32)):
             return admissible
-        return launchable(min(tile.launched(_oriented(desc)) for tile in TILES[accumulator(desc.gemm)]))
+        return launchable(min(tile.launched(_swapped_ab(desc)) for tile in TILES[accumulator(desc.gemm)]))
 
     def table(self, desc: Any, device: DeviceSpec) -> Table[Tile]:
         return _table(desc, device)
@@ -191,7 +191,7 @@ class Simt(Tabled):
         return guarantee_of(desc, desc.precision, k, each=ROUNDED, splits=config.split_k, batch_invariant=lone)
 
     def lower(self, desc: Any, device: DeviceSpec, config: Tile) -> tuple[Step, ...]:
-        gemm = _oriented(desc)
+        gemm = _swapped_ab(desc)
         acc = accumulator(gemm)
         if not gemm.k:  # K = 0: no operand is read, so its type does not matter
             gemm = replace(gemm, a=replace(gemm.a, element=acc), b=replace(gemm.b, element=acc))
@@ -207,7 +207,7 @@ class Simt(Tabled):
         extents = (gemm.m, gemm.n, gemm.k, *config.count(gemm), config.split_k, config.k_split(gemm.k))
         first = Launch(
             Kernel("gemm/simt.cu", entry), (config.launched(gemm), 1, 1), (config.threads, 1, 1),
-            (Ptr(gemm.a.operand), Ptr(gemm.b.operand), args, walk(gemm.a), walk(gemm.b), batch_struct(gemm),
+            (Ptr(gemm.a.operand), Ptr(gemm.b.operand), args, packed_strides(gemm.a), packed_strides(gemm.b), batch_struct(gemm),
              *(np.uint32(x) for x in extents), np.int64(partial_size(gemm))),
         )  # fmt: skip
         return (first, reduce_step(desc, gemm, config.split_k)) if config.split_k > 1 else (first,)

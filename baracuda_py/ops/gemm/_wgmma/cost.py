@@ -67,7 +67,7 @@ class Rates(NamedTuple):
         area = tile.bm * tile.bn
         staged = (tile.bm + tile.bn) * K_BLOCK
         read = tile.bm // 64 * (K_BLOCK // STEP) * (64 + tile.bn) * STEP  # every instruction reads its operands
-        stored = costs.warp_store_time_ratio if traits.leave.endswith("WARPS") else 1.0
+        stored = costs.warp_store_time_ratio if traits.store.startswith("WARP") else 1.0
         leaving = costs.epilogue_cycles_per_element * traits.out_itemsize / 2 * stored
         return Rates(
             height=tile.bm * tile.cluster,
@@ -111,12 +111,14 @@ class Menu:
             if _fits(tile, traits, promoted)
         ]
         self.tiles = [tile for tile, _ in found]
-        turned = np.array([tile.transposed for tile in self.tiles], int)
-        self.own = np.array((turned, 1 - turned))  # which of M and N (0 or 1) a tile's rows and columns run along
+        is_transposed = np.array([tile.transposed for tile in self.tiles], int)
+        self.own = np.array(
+            (is_transposed, 1 - is_transposed)
+        )  # which of M and N (0 or 1) a tile's rows and columns run along
         self.at_once = np.array([clusters_at_once(device, tile) for tile in self.tiles], float)
-        # A cluster's CTAs each have rows of their own, and bring columns of B.
-        apart = [(tile.bm, tile.bn // tile.cluster) if tile.cluster > 1 else (-1, -1) for tile in self.tiles]
-        self.more_than = np.array(apart, float).T
+        # A cluster's CTAs each have rows of their own, and load columns of B.
+        with_last_wave = [(tile.bm, tile.bn // tile.cluster) if tile.cluster > 1 else (-1, -1) for tile in self.tiles]
+        self.more_than = np.array(with_last_wave, float).T
         self.enough = self.more_than.max(initial=0.0)  # more than that is more than any tile asks for
         split = np.array([tile.split_k > 1 for tile in self.tiles])
         self.most_tiles = np.where(split, self.at_once, np.inf)  # K is split only where tiles are few
@@ -124,8 +126,8 @@ class Menu:
         self.clusters = np.array([tile.cluster for tile in self.tiles], float)
         self.rates = Rates(*np.array([Rates.of(tile, traits, costs) for tile, traits in found], float).T)
         # The last wave's figures, [parts][tile]; room is 0 where there is no such tile.
-        rooms = [split_last_waves(traits, tile, device) for tile, traits in found]
-        self.room = np.array([[room.get(parts, 0) for room in rooms] for parts in PARTS], float)
+        slots_of = [split_last_waves(traits, tile, device) for tile, traits in found]
+        self.slots = np.array([[slots.get(parts, 0) for slots in slots_of] for parts in PARTS], float)
         self.last_rates = np.array(
             [
                 [Rates.of(replace(tile, split_last_wave=parts).of_last_wave, traits, costs) for tile, traits in found]
@@ -136,11 +138,11 @@ class Menu:
         self.steps = np.array((self.rates.height, self.rates.columns))
         self.multiplying = self.rates.multiplying()
         self.clock = device.rate("issue") / (device.sms * 128)
-        self.most_room = self.room.max(axis=0)
+        self.most_slots = self.slots.max(axis=0)
         last = Rates(*self.last_rates)
         self.last_multiplying = last.multiplying()
         least = self.last_multiplying + last.finish + last.sent + last.last + last.start
-        self.least_last = np.where(self.room > 0, least, np.inf).min(axis=0)  # cycles of any last wave of its own
+        self.least_last = np.where(self.slots > 0, least, np.inf).min(axis=0)  # cycles of any last wave of its own
         # Cycles saved that make up for one more launch: a cycle fewer saves 1 + throttle_ratio times its own time at most.
         self.relaunch = overlapped_overhead(device) * self.clock / (1 + costs.throttle_ratio)
         self.bandwidth = device.bandwidth * costs.bandwidth_efficiency
@@ -152,7 +154,7 @@ class Menu:
 
 
 class Priced(Table[Tile]):
-    """The menu priced for one product: tiles as they are at once, and with a last wave of their own as far as is asked for."""
+    """The menu priced for one product: whole tiles at once, and with a last wave of their own as far as is asked for."""
 
     def __init__(self, menu: Menu, gemm: Gemm) -> None:
         self.menu, rates = menu, menu.rates
@@ -172,7 +174,7 @@ class Priced(Table[Tile]):
         each = rates.each(menu.multiplying, tiles, menu.sms)
         self.cycles = (whole + begun) * each + rates.last + rates.start
         self.before = whole * each + rates.last + rates.start  # cycles until a last wave of its own
-        self.parted = self.fits & begun & (whole >= LEAST_WAVES) & (self.rest * menu.clusters <= menu.most_room)
+        self.parted = self.fits & begun & (whole >= LEAST_WAVES) & (self.rest * menu.clusters <= menu.most_slots)
 
     def _compute(self, cycles: Any) -> Any:
         """Seconds of computing, slowed by what power allows."""
@@ -185,10 +187,10 @@ class Priced(Table[Tile]):
         both = larger(compute, self.memory) + (1 - self.menu.costs.overlap_ratio) * smaller(compute, self.memory)
         return both + self.menu.launch * launches
 
-    def _apart(self, tiles: Array) -> Array:
+    def _with_last_wave(self, tiles: Array) -> Array:
         """Cycles of tiles with a last wave of their own, whose K is in the most parts that run at once with all their CTAs."""
         menu = self.menu
-        roomy = (self.rest * menu.clusters)[tiles] <= menu.room[:, tiles]
+        roomy = (self.rest * menu.clusters)[tiles] <= menu.slots[:, tiles]
         at = roomy.argmax(axis=0)
         self.parts.update(zip(tiles.tolist(), at.tolist()))
         split = Rates(*menu.last_rates[:, at, tiles])
@@ -203,7 +205,7 @@ class Priced(Table[Tile]):
         tiles = self.parted.nonzero()[0]
         seconds = np.full(len(self), np.inf)
         seconds[0::2] = np.where(self.fits, self._seconds(self.cycles, 1), np.inf)
-        seconds[2 * tiles + 1] = self._seconds(self._apart(tiles), 2)
+        seconds[2 * tiles + 1] = self._seconds(self._with_last_wave(tiles), 2)
         return seconds
 
     def __len__(self) -> int:
@@ -220,9 +222,9 @@ class Priced(Table[Tile]):
         most = cycles * (1 + ROUNDING) - self.menu.relaunch
         within = (self.parted & (self.before + self.menu.least_last < most)).nonzero()[0]
         if len(within):
-            apart = self._apart(within)
-            best = int(apart.argmin())
-            found = min(found, (self._seconds(float(apart[best]), 2), 2 * int(within[best]) + 1))
+            with_last_wave = self._with_last_wave(within)
+            best = int(with_last_wave.argmin())
+            found = min(found, (self._seconds(float(with_last_wave[best]), 2), 2 * int(within[best]) + 1))
         return found[1], found[0]
 
     def config(self, place: int) -> Tile:
@@ -233,7 +235,7 @@ class Priced(Table[Tile]):
 
     def limit(self, place: int) -> str:
         i, rates = place // 2, self.menu.rates
-        if self.memory > self._compute(self._apart(np.array([i]))[0] if place % 2 else self.cycles[i]):
+        if self.memory > self._compute(self._with_last_wave(np.array([i]))[0] if place % 2 else self.cycles[i]):
             return "bandwidth"
         each = [float(x[i]) for x in (rates.cores, rates.shared, rates.l2)]
         return LIMITS[each.index(max(each))]

@@ -9,10 +9,10 @@ from typing import Any
 
 from ....runtime.steps import Kernel, Launch, Packed, Ptr, Struct
 from ....types import DeviceSpec, ElementKind, MathPrecision
-from ...products.epilogue import batch_struct, epilogue_args, epilogue_type, walk
+from ...products.epilogue import batch_struct, epilogue_args, epilogue_type, packed_strides
 from ...products.gemm import BATCH_RANK, Gemm, Matrix
-from .tile import STEP, Tile, clusters_at_once, group_m_of, k_blocks_of, oriented, pipeline_of, traits_of
-from .tma import ELEMENTS, leave_of, out_map, scales_map, view_of
+from .tile import STEP, Tile, clusters_at_once, group_m_of, k_blocks_of, pipeline_of, swapped_ab, traits_of
+from .tma import ELEMENTS, epilogue_store_of, out_map, scales_map, view_of
 
 __all__ = ["Raster", "launches", "promoted"]
 
@@ -42,12 +42,14 @@ def promoted(desc: Any) -> bool:
 
 
 def _sums(gemm: Gemm, desc: Any, tile: Tile) -> tuple[str, Struct]:
-    """How blocks of K are summed: the C++ type and its struct. Mirrors kernels/include/products/sums.cuh."""
+    """How blocks of K are summed: the C++ type and its struct. Mirrors kernels/include/products/accumulator.cuh."""
     if gemm.blocked:
         of_a, of_b = scales_map(gemm, tile.bm), gemm.scales["scale_b"]
         assert of_a is not None
         batched = _batched(gemm, gemm.scales["scale_a"])
-        return "BlockScaled", Struct((of_a, Ptr(of_b.operand), walk(of_b), Packed(struct.pack("<3I", *batched), 4)))
+        return "BlockScaled", Struct(
+            (of_a, Ptr(of_b.operand), packed_strides(of_b), Packed(struct.pack("<3I", *batched), 4))
+        )
     return "Promoted" if promoted(desc) else "Accumulated", Struct((Packed(bytes(1), 1),))
 
 
@@ -74,20 +76,20 @@ class Raster:
     def cut(self, at: int) -> tuple[Raster, Raster]:
         return replace(self, end=at), replace(self, begin=at)
 
-    def apart(self, n: int) -> Raster:
-        """The same work with each of the `n` tiles of a cluster, which lie one above the other, counted by itself."""
+    def with_last_wave(self, n: int) -> Raster:
+        """The same work with each of the `n` tiles of a cluster, which are stacked, counted by itself."""
         return Raster(self.rows * n, self.cols, self.group_m * n, self.begin * n, self.end * n)
 
 
 def launches(desc: Any, device: DeviceSpec, tile: Tile) -> tuple[Launch, ...]:
     """One launch, or two where the last wave splits K."""
-    gemm = oriented(desc, tile)
+    gemm = swapped_ab(desc, tile)
     raster = Raster.of(gemm, tile, device)
     if tile.split_last_wave == 1:
         return (_launch(desc, gemm, tile, raster, device),)
     at_once = clusters_at_once(device, tile)
     waves, rest = raster.cut(raster.end // at_once * at_once)
-    split = _launch(desc, gemm, tile.of_last_wave, rest.apart(tile.cluster), device)
+    split = _launch(desc, gemm, tile.of_last_wave, rest.with_last_wave(tile.cluster), device)
     return _launch(desc, gemm, tile, waves, device), split
 
 
@@ -95,14 +97,14 @@ def _launch(desc: Any, gemm: Gemm, tile: Tile, raster: Raster, device: DeviceSpe
     a, b = view_of(gemm.a, gemm.m, gemm.k), view_of(gemm.b.mT, gemm.n, gemm.k)
     assert a is not None and b is not None
     of_a = a.boxes(Ptr(gemm.a.operand), gemm.batch, tile.bm)
-    leave = leave_of(gemm.out, gemm.m, gemm.n)
-    result = out_map(gemm, tile.bn // tile.split_k, leave)
+    store = epilogue_store_of(gemm.out, gemm.m, gemm.n)
+    result = out_map(gemm, tile.bn // tile.split_k, store)
     stages, shared_bytes = pipeline_of(traits_of(gemm), tile)
     sums, sums_args = _sums(gemm, desc, tile)
     sizes = (tile.bm, tile.bn, tile.rows, tile.consumers, stages, tile.cluster, tile.split_k, tile.ctas_per_sm)
     flags = map(_flag, (a.mn_major, b.mn_major, bool(gemm.batch)))
     entry = (
-        f"gemm<{gemm.a.element.cuda}, {', '.join(map(str, sizes))}, {', '.join(flags)}, {leave}, {sums}, "
+        f"gemm<{gemm.a.element.cuda}, {', '.join(map(str, sizes))}, {', '.join(flags)}, {store}, {sums}, "
         f"{epilogue_type(gemm, desc.activation)}>"
     )
     prelude = product_text(tile.bn, gemm.a.element, gemm.b.element, a.mn_major, b.mn_major)

@@ -1,4 +1,4 @@
-"""wgmma_padded: wgmma over copies of the operands that it cannot take as they lie (kernels/gemm/pad.cu).
+"""wgmma_padded: wgmma over copies of the operands that it cannot take without a copy (kernels/gemm/pad.cu).
 
 Each copying launch copies one or two of a, b and scale_a into the plan's scratch, with lines that begin on multiples of 16 bytes.
 Types other than 16-bit ones are transposed where needed, so that K is contiguous; block scales so that M is. wgmma's own lowering

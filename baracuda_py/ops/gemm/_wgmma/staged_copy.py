@@ -1,6 +1,6 @@
 """Staged copies: operands that TMA cannot read, copied to scratch with lines on multiples of 16 bytes (kernels/gemm/pad.cu).
 
-Says which operands are copied, how the copies lie, and which launches make them.
+Says which operands are copied, the copies' layouts, and which launches make them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TILE = 16384  # bytes that are transposed at once
 
 @dataclass(frozen=True)
 class StagedCopy:
-    """A copy of one operand: `lines` of `length` elements, a pitch apart, in C order of the axes that are not broadcast."""
+    """A copy of one operand: `lines` of `length` elements, at a pitch, in C order of the axes that are not broadcast."""
 
     operand: str
     source: Layout
@@ -106,7 +106,7 @@ class StagedCopy:
     def entry(self) -> str:
         """The C++ type of the struct."""
         if self.transposed:
-            return f"Turned<{self.itemsize}, {len(self._walked(self.outer[:-1])[0])}>"
+            return f"Transposed<{self.itemsize}, {len(self._walked(self.outer[:-1])[0])}>"
         return f"Lines<{self.itemsize}, {self._index}, {len(self._walked(self.outer)[0])}>"
 
     def struct(self, to: Scratch) -> Struct:
@@ -151,7 +151,7 @@ class StagedCopy:
 
     @property
     def _lane_bits(self) -> int:
-        """log2 of the threads side by side on a line."""
+        """log2 of the adjacent threads on a line."""
         return min(WARP_BITS, (-(-self._words // UNROLL) - 1).bit_length())
 
     @property
@@ -166,7 +166,7 @@ class StagedCopy:
 
 @lru_cache(maxsize=256)
 def staged_copies(desc: Any) -> tuple[StagedCopy, ...]:
-    """The operands that wgmma cannot take as they lie."""
+    """The operands that wgmma cannot take without a copy."""
     gemm = desc.gemm
     lines = ((gemm.a, gemm.m), (gemm.b.mT, gemm.n))
     names = sorted([x.operand for x, mn in lines if taken(x, mn, gemm.k) is None])
@@ -190,7 +190,7 @@ def over_copies(desc: Any) -> Any:
 
 
 def relaid(desc: Any, copies: tuple[StagedCopy, ...]) -> dict[str, Any]:
-    """The fields of a problem whose operands lie as their copies do."""
+    """The fields of a problem whose operands have their copies' layouts."""
     changed: dict[str, Any] = {}
     for x in copies:
         rank = len(desc.layout(x.operand).shape)
@@ -199,7 +199,7 @@ def relaid(desc: Any, copies: tuple[StagedCopy, ...]) -> dict[str, Any]:
 
 
 def places(copies: tuple[StagedCopy, ...]) -> dict[str, Scratch]:
-    """Where each copy lies in the scratch, one after the other."""
+    """Where each copy is in the scratch, one after the other."""
     found, offset = {}, 0
     for x in copies:
         found[x.operand] = Scratch(offset, x.nbytes)

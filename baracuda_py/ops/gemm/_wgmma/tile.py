@@ -8,11 +8,22 @@ from typing import Any, NamedTuple
 from ....plan.grammar import Config, term
 from ....types import DeviceSpec
 from ...products.gemm import Gemm
-from .tma import K_BLOCK, leave_of, staged_bytes, view_of
+from .tma import K_BLOCK, epilogue_store_of, staged_bytes, view_of
 
 __all__ = [
-    "LEAST_STAGES", "MENU", "STEP", "Tile", "Traits", "clusters_at_once", "group_m_of", "k_blocks_of", "oriented", "pipeline_of",
-    "split_last_waves", "tiles_of", "traits_of",
+    "LEAST_STAGES",
+    "MENU",
+    "STEP",
+    "Tile",
+    "Traits",
+    "clusters_at_once",
+    "group_m_of",
+    "k_blocks_of",
+    "pipeline_of",
+    "split_last_waves",
+    "swapped_ab",
+    "tiles_of",
+    "traits_of",
 ]  # fmt: skip
 
 STEP = 32  # bytes of K per instruction
@@ -80,7 +91,7 @@ class Traits(NamedTuple):
     out_itemsize: int
     k_blocks: int
     b_mn_major: bool
-    leave: str
+    store: str
     blocked: bool
 
 
@@ -91,10 +102,12 @@ def traits_of(gemm: Gemm, *, transposed: bool = False) -> Traits:
         m, n, b, out = n, m, gemm.a, out.mT
     view = view_of(b, n, gemm.k)
     assert view is not None
-    return Traits(gemm.a.itemsize, out.itemsize, k_blocks_of(gemm), view.mn_major, leave_of(out, m, n), gemm.blocked)
+    return Traits(
+        gemm.a.itemsize, out.itemsize, k_blocks_of(gemm), view.mn_major, epilogue_store_of(out, m, n), gemm.blocked
+    )
 
 
-def oriented(desc: Any, tile: Tile) -> Gemm:
+def swapped_ab(desc: Any, tile: Tile) -> Gemm:
     """The product that the tile computes: the problem's, or the transposed one."""
     gemm: Gemm = desc.gemm
     return gemm.swapped if tile.transposed else gemm
@@ -112,21 +125,21 @@ def tiles_of(gemm: Gemm, tile: Tile) -> int:
 
 def clusters_at_once(device: DeviceSpec, tile: Tile) -> int:
     """Clusters that run at once. Clusters of four and more leave SMs of some GPCs idle: one in seven on an H200."""
-    together = tile.cluster * tile.split_k
-    return (device.sms if together <= 2 else device.sms * 6 // 7) * tile.ctas_per_sm // together
+    cluster_ctas = tile.cluster * tile.split_k
+    return (device.sms if cluster_ctas <= 2 else device.sms * 6 // 7) * tile.ctas_per_sm // cluster_ctas
 
 
 def pipeline_of(traits: Traits, tile: Tile) -> tuple[int, int]:
     """Stages, and the bytes of shared memory in all."""
     stage = (tile.bm + (-(-tile.bn // 64) * 64 if traits.b_mn_major else tile.bn)) * K_BLOCK
     scales = tile.bm * 4 if traits.blocked else 0  # bytes per stage: sums.cuh's STAGED
-    staged = tile.consumers * staged_bytes(traits.leave, traits.out_itemsize, tile.bn // tile.split_k)
-    room = ((SHARED + RESERVED) // tile.ctas_per_sm - RESERVED) // 128 * 128 - SLACK
+    staged = tile.consumers * staged_bytes(traits.store, traits.out_itemsize, tile.bn // tile.split_k)
+    slots = ((SHARED + RESERVED) // tile.ctas_per_sm - RESERVED) // 128 * 128 - SLACK
     if tile.split_k == 1:
-        stages = min(MOST_STAGES, (room - staged) // (stage + scales))
+        stages = min(MOST_STAGES, (slots - staged) // (stage + scales))
         return stages, stages * (stage + scales) + staged + SLACK
     afterwards = tile.bm * tile.bn * 4 * (tile.split_k - 1) // tile.split_k + staged
-    stages = min(MOST_STAGES, room // (stage + scales)) if afterwards + MOST_STAGES * scales <= room else 0
+    stages = min(MOST_STAGES, slots // (stage + scales)) if afterwards + MOST_STAGES * scales <= slots else 0
     return stages, max(stages * stage, afterwards) + stages * scales + SLACK
 
 

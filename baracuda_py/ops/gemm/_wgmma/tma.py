@@ -11,7 +11,8 @@ from ...products.gemm import BATCH_RANK, Gemm, Matrix
 from ...products.scales import BLOCK
 
 __all__ = [
-    "ELEMENTS", "K_BLOCK", "View", "either_major", "leave_of", "out_map", "scales_map", "staged_bytes", "taken", "view_of",
+    "ELEMENTS", "K_BLOCK", "View", "either_major", "epilogue_store_of", "out_map", "scales_map", "staged_bytes", "taken",
+    "view_of",
 ]  # fmt: skip
 
 K_BLOCK = 128  # bytes of K per stage: one swizzled row
@@ -98,7 +99,7 @@ def taken(x: Matrix, mn: int, k: int) -> View | None:
 
 
 def scales_map(gemm: Gemm, rows: int) -> TensorMap | None:
-    """The tensor map of A's block scales, in boxes of `rows` rows and one block of K; None unless M is contiguous and lines lie
+    """The tensor map of A's block scales, in boxes of `rows` rows and one block of K; None unless M is contiguous and lines are
     on multiples of 16 bytes."""
     x, blocks = gemm.scales["scale_a"], -(-gemm.k // BLOCK)
     if (x.row != 1 and gemm.m > 1) or not _pitched(x, x.col, blocks):
@@ -106,14 +107,14 @@ def scales_map(gemm: Gemm, rows: int) -> TensorMap | None:
     return _tensor_map(x, "float32", Ptr(x.operand), gemm.m, blocks, x.col, gemm.batch, (rows, 1), 0)
 
 
-def leave_of(out: Matrix, m: int, n: int) -> str:
+def epilogue_store_of(out: Matrix, m: int, n: int) -> str:
     """How the result [m, n] is stored: through shared memory in rows (16-bit types also in columns). TMA stores them where they
     begin on and are as long as multiples of 16 bytes (TMA clips stores there, not at elements), otherwise warps do."""
     if out.col != 1 and (out.row != 1 or out.itemsize != 2):
-        return "STRAIGHT"
-    lies, pitch, outer, inner = ("ROWS", out.row, m, n) if out.col == 1 else ("COLUMNS", out.col, n, m)
+        return "DIRECT"
+    axis, pitch, outer, inner = ("ROW", out.row, m, n) if out.col == 1 else ("COLUMN", out.col, n, m)
     whole = inner * out.itemsize % 16 == 0 and _pitched(out, pitch, outer) and all(s > 0 for s in out.batch)
-    return f"{lies}_BY_{'TMA' if whole else 'WARPS'}"
+    return f"{'TMA' if whole else 'WARP'}_{axis}"
 
 
 def _part_of(itemsize: int, columns: int) -> int:
@@ -121,21 +122,21 @@ def _part_of(itemsize: int, columns: int) -> int:
     return next(w for w in (64, 32, 16) if w * itemsize <= PART and columns % w == 0)
 
 
-def staged_bytes(leave: str, itemsize: int, columns: int) -> int:
+def staged_bytes(store: str, itemsize: int, columns: int) -> int:
     """Bytes of a warpgroup's staging buffers for 64 rows of so many columns of `itemsize` bytes: staging.cuh's BUFFERS."""
-    if leave == "STRAIGHT":
+    if store == "DIRECT":
         return 0
     part = _part_of(itemsize, columns)
     return 64 * part * itemsize * min(2, columns // part)
 
 
-def out_map(gemm: Gemm, columns: int, leave: str) -> TensorMap | None:
+def out_map(gemm: Gemm, columns: int, store: str) -> TensorMap | None:
     """The tensor map through which TMA stores a tile's `columns` columns in boxes; None where warps store them."""
     out, dtype, ptr = gemm.out, RESULTS[gemm.out.element], Ptr(gemm.out.operand)
     width = _part_of(out.itemsize, columns)
-    if leave == "ROWS_BY_TMA":
+    if store == "TMA_ROW":
         swizzle = width * out.itemsize
         return _tensor_map(out, dtype, ptr, gemm.n, gemm.m, out.row, gemm.batch, (width, 64), swizzle)
-    if leave == "COLUMNS_BY_TMA":
+    if store == "TMA_COLUMN":
         return _tensor_map(out, dtype, ptr, gemm.m, gemm.n, out.col, gemm.batch, (64, width), PART)
     return None

@@ -22,7 +22,7 @@ __all__ = ["Wgmma", "menu_for"]
 
 
 def _copied(desc: Any, name: str) -> tuple[str, Change]:
-    """How a refused operand would have to lie, in words and as fields: as wgmma_padded copies it."""
+    """The layout that a refused operand would need, in words and as fields: as wgmma_padded copies it."""
     copy = next(x for x in staged_copies(desc) if x.operand == name)
     fields, x = relaid(desc, (copy,)), copy.source
     unit = WORD // copy.itemsize

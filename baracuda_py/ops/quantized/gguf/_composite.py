@@ -26,11 +26,11 @@ def of_weights(bound: Componentwise) -> Componentwise:
 
 
 class Dequantized(DequantizedFirst):
-    """Any format, where activations are multiplied as they are."""
+    """Any format, where activations are multiplied unrounded."""
 
     variant = "dequantized"
     plan = GgufDequantizePlan
-    called = {"a": "x", "blocks": "w"}
+    renames = {"a": "x", "blocks": "w"}
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if desc.rounds:
@@ -52,7 +52,7 @@ class Dequantized(DequantizedFirst):
         return of_weights(bound)
 
     def widened(self, desc: Any, product: PrecisionGuarantee) -> PrecisionGuarantee:
-        """Weights are rounded as they are made, a few times each, relative to what `abs_products` adds up."""
+        """Weights are rounded when they are made, a few times each, relative to what `abs_products` adds up."""
         assert isinstance(product.bound, Componentwise), "sums of floats are bounded by components"
         sums = sum(t.coefficient for t in product.bound.terms if t.measure == "abs_matmul")
         kept = [t for t in product.bound.terms if t.measure in KEPT]

@@ -27,7 +27,7 @@ from ...products.mma import side_of
 from ...products.split import partial_epilogue, partial_size, parts_latency, reduce_step, second_pass
 from ._composite import of_weights
 from ._product import rows_are_read, rows_of
-from ._product_configs import RESERVED, WORD, chunks_are_shifted, pieces_of
+from ._product_configs import RESERVED, WORD, chunks_are_shifted, vectors_of
 from .blocks import block_align
 
 __all__ = ["Panels"]
@@ -35,7 +35,7 @@ __all__ = ["Panels"]
 FILE = "quantized/gguf_panels.cu"
 HALVES = (ElementKind.F16, ElementKind.BF16)
 CHUNK = 256  # weights of a column that come together
-SLAB_BYTES, SLABS = 128, 4  # of a row of x or of weights: 64 of K; slabs of a chunk
+K_BLOCK_ROW_BYTES, K_BLOCKS = 128, 4  # of a row of x or of weights: 64 of K; slabs of a chunk
 MOST_SPLITS, LEAST_CHUNKS = 16, 4  # parts of K, and chunks of a part
 
 
@@ -67,7 +67,7 @@ class PanelConfig(Config):
 
     @property
     def shared_bytes(self) -> int:
-        return self.n * (self.chunks * self.pitch + 2 * SLAB_BYTES) + SLABS * self.m * SLAB_BYTES
+        return self.n * (self.chunks * self.pitch + 2 * K_BLOCK_ROW_BYTES) + K_BLOCKS * self.m * K_BLOCK_ROW_BYTES
 
     def tiles(self, desc: Any) -> int:
         """Tiles of the result, counted once per part of K."""
@@ -86,7 +86,7 @@ def _tokens(desc: Any) -> int:
 
 
 def _product(desc: Any) -> MatmulDescriptor:
-    """The product of x and the widened weights, rows evenly apart."""
+    """The product of x and the widened weights, rows evenly spaced."""
     x, out = desc.layout("x"), desc.layout("out")
     strides: dict[str, Any] = {"a_strides": ((rows_of(x) or (0, 0))[1], 1), "b_strides": (1, max(desc.k, 1))}
     strides |= {"out_strides": ((rows_of(out) or (0, 0))[1], 1), "a_align": x.align, "out_align": out.align}
@@ -114,7 +114,7 @@ class Panels(Candidate[Any]):
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[PanelConfig]:
         """The tiles that fit, with K whole, and in as many parts as give every SM its CTAs."""
-        chunks, pitch, tokens = -(-desc.k // CHUNK), (pieces_of(desc, CHUNK) | 1) * WORD, _tokens(desc)
+        chunks, pitch, tokens = -(-desc.k // CHUNK), (vectors_of(desc, CHUNK) | 1) * WORD, _tokens(desc)
         for shape in TABLE:
             tile = replace(shape, pitch=pitch)
             if tile.shared_bytes > device.shared_bytes or (tile.m > 16 and tile.m >= 2 * tokens):
@@ -125,19 +125,19 @@ class Panels(Candidate[Any]):
 
     def cost(self, desc: Any, device: DeviceSpec, config: PanelConfig) -> Cost:
         """Of the SM that has most to do: weights at the bandwidth of reading, the instructions that widen and multiply them for
-        every tile of rows, or one slab of a CTA after the other where few CTAs share an SM."""
+        every tile of rows, or one k_block of a CTA after the other where few CTAs share an SM."""
         gemm, block, costs = _product(desc).gemm, desc.format.block, Costs.of(device)
         resident = min(config.ctas, (device.shared_bytes + RESERVED) // (config.shared_bytes + RESERVED))
         tiles = max(config.tiles(desc), 1)
-        busy = tiles / (device.sms * -(-tiles // device.sms))  # of what all SMs could do
+        utilization = tiles / (device.sms * -(-tiles // device.sms))  # of what all SMs could do
         rows, columns = -(-_tokens(desc) // config.m), -(-desc.n // config.n) * config.n
         planes = len(block.planes) * (3 if block.align < 4 else 1)
         slots = costs.widening_slots + costs.plane_slots * planes + costs.row_slots * config.m
-        slabs = self._chunks(desc, config) * SLABS * -(-tiles // (device.sms * resident))
+        k_blocks = self._chunks(desc, config) * K_BLOCKS * -(-tiles // (device.sms * resident))
         times = {
-            "bandwidth": desc.nbytes / (device.bandwidth * costs.bandwidth_efficiency * busy),
-            "instruction issue": float(columns) * desc.k * rows * slots / (device.rate("issue") * busy),
-            "latency": slabs * (costs.k_block_s + costs.k_block_row_s * config.m),
+            "bandwidth": desc.nbytes / (device.bandwidth * costs.bandwidth_efficiency * utilization),
+            "instruction issue": float(columns) * desc.k * rows * slots / (device.rate("issue") * utilization),
+            "latency": k_blocks * (costs.k_block_s + costs.k_block_row_s * config.m),
         }
         limit = max(times, key=lambda name: times[name])
         seconds = overlapped_overhead(device) + costs.latency_s + times[limit]

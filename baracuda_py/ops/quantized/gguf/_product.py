@@ -39,7 +39,7 @@ FILE = "quantized/gguf_product.cu"
 STAGED = GgufFormat.Q8_1
 SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"
 # Staged rows begin so many elements behind a multiple of 128 bytes after the row before; threads that copy, and elements of each
-BANKS, APART, COPIERS, EIGHT = 64, 16, 128, 8
+BANKS, BANK_OFFSET, COPIERS, EIGHT = 64, 16, 128, 8
 SECTOR = 32  # bytes that DRAM and L2 transfer at least
 COLUMNS, WARPS_IN_ORDER = 8, 4  # of an instruction; warps along K where all numbers of rows have the same sums
 NORM = 3  # of the times of reading and of computing, which overlap but for what they wait for each other
@@ -66,7 +66,7 @@ class Costs(Fitted, table="quantized.gguf_product"):
 
 
 def rows_of(x: Layout) -> tuple[int, int] | None:
-    """Rows along the last axis and the elements between them; None where they are not evenly apart."""
+    """Rows along the last axis and the elements between them; None where they are not evenly spaced."""
     count, step = math.prod(x.shape[:-1]), x.strides[:-1]
     if count <= 1:
         return count, 0
@@ -75,7 +75,7 @@ def rows_of(x: Layout) -> tuple[int, int] | None:
 
 
 def rows_are_read(desc: Any) -> Feasibility:
-    """Whether rows lie as the kernels read and write them."""
+    """Whether rows have the layout that the kernels read and write."""
     if desc.layout("w").align < WORD:
         reason = f"w is aligned to {desc.layout('w').align} bytes, not to {WORD}"
         return no(reason, f"w on a multiple of {WORD} bytes", Change({"w_align": WORD}))
@@ -92,8 +92,8 @@ def rows_are_read(desc: Any) -> Feasibility:
 
 
 def product_guarantee(desc: Any, additions: float, *, rounded: bool) -> PrecisionGuarantee:
-    """That of sums in f32, in an order of their own, to which a product comes through so many `additions`; of activations as
-    they are, or `rounded`."""
+    """That of sums in f32, in an order of their own, to which a product comes through so many `additions`; of activations
+    unrounded, or `rounded`."""
     out, spared = desc.layout("out").element, desc.rounds and not rounded
     precision = replace(desc, math=None).precision if spared else desc.precision
     terms = [
@@ -145,8 +145,8 @@ class Product(Candidate[Any]):
     def _grid(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> tuple[int, int, int]:
         """As many CTAs as there is room for, or fewer, so that all have as many rows of weights."""
         blocks, row_blocks = self._blocks(desc, config)
-        turns = -(-row_blocks * max(blocks, 1) // (device.sms * config.ctas))
-        return blocks, -(-row_blocks // max(turns, 1)), 1
+        passes = -(-row_blocks * max(blocks, 1) // (device.sms * config.ctas))
+        return blocks, -(-row_blocks // max(passes, 1)), 1
 
     def _tokens(self, desc: Any, config: ProductConfig) -> int:
         return 8 * config.tiles // (self.columns_of[desc.x_element] * config.spread)
@@ -159,12 +159,12 @@ class Product(Candidate[Any]):
         ctas = max(1, across * down)
         weights = desc.format.block.bytes_of(desc.k) * desc.n
         of_x = desc.k * (1.125 if self.rounded else desc.x_element.bits / 8) * self._tokens(desc, config)
-        busy = min(ctas, device.sms) / device.sms
+        utilization = min(ctas, device.sms) / device.sms
         if down:
-            busy *= row_blocks / (down * -(-row_blocks // down))
+            utilization *= row_blocks / (down * -(-row_blocks // down))
         resident = min(config.ctas, -(-ctas // device.sms))
         under_way = resident * config.in_flight * device.sms
-        share = busy * min(1.0, under_way / (device.bandwidth * costs.round_trip_s))
+        share = utilization * min(1.0, under_way / (device.bandwidth * costs.round_trip_s))
         share *= 1 if config.warps_k > 2 else costs.shared_row_efficiency
         in_l1 = max(0, L1 - resident * config.shared_bytes) / max(of_x, 1)
         x_from_l2 = of_x * blocks * row_blocks * max(0.0, 1 - in_l1)
@@ -173,13 +173,13 @@ class Product(Candidate[Any]):
         parts = float(desc.n) * desc.k * blocks / (ROWS * PART)
         fewer = costs.fewer_warps_ratio * (costs.warps_to_saturate / (resident * config.warps) - 1)
         cycles = self._cycles(desc, config, costs) * costs.pipe_time_ratio * (1 + fewer)
-        computing = parts * cycles / (device.rate("issue") / 32 * busy)
+        computing = parts * cycles / (device.rate("issue") / 32 * utilization)
         times = {"bandwidth": reading, "instruction issue": computing}
         limit = max(times, key=lambda name: times[name])
         seconds = float((reading**NORM + computing**NORM) ** (1 / NORM))
         if 1 < config.spread < 8 and config.ahead == 1:
             seconds *= costs.one_ahead_time_ratio
-        from_l2 = (weights * blocks + x_from_l2) / (device.bandwidth * costs.l2_bandwidth_ratio * busy)
+        from_l2 = (weights * blocks + x_from_l2) / (device.bandwidth * costs.l2_bandwidth_ratio * utilization)
         if from_l2 > seconds:
             limit, seconds = "L2 bandwidth", from_l2
         return Cost(
@@ -234,10 +234,10 @@ class Product(Candidate[Any]):
         """A sub-block's products are added by tensor cores, exactly where they are integers; then one FMA for them and one for
         what is taken off, a chunk after the other; at last warps and columns."""
         block = desc.format.block
-        turns = -(-desc.k // (config.chunk * config.warps_k)) * (config.chunk // block.sub // config.spread)
+        passes = -(-desc.k // (config.chunk * config.warps_k)) * (config.chunk // block.sub // config.spread)
         columns = self.columns_of[desc.x_element]
         inner = 0 if self.rounded else 2 * block.sub * columns
-        additions = inner + 2 * turns + columns * config.spread * config.warps_k + 8
+        additions = inner + 2 * passes + columns * config.spread * config.warps_k + 8
         return product_guarantee(desc, additions, rounded=self.rounded)
 
     def _launch(self, desc: Any, device: DeviceSpec, config: ProductConfig, x: Arg, kind: str, x_step: int) -> Launch:
@@ -280,7 +280,7 @@ def _sectors(desc: Any, config: ProductConfig) -> float:
 
 
 class ExactActivation(Product):
-    """Activations as they are, also where they may be rounded: 16-bit floats by tensor cores in f32; f32 as three bf16 each,
+    """Activations unrounded, also where they may be rounded: 16-bit floats by tensor cores in f32; f32 as three bf16 each,
     whose sum it is."""
 
     variant = "exact_activation"
@@ -297,7 +297,7 @@ class ExactActivation(Product):
         kind, size = f"gguf::Exact<{desc.x_element.number}>", desc.x_element.bits // 8
         if not config.staged:
             return (self._launch(desc, device, config, Ptr("x"), kind, step * size),)
-        pitch = -(-desc.k // BANKS) * BANKS + APART
+        pitch = -(-desc.k // BANKS) * BANKS + BANK_OFFSET
         to = Scratch.named("activations", tokens * pitch * size)
         args = (Ptr("x"), to, np.uint64(0), np.int64(step), np.int64(1), np.uint32(desc.k), np.uint32(pitch))
         grid = (grid_of(pitch, EIGHT * COPIERS)[0], tokens, 1)

@@ -11,11 +11,11 @@ from ....types import DeviceSpec
 from ....types.gguf import Block
 from .blocks import block_align
 
-__all__ = ["PART", "RESERVED", "ROWS", "WORD", "ProductConfig", "chunks_are_shifted", "configs_of", "pieces_of"]
+__all__ = ["PART", "RESERVED", "ROWS", "WORD", "ProductConfig", "chunks_are_shifted", "configs_of", "vectors_of"]
 
 ROWS, PART, WORD = 16, 256, 16  # rows of weights a warp, weights at a time, bytes of a copy: gguf_product.cu
 MOST_TILES = 8
-# Warps side by side along N, along K, slots of each, CTAs an SM, and weights of a chunk; the first of those that cost the same.
+# Warps along N, along K, slots of each, CTAs an SM, and weights of a chunk; the first of those that cost the same.
 SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
     (2, 4, 3, 2, 256), (4, 4, 4, 1, 256), (4, 3, 4, 1, 256), (1, 8, 4, 2, 256), (2, 4, 4, 2, 256), (1, 8, 3, 2, 256),
     (1, 4, 4, 4, 256), (1, 16, 3, 1, 256), (4, 2, 4, 2, 256), (2, 6, 4, 1, 256), (1, 4, 4, 3, 256), (1, 4, 2, 2, 256),
@@ -84,7 +84,7 @@ def configs_of(
     for warps_n, warps_k, slots, ctas, chunk, book in shapes:
         if chunk > PART and not _chunk_serves(desc, tiles, spread, chunk):
             continue
-        slot = ROWS * (pieces_of(desc, chunk) | 1) * WORD
+        slot = ROWS * (vectors_of(desc, chunk) | 1) * WORD
         config = ProductConfig(warps_n, warps_k, slots, ctas, chunk, book, 1, False, tiles, spread, slot, sums + scales)
         if config.ctas * (config.shared_bytes + RESERVED) > device.shared_bytes + RESERVED:
             continue
@@ -133,7 +133,7 @@ def _groups_ahead(block: Block, tiles: int, spread: int, chunk: int) -> tuple[in
     )
 
 
-def pieces_of(desc: Any, chunk: int) -> int:
+def vectors_of(desc: Any, chunk: int) -> int:
     """Copies of 16 bytes that hold a row's chunk: Slot of gguf_product.cu."""
     align = block_align(desc.format, WORD)
     nbytes: int = desc.format.block.bytes_of(chunk) + (WORD - align if chunks_are_shifted(desc, chunk) else 0)

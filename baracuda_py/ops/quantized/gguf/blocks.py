@@ -1,4 +1,4 @@
-"""What the ops on GGUF blocks have in common: the checks of rows of blocks, and what kernels are told of them."""
+"""What the ops on GGUF blocks have in common: the checks of rows of blocks, and what kernels get of them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def block_align(kind: GgufFormat, align: int) -> int:
 
 
 def blocks_of(op: str, name: str, blocks: Any, format: Any, shape: Any = None) -> tuple[Any, Any, Any]:
-    """The array of blocks, its format, and its shape where it is another: of a PackedGguf, or as they are given."""
+    """The array of blocks, its format, and its shape where it is another: of a PackedGguf, or as given."""
     if not isinstance(blocks, PackedGguf):
         refuse_packed(op, blocks, "matmul_gguf")
         if format is None:

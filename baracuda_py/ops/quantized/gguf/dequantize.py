@@ -24,7 +24,7 @@ from .oracle import matmul as oracle
 __all__ = ["GgufDequantizeDescriptor", "GgufDequantizePlan", "dequantize_gguf"]
 
 FILE = "quantized/gguf_dequantize.cu"
-EIGHT, SHARE = 8, 32  # weights written side by side, and weights a thread
+EIGHT, SHARE = 8, 32  # adjacent weights written at once, and weights a thread
 WORD = 16  # bytes of the widest access
 
 
@@ -45,7 +45,7 @@ class GgufDequantizeDescriptor(Descriptor):
 
     @classmethod
     def of(cls, blocks: Any, *, format: Any = None, shape: Any = None, out_dtype: Any = None, out: Any = None) -> Self:
-        """The descriptor of arrays as they lie; `blocks` may be a PackedGguf, in place of its bytes, format and shape."""
+        """The descriptor of arrays of any layout; `blocks` may be a PackedGguf, in place of its bytes, format and shape."""
         blocks, format, shape = blocks_of(cls.name, "blocks", blocks, format, shape)
         tensors = cls.taken(cls.name, {"blocks": blocks, "out": out})
         element = asked_element(cls.name, out_dtype, tensors.get("out"))

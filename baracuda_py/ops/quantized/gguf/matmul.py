@@ -1,4 +1,4 @@
-"""matmul_gguf: activations times weights in blocks of a GGUF format, which are read as they lie in the file."""
+"""matmul_gguf: activations times weights in blocks of a GGUF format, which are read without repacking."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class GgufMatmulDescriptor(Descriptor):
         cls, x: Any, w: Any, *, format: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None,
         out: Any = None, name: str = "matmul_gguf",
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie; `w` may be a PackedGguf, in place of its bytes and format."""
+        """The descriptor of arrays of any layout; `w` may be a PackedGguf, in place of its bytes and format."""
         if format is None and name == "matmul_q4k" and not isinstance(w, PackedGguf):
             format = GgufFormat.Q4_K
         w, format, _ = blocks_of(name, "w", w, format)

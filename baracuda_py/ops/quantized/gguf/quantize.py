@@ -27,7 +27,7 @@ __all__ = ["GgufQuantizeDescriptor", "GgufQuantizePlan", "quantize_gguf"]
 
 FILE = "quantized/gguf_quantize.cu"
 EIGHT, WORD = 8, 16  # values a thread; bytes of the widest access
-# What makes a format's blocks: kernels/include/quantized/gguf/quantise.cuh.
+# What makes a format's blocks: kernels/include/quantized/gguf/quantize.cuh.
 MAKERS = {
     GgufFormat.Q4_0: "gguf::Symmetric<8, 2>", GgufFormat.Q4_1: "gguf::Affine<15, 4>",
     GgufFormat.Q5_0: "gguf::Symmetric<16, 6>", GgufFormat.Q5_1: "gguf::Affine<31, 8>",
@@ -52,7 +52,7 @@ class GgufQuantizeDescriptor(Descriptor):
 
     @classmethod
     def of(cls, x: Any, *, format: Any, pad: bool = False, out: Any = None) -> Self:  # as GGUF calls it
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays of any layout."""
         tensors = cls.taken(cls.name, {"x": x, "out": out})
         given = tensors["x"]
         return cls.of_tensors(tensors, shape=given.shape, element=given.element, format=format, pad=pad)

@@ -34,7 +34,7 @@ class DequantizeThenMatmul(DequantizedFirst):
     variant = "dequantize_matmul"
     launches = ("quantized/tokens.cu:stage_tokens",)  # and those of its parts
     plan = DequantizeInt4Plan
-    called = {"a": "x"}
+    renames = {"a": "x"}
 
     def invariant(self, desc: Any, device: DeviceSpec) -> bool:
         """Where `mma` multiplies the weight as it is, whatever x, it keeps a row's bits itself, and rounds no weight."""
@@ -43,7 +43,7 @@ class DequantizeThenMatmul(DequantizedFirst):
         return not _multiplied_as_it_is(replace(desc, x_shape=(1, desc.k), **own).canonical(), device)
 
     def staged(self, desc: Any) -> StagedTokens | None:
-        """Tokens are put in the weight's order, as for the other kernels: so an order that nobody has read leaves nothing
+        """Tokens are put in the weight's order, as for the other kernels: so an order that has not been read leaves nothing
         unwritten, and means the same for all."""
         return staged_tokens(desc) if _ordered(desc) else None
 

@@ -20,7 +20,7 @@ from ...products.split import second_pass
 
 __all__ = ["GEMV", "MMA", "Int4Config", "flush_of", "seconds_of"]
 
-SLAB = 128  # of K, that is brought and multiplied at once
+BLOCK_K = 128  # of K, that is brought and multiplied at once
 
 THREADS_OF_SM, REGISTERS_OF_SM = 2048, 65536
 
@@ -64,12 +64,12 @@ class Int4Config(Config):
 
     @property
     def weights(self) -> int:
-        """Bytes of a warp's slab: Slab::WEIGHTS."""
-        return self.strips * (1024 + SLAB // self.flush * (32 + 16 * self.zeros))
+        """Bytes of a warp's stage: StageLayout::WEIGHTS."""
+        return self.strips * (1024 + BLOCK_K // self.flush * (32 + 16 * self.zeros))
 
     @property
     def shared_bytes(self) -> int:
-        activations = self.tokens * SLAB * 2
+        activations = self.tokens * BLOCK_K * 2
         if not self.along_k:
             sums = (self.share - 1) * self.warps * self.strips * -(-self.tokens // 8) * 512
             return max(self.stages * self.share * (self.warps * self.weights + activations), sums)
@@ -93,16 +93,16 @@ class Int4Config(Config):
     def crowded(self) -> bool:
         """Whether registers do not suffice: scales of short groups and zero points need more, beside sums of so many tiles."""
         sums = self.strips * -(-self.tokens // (8 * self.parts))
-        return not self.along_k and (sums > 11 if self.flush < SLAB else self.zeros and sums > 14)
+        return not self.along_k and (sums > 11 if self.flush < BLOCK_K else self.zeros and sums > 14)
 
     @property
     def threads(self) -> int:
         return 32 * self.warps * self.parts * self.share
 
-    def slabs(self, k: int) -> int:
+    def k_blocks(self, k: int) -> int:
         """Slabs of a part of K."""
-        slabs = -(-k // SLAB)
-        return -(-slabs // self.split_k)
+        k_blocks = -(-k // BLOCK_K)
+        return -(-k_blocks // self.split_k)
 
     def groups_of_columns(self, n: int) -> int:
         return -(-n // self.columns)
@@ -155,33 +155,33 @@ MMA += tuple(replace(row, stages=3, share=2) for row in MMA if (row.strips, row.
 
 def flush_of(desc: Any) -> int:
     """Of K, after which a sum is multiplied with its scale: a group, or 128 of one that is all of K."""
-    return SLAB if desc.groups == 1 else int(desc.group_size)
+    return BLOCK_K if desc.groups == 1 else int(desc.group_size)
 
 
 def seconds_of(desc: Any, device: DeviceSpec, config: Int4Config, *, staged: bool) -> tuple[float, str]:
     """The predicted time, and what sets it."""
     costs, (k, n), m = Costs.of(device), desc.weight_shape, desc.gemm.m
     in_turn = config.warps if config.along_k else config.share
-    ctas, slabs = max(1, config.ctas(m, n)) * config.split_k, -(-config.slabs(k) // in_turn) * in_turn
-    room = device.sms * config.resident(device)
-    waves, rest = divmod(ctas, room)
+    ctas, k_blocks = max(1, config.ctas(m, n)) * config.split_k, -(-config.k_blocks(k) // in_turn) * in_turn
+    resident_ctas = device.sms * config.resident(device)
+    waves, rest = divmod(ctas, resident_ctas)
     # CTAs of the SM that has most, in waves that are as full as SMs have room
-    busiest = waves * (room // device.sms) + -(-rest // device.sms)
-    warps = config.threads // 32 * min(busiest, room // device.sms)
+    busiest = waves * (resident_ctas // device.sms) + -(-rest // device.sms)
+    warps = config.threads // 32 * min(busiest, resident_ctas // device.sms)
     kind = int(not config.along_k)  # which of gemv's and mma's figures
-    takers = slabs * (1 if config.along_k else config.warps)  # slabs of warps
-    weights, tokens = config.weights * takers, config.tokens * SLAB * 2.0 * slabs
+    takers = k_blocks * (1 if config.along_k else config.warps)  # slabs of warps
+    weights, tokens = config.weights * takers, config.tokens * BLOCK_K * 2.0 * k_blocks
     under_way = device.sms * warps / config.parts * (config.stages - 1) * config.weights * min(1.0, ctas / device.sms)
     share = min(1.0, under_way / (device.bandwidth * costs.round_trip_s), ctas / device.sms * costs.sm_bandwidth_ratio)
     read = float(desc.layout("codes").element.bits // 8 * _count(desc.codes_shape) + 2 * _count(desc.scales_shape))
     if ctas > device.sms:  # an uneven last round
         read *= (busiest * device.sms / ctas) ** costs.unevenness_exponent
-    products = -(-config.tokens // 8) * SLAB // 16 * config.strips * takers
+    products = -(-config.tokens // 8) * BLOCK_K // 16 * config.strips * takers
     unpack = 2 * costs.unpack_instructions[kind] * weights * config.parts
     issued = costs.product_instructions[kind] * products + costs.k_block_instructions[kind] * takers * config.parts
     issue = unpack + 32 * issued
     rate = mma_rate(device, desc.precision) * costs.mma_rate_ratio[kind]
-    busy = min(1.0, warps / costs.warps_to_saturate_issue[kind])
+    utilization = min(1.0, warps / costs.warps_to_saturate_issue[kind])
     limits = {
         "bandwidth": read / (device.bandwidth * costs.bandwidth_efficiency * share),
         "tensor cores": busiest
@@ -189,16 +189,20 @@ def seconds_of(desc: Any, device: DeviceSpec, config: Int4Config, *, staged: boo
         * 4096.0
         * device.sms
         / (rate * min(1.0, warps / costs.warps_to_saturate_tensor_cores)),
-        "instruction issue": busiest * issue * device.sms / (device.rate("issue") * busy),
+        "instruction issue": busiest * issue * device.sms / (device.rate("issue") * utilization),
         "L2": busiest * (weights + tokens) / costs.l2_bytes_per_s,
     }
     if kind:  # 128 bytes a cycle, as many as instructions of lanes: what all warps read, and what comes
-        through = takers * (config.weights * config.parts + config.tokens * SLAB * 2.0) + weights + tokens
+        through = takers * (config.weights * config.parts + config.tokens * BLOCK_K * 2.0) + weights + tokens
         limits["shared memory"] = busiest * through * device.sms / device.rate("issue")
     limit = max(limits, key=lambda name: limits[name])
     seconds = float(sum(each**costs.overlap_norm for each in limits.values()) ** (1 / costs.overlap_norm))
     seconds *= costs.shared_k_time_ratio if config.share > 1 else 1.0
-    seconds += overlapped_overhead(device) + costs.start_latency_s + max(0, -(-ctas // room) - 1) * costs.wave_latency_s
+    seconds += (
+        overlapped_overhead(device)
+        + costs.start_latency_s
+        + max(0, -(-ctas // resident_ctas) - 1) * costs.wave_latency_s
+    )
     if config.split_k > 1:
         seconds += float(second_pass(desc.gemm, config.split_k, device, costs.second_pass_latency_s))
     if staged:

@@ -45,7 +45,7 @@ class DequantizeInt4Descriptor(Int4Weight):
         cls, codes: Any, scales: Any = None, zeros: Any = None, order: Any = None, *, out: Any = None, shape: Any = None,
         group_size: int | None = None, layout: Any = None, out_dtype: Any = None,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie; `codes` may be a PackedInt4, in place of all that describes the weight."""
+        """The descriptor of arrays of any layout; `codes` may be a PackedInt4, in place of all that describes the weight."""
         arrays, weight = arrays_of(cls.name, codes, scales, zeros, order, shape, group_size, layout)
         tensors = cls.taken(cls.name, {**arrays, "out": out})
         packing, shape = taken_weight(cls.name, tensors, **weight)
@@ -78,10 +78,10 @@ class ByEights(Candidate[DequantizeInt4Descriptor]):
         out, (k, n) = desc.layout("out"), desc.weight_shape
         size = out.element.bits // 8
         ordered = desc.has("order")
-        order = ("OF_GROUPS" if desc.packing is Int4Layout.GPTQ else "OF_PLACES") if ordered else "IN_ORDER"
+        order = ("BY_GROUP" if desc.packing is Int4Layout.GPTQ else "BY_INDEX") if ordered else "SEQUENTIAL"
         packs = out.strides[0] == 1 and out.strides[1] * size % 16 == 0 and out.align >= 16 and k % 8 == 0
-        wide = str(packs and order != "OF_PLACES").lower()
-        if wide == "true" and order == "IN_ORDER" and _by_tiles(desc):
+        wide = str(packs and order != "BY_INDEX").lower()
+        if wide == "true" and order == "SEQUENTIAL" and _by_tiles(desc):
             return (_tiles(desc),)
         eights = -(-k // 8) * n
         index = index_type(eights)

@@ -1,6 +1,6 @@
 """Variants of matmul_int4 that multiply codes in registers: `gemv` for 32 tokens or fewer, `mma` for any number.
 
-The kernels are in kernels/quantized/int4_gemv.cu and int4_mma.cu. Activations that do not lie as they read them, or are to be
+The kernels are in kernels/quantized/int4_gemv.cu and int4_mma.cu. Activations in another layout than they read, or are to be
 reordered, are staged by kernels/quantized/tokens.cu; where K is split, kernels/gemm/reduce.cu adds the parts.
 """
 
@@ -23,13 +23,13 @@ from ...products.guarantee import TRUNCATED, guarantee_of
 from ...products.split import partial_epilogue, partial_size, reduce_step, scratch_of
 from .._arguments import pointer
 from .._staged_tokens import staged_tokens
-from .configs import GEMV, MMA, SLAB, Int4Config, flush_of, seconds_of
+from .configs import BLOCK_K, GEMV, MMA, Int4Config, flush_of, seconds_of
 
 __all__ = ["Int4Gemv", "Int4Kernel", "Int4Mma", "common_epilogue"]
 
 MOST, MOST_CODES = 1 << 25, 1 << 36  # of M, N and K, and of all codes: kernels count in 32 bits
 PAIRED, SINGLE = ", true, float>", ", false, float>"  # the end of an epilogue's type
-MOST_SPLITS, LEAST_SLABS = 16, 4  # parts of K, and slabs of a part
+MOST_SPLITS, LEAST_K_BLOCKS = 16, 4  # parts of K, and slabs of a part
 SHARE_OF_ALL = 2  # groups of warps that share K where any number of tokens is to have the same sums
 UNIT_OF_BF16 = 64.0  # Unpack<bf16>::UNIT: sums are kept at its inverse, and lose as much more below 2^-126
 
@@ -55,7 +55,7 @@ def common_epilogue(parts: Sequence[Any]) -> str | None:
 
 
 class Tokens(NamedTuple):
-    """Where a kernel finds activations: rows a pitch apart, of `k` elements, a multiple of 8."""
+    """Where a kernel finds activations: rows at a pitch, of `k` elements, a multiple of 8."""
 
     at: Ptr | Scratch
     pitch: int
@@ -102,15 +102,17 @@ class Int4Kernel(Candidate[Any]):
     def fitting(self, desc: Any, device: DeviceSpec) -> Iterable[Int4Config]:
         """The table's rows, with K whole and in as many parts as fill SMs, or all that they have room for, once and twice."""
         (k, n), m = desc.weight_shape, desc.gemm.m
-        slabs = -(-k // SLAB)
+        k_blocks = -(-k // BLOCK_K)
         for row in self.of_tokens(m):
             config = replace(row, flush=flush_of(desc), zeros=desc.has("zeros"))
             if config.crowded or config.shared_bytes > device.shared_bytes:
                 continue
             ctas, resident = max(config.ctas(m, n), 1), config.resident(device)
-            most = max(1, min(MOST_SPLITS, slabs // LEAST_SLABS))
-            wanted = {1} | {min(most, max(1, device.sms * rooms // ctas)) for rooms in {1, 2, resident, 2 * resident}}
-            for splits in sorted({-(-slabs // -(-slabs // w)) for w in wanted}):
+            most = max(1, min(MOST_SPLITS, k_blocks // LEAST_K_BLOCKS))
+            wanted = {1} | {
+                min(most, max(1, device.sms * wave_counts // ctas)) for wave_counts in {1, 2, resident, 2 * resident}
+            }
+            for splits in sorted({-(-k_blocks // -(-k_blocks // w)) for w in wanted}):
                 yield replace(config, split_k=splits)
 
     def of_tokens(self, m: int) -> Iterable[Int4Config]:
@@ -128,7 +130,7 @@ class Int4Kernel(Candidate[Any]):
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Int4Config) -> PrecisionGuarantee:
         """A group's integers times activations are summed by mma.sync, then each sum times its scale; warps meet at the end."""
-        k = config.slabs(desc.weight_shape[0]) * SLAB
+        k = config.k_blocks(desc.weight_shape[0]) * BLOCK_K
         flushes = k // config.flush
         additions = k + flushes + (config.warps if config.along_k else config.share) + 2
         # Tiles of mma that share K alike add it up alike, step by step, whatever their extents: one such kind keeps a row's bits
@@ -163,12 +165,12 @@ class Int4Kernel(Candidate[Any]):
         return tuple(steps)
 
     def lower_fused(
-        self, parts: Sequence[Any], called: Sequence[Mapping[str, str]], config: Int4Config
+        self, parts: Sequence[Any], renames: Sequence[Mapping[str, str]], config: Int4Config
     ) -> tuple[Step, ...]:
-        """Products of the same tokens in one launch: `called` says what the operands of each are; K is whole."""
+        """Products of the same tokens in one launch: `renames` says what the operands of each are; K is whole."""
         steps, x = self._tokens(parts[0], 0)
         weights, first = [], 0
-        for part, names in zip(parts, called):
+        for part, names in zip(parts, renames):
             weights.append(renamed(weight_struct(part, epilogue_args(part.gemm), first), names))
             first += config.groups_of_columns(part.n)
         kind = common_epilogue(parts)
@@ -191,7 +193,7 @@ class Int4Kernel(Candidate[Any]):
         warps = (config.warps,) if config.along_k else (config.warps, config.parts, config.share)
         numbers = (config.tokens, config.strips, *warps, config.stages, config.flush, str(config.zeros).lower())
         types = f"{desc.x_element.number}, {desc.layout('scales').element.number}"
-        extents = (x.pitch, gemm.m, x.k, desc.codes_shape[1], desc.groups, config.slabs(gemm.k))
+        extents = (x.pitch, gemm.m, x.k, desc.codes_shape[1], desc.groups, config.k_blocks(gemm.k))
         args: tuple[Arg, ...] = (
             x.at, Struct(tuple(field for weight in weights for field in weight.fields)), *map(np.uint32, extents),
             np.uint64(partial_size(gemm) if config.split_k > 1 else 0),

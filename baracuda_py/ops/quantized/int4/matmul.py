@@ -58,7 +58,7 @@ class Int4MatmulDescriptor(WeightProduct, Int4Weight):
         cls, x: Any, codes: Any, scales: Any = None, zeros: Any = None, order: Any = None, *, bias: Any = None, out: Any = None,
         shape: Any = None, group_size: int | None = None, layout: Any = None, activation: Any = None, out_dtype: Any = None,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie; `codes` may be a PackedInt4, in place of all that describes the weight."""
+        """The descriptor of arrays of any layout; `codes` may be a PackedInt4, in place of all that describes the weight."""
         arrays, weight = arrays_of(cls.name, codes, scales, zeros, order, shape, group_size, layout)
         tensors = cls.taken(cls.name, {"x": x, **arrays, "bias": bias, "out": out})
         k = tensors["x"].shape[-1] if tensors["x"].shape else None
@@ -136,9 +136,9 @@ def matmul_int4(
 
     x: [..., K], f16 or bf16, any strides. codes: a PackedInt4, which has all that describes the weight; or its arrays, with
     `shape` (K, N), `group_size` (128) and `layout` ("tiled"; of the others the shape follows).
-    order: int32 [K], as PackedInt4 has and checks it; one that is passed by itself is checked where it lies on the host. One in
+    order: int32 [K], as PackedInt4 has and checks it; one that is passed by itself is checked where it is on the host. One in
     device memory is not read: what is no k or group makes NaN; a k that is named twice counts twice.
-    Weights in layout "tiled" are multiplied as they are; those of others are dequantised at every call: `repack_int4` them once.
+    Weights in layout "tiled" are multiplied directly; those of others are dequantised at every call: `repack_int4` them once.
     bias: f16, bf16 or f32, broadcasts onto the result. activation: "relu", "gelu", "gelu_tanh" or "silu".
     out_dtype: f16, bf16 or f32; that of x by default.
     Returns out, [..., N]. Raises InvalidProblemError or OperandTypeError for arrays that the layout does not have.

@@ -45,7 +45,7 @@ def pack_int4(
 def repack_int4(weight: PackedInt4, layout: Any = "tiled", *, stream: Any = None, device: Any = None) -> PackedInt4:
     """The same weight in another layout, every code, scale and zero point as it was: there and back is the identity.
 
-    A GPTQ weight with `order` (its g_idx) becomes "tiled" with the order in which its groups lie in a row; back, it has it again.
+    A GPTQ weight with `order` (its g_idx) becomes "tiled" with the order that makes its groups contiguous; back, it has it again.
     Reads `order` and, for GPTQ and AWQ, zero points on the host to check them: InvalidProblemError where the groups are not of
     `group_size` each, or the layout has no such zero point or order.
     """
@@ -70,7 +70,7 @@ def repack_int4(weight: PackedInt4, layout: Any = "tiled", *, stream: Any = None
 
 
 def _like(x: Any, made: np.ndarray[Any, Any]) -> Any:
-    """`made` where `x` lies, as an array of the same kind."""
+    """`made` in the memory of `x`, as an array of the same kind."""
     if isinstance(x, np.ndarray):
         return made
     if hasattr(x, "new_tensor"):

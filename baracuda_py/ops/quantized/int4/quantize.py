@@ -52,7 +52,7 @@ class QuantizeInt4Descriptor(Int4Weight):
         cls, w: Any, *, out: Any = None, scales: Any = None, zeros: Any = None, group_size: int = 128, symmetric: bool = True,
         scales_dtype: Any = None, least_zero: int = 0,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays of any layout."""
         tensors = cls.taken(cls.name, {"out": out, "scales": scales, "zeros": zeros, "w": w})
         options: dict[str, Any] = {"group_size": group_size, "least_zero": least_zero, "shape": tensors["w"].shape}
         options |= {"zeros_element": U8} if not flag(symmetric, f"{cls.name}: symmetric") else {}
@@ -80,7 +80,7 @@ class ByGroups(Candidate[QuantizeInt4Descriptor]):
     """A thread a group's scale, then one a word."""
 
     variant = "groups"
-    launches = ("quantized/int4_pack.cu:scales_of", "quantized/int4_pack.cu:quantise")
+    launches = ("quantized/int4_pack.cu:scales_of", "quantized/int4_pack.cu:quantize")
 
     def supports(self, desc: QuantizeInt4Descriptor, device: DeviceSpec) -> Feasibility:
         return groups_fit(desc)
@@ -105,7 +105,7 @@ class ByGroups(Candidate[QuantizeInt4Descriptor]):
                 (Ptr("w"), *points, *strides, *extents, np.uint32(desc.least_zero)),
             ),
             Launch(
-                Kernel("quantized/int4_pack.cu", f"quantise<{kinds}>"), grid_of(words, THREADS), block,
+                Kernel("quantized/int4_pack.cu", f"quantize<{kinds}>"), grid_of(words, THREADS), block,
                 (Ptr("w"), *points, Ptr("out"), *strides, *extents, np.uint64(words)),
             ),
         )  # fmt: skip

@@ -54,7 +54,7 @@ class RelayoutInt4Descriptor(Int4Weight):
         out_zeros: Any = None, shape: Any = None, group_size: int = 128, layout: Any = Int4Layout.GPTQ,
         to: Any = Int4Layout.TILED,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays of any layout."""
         named = {"codes": codes, "scales": scales, "zeros": zeros, "gather": gather}
         named |= {"out": out, "out_scales": out_scales, "out_zeros": out_zeros}
         tensors = cls.taken(cls.name, named)

@@ -1,4 +1,4 @@
-"""What the problems of int4 weights have in common: the weight's operands, their shapes, and how kernels are told of them."""
+"""What the problems of int4 weights have in common: the weight's operands, their shapes, and what kernels get of them."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def arrays_of(
     op: str, codes: Any, scales: Any, zeros: Any, order: Any, shape: Any, group_size: int | None, layout: Any, *,
     reads: bool = False,
 ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
-    """The operands that a weight has, and the options that describe it: of a PackedInt4, or of its arrays as they are given.
+    """The operands that a weight has, and the options that describe it: of a PackedInt4, or of its arrays as given.
 
     Raises InvalidProblemError, where it `reads`, for an `order` on the host that cannot be; one in device memory is not read.
     """

@@ -1,4 +1,4 @@
-"""Products in several steps: operands copied so that they lie along K, tokens quantised, or weights dequantised ahead."""
+"""Products in several steps: operands copied so that they are K-major, tokens quantised, or weights dequantised ahead."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .gemv import LAUNCHES as GEMV_LAUNCHES
 from .guarantee import guarantee
 from .problem import CODES, HALVES, Product, Side, group_of
 from .quantize import DequantizeDescriptor, DequantizePlan
-from .quantize_kernels import QuantiseRows
-from .quantized_tokens import PITCH, of_codes, pitch_of_codes, quantised, quantising
+from .quantize_kernels import QuantizeRows
+from .quantized_tokens import PITCH, of_codes, pitch_of_codes, quantized, quantizing
 
-__all__ = ["Dequantised", "Quantised", "Staged"]
+__all__ = ["Dequantized", "Quantized", "Staged"]
 
 COPIES = tuple(dict.fromkeys(kernel for candidate in WriteSlicePlan.candidates for kernel in candidate.launches))
 
@@ -36,7 +36,7 @@ def _rest(desc: Any, **places: Place) -> dict[str, Place]:
 
 
 class Staged(Composite):
-    """Operands that do not lie along K are copied so that they do."""
+    """Operands that are not K-major are copied so that they are."""
 
     variant = "staged"
     launches = (*COPIES, *MMA_LAUNCHES)
@@ -49,8 +49,8 @@ class Staged(Composite):
     @staticmethod
     def _copied(desc: Any) -> list[str]:
         product: Product = desc.product
-        fits = {"a": product.a.pieces(along_row=True), "b": product.b.pieces(along_row=False)}
-        return [name for name, piece in fits.items() if piece < PITCH]
+        fits = {"a": product.a.access_bytes(along_row=True), "b": product.b.access_bytes(along_row=False)}
+        return [name for name, vector in fits.items() if vector < PITCH]
 
     def parts(self, desc: Any, device: DeviceSpec, pref: PlanPreference) -> Parts:
         product: Product = desc.product
@@ -66,8 +66,8 @@ class Staged(Composite):
         changed: dict[str, Any] = {}
         if "copy_a" in made:
             lead = desc.a_shape[:-1]
-            apart = [pitch * math.prod(lead[axis + 1 :]) for axis in range(len(lead))]
-            changed |= {"a_strides": (*apart, 1), "a_align": PITCH}
+            lead_strides = [pitch * math.prod(lead[axis + 1 :]) for axis in range(len(lead))]
+            changed |= {"a_strides": (*lead_strides, 1), "a_align": PITCH}
         if "copy_b" in made:
             changed |= {"b_strides": (1, pitch), "b_align": PITCH}
         return (*made.items(), ("product", selected(get_op(desc.op).plan, replace(desc, **changed), pref, device)))
@@ -86,33 +86,33 @@ class Staged(Composite):
         return (*subs, Sub(config.of["product"], _rest(desc, **places)))
 
 
-class Quantised(Composite):
+class Quantized(Composite):
     """Each row of a is quantised by its own scale, and the codes multiplied: `dynamic`."""
 
-    variant = "quantised"
-    launches = tuple(dict.fromkeys((*QuantiseRows.launches, *GEMV_LAUNCHES, *MMA_LAUNCHES, *COPIES)))
+    variant = "quantized"
+    launches = tuple(dict.fromkeys((*QuantizeRows.launches, *GEMV_LAUNCHES, *MMA_LAUNCHES, *COPIES)))
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         return OK if desc.dynamic else no("dynamic was not asked for", "dynamic=True")
 
     def parts(self, desc: Any, device: DeviceSpec, pref: PlanPreference) -> Parts:
         inner = selected(get_op(desc.op).plan, of_codes(desc), pref, device)
-        return ("quantise", quantising(desc, device)), ("product", inner)
+        return ("quantize", quantizing(desc, device)), ("product", inner)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Steps) -> PrecisionGuarantee:
         return guarantee(desc, MathPrecision.INT8)
 
     def lower(self, desc: Any, device: DeviceSpec, config: Steps) -> tuple[Sub, ...]:
-        ahead, places = quantised(desc.product, config.of["quantise"], Ptr("a"))
+        ahead, places = quantized(desc.product, config.of["quantize"], Ptr("a"))
         return ahead, Sub(config.of["product"], _rest(desc, **places))
 
 
-class Dequantised(DequantizedFirst):
+class Dequantized(DequantizedFirst):
     """W8A16 of many tokens."""
 
-    variant = "dequantised"
+    variant = "dequantized"
     plan = DequantizePlan
-    called = {"codes": "b", "scales": "scale_b"}
+    renames = {"codes": "b", "scales": "scale_b"}
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if desc.a_element not in HALVES or desc.dynamic:
@@ -125,7 +125,7 @@ class Dequantised(DequantizedFirst):
 
     @staticmethod
     def _along_k(desc: Any) -> bool:
-        """Whether dequantised weights lie along K: as they do now, and where groups along K have scales."""
+        """Whether dequantised weights are K-major: as stored, and where groups along K have scales."""
         return bool(group_of(desc)) or desc.product.b.row == 1
 
     def weights(self, desc: Any, element: ElementKind) -> DequantizeDescriptor:

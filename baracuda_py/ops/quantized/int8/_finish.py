@@ -16,7 +16,7 @@ from ..._launch import THREADS, divisor, grid_of, index_scalar, index_type, over
 from ...products.split import SplitCosts
 from .problem import CODES, Product, Side, group_of, step_of
 
-__all__ = ["BATCH", "HEADER", "Finish", "partial_finish", "parts_of", "reduce_parts", "second_pass", "side_walk"]
+__all__ = ["BATCH", "HEADER", "Finish", "partial_finish", "parts_of", "reduce_parts", "second_pass", "side_strides"]
 
 HEADER = '#include "quantized/product.cuh"\n'  # ahead of kernels for any type
 NULL = Packed(bytes(8))
@@ -37,13 +37,13 @@ class Finish:
 
     @staticmethod
     def of(
-        desc: Any, product: Product, called: Mapping[str, Place] = MappingProxyType({}), *, paired: bool = True
+        desc: Any, product: Product, renames: Mapping[str, Place] = MappingProxyType({}), *, paired: bool = True
     ) -> Finish:
-        """That of a product; `called` says where operands are that are not ours by the same name, `paired` whether neighbours
+        """That of a product; `renames` says where operands are that are not ours by the same name, `paired` whether neighbours
         may go together."""
 
         def pointer(name: str) -> Arg:
-            return called.get(name, Ptr(name)) if desc.has(name) else NULL
+            return renames.get(name, Ptr(name)) if desc.has(name) else NULL
 
         def step(name: str) -> int:
             return step_of(desc, name) if desc.has(name) and not (grouped and name == "scale_b") else 0
@@ -72,7 +72,7 @@ class Finish:
 
 
 def partial_finish(product: Product, zeroed: Finish, *, integers: bool) -> Finish:
-    """That which stores the sums of a part of K as they are."""
+    """That which stores the sums of a part of K unchanged."""
     element = ElementKind.I32 if integers else ElementKind.F32
     paired = _flag(product.n % 2 == 0)
     return Finish(
@@ -117,6 +117,6 @@ def _flag(value: bool) -> str:
     return str(bool(value)).lower()
 
 
-def side_walk(side: Side) -> Packed:
-    """The struct Walk of one matrix."""
+def side_strides(side: Side) -> Packed:
+    """The struct OperandStrides of one matrix."""
     return Packed(np.array([side.row, side.col, 0, 0, 0], np.int64).tobytes(), 8)

@@ -1,7 +1,7 @@
 """gemv_tiles: W8A16 of any number of tokens by gemv, a launch for each tile of them, in one order of sums.
 
-Codes are multiplied as they are and sums scaled, so no weight is rounded; and a row has the same bits in any tile and at any
-place of one. Tokens that do not lie along K are copied ahead. It serves where a preference asks for either.
+Codes are multiplied unchanged and sums scaled, so no weight is rounded; and a row has the same bits in any tile and at any
+place of one. Tokens that are not K-major are copied ahead. It serves where a preference asks for either.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def _taken(alone: Any) -> Feasibility:
 
 
 def takes_weight(desc: Any) -> Feasibility:
-    """Whether gemv multiplies the weight as it lies at the speed of reading it, however tokens lie."""
+    """Whether gemv multiplies the weight without a copy at the speed of reading it, whatever the tokens' layout."""
     if desc.a_element not in HALVES or desc.dynamic:
         return no("products of bytes need no floats")
     return _taken(_alone(desc, 1))
 
 
 class GemvTiles(Candidate[Any]):
-    """Launches of gemv side by side."""
+    """Launches of gemv for tiles of columns."""
 
     variant = "gemv_tiles"
     on_request = ("batch_invariant", "exact_weights")
@@ -113,7 +113,7 @@ class GemvTiles(Candidate[Any]):
 
     @staticmethod
     def _copy(desc: Any, device: DeviceSpec) -> Selection | None:
-        """The copy of the tokens, where gemv does not take them as they lie."""
+        """The copy of the tokens, where gemv does not take them without a copy."""
         if _lies_along_k(desc):
             return None
         product, a = desc.product, desc.product.a

@@ -1,6 +1,6 @@
 """Products of bytes on tensor cores, mma.sync of s8: gemm's cp.async pipeline, whose bytes are the same whatever they hold.
 
-Both operands lie along K. What lies otherwise is copied so ahead of the product (`staged`). Where tiles are few, K is split.
+Both operands are K-major. Others are copied ahead of the product (`staged`). Where tiles are few, K is split.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ....types import DeviceSpec, MathPrecision, PrecisionGuarantee
 from ..._fitted import Fitted
 from ..._launch import grid_of, overlapped_overhead
 from ...products.mma import NARROW, Tile
-from ._finish import BATCH, HEADER, NULL, Finish, partial_finish, reduce_parts, second_pass, side_walk
+from ._finish import BATCH, HEADER, NULL, Finish, partial_finish, reduce_parts, second_pass, side_strides
 from .guarantee import guarantee
 from .problem import CODES, Product, Side, across
 
@@ -25,7 +25,7 @@ __all__ = ["LAUNCHES", "Int8Mma", "launches_of", "mma_seconds", "tiles"]
 
 LAUNCHES = ("gemm/tc_async.cu:tc_async", "gemm/reduce.cu:reduce", "quantized/int8_sums.cu:line_sums")
 MOST_SPLITS, LEAST_TILES = 32, 4  # most parts of K, and fewest K tiles in a part
-MOST_PIECES, MOST_CTAS = 32, 2**31 - 1
+MOST_VECTORS, MOST_CTAS = 32, 2**31 - 1
 
 
 class Costs(Fitted, table="quantized.int8_mma"):
@@ -59,19 +59,19 @@ def _k_split(product: Product, tile: Tile) -> int:
     return across(across(product.k, tile.k_bytes), tile.split_k) * tile.k_bytes
 
 
-def _pieces(product: Product) -> tuple[int, int]:
-    """Bytes of a copy of A and of B; below 4 where an operand does not lie along K, or not on words."""
-    return product.a.pieces(along_row=True), product.b.pieces(along_row=False)
+def _access_bytes(product: Product) -> tuple[int, int]:
+    """Bytes of a copy of A and of B; below 4 where an operand is not K-major, or not aligned to words."""
+    return product.a.access_bytes(along_row=True), product.b.access_bytes(along_row=False)
 
 
 def tiles(product: Product, device: DeviceSpec) -> Iterable[Tile]:
     """Those that fit, each with K whole, and split where SMs would idle."""
-    pieces = _pieces(product)
+    access_bytes = _access_bytes(product)
     for tile in TILES:
-        loads = sum(extent * tile.k_bytes // max(1, piece) for extent, piece in zip((tile.m, tile.n), pieces))
+        loads = sum(extent * tile.k_bytes // max(1, vector) for extent, vector in zip((tile.m, tile.n), access_bytes))
         if (
             tile.shared_bytes > device.shared_bytes
-            or loads > MOST_PIECES * tile.threads
+            or loads > MOST_VECTORS * tile.threads
             or _count(product, tile) > MOST_CTAS
         ):
             continue
@@ -103,7 +103,7 @@ def mma_seconds(product: Product, device: DeviceSpec, tile: Tile) -> tuple[float
     return overlapped_overhead(device) + times[limit] + edges + second_pass(product, tile.split_k, device), limit
 
 
-def _band(product: Product, tile: Tile, device: DeviceSpec) -> int:
+def _group_m(product: Product, tile: Tile, device: DeviceSpec) -> int:
     """Rows of tiles walked column by column, so that the tiles in flight touch the fewest rows and columns."""
     rows = -(-product.m // tile.m)
     heights = [h for h in (1, 2, 4, 8, 16, 32) if h <= rows]
@@ -112,7 +112,7 @@ def _band(product: Product, tile: Tile, device: DeviceSpec) -> int:
 
 def _sums(side: Side, place: Arg, lines: int, k: int, step: int, name: str) -> tuple[Launch, Scratch]:
     """Sums along K of the lines of an operand, ahead of the product."""
-    access = side.pieces(along_row=side.operand == "a")
+    access = side.access_bytes(along_row=side.operand == "a")
     access = access if access in (4, 16) else 4 if access == 8 else 1
     out = Scratch.named(name, 4 * max(1, lines))
     entry = f"line_sums<{side.element.number}, {access}, 256>"
@@ -121,7 +121,7 @@ def _sums(side: Side, place: Arg, lines: int, k: int, step: int, name: str) -> t
 
 
 def launches_of(desc: Any, product: Product, device: DeviceSpec, tile: Tile, a: Arg, b: Arg) -> tuple[Step, ...]:
-    """The launches of a product whose operands lie along K, at `a` and `b`."""
+    """The launches of a product whose operands are K-major, at `a` and `b`."""
     finish = Finish.of(desc, product)
     steps: list[Step] = []
     sums: list[Arg] = [NULL, NULL]
@@ -134,29 +134,29 @@ def launches_of(desc: Any, product: Product, device: DeviceSpec, tile: Tile, a: 
             steps.append(launch)
     split = tile.split_k > 1
     used = partial_finish(product, finish, integers=True) if split else finish
-    kind = used.kind("NO_ZEROS" if split else "BY_SUMS")
-    pieces = _pieces(product)
+    kind = used.kind("NO_ZEROS" if split else "BY_OPERAND_SUMS")
+    access_bytes = _access_bytes(product)
     extent = f"{tile.m}, {tile.n}, {tile.k_bytes}, {tile.warp[0]}, {tile.warp[1]}"
     types = f"quantized::Eight<{product.a.element.number}>, {kind}, {extent}"
-    entry = f"tc_async<{types}, {tile.stages}, true, {pieces[0]}, true, {pieces[1]}>"
-    extents = (np.uint32(n) for n in (product.m, product.n, product.k, _band(product, tile, device)))
+    entry = f"tc_async<{types}, {tile.stages}, true, {access_bytes[0]}, true, {access_bytes[1]}>"
+    extents = (np.uint32(n) for n in (product.m, product.n, product.k, _group_m(product, tile, device)))
     parts = np.uint32(tile.split_k), np.uint32(_k_split(product, tile)), np.uint64(product.m * product.n)
     args = (
-        a, b, Struct(used.args(*([NULL, NULL] if split else sums))), side_walk(product.a), side_walk(product.b), BATCH,
+        a, b, Struct(used.args(*([NULL, NULL] if split else sums))), side_strides(product.a), side_strides(product.b), BATCH,
         *extents, *parts,
     )  # fmt: skip
     grid = (_count(product, tile) * tile.split_k, 1, 1)
     kernel = Kernel("gemm/tc_async.cu", entry, HEADER)
     steps.append(Launch(kernel, grid, (tile.threads, 1, 1), args, tile.shared_bytes, pdl=True))
     if split:
-        steps.append(reduce_parts(product, finish, tile.split_k, "BY_SUMS", (sums[0], sums[1]), "i32"))
+        steps.append(reduce_parts(product, finish, tile.split_k, "BY_OPERAND_SUMS", (sums[0], sums[1]), "i32"))
     return tuple(steps)
 
 
 def refused(product: Product) -> Feasibility:
-    """Whether copies of words bring both operands."""
-    for name, piece in zip("ab", _pieces(product)):
-        if piece < 4:
+    """Whether copies of words load both operands."""
+    for name, vector in zip("ab", _access_bytes(product)):
+        if vector < 4:
             return no(f"{name} does not lie along K in rows that start on multiples of 4 bytes", "the variant staged")
     return OK
 
@@ -177,8 +177,10 @@ class Int8Mma(Candidate[Any]):
 
     def cost(self, desc: Any, device: DeviceSpec, config: Tile) -> Cost:
         seconds, limit = mma_seconds(desc.product, device, config)
-        again = desc.has("zero_a") * desc.product.n + desc.has("zero_b") * desc.product.m
-        seconds += again * desc.product.k / device.bandwidth + overlapped_overhead(device) * (again > 0)
+        sums_of_operands = desc.has("zero_a") * desc.product.n + desc.has("zero_b") * desc.product.m
+        seconds += sums_of_operands * desc.product.k / device.bandwidth + overlapped_overhead(device) * (
+            sums_of_operands > 0
+        )
         return Cost(desc.product.nbytes, desc.product.flops, seconds, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Tile) -> PrecisionGuarantee:

@@ -126,10 +126,10 @@ def _listed(access: int, size: int) -> int:
 
 
 class Matrix(NamedTuple):
-    """A product of the tokens with one matrix; `called` says where operands are that are not ours by the same name."""
+    """A product of the tokens with one matrix; `renames` says where operands are that are not ours by the same name."""
 
     desc: Any
-    called: Mapping[str, Place] = MappingProxyType({})
+    renames: Mapping[str, Place] = MappingProxyType({})
 
 
 def refused(products: Sequence[Product], group: int = 0) -> Feasibility:
@@ -223,7 +223,7 @@ def gemv_seconds(products: Sequence[Product], device: DeviceSpec, config: GemvCo
     registers = min(255 if config.warps <= 8 else 128, _all_registers(products, config, way))
     resident = _resident(config, registers)
     held = min(across(ctas, device.sms), resident)
-    reached = min(1.0, flight * held / costs.bytes_to_saturate) * min(1.0, way.access / 8)
+    saturation = min(1.0, flight * held / costs.bytes_to_saturate) * min(1.0, way.access / 8)
     even = _unevenness(ctas, device.sms, resident, flight, costs) / max(1, ctas)
     clock_sms = device.rate("issue") / 128
     tokens = ctas / config.split_k * min(way.tokens, products[0].m) * products[0].k * products[0].a.size
@@ -232,7 +232,7 @@ def gemv_seconds(products: Sequence[Product], device: DeviceSpec, config: GemvCo
         per_weight + (0.0 if way.along_k else costs.across_k_instructions) + costs.load_instructions / way.access
     )
     times = {
-        "bandwidth": weights / (device.bandwidth * costs.bandwidth_efficiency) * max(1.0, even) / max(reached, 0.02),
+        "bandwidth": weights / (device.bandwidth * costs.bandwidth_efficiency) * max(1.0, even) / max(saturation, 0.02),
         "L2": (weights + tokens) / (costs.l2_bytes_per_cycle * clock_sms),
         "instruction issue": per_weight * weights * max(1, way.tokens // 16) / device.rate("issue"),
     }
@@ -241,8 +241,8 @@ def gemv_seconds(products: Sequence[Product], device: DeviceSpec, config: GemvCo
     further = -(-ctas // (device.sms * resident)) - 1
     seconds += costs.second_wave_latency_s * further + costs.cta_latency_s * ctas / device.sms
     # Warps wait for tokens, and their own products, while weights come: less, the more warps there are
-    pieces = weights / 1024 / device.sms / max(1, held * config.warps) * (way.tokens // 8)
-    seconds += pieces * (costs.byte_weight_block_s if codes else costs.converted_weight_block_s)
+    access_bytes = weights / 1024 / device.sms / max(1, held * config.warps) * (way.tokens // 8)
+    seconds += access_bytes * (costs.byte_weight_block_s if codes else costs.converted_weight_block_s)
     if config.early:
         seconds *= costs.early_load_time_ratio if way.tokens == 8 and not codes else costs.unmeasured_time_ratio
     seconds *= costs.unmeasured_time_ratio if config.ctas_per_sm > 1 and len(products) == 1 else 1.0
@@ -268,15 +268,15 @@ def gemv_launches(matrices: Sequence[Matrix], config: GemvConfig, a: Arg) -> tup
     dynamic, split = matrices[0].desc.dynamic, config.split_k > 1
     integers = dynamic or product.a.element in CODES
     paired = all(one.paired for one in products)
-    finishes = [Finish.of(x.desc, x.desc.product, x.called, paired=paired) for x in matrices]
+    finishes = [Finish.of(x.desc, x.desc.product, x.renames, paired=paired) for x in matrices]
     used = [partial_finish(product, finish, integers=integers) if split else finish for finish in finishes]
     kind = used[0].kind("NO_ZEROS" if split else "CONSTANT")
     fields: list[Any] = []
     first = 0
-    for (desc, called), own, finish in zip(matrices, products, used):
+    for (desc, renames), own, finish in zip(matrices, products, used):
         steps = desc.layout("scale_b").strides if group else (0, 0)
-        scales = called.get("scale_b", Ptr("scale_b")) if group else NULL
-        fields += [called.get("b", Ptr("b")), scales, *finish.args()]
+        scales = renames.get("scale_b", Ptr("scale_b")) if group else NULL
+        fields += [renames.get("b", Ptr("b")), scales, *finish.args()]
         counts = np.array([own.n, first], np.uint32).tobytes()
         step = own.b.col if way.along_k else own.b.row
         fields.append(Packed(np.array([step, *steps], np.int64).tobytes() + counts, 8))
@@ -334,7 +334,7 @@ class Int8Gemv(Candidate[Any]):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         held = tokens_bytes(desc.product)
         if desc.dynamic and held > MOST_HELD:
-            return no(f"quantised tokens are {held} bytes, and a CTA holds {MOST_HELD}", "the variant quantised")
+            return no(f"quantised tokens are {held} bytes, and a CTA holds {MOST_HELD}", "the variant quantized")
         return refused((desc.product,), group_of(desc))
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[GemvConfig]:

@@ -14,7 +14,7 @@ from ..._function import function_of
 from .._arguments import flag
 from .._widened import F32Weights
 from . import oracle, samples
-from ._composite import Dequantised, Quantised, Staged
+from ._composite import Dequantized, Quantized, Staged
 from ._gemv_tiles import GemvTiles
 from ._mma import Int8Mma
 from .gemv import Int8Gemv
@@ -56,7 +56,7 @@ class Int8MatmulDescriptor(Descriptor):
         bias: Any = None, out: Any = None, activation: Activation | str | None = None, out_dtype: Any = None,
         dynamic: bool = False,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays of any layout."""
         tensors = cls.taken(cls.name, {
             "out": out, "a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "zero_a": zero_a, "zero_b": zero_b, "bias": bias,
         })  # fmt: skip
@@ -73,7 +73,7 @@ class Int8MatmulDescriptor(Descriptor):
         return (*self.a_shape[:-1], *self.b_shape[-1:])
 
     def default_element(self, name: str) -> ElementKind:
-        """Sums as they are; scaled, f32, and of floats their own type."""
+        """Sums unchanged; scaled, f32, and of floats their own type."""
         if self.a_element in HALVES:
             return self.a_element
         return ElementKind.F32 if self.has("scale_a") or self.has("scale_b") else ElementKind.I32
@@ -118,7 +118,7 @@ class Int8MatmulPlan(Plan[Int8MatmulDescriptor]):
     descriptor = Int8MatmulDescriptor
     category = OpCategory.GEMM
     candidates = (
-        Int8Gemv(), Int8Mma(), Staged(), Quantised(), Dequantised(), GemvTiles(), F32Weights(Dequantised()),
+        Int8Gemv(), Int8Mma(), Staged(), Quantized(), Dequantized(), GemvTiles(), F32Weights(Dequantized()),
     )  # fmt: skip
     measures = oracle.MEASURES
     probes = _probes()
@@ -135,7 +135,7 @@ def matmul_int8(
     """f(sum (a - zero_a) (b - zero_b) * scale_a * scale_b + bias): sums of bytes are exact, in s32, until they are scaled.
 
     a: [..., K], i8 or u8, or f16 or bf16 (W8A16: multiplied as it is, sums in f32). b: [K, N], i8. Any strides by which rows are
-    evenly apart: weights that lie along K, such as ``quantize_int8(w)[0].T`` of w [N, K], are the fastest.
+    evenly spaced: K-major weights, such as ``quantize_int8(w)[0].T`` of w [N, K], are the fastest.
     scale_a, scale_b: f32: one number, or one a row of a and a column of b. Of floats a, scale_b is needed, and may be
     [K / group, N]. zero_a, zero_b: zero points, of the operands' dtypes and the scales' shapes.
     bias: [N], f32, f16 or bf16, or one number; of an i32 result i32. activation: "relu", "gelu" (erf), "gelu_tanh" or "silu".

@@ -12,7 +12,7 @@ from ....numerics.special import phi
 from ....types import Activation, Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
 from ...gemm.oracle import ACTIVATIONS
 
-__all__ = ["MEASURES", "dequantise", "guarantee", "matmul", "quantise", "quantised"]
+__all__ = ["MEASURES", "dequantize", "guarantee", "matmul", "quantize", "quantized"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 F32 = np.float32
@@ -36,8 +36,8 @@ def _ranges(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
     return (-held).max(axis=axes, keepdims=True, initial=0), held.max(axis=axes, keepdims=True, initial=0)
 
 
-def quantised(x: Array, kind: ElementKind, axes: tuple[int, ...], *, zero_points: bool) -> tuple[Array, Array, Array]:
-    """Codes (i8, u8 or e4m3), scales and zero points of a scale for all that lies along `axes`, which are kept."""
+def quantized(x: Array, kind: ElementKind, axes: tuple[int, ...], *, zero_points: bool) -> tuple[Array, Array, Array]:
+    """Codes (i8, u8 or e4m3), scales and zero points of a scale for all along `axes`, which are kept."""
     x = x.astype(F32)
     down, up = _ranges(x, axes)
     with np.errstate(all="ignore"):
@@ -61,11 +61,11 @@ def quantised(x: Array, kind: ElementKind, axes: tuple[int, ...], *, zero_points
     return codes, scales, zeros.astype(kind.dtype)
 
 
-def quantise(desc: Any, x: Array) -> tuple[Array, ...]:
+def quantize(desc: Any, x: Array) -> tuple[Array, ...]:
     """codes, scales, and zeros where there are any."""
     rows, axes = _grouped(desc, x)
     zero_points = desc.has("zeros")
-    codes, scales, zeros = quantised(rows, desc.codes_element, axes, zero_points=zero_points)
+    codes, scales, zeros = quantized(rows, desc.codes_element, axes, zero_points=zero_points)
     shaped = codes.reshape(x.shape), scales.reshape(desc.scales_shape)
     return (*shaped, zeros.reshape(desc.scales_shape)) if zero_points else shaped
 
@@ -77,7 +77,7 @@ def _values_of(codes: Array, scales: Array, zeros: Array | None) -> Array:
         return np.asarray((wide if zeros is None else wide - zeros.astype(F32)) * scales, F32)
 
 
-def dequantise(desc: Any, codes: Array, scales: Array, zeros: Array | None = None) -> Array:
+def dequantize(desc: Any, codes: Array, scales: Array, zeros: Array | None = None) -> Array:
     """The floats; rounded to f32, and then to the result's type."""
     rows, _ = _grouped(desc, codes)
     if desc.per in ("row", "group"):
@@ -100,7 +100,7 @@ class Operands:
         lead = a.shape[:-1]
         rows = a.reshape(int(np.prod(lead)), k)
         if desc.dynamic:
-            rows, scale_a, _ = quantised(rows, ElementKind.I8, (-1,), zero_points=False)
+            rows, scale_a, _ = quantized(rows, ElementKind.I8, (-1,), zero_points=False)
         self.integers = rows.dtype.kind in "iu"
         self.a, self.b = rows.astype(np.float64), b.astype(np.float64)
         of_rows = [np.ones(()) if x is None else _line(x, (-1, 1)) for x in (scale_a, zero_a)]

@@ -53,7 +53,7 @@ class Side:
 
     def access(self, extent: int, *, along_row: bool, widest: int = 16) -> int:
         """The most bytes an access along that axis may take: they divide its extent, and every line starts on a multiple.
-        0 where neighbours do not lie side by side."""
+        0 where neighbours are not contiguous."""
         step, across = (self.col, self.row) if along_row else (self.row, self.col)
         if step != 1 and extent > 1:
             return 0
@@ -62,7 +62,7 @@ class Side:
             found //= 2
         return found
 
-    def pieces(self, *, along_row: bool) -> int:
+    def access_bytes(self, *, along_row: bool) -> int:
         """The most bytes, up to 16, of which every line's beginning is a multiple, whatever its end; 0 likewise."""
         step, across = (self.col, self.row) if along_row else (self.row, self.col)
         if step != 1:

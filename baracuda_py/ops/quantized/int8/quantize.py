@@ -14,7 +14,7 @@ from ..._function import CallArgs, function_of
 from .._arguments import flag
 from . import oracle, samples
 from ._scheme import BYTES, FLOATS, INTEGERS, Scheme
-from .quantize_kernels import Dequantise, QuantiseRows, RangesFirst
+from .quantize_kernels import Dequantize, QuantizeRows, RangesFirst
 
 __all__ = [
     "DequantizeDescriptor",
@@ -61,7 +61,7 @@ class QuantizeDescriptor(Scheme):
         cls, x: Any, *, codes: Any = None, scales: Any = None, zeros: Any = None, per: str = "row",
         group_size: int | None = None, dtype: Any = None, zero_points: bool = False, name: str = "quantize_int8",
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays of any layout."""
         tensors = cls.taken(name, {"x": x, "codes": codes, "scales": scales, "zeros": zeros})
         made = _first(name) if codes is None else tensors["codes"].element
         options: dict[str, Any] = {"codes_element": made if dtype is None else ElementKind.of(dtype)}
@@ -100,7 +100,7 @@ class DequantizeDescriptor(Scheme):
         cls, codes: Any, scales: Any, zeros: Any = None, *, out: Any = None, per: str = "row",
         group_size: int | None = None, dtype: Any = None, name: str = "dequantize_int8",
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays of any layout."""
         tensors = cls.taken(name, {"out": out, "codes": codes, "scales": scales, "zeros": zeros})
         made = F32 if out is None else tensors["out"].element
         options = {"element": made if dtype is None else ElementKind.of(dtype), "shape": tensors["codes"].shape}
@@ -132,7 +132,7 @@ class QuantizePlan(Plan[QuantizeDescriptor]):
 
     descriptor = QuantizeDescriptor
     category = OpCategory.QUANTIZATION
-    candidates = (QuantiseRows(), RangesFirst())
+    candidates = (QuantizeRows(), RangesFirst())
     probes = (
         {"shape": (300, 4096), "element": "bf16"},
         {"shape": (300, 100), "element": "f32", "zeros_element": "i8"},
@@ -141,7 +141,7 @@ class QuantizePlan(Plan[QuantizeDescriptor]):
         {"shape": (300, 200), "element": "bf16", "per": "tensor"},
         {"shape": (3, 40), "element": "f32", "codes_element": "fp8_e4m3", "name": "quantize_fp8"},
     )
-    reference = oracle.quantise
+    reference = oracle.quantize
 
 
 class DequantizePlan(Plan[DequantizeDescriptor]):
@@ -149,14 +149,14 @@ class DequantizePlan(Plan[DequantizeDescriptor]):
 
     descriptor = DequantizeDescriptor
     category = OpCategory.QUANTIZATION
-    candidates = (Dequantise(),)
+    candidates = (Dequantize(),)
     probes = (
         {"shape": (300, 4096), "element": "bf16", "codes_element": "i8"},
         {"shape": (300, 100), "element": "f32", "codes_element": "u8", "zeros_element": "u8", "per": "column"},
         {"shape": (30, 256), "element": "f16", "codes_element": "i8", "per": "group", "group_size": 64},
         {"shape": (30, 25), "element": "f32", "codes_element": "fp8_e4m3", "per": "tensor", "name": "dequantize_fp8"},
     )
-    reference = oracle.dequantise
+    reference = oracle.dequantize
 
 
 def _asked(name: str, operands: dict[str, Any], options: dict[str, Any]) -> CallArgs:
@@ -213,11 +213,11 @@ def _dequantize(name: str) -> Any:
     doc = (_inverse.__doc__ or "").format(inverse=f"quantize_{name}")
     own = f"dequantize_{name}"
     function = function_of(DequantizePlan, called=own, doc=doc, name=own)(_inverse)
-    register(Op(own, DequantizePlan, function, samples.dequantise, {"name": own}))
+    register(Op(own, DequantizePlan, function, samples.dequantize, {"name": own}))
     return function
 
 
 dequantize_int8, dequantize_fp8 = map(_dequantize, BYTES)
 for _function in (quantize_int8, quantize_fp8):
     _name = _function.__name__
-    register(Op(_name, QuantizePlan, _function, samples.quantise, {"name": _name}))
+    register(Op(_name, QuantizePlan, _function, samples.quantize, {"name": _name}))

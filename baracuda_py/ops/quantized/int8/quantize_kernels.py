@@ -1,4 +1,4 @@
-"""How floats become codes and back (kernels/quantized/quantise.cu)."""
+"""How floats become codes and back (kernels/quantized/quantize.cu)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ..._fitted import Fitted
 from ..._launch import grid_of, index_scalar
 from ..._rows import RowConfig, Rows, row_configs, row_cost, share
 
-__all__ = ["Dequantise", "QuantiseRows", "RangesFirst"]
+__all__ = ["Dequantize", "QuantizeRows", "RangesFirst"]
 
-FILE = "quantized/quantise.cu"
+FILE = "quantized/quantize.cu"
 WARP, THREADS = 32, 256
 RESIDENT = 4  # CTAs an SM
 OF_CODE, OF_SCALE = 8.0, 40.0  # machine instructions (sm_90a) of an element, and of a column's scale
@@ -45,11 +45,11 @@ def _flag(value: bool) -> str:
     return str(value).lower()
 
 
-class QuantiseRows(Candidate[Any]):
+class QuantizeRows(Candidate[Any]):
     """One pass: a row, or a group, is held in registers between its range and its codes."""
 
     variant = "rows"
-    launches = (f"{FILE}:quantise_rows",)
+    launches = (f"{FILE}:quantize_rows",)
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         return OK if desc.per in ("row", "group") else no(f'serves per="row" and "group", not {desc.per!r}')
@@ -67,7 +67,7 @@ class QuantiseRows(Candidate[Any]):
 
     def lower(self, desc: Any, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
         rows: Rows = desc.rows()
-        entry = f"quantise_rows<{_types(desc)}, {config.template}, {rows.template}>"
+        entry = f"quantize_rows<{_types(desc)}, {config.template}, {rows.template}>"
         args = (
             index_scalar(rows.count, rows.index), index_scalar(rows.length, rows.index), rows.places(), *rows.pointers(),
         )  # fmt: skip
@@ -137,7 +137,7 @@ class RangesFirst(Candidate[Any]):
     """Two passes: the ranges of columns, or of the tensor, then the codes. Serves rows too, as groups of one."""
 
     variant = "ranges_first"
-    launches = (f"{FILE}:find_ranges", f"{FILE}:quantise_ranged")
+    launches = (f"{FILE}:find_ranges", f"{FILE}:quantize_ranged")
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         return OK if desc.per in ("tensor", "column") else no(f'serves per="tensor" and "column", not {desc.per!r}')
@@ -167,7 +167,7 @@ class RangesFirst(Candidate[Any]):
         tall, wide = (rows.count, rows.length) if rows.length or desc.per == "column" else (0, 1)
         sizes = _sizes(rows, config, tall, wide)
         finding = f"find_ranges<{desc.element.number}, {config.template}, {rows.template}, {column}>"
-        making = f"quantise_ranged<{_types(desc)}, {config.template}, {rows.template}, {column}>"
+        making = f"quantize_ranged<{_types(desc)}, {config.template}, {rows.template}, {column}>"
         pointers, grid, block = rows.pointers(), grid_of(config.ctas(rows), 1), (THREADS, 1, 1)
         return (
             Fill(ranges, 0, ranges.nbytes),
@@ -176,11 +176,11 @@ class RangesFirst(Candidate[Any]):
         )
 
 
-class Dequantise(Candidate[Any]):
+class Dequantize(Candidate[Any]):
     """(code - zero) scale, element by element."""
 
     variant = "elements"
-    launches = (f"{FILE}:dequantise",)
+    launches = (f"{FILE}:dequantize",)
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if desc.per == "column":
@@ -200,7 +200,7 @@ class Dequantise(Candidate[Any]):
 
     def lower(self, desc: Any, device: DeviceSpec, config: PartConfig) -> tuple[Step, ...]:
         rows: Rows = desc.rows()
-        making = f"dequantise<{_types(desc)}, {config.template}, {rows.template}, {_flag(desc.per == 'column')}>"
+        making = f"dequantize<{_types(desc)}, {config.template}, {rows.template}, {_flag(desc.per == 'column')}>"
         codes, scales, zeros, out = rows.pointers()
         grid, block = grid_of(config.ctas(rows), 1), (THREADS, 1, 1)
         args = (*_sizes(rows, config, rows.count, rows.length), codes, scales, zeros, out)

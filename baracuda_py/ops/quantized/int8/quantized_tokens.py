@@ -13,7 +13,7 @@ from ....types import DeviceSpec, ElementKind
 from .problem import Product
 from .quantize import QuantizeDescriptor, QuantizePlan
 
-__all__ = ["PITCH", "of_codes", "pitch_of_codes", "quantised", "quantising"]
+__all__ = ["PITCH", "of_codes", "pitch_of_codes", "quantized", "quantizing"]
 
 PITCH = 16  # bytes of which a copied line is a multiple
 
@@ -33,7 +33,7 @@ def of_codes(desc: Any) -> Any:
 
 
 @lru_cache(maxsize=256)
-def quantising(desc: Any, device: DeviceSpec) -> Selection:
+def quantizing(desc: Any, device: DeviceSpec) -> Selection:
     """How a product's tokens become codes."""
     product: Product = desc.product
     a = product.a
@@ -44,7 +44,7 @@ def quantising(desc: Any, device: DeviceSpec) -> Selection:
     return selected(QuantizePlan, made, None, device)
 
 
-def quantised(product: Product, step: Selection, tokens: Place) -> tuple[Sub, dict[str, Place]]:
+def quantized(product: Product, step: Selection, tokens: Place) -> tuple[Sub, dict[str, Place]]:
     """The step, and where products find codes and scales."""
     codes = Scratch.named("codes", product.m * pitch_of_codes(product.k))
     scales = Scratch.named("scales", ElementKind.F32.nbytes(product.m))

@@ -10,7 +10,7 @@ import numpy as np
 from ....samples.sample import Sample
 from ....types import ElementKind
 
-__all__ = ["dequantise", "matmul", "quantise"]
+__all__ = ["dequantize", "matmul", "quantize"]
 
 F16, BF16, F32 = ElementKind.F16, ElementKind.BF16, ElementKind.F32
 I8, U8, E4M3 = ElementKind.I8, ElementKind.U8, ElementKind.FP8_E4M3
@@ -39,7 +39,7 @@ def _kinds(fixed: Any) -> tuple[tuple[ElementKind, bool], ...]:
     return ((I8, False), (I8, True), (U8, True), (U8, False))
 
 
-def quantise(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
+def quantize(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
     rng, kinds = np.random.default_rng(seed), _kinds(dict(fixed or {}))
     for i, (shape, scheme) in enumerate(_SCHEMES):
         for j, (kind, zero_points) in enumerate(kinds if full else (kinds[i % len(kinds)],)):
@@ -49,8 +49,8 @@ def quantise(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sampl
                 f"{element} {list(shape)} {scheme['per']} {kind}", {"x": _floats(rng, shape, element)}, options
             )
     kind, zero_points = kinds[-1]
-    turned = {"x": np.asfortranarray(_floats(rng, (6, 10), F32))}
-    yield Sample("turned", turned, {"dtype": kind.value})
+    column_major = {"x": np.asfortranarray(_floats(rng, (6, 10), F32))}
+    yield Sample("turned", column_major, {"dtype": kind.value})
     tiny = np.full((2, 8), 2.0**-149, np.float32)
     yield Sample("subnormal", {"x": tiny}, {"dtype": kinds[0][0].value})
     huge = np.full((2, 8), 3e38, np.float32) * np.array([[1], [-1]], np.float32)
@@ -67,7 +67,7 @@ def _scales_shape(shape: tuple[int, ...], scheme: dict[str, Any]) -> tuple[int, 
     return of[scheme["per"]] if scheme["per"] in of else (*shape[:-1], shape[-1] // scheme["group_size"])
 
 
-def dequantise(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
+def dequantize(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
     rng, kinds = np.random.default_rng(seed), _kinds(dict(fixed or {}))
     for i, (shape, scheme) in enumerate(_SCHEMES):
         for j, (kind, zero_points) in enumerate(kinds if full else (kinds[i % len(kinds)],)):
@@ -78,8 +78,8 @@ def dequantise(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sam
             yield Sample(
                 f"{kind} {list(shape)} {scheme['per']} to {element}", operands, scheme | {"dtype": element.value}
             )
-    turned = {"codes": np.asfortranarray(_codes(rng, (6, 10), kinds[0][0])), "scales": np.ones(6, np.float32)}
-    yield Sample("turned", turned)
+    column_major = {"codes": np.asfortranarray(_codes(rng, (6, 10), kinds[0][0])), "scales": np.ones(6, np.float32)}
+    yield Sample("turned", column_major)
 
 
 def _codes(rng: np.random.Generator, shape: tuple[int, ...], kind: ElementKind) -> Any:
@@ -91,7 +91,7 @@ def _codes(rng: np.random.Generator, shape: tuple[int, ...], kind: ElementKind) 
 
 
 def _along(x: Any, order: str, spare: int) -> Any:
-    """x in rows ("R") or columns ("C"), its lines `spare` bytes further apart; or with gaps everywhere ("S")."""
+    """x in rows ("R") or columns ("C"), its lines padded by `spare` bytes; or with gaps everywhere ("S")."""
     if order == "C":
         return np.swapaxes(_along(np.swapaxes(x, -1, -2), "R", spare), -1, -2)
     step = 2 if order == "S" else 1
@@ -114,7 +114,7 @@ def _scale(rng: np.random.Generator, *shape: int) -> Any:
 
 
 def matmul(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
-    """Few tokens and many, both ways that weights lie, ragged extents, every epilogue, zero points, floats beside weights."""
+    """Few tokens and many, both layouts of weights, ragged extents, every epilogue, zero points, floats beside weights."""
     rng = np.random.default_rng(seed)
     yield from _few_tokens(rng)
     yield from _tiles(rng)
@@ -171,8 +171,8 @@ def _epilogues(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample("i32 relu", {**_operands(rng, 66, n, k), "bias": of_integers}, {"activation": "relu"})
     one = {"scale_b": _scale(rng), "zero_a": np.array(-7, np.int8)}
     yield Sample("one scale", {**_operands(rng, 5, n, k), **one}, {"activation": "gelu", "out_dtype": "bf16"})
-    turned = np.asfortranarray(np.zeros((6, 24), np.float32))
-    yield Sample("column-major result", {**_operands(rng, 6, 24, 32), "scale_a": _scale(rng), "out": turned})
+    column_major = np.asfortranarray(np.zeros((6, 24), np.float32))
+    yield Sample("column-major result", {**_operands(rng, 6, 24, 32), "scale_a": _scale(rng), "out": column_major})
 
 
 def _floats_beside(rng: np.random.Generator) -> Iterator[Sample]:

@@ -16,7 +16,7 @@ class DequantizeNf4ThenMatmul(DequantizedFirst):
 
     variant = "dequantize_matmul"
     plan = DequantizeNf4Plan
-    called = {"a": "x"}
+    renames = {"a": "x"}
 
     def weights(self, desc: Any, element: ElementKind) -> DequantizeNf4Descriptor:
         held = {

@@ -56,24 +56,24 @@ class Nf4Config(Config):
 
     @property
     def spread(self) -> int:
-        """64s of K that are multiplied side by side."""
+        """64s of K that are multiplied at once."""
         return min(max(1, 8 // self.tokens), self.depth // CHUNK)
 
     @property
     def shared_bytes(self) -> int:
         sums = self.along * self.tokens * self.spread * (self.rows + 4) * 4
-        slabs = self.along * self.stages * self.depth * (self.rows // 2 + self.tokens * 2)
-        return TABLE_BYTES + max(slabs, sums)
+        k_blocks = self.along * self.stages * self.depth * (self.rows // 2 + self.tokens * 2)
+        return TABLE_BYTES + max(k_blocks, sums)
 
     @property
     def resident(self) -> int:
         """CTAs that an SM has room for: registers suffice for 16 warps."""
         return max(1, min(WARPS_OF_SM * 32 // self.threads, SHARED_OF_SM // (self.shared_bytes + 1024)))
 
-    def slabs(self, k: int) -> int:
+    def k_blocks(self, k: int) -> int:
         """Slabs of a part of K."""
-        slabs = -(-k // self.depth)
-        return -(-slabs // self.split_k)
+        k_blocks = -(-k // self.depth)
+        return -(-k_blocks // self.split_k)
 
     def tiles(self, m: int) -> int:
         return -(-m // self.tokens)
@@ -110,25 +110,29 @@ def seconds_of(desc: Any, device: DeviceSpec, config: Nf4Config, *, staged: bool
     costs = Costs.of(device)
     n, k = desc.weight_shape
     ctas = config.ctas(gemm.m, n) * config.split_k
-    room, slabs = device.sms * config.resident, -(-config.slabs(k) // config.along) * config.along
-    waves, rest = divmod(ctas, room)
+    resident_ctas, k_blocks = device.sms * config.resident, -(-config.k_blocks(k) // config.along) * config.along
+    waves, rest = divmod(ctas, resident_ctas)
     busiest = waves * config.resident + -(-rest // device.sms)  # CTAs of the SM that has most
     read = n * k * (0.5 + (1 if config.double else 4) / desc.block_size) + 2.0 * gemm.m * k
     clock = device.rate("issue") / (device.sms * 128)
     warps = config.threads // 32 * min(busiest, config.resident)
     tiles = -(-config.tokens // 8)
     each = costs.weight_cycles + costs.token_cycles * (tiles - 1)
-    cycles = slabs * config.depth * config.rows / 1024 * each / min(1.0, warps / costs.warps_to_saturate)
+    cycles = k_blocks * config.depth * config.rows / 1024 * each / min(1.0, warps / costs.warps_to_saturate)
     limits = {
         "bandwidth": read
         * max(1.0, busiest * device.sms / ctas)
         / (device.bandwidth * min(1.0, ctas / device.sms * costs.sm_bandwidth_ratio)),
         "shared memory": busiest * cycles / clock,
-        "L2": busiest * slabs * config.depth * (config.rows / 2 + config.tokens * 2) / costs.l2_bytes_per_s,
+        "L2": busiest * k_blocks * config.depth * (config.rows / 2 + config.tokens * 2) / costs.l2_bytes_per_s,
     }
     limit = max(limits, key=lambda name: limits[name])
     seconds = float(sum(x**costs.overlap_norm for x in limits.values()) ** (1 / costs.overlap_norm))
-    seconds += overlapped_overhead(device) + costs.start_latency_s + max(0, -(-ctas // room) - 1) * costs.wave_latency_s
+    seconds += (
+        overlapped_overhead(device)
+        + costs.start_latency_s
+        + max(0, -(-ctas // resident_ctas) - 1) * costs.wave_latency_s
+    )
     if config.split_k > 1:
         seconds += float(second_pass(gemm, config.split_k, device, costs.second_pass_latency_s))
     if staged:

@@ -1,6 +1,6 @@
-"""gemv of matmul_nf4: codes multiplied as they lie, for 32 tokens a CTA or fewer (kernels/quantized/nf4_gemv.cu).
+"""gemv of matmul_nf4: codes multiplied without a copy, for 32 tokens a CTA or fewer (kernels/quantized/nf4_gemv.cu).
 
-Activations that do not lie as it reads them are staged by kernels/quantized/tokens.cu; where K is split, kernels/gemm/reduce.cu
+Activations in another layout than it reads are staged by kernels/quantized/tokens.cu; where K is split, kernels/gemm/reduce.cu
 adds the parts.
 """
 
@@ -32,7 +32,7 @@ FILE = "quantized/nf4_gemv.cu"
 MOST_TOKENS = 128  # rows of x for which weights are not dequantised first
 MOST, MOST_VALUES = 1 << 25, 1 << 37  # of N and K, and of all values: blocks are counted in 32 bits
 OF_MMA = 16  # of K: an instruction
-MOST_SPLITS, LEAST_SLABS = 16, 2  # parts of K, and slabs of a part
+MOST_SPLITS, LEAST_K_BLOCKS = 16, 2  # parts of K, and slabs of a part
 
 
 @lru_cache(maxsize=256)
@@ -51,9 +51,9 @@ def _fitting(desc: Any, device: DeviceSpec) -> Iterable[Nf4Config]:
     for row in held[0] or held[1]:
         if row.tokens not in tokens:
             continue
-        slabs = -(-k // row.depth)
-        parts = min(MOST_SPLITS, slabs // LEAST_SLABS, device.sms * row.resident // row.ctas(m, n))
-        for splits in sorted({1, -(-slabs // -(-slabs // max(1, parts)))}):
+        k_blocks = -(-k // row.depth)
+        parts = min(MOST_SPLITS, k_blocks // LEAST_K_BLOCKS, device.sms * row.resident // row.ctas(m, n))
+        for splits in sorted({1, -(-k_blocks // -(-k_blocks // max(1, parts)))}):
             yield replace(row, double=desc.double, split_k=splits)
 
 
@@ -91,9 +91,9 @@ class Nf4Gemv(Candidate[Any]):
     def guarantee(self, desc: Any, device: DeviceSpec, config: Nf4Config) -> PrecisionGuarantee:
         """Sums of 64 products by four mma.sync, each times its magnitude and added to those of its warp; warps meet at the end.
 
-        A product goes through as many additions as its own sum of 64 has, and those sums of its warp, and what meets at the end.
+        A product goes through as many additions as its own sum of 64 has, and those sums of its warp, and those of all warps.
         """
-        sums = -(-config.slabs(desc.weight_shape[1]) // config.along) * (config.depth // CHUNK)
+        sums = -(-config.k_blocks(desc.weight_shape[1]) // config.along) * (config.depth // CHUNK)
         additions = CHUNK + CHUNK // OF_MMA + sums + config.along * config.spread + 2
         summed = guarantee_of(
             desc,
@@ -127,7 +127,7 @@ class Nf4Gemv(Candidate[Any]):
         shift = (desc.block_size // CHUNK).bit_length() - 1
         args: tuple[Arg, ...] = (
             x, Ptr("codes"), magnitudes_struct(desc), settled(epilogue),
-            *map(np.uint32, (pitch, gemm.m, gemm.n, gemm.k, shift, config.slabs(gemm.k), max(1, config.tiles(gemm.m)))),
+            *map(np.uint32, (pitch, gemm.m, gemm.n, gemm.k, shift, config.k_blocks(gemm.k), max(1, config.tiles(gemm.m)))),
             np.uint64(partial_size(gemm) if split else 0),
         )  # fmt: skip
         grid = (config.ctas(gemm.m, gemm.n), config.split_k, 1)

@@ -1,4 +1,4 @@
-"""What the problems of NF4 weights have in common: the weight's operands, their shapes, and how kernels are told of them."""
+"""What the problems of NF4 weights have in common: the weight's operands, their shapes, and what kernels get of them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Nf4Weight(Descriptor):
 def arrays_of_nf4(
     op: str, codes: Any, absmax: Any, scales: Any, offset: Any, block_size: int | None
 ) -> tuple[dict[str, Any], int]:
-    """The operands that a weight has, and its block size: of a PackedNf4, or of its arrays as they are given."""
+    """The operands that a weight has, and its block size: of a PackedNf4, or of its arrays as given."""
     given = {"absmax": absmax, "scales": scales, "offset": offset}
     size = None if block_size is None else integer(block_size, f"{op}: block_size")
     if not isinstance(codes, PackedNf4):

@@ -23,7 +23,7 @@ from ._weight import FLOATS, SLOTS, Nf4Weight, arrays_of_nf4, magnitudes_struct
 __all__ = ["DequantizeNf4Descriptor", "DequantizeNf4Plan", "dequantize_nf4"]
 
 FILE = "quantized/nf4_dequantize.cu"
-THREADS, TURNS, EIGHT, WORD = 256, 4, 8, 16
+THREADS, ROUNDS, EIGHT, WORD = 256, 4, 8, 16
 F32 = ElementKind.F32
 
 
@@ -44,7 +44,7 @@ class DequantizeNf4Descriptor(Nf4Weight):
         cls, codes: Any, absmax: Any = None, scales: Any = None, offset: Any = None, *, out: Any = None,
         block_size: int | None = None, out_dtype: Any = None,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie; `codes` may be a PackedNf4, in place of all that describes the weight."""
+        """The descriptor of arrays of any layout; `codes` may be a PackedNf4, in place of all that describes the weight."""
         arrays, block_size = arrays_of_nf4(cls.name, codes, absmax, scales, offset, block_size)
         tensors = cls.taken(cls.name, {**arrays, "out": out})
         element = asked_element(cls.name, out_dtype, tensors.get("out")) or F32
@@ -81,7 +81,7 @@ class Eights(Candidate[DequantizeNf4Descriptor]):
         entry = f"nf4_dequantize<{out.element.number}, {double}, {align}, {min(store, EIGHT)}, {index}>"
         shift = np.uint32((desc.block_size // EIGHT).bit_length() - 1)
         args = (Ptr("out"), Ptr("codes"), magnitudes_struct(desc), shift, index_scalar(eights, index))
-        return (Launch(Kernel(FILE, entry), grid_of(eights, THREADS * TURNS), (THREADS, 1, 1), args, pdl=True),)
+        return (Launch(Kernel(FILE, entry), grid_of(eights, THREADS * ROUNDS), (THREADS, 1, 1), args, pdl=True),)
 
 
 class DequantizeNf4Plan(Plan[DequantizeNf4Descriptor]):

@@ -42,7 +42,7 @@ class Nf4MatmulDescriptor(WeightProduct, Nf4Weight):
         cls, x: Any, codes: Any, absmax: Any = None, scales: Any = None, offset: Any = None, *, bias: Any = None,
         out: Any = None, block_size: int | None = None, activation: Any = None, out_dtype: Any = None,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie; `codes` may be a PackedNf4, in place of all that describes the weight."""
+        """The descriptor of arrays of any layout; `codes` may be a PackedNf4, in place of all that describes the weight."""
         arrays, block_size = arrays_of_nf4(cls.name, codes, absmax, scales, offset, block_size)
         tensors = cls.taken(cls.name, {"x": x, **arrays, "bias": bias, "out": out})
         element, held = asked_element(cls.name, out_dtype, tensors.get("out")), tensors["codes"].shape
@@ -54,7 +54,7 @@ class Nf4MatmulDescriptor(WeightProduct, Nf4Weight):
 
     @property
     def weight_shape(self) -> tuple[int, int]:
-        """[N, K], as the codes lie."""
+        """[N, K], as the codes are stored."""
         return self.n, self.k
 
     @property
@@ -104,7 +104,7 @@ def matmul_nf4(
     bitsandbytes packs it, with `absmax` and, doubly quantised, `scales` and `offset`; `block_size` is 64 by default.
     bias: f16, bf16 or f32, broadcasts onto the result. activation: "relu", "gelu", "gelu_tanh" or "silu".
     out_dtype: f16, bf16 or f32; that of x by default.
-    For few rows of x the codes are multiplied as they lie; many rows with a weight that is dequantised first, at every call:
+    For few rows of x the codes are multiplied without a copy; many rows with a weight that is dequantised first, at every call:
     where x is f16, a weight beyond 65504 is infinite then. PlanPreference(exact_weights=True) rounds none, at any number of rows.
     Returns out, [..., N]. Raises InvalidProblemError or OperandTypeError for arrays that do not fit.
     """

@@ -100,8 +100,8 @@ def _total(x: Array) -> np.float64:
 def _of_cta(x: Array) -> np.float64:
     """[turns][threads]: a thread's turns one after the other, neighbours of a warp pairwise, warps one after the other."""
     threads = np.zeros(LANES * WARPS)
-    for turn in x:
-        threads = threads + turn
+    for part in x:
+        threads = threads + part
     for _ in range(LANES.bit_length() - 1):
         threads = threads[0::2] + threads[1::2]
     total = np.float64(threads[0])
@@ -111,7 +111,7 @@ def _of_cta(x: Array) -> np.float64:
 
 
 def magnitudes(absmax: Array, scales: Array | None = None, offset: Array | None = None) -> Array:
-    """f32 of each block: as they are, or map[code] scale + offset, each operation rounded, which is what such codes mean."""
+    """f32 of each block: unchanged, or map[code] scale + offset, each operation rounded, which is what such codes mean."""
     if scales is None or offset is None:
         return absmax
     with np.errstate(over="ignore", invalid="ignore"):
@@ -125,7 +125,7 @@ def _values(codes: Array, of: Array = VALUES) -> Array:
 
 
 def weights(desc: Any, codes: Array, absmax: Array, scales: Array | None = None, offset: Array | None = None) -> Array:
-    """value absmax, as the codes lie: exact in float64."""
+    """value absmax, as the codes are stored: exact in float64."""
     return _weights_of(VALUES, desc, codes, absmax, scales, offset)
 
 

@@ -53,7 +53,7 @@ class QuantizeNf4Descriptor(Nf4Weight):
         cls, x: Any, *, out: Any = None, absmax: Any = None, scales: Any = None, offset: Any = None, block_size: int = 64,
         double_quant: bool = False,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays of any layout."""
         named = {"out": out, "absmax": absmax, "scales": scales, "offset": offset, "x": x}
         tensors = cls.taken(cls.name, named)
         options: dict[str, Any] = {

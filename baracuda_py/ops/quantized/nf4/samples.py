@@ -31,7 +31,7 @@ def nf4_weight(
 
 
 def matmul_nf4(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
-    """Tokens 1 to 65, ragged N, K that ends within a slab, blocks within rows and across them, epilogues."""
+    """Tokens 1 to 65, ragged N, K that ends within a k_block, blocks within rows and across them, epilogues."""
     rng = np.random.default_rng(seed)
 
     def sample(

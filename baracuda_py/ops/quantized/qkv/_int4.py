@@ -66,8 +66,8 @@ class FusedInt4(Candidate[Any]):
         return by_output(desc, [self.kernel.guarantee(matrix.desc, device, config) for matrix in desc.matrices])
 
     def lower(self, desc: Any, device: DeviceSpec, config: Int4Config) -> tuple[Step, ...]:
-        called = [
-            {name: place.operand for name, place in matrix.called.items() if isinstance(place, Ptr)}
+        renames = [
+            {name: place.operand for name, place in matrix.renames.items() if isinstance(place, Ptr)}
             for matrix in desc.matrices
         ]
-        return self.kernel.lower_fused([matrix.desc for matrix in desc.matrices], called, config)
+        return self.kernel.lower_fused([matrix.desc for matrix in desc.matrices], renames, config)

@@ -26,8 +26,8 @@ from ..int8.gemv import (
 )  # fmt: skip
 from ..int8.guarantee import guarantee
 from ..int8.problem import CODES, Product, group_of
-from ..int8.quantize_kernels import QuantiseRows
-from ..int8.quantized_tokens import of_codes, quantised, quantising
+from ..int8.quantize_kernels import QuantizeRows
+from ..int8.quantized_tokens import of_codes, quantized, quantizing
 from ._projections import by_output, unturned
 
 __all__ = ["FusedGemv"]
@@ -35,20 +35,20 @@ __all__ = ["FusedGemv"]
 
 @dataclass(frozen=True)
 class Fused:
-    """A configuration of one launch for all three; `quantise` is what quantises x ahead, where CTAs do not do so themselves."""
+    """A configuration of one launch for all three; `quantize` is what quantises x ahead, where CTAs do not do so themselves."""
 
     gemv: GemvConfig
-    quantise: Selection | None
+    quantize: Selection | None
 
     def __str__(self) -> str:
-        return f"{self.gemv}{' quantise=' + self.quantise.candidate.variant if self.quantise else ''}"
+        return f"{self.gemv}{' quantize=' + self.quantize.candidate.variant if self.quantize else ''}"
 
 
 class FusedGemv(Candidate[Any]):
     """Few tokens with i8 weights: the columns of all three in one launch (kernels/quantized/int8_gemv.cu)."""
 
     variant = "fused"
-    launches = (*GEMV_LAUNCHES, *QuantiseRows.launches)
+    launches = (*GEMV_LAUNCHES, *QuantizeRows.launches)
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if desc.weights != "int8":
@@ -62,7 +62,7 @@ class FusedGemv(Candidate[Any]):
         return refused(_products(desc), group_of(parts[0]))
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Fused]:
-        ahead = quantising(desc.matrices[0].desc, device) if desc.dynamic else None
+        ahead = quantizing(desc.matrices[0].desc, device) if desc.dynamic else None
         yield from (Fused(config, ahead) for config in gemv_configs(_products(desc), device))
         floats = _floats(desc)
         if desc.dynamic and tokens_bytes(floats[0]) <= MOST_HELD:
@@ -72,7 +72,7 @@ class FusedGemv(Candidate[Any]):
         seconds, limit = gemv_seconds(_products(desc), device, config.gemv)
         ahead = 0.0
         if desc.dynamic:
-            alone = config.quantise
+            alone = config.quantize
             ahead = alone.cost.seconds if alone else quantising_seconds(_floats(desc), device, config.gemv)
         return Cost(desc.nbytes, sum(x.flops for x in _products(desc)), ahead + seconds, limit)
 
@@ -85,10 +85,10 @@ class FusedGemv(Candidate[Any]):
         return by_output(desc, [of(matrix.desc) for matrix in desc.matrices])
 
     def lower(self, desc: Any, device: DeviceSpec, config: Fused) -> tuple[Step | Sub, ...]:
-        if config.quantise is None:
+        if config.quantize is None:
             return gemv_launches(desc.matrices, config.gemv, Ptr("x"))
-        ahead, places = quantised(desc.matrices[0].desc.product, config.quantise, Ptr("x"))
-        matrices = [Matrix(x, {**m.called, **places}) for x, m in zip(_parts(desc), desc.matrices)]
+        ahead, places = quantized(desc.matrices[0].desc.product, config.quantize, Ptr("x"))
+        matrices = [Matrix(x, {**m.renames, **places}) for x, m in zip(_parts(desc), desc.matrices)]
         return (ahead, *gemv_launches(matrices, config.gemv, places["a"]))
 
 

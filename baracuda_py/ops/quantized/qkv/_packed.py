@@ -32,12 +32,12 @@ def arrays_of_each(
     operands: dict[str, Any] = {}
     kinds: list[tuple[Any, int]] = []
     held: dict[str, int] = {}  # columns of those that are packed
-    for part, called in CALLED.items():
-        codes, scales, zeros, order = (given.get(called[name]) for name in PACKED)
+    for part, renames in CALLED.items():
+        codes, scales, zeros, order = (given.get(renames[name]) for name in PACKED)
         own, described_by = arrays_of(
             f"{op}: w{part}", codes, scales, zeros, order, None, group_size, layout, reads=reads
         )
-        operands |= {called[name]: x for name, x in own.items()}
+        operands |= {renames[name]: x for name, x in own.items()}
         kinds.append((described_by["layout"], described_by["group_size"]))
         if isinstance(codes, PackedInt4):
             held[part] = codes.shape[1]
@@ -64,8 +64,8 @@ def packing_of(
     if not tensors["x"].shape:
         raise InvalidProblemError(f"{op}: x has rank 0", "pass x of shape (..., K)")
     of_k, found = tensors["x"].shape[-1], []
-    for i, (part, called) in enumerate(CALLED.items()):
-        own = {name: tensors[ours] for name, ours in called.items() if ours in tensors}
+    for i, (part, renames) in enumerate(CALLED.items()):
+        own = {name: tensors[ours] for name, ours in renames.items() if ours in tensors}
         if "scales" not in own:
             raise InvalidProblemError(f"{op}: operand 'scales_{part}' is missing", f"pass scales_{part}=...")
         if widths is None and Int4Layout.of(layout, f"{op}: layout") is Int4Layout.TILED:

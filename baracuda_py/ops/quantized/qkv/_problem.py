@@ -70,7 +70,7 @@ class QkvProjectDescriptor(Descriptor):
 
     `weights` "int8": [K, N] of i8, `wq_shape` and so on. `dynamic`: each row of floats x is quantised first, once for all three.
     "int4": codes of weights [K, `widths`], in one layout, `packing`, with a scale for `group_size` of K.
-    With frequencies (`inv_freq_shape`) or tables (`cos_shape`, `sin_shape`) q and k are turned, in heads of `head_dim` columns,
+    With frequencies (`inv_freq_shape`) or tables (`cos_shape`, `sin_shape`) q and k are rotated, in heads of `head_dim` columns,
     at the positions 0, 1, ... along the last leading axis of x where there is no `positions_shape`.
     """
 
@@ -150,7 +150,7 @@ class QkvProjectDescriptor(Descriptor):
         group_size: int | None = None, layout: Any = None, out_dtype: Any = None, dynamic: bool = False,
         head_dim: int | None = None, style: str = "half", attention_factor: float = 1.0, weights: str = "int8",
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie; `wq`, `wk` and `wv` may be PackedInt4, in place of all that describes them."""
+        """The descriptor of arrays of any layout; `wq`, `wk` and `wv` may be PackedInt4, in place of all that describes them."""
         op = f"qkv_project_{choice(tuple(WEIGHTS))(weights, 'QkvProjectDescriptor: weights')}"
         own: dict[str, Any] = {"widths": widths, "group_size": 128 if group_size is None else group_size}
         arrays: dict[str, Any] = {
@@ -205,10 +205,10 @@ class QkvProjectDescriptor(Descriptor):
     def matrices(self) -> tuple[Matrix, ...]:
         """The products, canonical, and what their operands are called here."""
 
-        def called(part: str) -> Mapping[str, Place]:
+        def renames(part: str) -> Mapping[str, Place]:
             return {theirs: Ptr(ours) for theirs, ours in self.kind.operands(part).items()}
 
-        made = tuple(Matrix(self.part(part).canonical(), called(part)) for part in PARTS)
+        made = tuple(Matrix(self.part(part).canonical(), renames(part)) for part in PARTS)
         for part, matrix in zip(PARTS, made):
             with self._within(matrix.desc, f"of {part}"):
                 _ = matrix.desc.product  # refuses rows that are not evenly spaced
@@ -217,7 +217,7 @@ class QkvProjectDescriptor(Descriptor):
     # ---- the rotation -----------------------------------------------------------------------------------------------
 
     @property
-    def turns(self) -> bool:
+    def rotates(self) -> bool:
         """Whether angles are given."""
         return self.inv_freq_shape is not None or self.cos_shape is not None or self.sin_shape is not None
 
@@ -253,7 +253,7 @@ class QkvProjectDescriptor(Descriptor):
             inner = self.part(part)
             with self._within(inner, f"of {part}"):
                 inner.validate()
-        if self.turns:
+        if self.rotates:
             check_heads(self)
             with self._within(self.rotation, "the rotation"):
                 self.rotation.validate()
@@ -273,7 +273,7 @@ class QkvProjectDescriptor(Descriptor):
             raise type(error)(f"{self.op}: {what}: {reason}", fix) from None
 
     def _check_kind(self) -> None:
-        """Nothing is given that only other weights have, and codes in words lie in C order."""
+        """Nothing is given that only other weights have, and codes in words are in C order."""
         if self.weights == "int4" and (not self.x_shape or len(self.widths or ()) != len(PARTS)):
             raise InvalidProblemError(
                 f"{self.op}: x has shape {self.x_shape} and widths={self.widths}",

@@ -17,8 +17,8 @@ from ...position.rope import RopePlan
 from .._composite import Composite, Parts, Steps
 from ..int8.guarantee import guarantee
 from ..int8.quantize import QuantizePlan
-from ..int8.quantized_tokens import of_codes, quantised, quantising
-from ._rotation import OF_ANGLES, turned
+from ..int8.quantized_tokens import of_codes, quantized, quantizing
+from ._rotation import OF_ANGLES, rotated
 from ._weights import PARTS, WEIGHTS
 
 __all__ = ["ThenRope", "ThreeProducts", "by_output", "unturned"]
@@ -38,7 +38,7 @@ def by_output(desc: Any, each: Sequence[PrecisionGuarantee]) -> PrecisionGuarant
 def unturned(desc: Any) -> Feasibility:
     """Whether what only multiplies serves. Both columns of a pair are seldom of one CTA, let alone of one warp: to turn them in
     an epilogue they would have to be exchanged, which takes longer than a launch whose operands are in L2."""
-    if desc.turns:
+    if desc.rotates:
         return no(
             "q and k are turned by a launch of their own behind it: pairs are not of one CTA", "the variant then_rope"
         )
@@ -55,7 +55,7 @@ class ThreeProducts(Composite):
         return unturned(desc) and super().supports(desc, device)
 
     def parts(self, desc: Any, device: DeviceSpec, pref: PlanPreference) -> Parts:
-        ahead = (("quantise", quantising(desc.matrices[0].desc, device)),) if desc.dynamic else ()
+        ahead = (("quantize", quantizing(desc.matrices[0].desc, device)),) if desc.dynamic else ()
         plan = WEIGHTS[desc.weights].plan
         products = (of_codes(matrix.desc) if desc.dynamic else matrix.desc for matrix in desc.matrices)
         return (*ahead, *((part, selected(plan, one, pref, device)) for part, one in zip(PARTS, products)))
@@ -69,17 +69,17 @@ class ThreeProducts(Composite):
         steps: list[Sub] = []
         moved: dict[str, Place] = {}
         if desc.dynamic:
-            ahead, moved = quantised(desc.matrices[0].desc.product, config.of["quantise"], Ptr("x"))
+            ahead, moved = quantized(desc.matrices[0].desc.product, config.of["quantize"], Ptr("x"))
             steps.append(ahead)
         for part, matrix in zip(PARTS, desc.matrices):
             one = config.of[part]
-            places = {**matrix.called, **moved}
+            places = {**matrix.renames, **moved}
             steps.append(Sub(one, {o.name: places[o.name] for o in one.operands}))
         return tuple(steps)
 
 
 class ThenRope(Composite):
-    """The best of the others, and then q and k turned in place: they are in L2 still."""
+    """The best of the others, and then q and k rotated in place: they are in L2 still."""
 
     variant = "then_rope"
     launches = tuple(
@@ -87,7 +87,7 @@ class ThenRope(Composite):
     )
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
-        if not desc.turns:
+        if not desc.rotates:
             return no("no angles were given", "inv_freq, or cos and sin")
         return super().supports(desc, device)
 
@@ -101,7 +101,7 @@ class ThenRope(Composite):
     def guarantee(self, desc: Any, device: DeviceSpec, config: Steps) -> PrecisionGuarantee:
         own = config.of["project"].guarantee
         each = (own.of(part) for part in PARTS)
-        return by_output(desc, [one if part == "v" else turned(desc, one) for part, one in zip(PARTS, each)])
+        return by_output(desc, [one if part == "v" else rotated(desc, one) for part, one in zip(PARTS, each)])
 
     def lower(self, desc: Any, device: DeviceSpec, config: Steps) -> tuple[Sub, ...]:
         project, rope = config.of["project"], config.of["rope"]

@@ -12,23 +12,23 @@ from ....types import Componentwise, InvalidProblemError, PrecisionGuarantee, Un
 from ...position.angles import check_factor, terms_of
 from ...position.rope import RopeDescriptor
 
-__all__ = ["OF_ANGLES", "check_heads", "rotation_of", "turned"]
+__all__ = ["OF_ANGLES", "check_heads", "rotated", "rotation_of"]
 
-SLACK = 1.01  # of what errors of a product grow by as they are turned and rounded again
+SLACK = 1.01  # of what errors of a product grow by by being rotated and rounded again
 OWN = ("positions", "inv_freq", "cos", "sin")
-# Fields that mean something beside angles alone, as they are without.
+# Fields that mean something beside angles only.
 OF_ANGLES: dict[str, Any] = {"head_dim": None, "positions_shape": None, "style": "half", "attention_factor": 1.0}
-TURNED = {"q": "", "k": "k_"}  # ours, and the beginning of its fields' names there
+ROTATED = {"q": "", "k": "k_"}  # ours, and the beginning of its fields' names there
 
 
 def check_heads(desc: Any) -> None:
-    """Raises where the columns of q or k are not whole heads, or results cannot be turned."""
+    """Raises where the columns of q or k are not whole heads, or results cannot be rotated."""
     if desc.head_dim is None or desc.head_dim < 2:
         raise InvalidProblemError(
             f"{desc.op}: head_dim={desc.head_dim}, and angles were given", "give the columns of a head, such as 128"
         )
     check_factor(desc.op, {"attention_factor": desc.attention_factor})
-    for part in TURNED:
+    for part in ROTATED:
         width = getattr(desc, f"{part}_shape")[-1]
         if width % desc.head_dim:
             raise InvalidProblemError(
@@ -68,9 +68,9 @@ def _heads(desc: Any, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def rotation_of(desc: Any) -> RopeDescriptor:
-    """q and k turned in place, in one launch."""
+    """q and k rotated in place, in one launch."""
     given: dict[str, Any] = {name: getattr(desc, name) for name in ("style", "attention_factor")}
-    for part, there in TURNED.items():
+    for part, there in ROTATED.items():
         extents, strides = _heads(desc, part)
         own, out = ("shape", "x") if part == "q" else ("k_shape", "k")
         given |= {own: extents, f"{out}_strides": strides, f"{there}out_strides": strides}
@@ -86,14 +86,14 @@ def rotation_of(desc: Any) -> RopeDescriptor:
     return RopeDescriptor(element=desc.layout("q").element, head_layout="BSHD", **given)
 
 
-def turned(desc: Any, product: PrecisionGuarantee) -> PrecisionGuarantee:
+def rotated(desc: Any, product: PrecisionGuarantee) -> PrecisionGuarantee:
     """Of q or k: errors of both members of a pair add up as its angle says, and then come those of the rotation itself."""
     bound = product.bound
     assert isinstance(bound, Componentwise), "results that are turned are floats"
-    of_pairs = (replace(t, coefficient=SLACK * t.coefficient, measure=f"turned_{t.measure}") for t in bound.terms)
+    of_pairs = (replace(t, coefficient=SLACK * t.coefficient, measure=f"rotated_{t.measure}") for t in bound.terms)
     own = (
         t if t.measure == "abs_result" else replace(t, measure=f"rope_{t.measure}")
         for t in terms_of(desc.rotation, "abs_result")
     )
-    whole = Componentwise((*of_pairs, *own), bound.source, f"turned_{bound.outside or 'unbounded'}")
+    whole = Componentwise((*of_pairs, *own), bound.source, f"rotated_{bound.outside or 'unbounded'}")
     return replace(product, bound=whole, probable=None)

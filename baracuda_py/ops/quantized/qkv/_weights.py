@@ -22,19 +22,19 @@ BOTH = {"bias": "bias_{}", "out": "{}"}
 
 @dataclass(frozen=True)
 class Weights:
-    """A kind of weights. `x` is the product's name of the tokens; `called` are its operands as the projection knows them, {} for
+    """A kind of weights. `x` is the product's name of the tokens; `renames` are its operands as the projection knows them, {} for
     q, k or v; `options` are fields of the projection that only such weights have, with their defaults."""
 
     plan: type[Plan[Any]]
     product: type[Descriptor]
     codes: ElementKind  # what weights hold unless they say
     x: str
-    called: Mapping[str, str]
+    renames: Mapping[str, str]
     options: Mapping[str, Any]
 
     def operands(self, part: str) -> dict[str, str]:
         """The operands of one of the products, as the projection calls them."""
-        return {self.x: "x", **{theirs: ours.format(part) for theirs, ours in self.called.items()}}
+        return {self.x: "x", **{theirs: ours.format(part) for theirs, ours in self.renames.items()}}
 
     def part(self, desc: Any, part: str, n: int) -> Any:
         """One of the products, of `n` columns."""

@@ -17,15 +17,15 @@ __all__ = ["MEASURES", "guarantee", "project"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 PRODUCTS: dict[str, ModuleType] = {"int8": int8, "int4": int4}
-OF_ROPE = {"q": ("x", "out"), "k": ("k", "k_out")}  # what is turned, and into what
+OF_ROPE = {"q": ("x", "out"), "k": ("k", "k_out")}  # what is rotated, and into what
 ANGLES = ("positions", "inv_freq", "cos", "sin")
 NEARLY = 0.99  # of a type's largest number: what errs may be beyond it
 
 
 def _own(desc: Any, arrays: Mapping[str, Array], part: str) -> dict[str, Array]:
     """The operands of one of the products, by the product's names."""
-    called = desc.kind.operands(part)
-    return {name: arrays[own] for name, own in called.items() if own in arrays}
+    renames = desc.kind.operands(part)
+    return {name: arrays[own] for name, own in renames.items() if own in arrays}
 
 
 def _projected(desc: Any, arrays: Mapping[str, Array], part: str) -> Array:
@@ -48,11 +48,11 @@ def _as_heads(desc: Any, x: Array, part: str) -> Array:
 def project(desc: Any, **arrays: Array) -> tuple[Array, ...]:
     """q, k and v, wide; and the status where there are tables."""
     q, k, v = (_projected(desc, arrays, part) for part in desc.outputs)
-    if not desc.turns:
+    if not desc.rotates:
         return q, k, v
     heads = {"x": _as_heads(desc, q, "q"), "k": _as_heads(desc, k, "k")}
-    turned, turned_k, *status = position.rope(desc.rotation, **heads, **_angles(desc, arrays))
-    return turned.reshape(q.shape), turned_k.reshape(k.shape), v, *(one.reshape(desc.tokens) for one in status)
+    rotated, rotated_k, *status = position.rope(desc.rotation, **heads, **_angles(desc, arrays))
+    return rotated.reshape(q.shape), rotated_k.reshape(k.shape), v, *(one.reshape(desc.tokens) for one in status)
 
 
 # ---- measures ----------------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def _of_rope(name: str, desc: Any, output: str, arrays: Mapping[str, Array], val
     )
 
 
-def _turned(name: str) -> Callable[..., Any]:
+def _rotated(name: str) -> Callable[..., Any]:
     """A product's measure, of both members of a pair as the angle weighs them."""
 
     def measured(desc: Any, output: str, **arrays: Array) -> Any:
@@ -101,7 +101,7 @@ def _rope(name: str) -> Callable[..., Any]:
 
 
 def _outside(name: str) -> Callable[..., Any]:
-    """Whether either member of a pair is outside of the product's bound or beyond the type in which it is turned, or the pair
+    """Whether either member of a pair is outside of the product's bound or beyond the type in which it is rotated, or the pair
     outside of the rotation's bound."""
 
     def measured(desc: Any, output: str, **arrays: Array) -> Any:
@@ -117,9 +117,9 @@ def _outside(name: str) -> Callable[..., Any]:
 _NAMES = dict.fromkeys(name for product in PRODUCTS.values() for name in product.MEASURES)
 MEASURES: dict[str, Callable[..., Any]] = {name: _of_output(name) for name in _NAMES}
 MEASURES |= {f"rope_{name}": _rope(name) for name in ("abs_products", "abs_pair", "smallest_normal")}
-MEASURES |= {f"turned_{name}": _turned(name) for name in (*_NAMES, "abs_result", "smallest_normal")}
-MEASURES |= {f"turned_{name}": _outside(name) for name in _NAMES if name.startswith("beyond")}
-MEASURES["turned_unbounded"] = _outside("")
+MEASURES |= {f"rotated_{name}": _rotated(name) for name in (*_NAMES, "abs_result", "smallest_normal")}
+MEASURES |= {f"rotated_{name}": _outside(name) for name in _NAMES if name.startswith("beyond")}
+MEASURES["rotated_unbounded"] = _outside("")
 
 
 def guarantee(desc: Any, part: str) -> PrecisionGuarantee:

@@ -1,4 +1,4 @@
-"""qkv_project_int8, qkv_project_int4: queries, keys and values of the same tokens, turned if asked for, in one plan."""
+"""qkv_project_int8, qkv_project_int4: queries, keys and values of the same tokens, rotated on request, in one plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._int8 import FusedGemv
 from ._packed import arrays_of_each
 from ._problem import QkvProjectDescriptor
 from ._projections import ThenRope, ThreeProducts, by_output
-from ._rotation import turned
+from ._rotation import rotated
 from ._weights import PARTS
 from .samples import int4 as int4_projection
 from .samples import int8 as int8_projection
@@ -63,7 +63,9 @@ class QkvProjectPlan(Plan[QkvProjectDescriptor]):
     @staticmethod
     def reference_guarantee(desc: QkvProjectDescriptor) -> PrecisionGuarantee:
         each = {part: oracle.guarantee(desc, part) for part in PARTS}
-        return by_output(desc, [turned(desc, one) if desc.turns and part != "v" else one for part, one in each.items()])
+        return by_output(
+            desc, [rotated(desc, one) if desc.rotates and part != "v" else one for part, one in each.items()]
+        )
 
 
 _DOC = """Queries, keys and values of the same tokens: {sums}, and likewise of k and v; x is read once where one launch

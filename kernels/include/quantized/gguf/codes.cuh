@@ -15,9 +15,9 @@ template <int BITS_, int AT, int GROUP> struct Alone<Plane<BITS_, AT, GROUP>> {
 
 template <int LESS_, bool SIGNED_, class... Planes> struct Codes {
   using Only = Alone<Planes...>;
-  static constexpr bool LOOKED = false, APART = false;
+  static constexpr bool LOOKED = false, STRIDED_PAIRS = false;
   static constexpr int LESS = LESS_;
-  static constexpr bool SIGNED = SIGNED_, IN_HALVES = Stack<Planes...>::IN_HALVES;
+  static constexpr bool SIGNED = SIGNED_, NIBBLE_HALVES = Stack<Planes...>::NIBBLE_HALVES;
   template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
     return Stack<Planes...>::template four<ALIGN>(block, first, within);
   }
@@ -46,7 +46,7 @@ template <Book BOOK, class P> struct Looked {
   using Plane = P;
   static constexpr bool LOOKED = true;
   static constexpr int LESS = 0;
-  static constexpr bool SIGNED = true, IN_HALVES = P::IN_HALVES;
+  static constexpr bool SIGNED = true, NIBBLE_HALVES = P::NIBBLE_HALVES;
   template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
     const u32 codes = P::template four<ALIGN>(block, first, within), low_bits = codes & 0x07070707u;
     const u32 select = __byte_perm(low_bits | low_bits >> 4, 0, 0x4420);
@@ -55,16 +55,16 @@ template <Book BOOK, class P> struct Looked {
     const u32 upper = spread(codes << 4);
     return (low & ~upper) | (high & upper);
   }
-  static constexpr bool APART = BOOK == E2M1;  // pair order: codes 0 and 2, then 1 and 3
+  static constexpr bool STRIDED_PAIRS = BOOK == E2M1;  // pair order: codes 0 and 2, then 1 and 3
   // The values of four codes, in the order of Plane::four, as pairs of 16-bit floats. IQ4: the nibbles of the word are
-  // PRMT selectors as they are, so low and high nibbles are looked up together. E2M1: the code's sign, exponent and
+  // PRMT selectors unchanged, so low and high nibbles are looked up together. E2M1: the code's sign, exponent and
   // mantissa bits are shifted to the float's positions, which gives 2^-15 (f16) or 2^-127 (bf16) of the codebook entry,
   // subnormal where e2m1 is, and then scaled.
   template <class Half, int ALIGN> static __device__ __forceinline__ void pairs_of(u32 (&pairs)[2], const u8* block, u32 first, u32 within) {
     const bool high = P::above(first) != 0;
     if constexpr (BOOK == E2M1) {
       u32 bytes[2];
-      P::template apart<ALIGN>(bytes, block, first, within);
+      P::template strided_pairs<ALIGN>(bytes, block, first, within);
 #pragma unroll
       for (int i = 0; i < 2; ++i) pairs[i] = times(moved(bytes[i], high, Half{}), Half{});
       return;

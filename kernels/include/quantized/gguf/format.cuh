@@ -73,7 +73,7 @@ struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / SUBS, C, Each<D, Nothing, Inte
   }
 };
 // Six bits in two planes (GROUP 1), minus 32: the fields of t and t + 4 are 16 bits (low plane) and 8 bits (high plane)
-// apart.
+// from each other.
 template <int WEIGHTS, int BYTES, class C, class D, int AT, int HIGH, int SUBS, int ALIGN>
 struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / SUBS, C, Each<D, Nothing, Integers<32, false, Plane<4, AT, 1>, Plane<2, HIGH, 1>>, SUBS>>, ALIGN> {
   static_assert(SUBS == 8);

@@ -26,20 +26,20 @@ __device__ __forceinline__ u32 less_pair(u32 a, u32 b, bf16) {
   return d;
 }
 
-// Widens four code bytes to two pairs of 16-bit floats. APART: pair order 0 and 2, then 1 and 3. `exponents`: EXPONENTS
+// Widens four code bytes to two pairs of 16-bit floats. STRIDED_PAIRS: pair order 0 and 2, then 1 and 3. `exponents`: EXPONENTS
 // in a register. The float is (code + MORE) / INVERSE.
 template <class Half, bool SIGNED, bool EXACTLY> struct Widened;
 template <bool EXACTLY> struct Widened<f16, false, EXACTLY> {
   static constexpr float INVERSE = 16777216.0f;
   static constexpr int MORE = 0;
-  static constexpr bool APART = false;
+  static constexpr bool STRIDED_PAIRS = false;
   static constexpr u32 EXPONENTS = 0;
   static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) { return __byte_perm(codes, 0, i ? 0x4342 : 0x4140); }
 };
 template <bool EXACTLY> struct Widened<f16, true, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
   static constexpr int MORE = 0;
-  static constexpr bool APART = false;
+  static constexpr bool STRIDED_PAIRS = false;
   static constexpr u32 EXPONENTS = 0x64646464u;  // high byte of f16 1024
   static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) {  // 1152 + code - 1152
     return less_pair(__byte_perm(codes ^ 0x80808080u, exponents, i ? 0x4342 : 0x4140), 0x64806480u, f16{});
@@ -48,7 +48,7 @@ template <bool EXACTLY> struct Widened<f16, true, EXACTLY> {
 template <bool EXACTLY> struct Widened<bf16, false, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
   static constexpr int MORE = EXACTLY ? 0 : 128;
-  static constexpr bool APART = false;
+  static constexpr bool STRIDED_PAIRS = false;
   static constexpr u32 EXPONENTS = 0x43434343u;  // high byte of bf16 128
   static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) {
     const u32 x = __byte_perm(codes, exponents, i ? 0x4342 : 0x4140);
@@ -58,7 +58,7 @@ template <bool EXACTLY> struct Widened<bf16, false, EXACTLY> {
 template <bool EXACTLY> struct Widened<bf16, true, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
   static constexpr int MORE = 0;
-  static constexpr bool APART = true;
+  static constexpr bool STRIDED_PAIRS = true;
   static constexpr u32 EXPONENTS = 0x43004300u;  // bf16 128
   // 128 + the low seven bits, minus 128 or (sign bit set) 256
   static __device__ __forceinline__ u32 pair(u32 codes, int i, u32 exponents) {
@@ -92,7 +92,7 @@ template <class X, class Half> struct Floats {
   static constexpr u32 ONES = Same<Half, f16>::value ? 0x3c003c00u : 0x3f803f80u;
   template <bool SIGNED> using Wide = Widened<Half, SIGNED, !Same<X, Half>::value>;
   template <bool SIGNED> static constexpr u32 EXPONENTS = Wide<SIGNED>::EXPONENTS;
-  template <bool SIGNED> static constexpr bool APART = Wide<SIGNED>::APART;
+  template <bool SIGNED> static constexpr bool STRIDED_PAIRS = Wide<SIGNED>::STRIDED_PAIRS;
   template <bool SIGNED> static constexpr float INVERSE = Wide<SIGNED>::INVERSE;
   template <int BITS> using Place = InPlace<Half, BITS>;
   template <int BITS> static constexpr bool IN_PLACE = BITS != 0 && Same<X, Half>::value && Place<BITS>::PAYS;
@@ -124,11 +124,11 @@ template <class X> struct Exact : Floats<X, X> {
   static constexpr bool ROUNDED = false;
   // Byte offset of element k of a row; k is a multiple of 16.
   static __device__ __forceinline__ u32 at(u32 k) { return k * 2; }
-  // Loads a B fragment of four activations. APART: elements 0 and 2 are a pair, 1 and 3 the other.
-  template <bool APART> static __device__ __forceinline__ void load(u32 (&b)[2], const u8* x, u32) {
+  // Loads a B fragment of four activations. STRIDED_PAIRS: elements 0 and 2 are a pair, 1 and 3 the other.
+  template <bool STRIDED_PAIRS> static __device__ __forceinline__ void load(u32 (&b)[2], const u8* x, u32) {
     const Vec<u32, 2> pairs = *reinterpret_cast<const Vec<u32, 2>*>(x);
-    b[0] = APART ? __byte_perm(pairs.at[0], pairs.at[1], 0x5410) : pairs.at[0];
-    b[1] = APART ? __byte_perm(pairs.at[0], pairs.at[1], 0x7632) : pairs.at[1];
+    b[0] = STRIDED_PAIRS ? __byte_perm(pairs.at[0], pairs.at[1], 0x5410) : pairs.at[0];
+    b[1] = STRIDED_PAIRS ? __byte_perm(pairs.at[0], pairs.at[1], 0x7632) : pairs.at[1];
   }
 };
 
@@ -145,11 +145,11 @@ template <> struct Exact<float> : Floats<float, bf16> {
     return part == 0 ? first : part == 1 ? second : part == 2 ? last : 0;
   }
   static __device__ __forceinline__ u32 at(u32 k) { return k * 4; }
-  template <bool APART> static __device__ __forceinline__ void load(u32 (&b)[2], const u8* x, u32 part) {
+  template <bool STRIDED_PAIRS> static __device__ __forceinline__ void load(u32 (&b)[2], const u8* x, u32 part) {
     const Vec<float, 4> four = *reinterpret_cast<const Vec<float, 4>*>(x);
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      b[i] = __byte_perm(cut(four.at[APART ? i : 2 * i], part), cut(four.at[APART ? i + 2 : 2 * i + 1], part), 0x7632);
+      b[i] = __byte_perm(cut(four.at[STRIDED_PAIRS ? i : 2 * i], part), cut(four.at[STRIDED_PAIRS ? i + 2 : 2 * i + 1], part), 0x7632);
   }
 };
 
@@ -162,7 +162,7 @@ struct Rounded {
   static constexpr bool ROUNDED = true;
   static constexpr u32 ONES = 0x01010101u;
   template <bool> static constexpr u32 EXPONENTS = 0;
-  template <bool> static constexpr bool APART = false;
+  template <bool> static constexpr bool STRIDED_PAIRS = false;
   template <bool SIGNED> static constexpr float INVERSE = 1.0f;
   template <bool SIGNED> static constexpr int MORE = 0;
   // Accumulators start at the bits of 1.5 * 2^23: the s32 sum then is the bit pattern of the f32 1.5 * 2^23 + sum,

@@ -26,7 +26,7 @@ template <int ALIGN, int AT> constexpr int ALIGN_AT = AT == 0 || ALIGN < (AT & -
 template <int BITS_, int AT, int GROUP> struct Plane {
   static constexpr int BITS = BITS_, FIELDS = 8 / BITS;
   static constexpr u32 MASK = (1u << BITS) - 1;
-  static constexpr bool IN_HALVES = BITS == 4 && GROUP == 16;  // codes 16 apart share bytes
+  static constexpr bool NIBBLE_HALVES = BITS == 4 && GROUP == 16;  // codes at a distance of 16 share bytes
 
   // The four bytes with the fields of codes `first` + `within` to + 3 (GROUP >= 16); `above` gives the fields' bit
   // position.
@@ -35,7 +35,7 @@ template <int BITS_, int AT, int GROUP> struct Plane {
   }
   // The same bytes as pairs, 0 and 2, 1 and 3, in the low bytes of half words; the high bytes are undefined if loaded
   // as a word.
-  template <int ALIGN> static __device__ __forceinline__ void apart(u32 (&pairs)[2], const u8* block, u32 first, u32 within) {
+  template <int ALIGN> static __device__ __forceinline__ void strided_pairs(u32 (&pairs)[2], const u8* block, u32 first, u32 within) {
     if constexpr (ALIGN_AT<ALIGN, AT> == 1) {
       const u8* from = block + AT + first / GROUP / FIELDS * GROUP + first % GROUP + within;
 #pragma unroll
@@ -74,7 +74,7 @@ template <int BITS_, int AT, int GROUP> struct Plane {
 template <class... Planes> struct Stack;
 template <class P> struct Stack<P> {
   static constexpr int BITS = P::BITS;
-  static constexpr bool IN_HALVES = P::IN_HALVES;
+  static constexpr bool NIBBLE_HALVES = P::NIBBLE_HALVES;
   static __device__ __forceinline__ u32 one(const u8* block, u32 code) { return P::one(block, code); }
   template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
     return P::template four<ALIGN>(block, first, within);
@@ -82,7 +82,7 @@ template <class P> struct Stack<P> {
 };
 template <class P, class Q> struct Stack<P, Q> {
   static constexpr int BITS = P::BITS + Q::BITS;
-  static constexpr bool IN_HALVES = P::IN_HALVES;
+  static constexpr bool NIBBLE_HALVES = P::NIBBLE_HALVES;
   static __device__ __forceinline__ u32 one(const u8* block, u32 code) { return P::one(block, code) | Q::one(block, code) << P::BITS; }
   template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
     return P::template four<ALIGN>(block, first, within) | Q::template four<ALIGN>(block, first, within) << P::BITS;

@@ -13,8 +13,8 @@ constexpr u32 ROWS = 16, PART = 256;  // rows per warp; weights of a chunk proce
 template <class F, int ALIGN, bool SHIFTED_, int CHUNK> struct Slot {
   static constexpr bool SHIFTED = SHIFTED_;
   static constexpr u32 BYTES = CHUNK / F::WEIGHTS * F::BYTES, PARTS = CHUNK / PART;
-  static constexpr u32 PIECES = (BYTES + (SHIFTED ? 16 - ALIGN : 0) + 15) / 16;
-  static constexpr u32 PITCH = (PIECES | 1) * 16, SIZE = ROWS * PITCH;
+  static constexpr u32 VECTORS = (BYTES + (SHIFTED ? 16 - ALIGN : 0) + 15) / 16;
+  static constexpr u32 PITCH = (VECTORS | 1) * 16, SIZE = ROWS * PITCH;
 };
 
 // Keeps x in a register: the compiler neither rematerializes the result of a shuffle nor treats it as a constant.
@@ -30,8 +30,8 @@ __device__ __forceinline__ void copy_if(bool is_one, u32 to, const u8* from) {
 // (pieces), row after row. Out-of-range rows are clamped to the last. WHOLE: rows are whole chunks. EACH: a lane keeps
 // the address of every vector; otherwise, to save registers, the first address and 32-bit offsets to the others.
 template <class S, bool WHOLE, u32 STEP, bool EACH> struct WarpCopies {
-  static constexpr int COUNT = (ROWS * S::PIECES + 31) / 32, ADDRESSES = EACH ? COUNT : 1;
-  static constexpr bool DENSE = !EACH && S::PITCH == S::PIECES * 16;  // the stage has no padding: constant lane strides
+  static constexpr int COUNT = (ROWS * S::VECTORS + 31) / 32, ADDRESSES = EACH ? COUNT : 1;
+  static constexpr bool DENSE = !EACH && S::PITCH == S::VECTORS * 16;  // the stage has no padding: constant lane strides
   const u8* at[ADDRESSES];  // address in the next chunk, before rounding down to 16 bytes (SHIFTED)
   u32 offset[COUNT];        // byte offsets from at[0] to the other vectors, unless EACH
   u32 to[DENSE ? 1 : COUNT];
@@ -41,7 +41,7 @@ template <class S, bool WHOLE, u32 STEP, bool EACH> struct WarpCopies {
     for (int i = 0; i < (DENSE ? 1 : COUNT); ++i) to[i] = kept(slots + row_of(i, lane) * S::PITCH + within(i, lane));
   }
   // Starts at chunk `chunk` of the rows from `first`.
-  __device__ __forceinline__ void enter(const u8* weights, i64 pitch, u32 first, u32 rows, u32 chunk, u32 lane) {
+  __device__ __forceinline__ void prologue(const u8* weights, i64 pitch, u32 first, u32 rows, u32 chunk, u32 lane) {
     const auto row = [&](int i) { return min(first + row_of(i, lane), rows - 1); };
 #pragma unroll
     for (int i = 0; i < ADDRESSES; ++i) at[i] = weights + i64(row(i)) * pitch + i64(chunk) * S::BYTES + within(i, lane);
@@ -52,7 +52,7 @@ template <class S, bool WHOLE, u32 STEP, bool EACH> struct WarpCopies {
   // nothing is read there.
   __device__ __forceinline__ void start(u32 slot, u32 chunk, i64 pitch, u32 lane) {
     const i64 left = pitch - i64(chunk) * S::BYTES;
-    if ((WHOLE && !S::SHIFTED) || left >= i64(S::PIECES * 16)) {
+    if ((WHOLE && !S::SHIFTED) || left >= i64(S::VECTORS * 16)) {
 #pragma unroll
       for (int i = 0; i < COUNT; ++i) copy_if(is_one(i, lane), slot + place(i), word_of(i));
     } else {
@@ -69,9 +69,9 @@ template <class S, bool WHOLE, u32 STEP, bool EACH> struct WarpCopies {
   }
 
  private:
-  static __device__ __forceinline__ u32 row_of(int i, u32 lane) { return (i * 32 + lane) / S::PIECES; }
-  static __device__ __forceinline__ u32 within(int i, u32 lane) { return (i * 32 + lane) % S::PIECES * 16; }
-  static __device__ __forceinline__ bool is_one(int i, u32 lane) { return (i + 1) * 32 <= ROWS * S::PIECES || i * 32 + lane < ROWS * S::PIECES; }
+  static __device__ __forceinline__ u32 row_of(int i, u32 lane) { return (i * 32 + lane) / S::VECTORS; }
+  static __device__ __forceinline__ u32 within(int i, u32 lane) { return (i * 32 + lane) % S::VECTORS * 16; }
+  static __device__ __forceinline__ bool is_one(int i, u32 lane) { return (i + 1) * 32 <= ROWS * S::VECTORS || i * 32 + lane < ROWS * S::VECTORS; }
   __device__ __forceinline__ u32 place(int i) const { return DENSE ? to[0] + i * 512 : to[i]; }
   __device__ __forceinline__ const u8* byte_of(int i) const { return ADDRESSES == 1 ? at[0] + i32(offset[i]) : at[i]; }
   __device__ __forceinline__ const u8* word_of(int i) const {
@@ -92,11 +92,11 @@ template <class S> struct RowCopies {
   __device__ __forceinline__ void start(u32 slot, u32 chunk) const {
     const u32 half = threadIdx.x % 2;
     const i64 begin = i64(chunk) * S::BYTES - shift(chunk);
-    const bool whole = begin + S::PIECES * 16 <= pitch;
+    const bool whole = begin + S::VECTORS * 16 <= pitch;
 #pragma unroll
-    for (u32 i = 0; i < (S::PIECES + 1) / 2; ++i) {
+    for (u32 i = 0; i < (S::VECTORS + 1) / 2; ++i) {
       const u32 within = (2 * i + half) * 16;
-      if (within >= S::PIECES * 16) break;
+      if (within >= S::VECTORS * 16) break;
       const i64 left = pitch - begin - within;
       copy_async<16>(slot + within, whole || left > 0 ? row + begin + within : row, whole ? 16 : left > 0 ? u32(min(left, i64(16))) : 0);
     }

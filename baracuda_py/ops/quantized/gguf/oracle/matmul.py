@@ -1,6 +1,6 @@
-"""Blocks of GGUF formats: taken apart by the table of types/gguf.py, dequantised and multiplied; and made from floats.
+"""Blocks of GGUF formats: decoded by the table of types/gguf.py, dequantised and multiplied; and made from floats.
 
-Dequantised weights are f32, rounded as the `gguf` package rounds: d times a sub-block's integer, that times the code, then the
+Dequantized weights are f32, rounded as the `gguf` package rounds: d times a sub-block's integer, that times the code, then the
 minimum taken off, each to f32.
 """
 
@@ -247,7 +247,7 @@ def _beyond_product(desc: Any, x: Array, w: Array) -> Array:
 
 
 def _unrounded(measure: Callable[..., Array]) -> Callable[..., Array]:
-    """The measure where activations are multiplied as they are, although they may be rounded."""
+    """The measure where activations are multiplied unrounded, although they may be rounded."""
     return lambda desc, **arrays: measure(replace(desc, math=None), **arrays)
 
 

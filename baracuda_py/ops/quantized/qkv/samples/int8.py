@@ -44,11 +44,11 @@ def project(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sampl
     across = _case(rng, 3, (128, 16, 32), 36, BF16, False)
     across |= {f"w{part}": np.ascontiguousarray(across[f"w{part}"]) for part in "qkv"}
     yield Sample("weights along N", across)
-    turned = _case(rng, 6, (32, 16, 9), 48, F16, True)
-    turned["x"] = turned["x"].reshape(2, 3, 48)
+    rotated = _case(rng, 6, (32, 16, 9), 48, F16, True)
+    rotated["x"] = rotated["x"].reshape(2, 3, 48)
     frequencies = np.float32(0.3) ** np.arange(3, dtype=np.float32)
-    yield Sample("turned", turned | {"inv_freq": frequencies}, {"head_dim": 8})
+    yield Sample("turned", rotated | {"inv_freq": frequencies}, {"head_dim": 8})
     angles = np.arange(20)[:, None] * frequencies
     tables = {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32)}
-    turned = _case(rng, 3, (24, 12, 4), 32, I8, False) | {"positions": np.array([7, 0, 19], np.int32), **tables}
-    yield Sample("turned by tables", turned, {"head_dim": 6, "style": "interleaved", "attention_factor": 1.5})
+    rotated = _case(rng, 3, (24, 12, 4), 32, I8, False) | {"positions": np.array([7, 0, 19], np.int32), **tables}
+    yield Sample("turned by tables", rotated, {"head_dim": 6, "style": "interleaved", "attention_factor": 1.5})

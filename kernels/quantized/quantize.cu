@@ -1,10 +1,10 @@
 // code = clamp(round(x / scale) + zero) to one byte (quantized/codes.cuh), and the inverse.
 //
-// quantise_rows:   one scale per row; LANES threads per row (rows/row.cuh); RESIDENT rows stay in registers: x is read
+// quantize_rows:   one scale per row; LANES threads per row (rows/row.cuh); RESIDENT rows stay in registers: x is read
 //                  once.
 // find_ranges:     ranges per column (COLUMN) or per tensor, as atomicMax on the bits of non-negative floats, whose
 //                  order is that of integers: deterministic. One atomic pair per column and stripe.
-// quantise_ranged: codes from those ranges, in reverse block order: the rows find_ranges read last are still in L2.
+// quantize_ranged: codes from those ranges, in reverse block order: the rows find_ranges read last are still in L2.
 // dequantise:      the inverse, for any scale granularity.
 // Threads:         in the last three a CTA has a stripe of rows: LANES threads along a row with V columns each, the
 //                  others down the rows; DEPTH rows per thread in flight.
@@ -24,7 +24,7 @@ enum Operand { CODES, SCALES, ZEROS, X, OPERANDS };
 
 template <class T, class P, bool ZERO, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I>
 __global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, float, THREADS>))
-quantise_rows(I count, I length, rows::Places<I, R, RC, OPERANDS> places, P* codes, float* scales, P* zeros, const T* x) {
+quantize_rows(I count, I length, rows::Places<I, R, RC, OPERANDS> places, P* codes, float* scales, P* zeros, const T* x) {
   using Pack = rows::Pack<T, V>;
   const I row = I(blockIdx.x) * (THREADS / LANES) + threadIdx.x / LANES;
   const bool live = row < count;
@@ -44,7 +44,7 @@ quantise_rows(I count, I length, rows::Places<I, R, RC, OPERANDS> places, P* cod
 #pragma unroll
     for (int v = 0; v < V; ++v) range.add(a[v]);
   });
-  range = rows::combine<LANES>(range, [](const Range& a, const Range& b) { return a.join(b); });
+  range = rows::group_reduce<LANES>(range, [](const Range& a, const Range& b) { return a.join(b); });
   const Scale scale = Codes<P, ZERO>::of(range);
 
   // 2. Codes
@@ -130,7 +130,7 @@ find_ranges(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> places
       atomicMax(ranges + 2 * column + 1, __float_as_uint(all.up));
     }
   } else {
-    const Range all = rows::combine<THREADS>(range[0], widest);
+    const Range all = rows::group_reduce<THREADS>(range[0], widest);
     if (threadIdx.x) return;
     atomicMax(ranges, __float_as_uint(all.down));
     atomicMax(ranges + 1, __float_as_uint(all.up));
@@ -139,7 +139,7 @@ find_ranges(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> places
 
 template <class T, class P, bool ZERO, int V, int LANES, int DEPTH, int THREADS, int R, int RC, class I, bool COLUMN>
 __global__ void __launch_bounds__(THREADS)
-quantise_ranged(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> places, P* codes, float* scales, P* zeros, const T* x,
+quantize_ranged(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> places, P* codes, float* scales, P* zeros, const T* x,
                 const u32* ranges) {
   constexpr int OWN = COLUMN ? V : 1;
   const Part<V, LANES, DEPTH, THREADS, I> part(gridDim.x - 1 - blockIdx.x, count, length, stripe);
@@ -175,7 +175,7 @@ quantise_ranged(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> pl
 
 template <class T, class P, bool ZERO, int V, int LANES, int DEPTH, int THREADS, int R, int RC, class I, bool COLUMN>
 __global__ void __launch_bounds__(THREADS)
-dequantise(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> places, const P* codes, const float* scales, const P* zeros, T* out) {
+dequantize(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> places, const P* codes, const float* scales, const P* zeros, T* out) {
   const Part<V, LANES, DEPTH, THREADS, I> part(blockIdx.x, count, length, stripe);
   overlap::wait();
   overlap::release();

@@ -1,4 +1,4 @@
-"""Long rows that start at any address, a CTA or a cluster each: kernels that take kernels/include/rows/anywhere.cuh."""
+"""Long rows that start at any address, a CTA or a cluster each: kernels that take kernels/include/rows/unaligned.cuh."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..types import ArchSku, DeviceSpec, ElementKind
 from ._launch import index_scalar
 from ._rows import CLUSTER_BYTES, CLUSTERS, MOST_CTAS, WORD, RowConfig, Rows, clustered, share
 
-__all__ = ["anywhere_config", "anywhere_launch", "anywhere_rows", "kept_configs", "kept_rows"]
+__all__ = ["kept_configs", "kept_rows", "unaligned_config", "unaligned_launch", "unaligned_rows"]
 
 LONG = 2048  # columns from which unaligned rows go by aligned words
 MOST_VECTORS = 8  # that a thread holds of all inputs: of 128 registers, half
@@ -22,7 +22,7 @@ NON_PORTABLE_CTAS = 16  # of a cluster, where an arch has them
 STATIC_BYTES = 4 << 10  # of shared memory, for states
 
 
-def anywhere_rows(rows: Rows, element: ElementKind, access: int) -> Feasibility:
+def unaligned_rows(rows: Rows, element: ElementKind, access: int) -> Feasibility:
     """Whether rows are long, dense and no other kernel could access them by `access` bytes."""
     if not rows.dense:
         return no("columns do not lie side by side in every operand")
@@ -33,7 +33,7 @@ def anywhere_rows(rows: Rows, element: ElementKind, access: int) -> Feasibility:
     return OK
 
 
-def anywhere_config(rows: Rows, element: ElementKind, device: DeviceSpec) -> RowConfig:
+def unaligned_config(rows: Rows, element: ElementKind, device: DeviceSpec) -> RowConfig:
     """Half as many vectors a thread where there are not so many for each; a row's length alone decides."""
     vector = Rows.widest(element)
     vectors = rows.length // vector
@@ -56,7 +56,7 @@ def kept_rows(rows: Rows, element: ElementKind, inputs: int, device: DeviceSpec)
 
 
 def kept_configs(rows: Rows, element: ElementKind, inputs: int, device: DeviceSpec) -> Iterator[RowConfig]:
-    """How a row is kept by a cluster, the best first: of all `inputs`, or of as many as there is room for. A row's length
+    """How a row is kept by a cluster, the best first: of all `inputs`, or of as many as there is shared_bytes for. A row's length
     alone decides."""
     vector, size = Rows.widest(element), element.bits // 8
     largest = NON_PORTABLE_CTAS if device.tier is ArchSku.SM90A else MOST_CTAS
@@ -64,10 +64,10 @@ def kept_configs(rows: Rows, element: ElementKind, inputs: int, device: DeviceSp
         best = min(largest, share(-(-kept * rows.length * size // KEPT_BYTES)))
         for ctas in (best, 2 * best, best // 2):
             config = RowConfig(vector, KEPT_VECTORS, KEPT_LANES, ctas=ctas, kept=kept)
-            room = _kept_bytes(rows.length, size, config) if 1 < ctas <= largest else device.shared_bytes
-            if room > WIDE_BYTES:
+            shared_bytes = _kept_bytes(rows.length, size, config) if 1 < ctas <= largest else device.shared_bytes
+            if shared_bytes > WIDE_BYTES:
                 config = replace(config, lanes=2 * KEPT_LANES)
-            if room + STATIC_BYTES <= device.shared_bytes:
+            if shared_bytes + STATIC_BYTES <= device.shared_bytes:
                 yield config
 
 
@@ -78,16 +78,16 @@ def _kept_bytes(length: int, size: int, config: RowConfig) -> int:
     return config.kept * ((part * size + 2 * WORD - 1) // WORD * WORD)
 
 
-def anywhere_launch(
+def unaligned_launch(
     rows: Rows, file: str, name: str, types: str, config: RowConfig, options: str = "", *values: Arg
 ) -> Launch:
     """As Rows.launch: `options` come behind the toolkit's template arguments, and `values` behind the length."""
     shape = f"{config.vector}, {config.items}, {config.lanes}, {len(rows.rows)}, {rows.index}"
     shared = str(config.ctas) if config.ctas > 1 else ""
     kept = str(config.kept) if config.kept else ""
-    name = f"{name.replace('_anywhere', '_kept') if kept else name}{'_cluster' if shared else ''}"
+    name = f"{name.replace('_unaligned', '_kept') if kept else name}{'_cluster' if shared else ''}"
     entry = f"{name}<{', '.join(filter(None, (types, shape, options, kept, shared)))}>"
     args = (index_scalar(rows.length, rows.index), *values, rows.places(), *rows.pointers())
-    room = _kept_bytes(rows.length, WORD // config.vector, config)
+    shared_bytes = _kept_bytes(rows.length, WORD // config.vector, config)
     grid, block = config.grid(rows.count), (config.threads, 1, 1)
-    return Launch(Kernel(file, entry), grid, block, args, room, cluster=config.ctas)
+    return Launch(Kernel(file, entry), grid, block, args, shared_bytes, cluster=config.ctas)

@@ -1,4 +1,4 @@
-// RoPE of K on its way into the cache: Still (no rotation, also for V) and Turned (rotated by position).
+// RoPE of K on its way into the cache: Unrotated (also for V) and Rotated (by position).
 #pragma once
 #include "cache/request.cuh"
 #include "position/angles.cuh"
@@ -6,16 +6,16 @@
 namespace cache {
 
 // Column of a thread's i-th vector of V columns, where LANES threads share the row.
-struct Still {
-  static constexpr bool TURNS = false;
+struct Unrotated {
+  static constexpr bool ROTATES = false;
   template <int V, int LANES> static __device__ __forceinline__ u32 column(u32 i, u32 lane, u32) { return (i * LANES + lane) * V; }
 };
 
 // Vectors come in pairs: one from each half of the first 2 * half columns, or adjacent if INTERLEAVED; half % V == 0.
-template <class Position_, class Table_, bool TABLES, bool INTERLEAVED> struct Turned {
+template <class Position_, class Table_, bool TABLES, bool INTERLEAVED> struct Rotated {
   using Position = Position_;
   using Table = Table_;
-  static constexpr bool TURNS = true;
+  static constexpr bool ROTATES = true;
   position::Angles<Table, Position, TABLES> angles;
   float factor;
 
@@ -41,15 +41,15 @@ template <class Position_, class Table_, bool TABLES, bool INTERLEAVED> struct T
 
   // Rotates the heads of a token at position `at`.
   template <int V, int LANES, int HEADS, int ITEMS, class Vector>
-  __device__ __forceinline__ void turn(Vector (&row)[HEADS][ITEMS], i64 at, u32 half, u32 lane) const {
+  __device__ __forceinline__ void rotate(Vector (&row)[HEADS][ITEMS], i64 at, u32 half, u32 lane) const {
 #pragma unroll
     for (int j = 0; j < ITEMS / 2; ++j) {
       const u32 pair = (j * LANES + lane) * V;
       if (pair >= half) continue;
-      auto rotation = angles.template of<float, V>(at, pair);
-      rotation.template scale<false>(factor);
+      auto angle = angles.template of<float, V>(at, pair);
+      angle.template scale<false>(factor);
 #pragma unroll
-      for (int h = 0; h < HEADS; ++h) position::turn<INTERLEAVED>(row[h][2 * j], row[h][2 * j + 1], rotation);
+      for (int h = 0; h < HEADS; ++h) position::rotate<INTERLEAVED>(row[h][2 * j], row[h][2 * j + 1], angle);
     }
   }
 };

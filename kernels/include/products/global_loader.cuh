@@ -1,31 +1,31 @@
-// Global loader (Feed): the tile iterator of one operand, which k_block after k_block assigns vectors of a tile to a
+// GlobalLoader: the tile iterator of one operand, which k_block after k_block assigns vectors of a tile to a
 // thread.
 //
-// A vector (piece) is BYTES along the contiguous axis, or one element with any strides. Neighbouring threads take
-// neighbouring vectors of a row of the shared tile; a thread's next vector is APART rows further, where APART is
+// A vector is BYTES along the contiguous axis, or one element with any strides. Neighbouring threads take
+// neighbouring vectors of a row of the shared tile; a thread's next vector is ROW_STEP rows further, where ROW_STEP is
 // THREADS / (vectors per row).
 #pragma once
 #include "core/dtype.cuh"
 
-template <class Tile, int BYTES, int THREADS> struct Feed {
+template <class Tile, int BYTES, int THREADS> struct GlobalLoader {
   using T = typename Tile::Element;
   static constexpr bool K_MAJOR = Tile::K_MAJOR;
-  static constexpr int SIZE = sizeof(T), PIECES = Tile::PITCH / BYTES, APART = THREADS / PIECES, COUNT = Tile::ROWS / APART;
-  static_assert(THREADS % PIECES == 0 && Tile::ROWS % APART == 0 && COUNT >= 1, "every thread has as much to bring");
+  static constexpr int SIZE = sizeof(T), VECTORS = Tile::PITCH / BYTES, ROW_STEP = THREADS / VECTORS, COUNT = Tile::ROWS / ROW_STEP;
+  static_assert(THREADS % VECTORS == 0 && Tile::ROWS % ROW_STEP == 0 && COUNT >= 1, "every thread loads as many vectors");
 
   const u8* from;   // this thread's next vector
   i64 next, ahead;  // byte steps: to its next row, and from past its last row of a tile to the next tile
   int exist, k;     // valid extent of the tile along mn, and what is left of K
 
   // This thread's first row, and its byte in the row: rematerialized at each use to save registers.
-  static __device__ __forceinline__ int row() { return threadIdx.x / PIECES; }
-  static __device__ __forceinline__ int within() { return threadIdx.x % PIECES * BYTES; }
+  static __device__ __forceinline__ int row() { return threadIdx.x / VECTORS; }
+  static __device__ __forceinline__ int within() { return threadIdx.x % VECTORS * BYTES; }
 
-  __device__ __forceinline__ Feed(const T* operand, i64 mn_stride, i64 k_stride, u32 mn, u32 mn_extent, u32 k_first, u32 k_end)
+  __device__ __forceinline__ GlobalLoader(const T* operand, i64 mn_stride, i64 k_stride, u32 mn, u32 mn_extent, u32 k_first, u32 k_end)
       : exist(int(min(mn_extent - mn, u32(Tile::MN)))), k(int(k_end - k_first)) {
     const i64 across = K_MAJOR ? mn_stride : k_stride, along = K_MAJOR ? k_stride : mn_stride;
     from = reinterpret_cast<const u8*>(operand + mn * mn_stride + k_first * k_stride + row() * across + within() / SIZE * along);
-    next = across * (APART * SIZE);
+    next = across * (ROW_STEP * SIZE);
     ahead = k_stride * (Tile::BK * SIZE) - next * COUNT;
   }
 
@@ -37,7 +37,7 @@ template <class Tile, int BYTES, int THREADS> struct Feed {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
       if (i * shares / COUNT != share) continue;
-      visit(i, u32(Tile::offset(row() + i * APART, within())), from, whole ? BYTES : i * APART < rows ? bytes : 0);
+      visit(i, u32(Tile::offset(row() + i * ROW_STEP, within())), from, whole ? BYTES : i * ROW_STEP < rows ? bytes : 0);
       from += next;
     }
   }

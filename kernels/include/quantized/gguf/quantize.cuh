@@ -42,16 +42,16 @@ template <int LANES> __device__ __forceinline__ float extreme_of(const float (&x
   float most = x[0];
 #pragma unroll
   for (int i = 1; i < 8; ++i) most = Farther{}(most, x[i]);
-  return rows::combine<LANES>(most, Farther{});
+  return rows::group_reduce<LANES>(most, Farther{});
 }
 template <int LANES> __device__ __forceinline__ float largest_of(float x) {
-  return rows::combine<LANES>(x, [](float a, float b) { return fmaxf(a, b); });
+  return rows::group_reduce<LANES>(x, [](float a, float b) { return fmaxf(a, b); });
 }
 template <int LANES> __device__ __forceinline__ Vec<float, 2> ends_of(const float (&x)[8]) {
   Vec<float, 2> ends{{x[0], x[0]}};
 #pragma unroll
   for (int i = 1; i < 8; ++i) ends = {{fminf(ends.at[0], x[i]), fmaxf(ends.at[1], x[i])}};
-  return rows::combine<LANES>(ends, [](Vec<float, 2> a, Vec<float, 2> b) {
+  return rows::group_reduce<LANES>(ends, [](Vec<float, 2> a, Vec<float, 2> b) {
     return Vec<float, 2>{{fminf(a.at[0], b.at[0]), fmaxf(a.at[1], b.at[1])}};
   });
 }
@@ -65,14 +65,14 @@ template <int FROM, int BITS> __device__ __forceinline__ void packed(u32 (&bytes
     for (int i = 0; i < 4; ++i) bytes[w] |= (u32(codes[4 * w + i]) >> FROM & ((1u << BITS) - 1)) << (8 * i);
   }
 }
-// Stores eight bytes: low nibbles from this thread's codes, high nibbles from those of the thread with bit APART set.
-template <int APART, int ALIGN> __device__ __forceinline__ void store_nibbles(u8* to, const int (&codes)[8], bool stores) {
+// Stores eight bytes: low nibbles from this thread's codes, high nibbles from those of the thread with bit LANE_BIT set.
+template <int LANE_BIT, int ALIGN> __device__ __forceinline__ void store_nibbles(u8* to, const int (&codes)[8], bool stores) {
   u32 bytes[2];
   packed<0, 4>(bytes, codes);
 #pragma unroll
   for (int w = 0; w < 2; ++w) {
-    const u32 upper = __shfl_xor_sync(~0u, bytes[w], APART);
-    if (stores && (threadIdx.x & APART) == 0) store_word<ALIGN>(to + 4 * w, bytes[w] | upper << 4);
+    const u32 upper = __shfl_xor_sync(~0u, bytes[w], LANE_BIT);
+    if (stores && (threadIdx.x & LANE_BIT) == 0) store_word<ALIGN>(to + 4 * w, bytes[w] | upper << 4);
   }
 }
 __device__ __forceinline__ u8 fifth_bits(const int (&codes)[8]) {
@@ -180,7 +180,7 @@ struct ByteScales {
   template <int ALIGN> static __device__ __forceinline__ void make(u8* block, const float (&x)[8], bool stores) {
     const u32 lane = threadIdx.x % LANES;
     const float step = __fdiv_rn(extreme_of<2>(x), -32.0f);
-    const float extreme = rows::combine<32>(step, Farther{});
+    const float extreme = rows::group_reduce<32>(step, Farther{});
     const int s = held(__float2int_rn(__fmul_rn(step, __fmul_rn(-128.0f, inverse_of(extreme)))), -128, 127);
     const float scale = __fmul_rn(store_f16<ALIGN>(block + 208, __fdiv_rn(extreme, -128.0f), stores && lane == 0), float(s));
     if (stores && lane % 2 == 0) block[192 + lane / 2] = u8(s);

@@ -1,18 +1,18 @@
-// Accumulation over k_blocks (slabs): in the wgmma accumulators, or promoted to f32 per k_block, with block scales if
+// Accumulation over k_blocks: in the wgmma accumulators, or promoted to f32 per k_block, with block scales if
 // any. A consumer thread's accumulators are pairs of columns, alternately of a row and of the row 8 below.
 #pragma once
 #include "ptx/tma.cuh"
 
-// STAGED<BM>: bytes of scales in a stage of a tile with BM rows. prefetch: of the scales' tensor map. Bringer: the
+// STAGED<BM>: bytes of scales in a stage of a tile with BM rows. prefetch: of the scales' tensor map. ScaleProducer: the
 // producer's scale loader, for the tile at `row`. Scales: a consumer's scale reader, for the tile at `col`, from
 // k_block `first` on.
 struct Unscaled {
   template <int BM> static constexpr int STAGED = 0;
   __device__ __forceinline__ void prefetch() const {}
   struct Scale {};
-  struct Bringer {
-    __device__ __forceinline__ Bringer(const Unscaled&, const BatchIndex&, u32) {}
-    template <bool BATCHED> __device__ __forceinline__ void bring(u32, u32, u32) {}
+  struct ScaleProducer {
+    __device__ __forceinline__ ScaleProducer(const Unscaled&, const BatchIndex&, u32) {}
+    template <bool BATCHED> __device__ __forceinline__ void issue(u32, u32, u32) {}
   };
   struct Scales {
     __device__ __forceinline__ Scales(const Unscaled&, const BatchIndex&, u32, u32) {}
@@ -40,27 +40,27 @@ struct BlockScaled {
   template <int BM> static constexpr int STAGED = BM * 4;
   TensorMap a;
   const float* b;
-  Walk b_walk;
+  OperandStrides b_strides;
   u32 a_batched[3];
   __device__ __forceinline__ void prefetch() const { tma::prefetch(a); }
   struct Scale { float of_a[2], of_b; };
 
-  struct Bringer {
+  struct ScaleProducer {
     const TensorMap& a;
     BatchIndex batch;
     u32 row;
-    __device__ __forceinline__ Bringer(const BlockScaled& scales, const BatchIndex& batch, u32 row)
+    __device__ __forceinline__ ScaleProducer(const BlockScaled& scales, const BatchIndex& batch, u32 row)
         : a(scales.a), batch(only(batch, scales.a_batched)), row(row) {}
-    template <bool BATCHED> __device__ __forceinline__ void bring(u32 to, u32 slab, u32 full) {
-      tma::load<BATCHED, false>(to, a, row, slab, batch, full, 0);
+    template <bool BATCHED> __device__ __forceinline__ void issue(u32 to, u32 k_block, u32 full) {
+      tma::load<BATCHED, false>(to, a, row, k_block, batch, full, 0);
     }
   };
 
   struct Scales {
     const float* of_b;
     i64 next;
-    __device__ __forceinline__ Scales(const BlockScaled& scales, const BatchIndex& batch, u32 col, u32 first) : next(scales.b_walk.row) {
-      of_b = scales.b + scales.b_walk.enter(batch) + scales.b_walk.at(first, col / 128);
+    __device__ __forceinline__ Scales(const BlockScaled& scales, const BatchIndex& batch, u32 col, u32 first) : next(scales.b_strides.row) {
+      of_b = scales.b + scales.b_strides.batch_offset(batch) + scales.b_strides.at(first, col / 128);
     }
     // The next k_block's scales: of the thread's two rows among the 64 from row `first` of the stage's scales at
     // `from`.

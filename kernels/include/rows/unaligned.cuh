@@ -1,4 +1,4 @@
-// A long row (or a CTA's part of one) at any alignment in each of N inputs (UnalignedVec, here Piece of rows/pack.cuh),
+// A long row (or a CTA's part of one) at any alignment in each of N inputs (UnalignedVec),
 // by a CTA of LANES threads with ITEMS vectors of all inputs in flight per thread.
 //
 // keep:  the first KEPT inputs are copied to shared memory, STAGES copies in flight, and read there from then on.
@@ -14,7 +14,7 @@ constexpr int STAGES = 4;  // in which kept inputs arrive
 // Second launch bound of kernels that keep their inputs: small CTAs take turns, one reads while another writes.
 template <class C, int LANES> constexpr int KEPT_CTAS = sizeof(C) == 8 || LANES > 256 ? 1 : 1024 / LANES;
 
-template <class T, class C, int V, int ITEMS, int LANES, class I, int N> struct Anywhere {
+template <class T, class C, int V, int ITEMS, int LANES, class I, int N> struct UnalignedRow {
   using Columns = C[N][V];
   using Column = C[N];
   const T* from[N];
@@ -112,35 +112,35 @@ template <class T, class C, int V, int ITEMS, int LANES, class I, int N> struct 
   }
 
   template <int KEPT, class Each> __device__ __forceinline__ void vectors(I first, I count, const Each& each) const {
-    using Own = Piece<T, V, true>;
+    using Own = UnalignedVec<T, V, true>;
     constexpr int DEPTH = ITEMS / N;
-    constexpr I APART = I(LANES) * V;
+    constexpr I VECTOR_STRIDE = I(LANES) * V;
     const uint4* words[N];
     u32 late[N];
 #pragma unroll
     for (int k = 0; k < N; ++k) words[k] = Own::word(from[k] + first), late[k] = Own::behind(from[k] + first);
 #pragma unroll 1
-    for (I base = threadIdx.x * V; base < count; base += DEPTH * APART) {
+    for (I base = threadIdx.x * V; base < count; base += DEPTH * VECTOR_STRIDE) {
       const I left = count - base, at = first + base;
-      Own piece[DEPTH][N];
+      Own vec[DEPTH][N];
 #pragma unroll
       for (int i = 0; i < DEPTH; ++i)
-        if (i * APART < left)
+        if (i * VECTOR_STRIDE < left)
 #pragma unroll
           for (int k = 0; k < N; ++k) {
             const uint4* const word = words[k] + base / V + i * LANES;
-            if (k < KEPT) piece[i][k].template load<true>(word, late[k], at + i * APART, length);
-            else piece[i][k].template load<false>(word, late[k], at + i * APART, length);
+            if (k < KEPT) vec[i][k].template load<true>(word, late[k], at + i * VECTOR_STRIDE, length);
+            else vec[i][k].template load<false>(word, late[k], at + i * VECTOR_STRIDE, length);
           }
 #pragma unroll
       for (int i = 0; i < DEPTH; ++i) {
-        if (i * APART >= left) break;
+        if (i * VECTOR_STRIDE >= left) break;
         Columns columns;
 #pragma unroll
         for (int k = 0; k < N; ++k)
-          if (k < KEPT) widen_words(piece[i][k].template whole<true>(from[k], late[k], at + i * APART, length), columns[k]);
-          else widen_words(piece[i][k].template whole<false>(from[k], late[k], at + i * APART, length), columns[k]);
-        each(columns, at + i * APART);
+          if (k < KEPT) widen_words(vec[i][k].template whole<true>(from[k], late[k], at + i * VECTOR_STRIDE, length), columns[k]);
+          else widen_words(vec[i][k].template whole<false>(from[k], late[k], at + i * VECTOR_STRIDE, length), columns[k]);
+        each(columns, at + i * VECTOR_STRIDE);
       }
     }
   }

@@ -27,7 +27,7 @@ __device__ __forceinline__ float larger(float most, float x) {
 }
 
 template <int LANES> __device__ __forceinline__ float largest_of(float x) {
-  return rows::combine<LANES>(x, [](float a, float b) { return fmaxf(a, b); });
+  return rows::group_reduce<LANES>(x, [](float a, float b) { return fmaxf(a, b); });
 }
 
 template <class P> __device__ __forceinline__ float scale_of(float largest) {

@@ -1,6 +1,6 @@
 // A row shared by the CTAS CTAs of a cluster (CTAS = 1: by one CTA or a part of it). Each CTA takes a contiguous part
 // of whole vectors (the last one the rest); states are joined through DSMEM in rank order, so that every CTA gets the
-// same bits. Shared memory: one state per TURN and CTA, and its own.
+// same bits. Shared memory: one state per SLOT and CTA, and its own.
 #pragma once
 #include "ptx/cluster.cuh"
 #include "rows/group.cuh"
@@ -28,8 +28,8 @@ template <int CTAS, class I> struct Part {
 };
 
 // The states of the cluster's CTAs in rank order, in shared memory: one warp fetches all of them at once. All threads take
-// part; consecutive calls differ in TURN (smem slot).
-template <int CTAS, int TURN, class S> __device__ __forceinline__ const S* fetched(const S& own) {
+// part; consecutive calls differ in SLOT (shared-memory slot).
+template <int CTAS, int SLOT, class S> __device__ __forceinline__ const S* fetched(const S& own) {
   static_assert(sizeof(S) % 4 == 0 && CTAS <= 32);
   __shared__ S slot, all[CTAS];
   if (threadIdx.x == 0) slot = own;
@@ -47,9 +47,9 @@ template <int CTAS, int TURN, class S> __device__ __forceinline__ const S* fetch
   return all;
 }
 // All-reduce of the CTAs' states over the cluster.
-template <int CTAS, int TURN, class S, class Join> __device__ __forceinline__ S across(const S& own, const Join& join) {
+template <int CTAS, int SLOT, class S, class Join> __device__ __forceinline__ S cluster_reduce(const S& own, const Join& join) {
   if constexpr (CTAS == 1) return own;
-  const S* const all = fetched<CTAS, TURN>(own);
+  const S* const all = fetched<CTAS, SLOT>(own);
   S whole = all[0];
 #pragma unroll
   for (int rank = 1; rank < CTAS; ++rank) whole = join(whole, all[rank]);
@@ -57,7 +57,7 @@ template <int CTAS, int TURN, class S, class Join> __device__ __forceinline__ S 
 }
 
 // Cluster barrier: no CTA exits while another may read its shared memory.
-template <int CTAS> __device__ __forceinline__ void part_ways() {
+template <int CTAS> __device__ __forceinline__ void cluster_barrier() {
   if constexpr (CTAS > 1) {
     cluster::arrive();
     cluster::await();

@@ -31,7 +31,7 @@ def rows_at(offset: int, count: int, length: int, dtype: Any) -> Any:
 def served_by_all(op: str, operands: dict[str, Any], **options: Any) -> None:
     problem = Problem(get_op(op), Sample("", operands, options), "ptx")
     plans = admissible(problem)
-    assert {plan.sku.variant for plan in plans} == {"rows", "anywhere"}
+    assert {plan.sku.variant for plan in plans} == {"rows", "unaligned"}
     served(problem, plans)
 
 
@@ -82,4 +82,4 @@ def test_in_place_of_what_is_read(op: str) -> None:
 def test_a_residual_is_refused() -> None:
     x = rows_at(1, 2, 2049, F16)
     with pytest.raises(bp.BaracudaError, match="residual"):
-        bp.rms_norm(x, residual=x.copy(), pref=bp.PlanPreference(variant="anywhere"), device="ptx")
+        bp.rms_norm(x, residual=x.copy(), pref=bp.PlanPreference(variant="unaligned"), device="ptx")
