@@ -106,7 +106,7 @@ CASES: dict[str, int | tuple[str, ...]] = by_op(lambda family: family.cases) | {
     "concerns_test.py::test_concerns_takes_each_sort_of_test_of_an_op": 0,
     "cli_test.py::test_a_reader_that_leaves_and_an_output_that_is_closed": 0,
     "cli_test.py::test_demo_fails_where_asserts_are_not_run": 0,
-    "foreign_test.py::test_a_compiled_function_breaks_its_graph_at_a_call": 0,
+    "foreign_test.py::test_compiled_functions_trace_calls_and_break_at_plans": 0,
     "ledger_test.py::test_a_digest_is_the_same_in_every_process": 0,
     "messages_test.py::test_every_name_in_a_message_is_there": 0,
     "runtime_test.py::test_a_damaged_entry_is_rebuilt": 8,

@@ -60,6 +60,10 @@ _PLACES = "20 elements a thread that are read one by one, on sm_120 only, by NVR
 _BYTES = "16 unsigned bytes an access on sm_100a and sm_120 only: ptxas keeps a predicate each"
 _FULL = "192 accumulators of 255 registers: a counter or two are kept in memory, and read once a block of keys"
 _DOUBLES = "f64 rows that start anywhere, by 512 threads of which an SM holds two CTAs: 64 registers a thread"
+_KEPT = (
+    "f32 rows that a cluster of CTAs of 256 threads keeps, four CTAs per SM, on sm_120 by NVRTC 12.9; gradients also on sm_90a by "
+    "NVRTC 13.5 (60 bytes). " + _DOUBLES
+)
 _ATTENTION = dict.fromkeys(
     (
         "attention",
@@ -76,8 +80,12 @@ SPILLS: Mapping[str, tuple[int, str]] = _ATTENTION | {
     "minimum": (152, _BYTES),
     "clamp": (8, _SIGNED),
     "topk": (16, _PLACES),
-    "softmax": (48, _DOUBLES),
-    "log_softmax": (48, _DOUBLES),
+    "softmax": (76, _KEPT),
+    "log_softmax": (76, _KEPT),
+    "softmax_backward": (184, _KEPT),
+    "log_softmax_backward": (92, _KEPT),
+    "rms_norm": (136, _KEPT),
+    "layer_norm": (156, _KEPT),
 }
 
 

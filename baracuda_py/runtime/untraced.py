@@ -23,7 +23,7 @@ def untraced(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call_untraced(*args: P.args, **kwargs: P.kwargs) -> R:
-        if "torch._dynamo" not in sys.modules:
+        if "torch._dynamo" not in sys.modules or "torch" not in sys.modules:
             return function(*args, **kwargs)
         if not made:
             made.append(_outside_dynamo(function))

@@ -20,7 +20,7 @@ from baracuda_py.call.host import run_on_host
 from baracuda_py.plan import get_op
 
 from ..gauntlet import KINDS, HostHome, Problem, repeats, samples_of
-from ..soak import Step, World
+from ..soak import Step, World, job
 from ..soak.job import Job, Outcome, grown, soak
 from ..soak.relaid import LAYOUTS, relaid
 from ..soak.shrink import here, script, shrunk, there
@@ -61,7 +61,7 @@ def test_soak_finds_operands_swapped_on_the_second_call(monkeypatch: pytest.Monk
     text = script(small, error, "python -m tests.soak --seed 3")
     assert len(text.splitlines()) <= 12
     with pytest.raises((AssertionError, bp.BaracudaError)):
-        exec(compile(text.replace("from tests.soak", f"from {__package__}.soak"), "script", "exec"), {})
+        exec(compile(text.replace("from tests.soak", f"from {job.__name__.rpartition('.')[0]}"), "script", "exec"), {})
 
 
 @pytest.mark.parametrize("where", ["input", "guard"])

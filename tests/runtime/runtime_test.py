@@ -534,7 +534,7 @@ def test_with_no_gpu_every_way_in_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     if driver.cupy_or_none() is None:
         pytest.skip("CuPy is not installed")
     for module in ("driver", "device"):
-        monkeypatch.setattr(f"baracuda_py.runtime.{module}.device_count", lambda: 0)
+        monkeypatch.setattr(f"baracuda_py.runtime.gpu.{module}.device_count", lambda: 0)
     x = np.ones(8, np.float32)
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("exp", (8,), "f32"), device="h200")  # type: ignore[arg-type]
     for what in (

@@ -24,6 +24,8 @@ FAMILY = Family(
         ),
         NoMeaning("neg", ((np.ones(3),), {"pref": bp.PlanPreference(backend="cublas")}), bp.UnsupportedError, "cublas"),  # type: ignore[arg-type]
     ),
+    # Outputs of gradients, which may be given like out=, and the absent bound of clamp.
+    always=("grad_x", "grad_x1", "grad_x2", "grad_y", "grad_min", "grad_max", "min", "max"),
     wanted=("map-two-a-thread",),
     two=(
         "copysign",

@@ -9,7 +9,7 @@ __all__ = ["FAMILY"]
 
 FAMILY = Family(
     independent=CHECKS,
-    always=("axis",),
+    always=("axis", "grad_x"),
     wanted=("scan-chunks-of-columns",),
     also={"cumsum_backward": ("f32[2, 130] columns",)},
     cases={
