@@ -61,8 +61,8 @@ _BYTES = "16 unsigned bytes an access on sm_100a and sm_120 only: ptxas keeps a 
 _FULL = "192 accumulators of 255 registers: a counter or two are kept in memory, and read once a block of keys"
 _DOUBLES = "f64 rows that start anywhere, by 512 threads of which an SM holds two CTAs: 64 registers a thread"
 _KEPT = (
-    "f32 rows that a cluster of CTAs of 256 threads keeps, four CTAs per SM, on sm_120 by NVRTC 12.9; gradients also on sm_90a by "
-    "NVRTC 13.5 (60 bytes). " + _DOUBLES
+    "f32 rows that a cluster of CTAs of 256 threads keeps, four CTAs per SM, on sm_120 by NVRTC 12.9; gradients also on sm_90a "
+    "by NVRTC 13.5 (60 bytes). " + _DOUBLES
 )
 _ATTENTION = dict.fromkeys(
     (
