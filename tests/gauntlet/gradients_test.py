@@ -18,7 +18,6 @@ from .gradients import Differentiable, differentiable
 
 OPS = [name for name, op in all_ops().items() if op.gradient is not None]
 FORWARD = {op.gradient.op: name for name, op in reversed(all_ops().items()) if op.gradient is not None}
-FAMILIES = "baracuda_py.ops"
 OF_GRADIENTS = True  # a test of an op is one of its backward op too
 every_gradient = pytest.mark.parametrize("op", FORWARD.values())
 
@@ -119,75 +118,68 @@ def test_a_wrong_operand_is_noticed(op: str) -> None:
 
 
 class Edit(NamedTuple):
-    """A line of the code behind `backward` that is written wrongly: where `plan` names the code, which is in `module`."""
+    """Code behind the oracle of `backward` that is written wrongly: in the module of the oracle, or of one that it `CALLS`."""
 
     backward: str
-    plan: str
-    module: str
     old: str
     new: str
 
 
-SOFTMAX = (f"{FAMILIES}.softmax.backward.oracle", f"{FAMILIES}.softmax.oracle")
-NORM = (f"{FAMILIES}.norm.backward.oracle", f"{FAMILIES}.norm.oracle")
-ROPE = (f"{FAMILIES}.position.rope.oracle", f"{FAMILIES}.position.oracle")
-ATTENTION = (f"{FAMILIES}.attention.backward.oracle", f"{FAMILIES}.attention.oracle.backward")
-PRODUCTS = (f"{FAMILIES}.gemm.matmul.oracle", f"{FAMILIES}.gemm.oracle")
+CALLS = {"matmul_backward": "matmul"}  # a backward op whose oracle calls that of another op
 MATMUL = "np.matmul(size(first), size(second))"
 EDITS = (
-    Edit("softmax_backward", *SOFTMAX, "p * (g - _sum(desc, g * p))", "p * (g + _sum(desc, g * p))"),
-    Edit("softmax_backward", *SOFTMAX, "p * (g - _sum(desc, g * p))", "p * g"),
-    Edit("softmax_backward", *SOFTMAX, "p * (g - _sum(desc, g * p))", "p * (g - _sum(desc, g))"),
-    Edit("softmax_backward", *SOFTMAX, "p * (g - _sum(desc, g * p))", "p * (g - 2 * _sum(desc, g * p))"),
-    Edit("log_softmax_backward", *SOFTMAX, "g - np.exp(p) * _sum(desc, g)", "g + np.exp(p) * _sum(desc, g)"),
-    Edit("log_softmax_backward", *SOFTMAX, "g - np.exp(p) * _sum(desc, g)", "g"),
-    Edit("log_softmax_backward", *SOFTMAX, "g - np.exp(p) * _sum(desc, g)", "g - p * _sum(desc, g)"),
-    Edit("rms_norm_backward", *NORM, "- n * _mean(desc, g * n)", "+ n * _mean(desc, g * n)"),
-    Edit("rms_norm_backward", *NORM, "- n * _mean(desc, g * n)", ""),
-    Edit("rms_norm_backward", *NORM, "- n * _mean(desc, g * n)", "- n * _mean(desc, raw * n)"),
-    Edit("rms_norm_backward", *NORM, "(raw * n).sum", "(g * n).sum"),
-    Edit("layer_norm_backward", *NORM, "(g - plain - n *", "(g + plain - n *"),
-    Edit("layer_norm_backward", *NORM, "(g - plain - n *", "(g - n *"),
-    Edit("layer_norm_backward", *NORM, "raw.sum(axis=rows)", "g.sum(axis=rows)"),
-    Edit("layer_norm_backward", *NORM, "_wide(desc, x) - (0 if mean", "_wide(desc, x) + (0 if mean"),
-    Edit("rope_backward", *ROPE, "-sine if desc.inverse else sine", "sine"),
-    Edit("rope_backward", *ROPE, "part[:, :, None, :] * factor", "part[:, :, None, :]"),
-    Edit("rope_backward", *ROPE, "b * cosine + a * sine", "b * cosine"),
-    Edit("rope_backward", *ROPE, "_wide(read[name])[picked]", '_wide(read["cos"])[picked]'),
-    Edit("matmul_backward", *PRODUCTS, MATMUL, f"-{MATMUL}"),
-    Edit("matmul_backward", *PRODUCTS, MATMUL, f"2 * {MATMUL}"),
-    Edit("matmul_backward", *PRODUCTS, MATMUL, "np.matmul(size(first[..., 1:]), size(second[..., 1:, :]))"),
-    Edit("matmul_backward", *PRODUCTS, MATMUL, "np.matmul(size(first), size(second[..., ::-1, :]))"),
-    Edit("attention_backward", *ATTENTION, "head.v.T - self.delta", "head.v.T + self.delta"),
-    Edit("attention_backward", *ATTENTION, "head.v.T - self.delta", "head.v.T - 0 * self.delta"),
-    Edit("attention_backward", *ATTENTION, "self.weights * pull * self.head.derivative", "self.weights * pull"),
-    Edit("attention_backward", *ATTENTION, "x.weights.T @ x.grad", "x.weights.T @ x.out"),
-    Edit("attention_backward", *ATTENTION, "x.scale * (x.of_scores @ x.head.k)", "x.of_scores @ x.head.k"),
-    Edit("attention_backward", *ATTENTION, "x.scale * (x.of_scores.T @ x.head.q)", "x.scale * (x.added.T @ x.head.q)"),
-    Edit("attention_backward", *ATTENTION, "-(x.sink_weights * x.delta)", "(x.sink_weights * x.delta)"),
-    Edit("attention_backward", *ATTENTION, "lambda x: x.added,", "lambda x: x.of_scores,"),
-    Edit("attention_backward", *ATTENTION, "(x.added * x.distance(desc))", "(x.of_scores * x.distance(desc))"),
-    Edit("attention_backward", *ATTENTION, "head.batch, head.kv_head, head.keys", "head.batch, 0, head.keys"),
-    Edit("attention_backward", *ATTENTION, "one + part", "part"),
+    Edit("softmax_backward", "p * (g - _sum(desc, g * p))", "p * (g + _sum(desc, g * p))"),
+    Edit("softmax_backward", "p * (g - _sum(desc, g * p))", "p * g"),
+    Edit("softmax_backward", "p * (g - _sum(desc, g * p))", "p * (g - _sum(desc, g))"),
+    Edit("softmax_backward", "p * (g - _sum(desc, g * p))", "p * (g - 2 * _sum(desc, g * p))"),
+    Edit("log_softmax_backward", "g - np.exp(p) * _sum(desc, g)", "g + np.exp(p) * _sum(desc, g)"),
+    Edit("log_softmax_backward", "g - np.exp(p) * _sum(desc, g)", "g"),
+    Edit("log_softmax_backward", "g - np.exp(p) * _sum(desc, g)", "g - p * _sum(desc, g)"),
+    Edit("rms_norm_backward", "- n * _mean(desc, g * n)", "+ n * _mean(desc, g * n)"),
+    Edit("rms_norm_backward", "- n * _mean(desc, g * n)", ""),
+    Edit("rms_norm_backward", "- n * _mean(desc, g * n)", "- n * _mean(desc, raw * n)"),
+    Edit("rms_norm_backward", "(raw * n).sum", "(g * n).sum"),
+    Edit("layer_norm_backward", "(g - plain - n *", "(g + plain - n *"),
+    Edit("layer_norm_backward", "(g - plain - n *", "(g - n *"),
+    Edit("layer_norm_backward", "raw.sum(axis=rows)", "g.sum(axis=rows)"),
+    Edit("layer_norm_backward", "wide(x, desc.element) - (0 if mean", "wide(x, desc.element) + (0 if mean"),
+    Edit("rope_backward", "-sine if desc.inverse else sine", "sine"),
+    Edit("rope_backward", "part[:, :, None, :] * factor", "part[:, :, None, :]"),
+    Edit("rope_backward", "b * cosine + a * sine", "b * cosine"),
+    Edit("rope_backward", "_wide(read[name])[picked]", '_wide(read["cos"])[picked]'),
+    Edit("matmul_backward", MATMUL, f"-{MATMUL}"),
+    Edit("matmul_backward", MATMUL, f"2 * {MATMUL}"),
+    Edit("matmul_backward", MATMUL, "np.matmul(size(first[..., 1:]), size(second[..., 1:, :]))"),
+    Edit("matmul_backward", MATMUL, "np.matmul(size(first), size(second[..., ::-1, :]))"),
+    Edit("attention_backward", "head.v.T - self.delta", "head.v.T + self.delta"),
+    Edit("attention_backward", "head.v.T - self.delta", "head.v.T - 0 * self.delta"),
+    Edit("attention_backward", "self.weights * pull * self.head.derivative", "self.weights * pull"),
+    Edit("attention_backward", "x.weights.T @ x.grad", "x.weights.T @ x.out"),
+    Edit("attention_backward", "x.scale * (x.of_scores @ x.head.k)", "x.of_scores @ x.head.k"),
+    Edit("attention_backward", "x.scale * (x.of_scores.T @ x.head.q)", "x.scale * (x.added.T @ x.head.q)"),
+    Edit("attention_backward", "-(x.sink_weights * x.delta)", "(x.sink_weights * x.delta)"),
+    Edit("attention_backward", "lambda x: x.added,", "lambda x: x.of_scores,"),
+    Edit("attention_backward", "(x.added * x.distance(desc))", "(x.of_scores * x.distance(desc))"),
+    Edit("attention_backward", "head.batch, head.kv_head, head.keys", "head.batch, 0, head.keys"),
+    Edit("attention_backward", "one + part", "part"),
 )  # fmt: skip
 
 
 def planted(edit: Edit, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """The backward op's oracle with the edit, which the forward op does not see."""
-    original = importlib.import_module(edit.module)
+    plan = get_op(CALLS.get(edit.backward, edit.backward)).plan
+    original = importlib.import_module(plan.reference.__module__)
     text = inspect.getsource(original)
-    assert edit.old in text, f"{edit.module} no longer says {edit.old!r}"
-    module = ModuleType(edit.module)
+    assert edit.old in text, f"{original.__name__} no longer says {edit.old!r}"
+    module = ModuleType(original.__name__)
     module.__package__ = original.__package__
     exec(compile(text.replace(edit.old, edit.new), str(original.__file__), "exec"), module.__dict__)
-    name = edit.plan.rpartition(".")[2]
-    replacement = module if name == "oracle" else getattr(module, name)
-    reference = get_op(edit.backward).plan.reference
+    replacement = getattr(module, plan.reference.__name__)  # type: ignore[attr-defined]
 
     def oracle(desc: Any, **arrays: Any) -> Any:
         with monkeypatch.context() as patch:
-            patch.setattr(edit.plan, replacement)
-            return reference(desc, **arrays)
+            patch.setattr(plan, "reference", staticmethod(replacement))
+            return get_op(edit.backward).plan.reference(desc, **arrays)
 
     return oracle
 
@@ -195,3 +187,8 @@ def planted(edit: Edit, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: f"{edit.backward}: {edit.new or 'no ' + edit.old}")
 def test_an_error_in_the_oracle_is_noticed(edit: Edit, monkeypatch: pytest.MonkeyPatch) -> None:
     assert noticed(FORWARD[edit.backward], planted(edit, monkeypatch)), f"{edit.new!r} in place of {edit.old!r}"
+
+
+@pytest.mark.parametrize("backward", sorted({edit.backward for edit in EDITS}))
+def test_a_copy_of_the_oracle_without_an_error_is_right(backward: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert noticed(FORWARD[backward], planted(Edit(backward, "", ""), monkeypatch)) == []
