@@ -75,7 +75,7 @@ def test_a_window_that_begins_inside_a_byte_overlaps_its_last_byte(gpus: Gpus) -
 
 
 @pytest.mark.parametrize(
-    ("columns", "step", "window", "specialized"),
+    ("columns", "step", "window", "disjoint"),
     [
         (
             3,
@@ -93,17 +93,17 @@ def test_a_window_that_begins_inside_a_byte_overlaps_its_last_byte(gpus: Gpus) -
     ],
 )
 def test_rows_of_a_window_share_no_byte(
-    gpus: Gpus, columns: int, step: int, window: tuple[int, int], apart: bool
+    gpus: Gpus, columns: int, step: int, window: tuple[int, int], disjoint: bool
 ) -> None:
     dest = nibbles(gpus, 40, 0).strided((8, columns), (step, 1))
     width = window[1] - window[0]
     source = nibbles(gpus, 40, 0).strided((8, width), (4, 1))
-    if apart:
+    if disjoint:
         bp.write_slice(dest, source, [(0, 8), window])
     else:
         with pytest.raises(bp.OverlapError, match=r"dest is written, and .* interleave"):
             bp.write_slice(dest, source, [(0, 8), window])
-    assert len(gpus.work) == apart
+    assert len(gpus.work) == disjoint
 
 
 @pytest.mark.parametrize("phase", [0, 1])

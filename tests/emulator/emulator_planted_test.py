@@ -106,20 +106,20 @@ ALONE = '.relaxed.aligned;" ::: "memory");'
 WIDE = (392, 264, 712, "wgmma", "128x128", 4)
 
 PLANTED = [
-    (RING, "if (block != first) release(before);", "release(cursor.stage);", bp.RaceFault, "changed under a wgmma"),
+    (RING, "if (block != first) release(previous);", "release(cursor.stage);", bp.RaceFault, "changed under a wgmma"),
     (RING, "warpgroup::wait<1>();\n          if (block != first)", "warpgroup::wait<7>();\n          if (block != first)",
      bp.RaceFault, "changed under a wgmma"),
-    (RING, "barrier::wait(ring.empty(cursor.stage), cursor.parity ^ 1);", "", bp.BarrierFault, "more arrivals"),
-    (RING, "barrier::wait(ring.full(cursor.stage), cursor.parity);", "", bp.KernelFault, "not arrived|no thread can continue"),
+    (RING, "barrier::wait(stages.empty(cursor.stage), cursor.parity ^ 1);", "", bp.BarrierFault, "more arrivals"),
+    (RING, "barrier::wait(stages.full(cursor.stage), cursor.parity);", "", bp.KernelFault, "not arrived|no thread can continue"),
     (RING, "SHARERS * 4 * CLUSTER", "SHARERS * 4 * CLUSTER + 1", bp.DeadlockFault, "the mbarrier at shared memory"),
     (RING, STORE_FENCE, "", bp.ProxyFault, "no fence.proxy.async"),
-    (RING, STORE_FENCE + "\n      meet(name, 128);", STORE_FENCE, bp.RaceFault, "another warp's store"),
+    (RING, STORE_FENCE + "\n      barrier_sync(name, 128);", STORE_FENCE, bp.RaceFault, "another warp's store"),
     (RING, "16 * 128 : 32) >> 4", "16 * 128 : 64) >> 4", bp.RaceFault, "not arrived"),
     (WIDE, "NEXT_64 = 64 * 128 >> 4", "NEXT_64 = 64 * 112 >> 4", AssertionError, "elements break"),
     (CLUSTER, HANDED, "", bp.RaceFault, "no wgmma.fence"),
     (CLUSTER, SEEN, "", bp.ProxyFault, "no fence between its initialisation"),
     (CLUSTER, ALONE + "\n  await();", ALONE, bp.RaceFault, "may not have begun"),
-    (CLUSTER, "COLUMNS_BY_TMA) tma::wait_stores_read<0>();", "COLUMNS_BY_TMA) ;", bp.RaceFault, "a CTA ends before"),
+    (CLUSTER, "TMA_COLUMN) tma::wait_stores_read<0>();", "TMA_COLUMN) ;", bp.RaceFault, "a CTA ends before"),
     ((64, 64, 320, "tc", TC), "    __syncthreads();\n  }", "  }", bp.RaceFault, "another warp's load"),
     ((64, 64, 320, "tc_async", "64x64 k_bytes=128 warp=32x32 stages=4"), WAIT, WAIT + " + 1", bp.RaceFault, "has not arrived"),
 ]  # fmt: skip

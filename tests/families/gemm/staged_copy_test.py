@@ -37,7 +37,7 @@ def copied(step: Launch, slots: dict[str, Slot], scratch: Array) -> None:
         assert isinstance(to, Scratch) and isinstance(of, Ptr)
         slot = slots[of.operand]
         assert kind.partition("<")[2].startswith(f"{slot.dtype.itemsize}, ")
-        lines = turned_lines if kind.startswith("Turned") else straight_lines
+        lines = transposed_lines if kind.startswith("Transposed") else straight_lines
         length, starts = lines(matrix.fields[6:], kind, slot.dtype.itemsize, ctas[id(matrix)] or step.grid[0])
         assert length * slot.dtype.itemsize <= int(pitch) and int(pitch) % 16 == 0 and to.offset % 128 == 0
         assert to.nbytes == int(pitch) * len(starts)
@@ -49,7 +49,7 @@ def copied(step: Launch, slots: dict[str, Slot], scratch: Array) -> None:
                 scratch[there : there + slot.dtype.itemsize] = slot.initial[slot.offset + at :][: slot.dtype.itemsize]
 
 
-def walk_of(dims: Any, kind: str) -> list[int]:
+def starts_of(dims: Any, kind: str) -> list[int]:
     """Where each item of a packed Dims<u32, R, 1> begins, R being the last argument of a type."""
     rank = int(kind.rpartition(",")[2].strip("> "))
     extents = [struct.unpack_from("<I", dims.data, 16 * axis)[0] for axis in range(rank)]
@@ -59,7 +59,7 @@ def walk_of(dims: Any, kind: str) -> list[int]:
 
 def straight_lines(fields: Any, kind: str, itemsize: int, ctas: int) -> tuple[int, list[int]]:
     length, words, lane_bits, _, parts, lines, count = fields
-    starts = walk_of(lines, kind)
+    starts = starts_of(lines, kind)
     per_line = struct.unpack_from("<I", parts.data)[0]
     assert int(count) == per_line * len(starts)
     assert per_line * (4 << int(lane_bits)) >= int(words) == -(-int(length) * itemsize // 16)
@@ -67,10 +67,10 @@ def straight_lines(fields: Any, kind: str, itemsize: int, ctas: int) -> tuple[in
     return int(length), starts
 
 
-def turned_lines(fields: Any, kind: str, itemsize: int, ctas: int) -> tuple[int, list[int]]:
+def transposed_lines(fields: Any, kind: str, itemsize: int, ctas: int) -> tuple[int, list[int]]:
     across, length, lines, tiles, beside, batch = fields
     each, along = (struct.unpack_from("<I", x.data)[0] for x in (tiles, beside))
-    starts = walk_of(batch, kind)
+    starts = starts_of(batch, kind)
     high = 64 if itemsize == 4 else 128  # lines of a tile, as pad.cu has them
     assert ctas == each * len(starts) and each == along * -(-int(lines) // high)
     assert along == -(-int(length) * itemsize * high // 16384)

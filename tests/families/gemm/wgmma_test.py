@@ -38,11 +38,11 @@ def launched(tile: Tile, m: int, n: int, k: int, kind: str = "bf16", **fields: A
     """How the result of a product with that tile leaves, and through what tensor map."""
     desc = bp.MatmulDescriptor((m, k), (k, n), kind, kind, b_strides=(1, k), **fields).canonical()
     (step,) = launches(desc, H200, tile)
-    leave = re.search(r"STRAIGHT|(ROWS|COLUMNS)_BY_(TMA|WARPS)", step.kernel.entry)
-    assert leave is not None
+    store = re.search(r"DIRECT|(TMA|WARP)_(ROW|COLUMN)", step.kernel.entry)
+    assert store is not None
     a, _, out = step.args[:3]
     assert isinstance(a, Struct) and isinstance(out, TensorMap)
-    return leave[0], None if out == a.fields[0] else out
+    return store[0], None if out == a.fields[0] else out
 
 
 @pytest.mark.parametrize("out", [bp.BF16, bp.F32], ids=str)
@@ -51,9 +51,9 @@ def test_tma_stores_only_lines_of_whole_16_bytes(n: int, out: ElementKind) -> No
     """It clips what it stores at 16 bytes: of 9 bf16 that lie on such multiples, 7 behind the end were zeros."""
     itemsize = out.bits // 8
     for pitch in (n, -(-n // 8) * 8, -(-n // 8) * 8 + 8):
-        leave, box = launched(Tile(128, 128), 64, n, 64, out_element=out, out_strides=(pitch, 1))
-        assert leave == ("TMA_ROW" if n * itemsize % 16 == 0 and pitch * itemsize % 16 == 0 else "WARP_ROW")
-        assert (box is not None) == (leave == "TMA_ROW")
+        store, box = launched(Tile(128, 128), 64, n, 64, out_element=out, out_strides=(pitch, 1))
+        assert store == ("TMA_ROW" if n * itemsize % 16 == 0 and pitch * itemsize % 16 == 0 else "WARP_ROW")
+        assert (box is not None) == (store == "TMA_ROW")
         if box is not None:
             assert box.shape[0] * itemsize % 16 == 0 and box.box[0] * itemsize <= 128
 
@@ -61,10 +61,10 @@ def test_tma_stores_only_lines_of_whole_16_bytes(n: int, out: ElementKind) -> No
 @pytest.mark.parametrize("m", SIZES)
 def test_nor_columns_that_end_between(m: int) -> None:
     for tile in (Tile(128, 128), Tile(128, 128, transposed=True)):
-        leave, _ = launched(tile, m, 64, 64, out_strides=(1, -(-m // 8) * 8))
-        lies = "ROWS" if m > 1 and not tile.transposed else "COLUMNS"
+        store, _ = launched(tile, m, 64, 64, out_strides=(1, -(-m // 8) * 8))
+        lies = "ROW" if m > 1 and not tile.transposed else "COLUMN"
         if m > 1:  # a single row lies in rows
-            assert leave == f"{lies}_BY_{'TMA' if m * 2 % 16 == 0 else 'WARPS'}"
+            assert store == f"{'TMA' if m * 2 % 16 == 0 else 'WARP'}_{lies}"
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_f32_results_leave_in_rows_through_shared_memory(kind: str, math: Any) -
         return launched(tile, 512, 512, 512, kind, math=math, out_element="f32", **fields)
 
     for bn, width in ((128, 32), (96, 32), (16, 16)):
-        leave, box = leaves(Tile(64, bn))
-        assert leave == "TMA_ROW" and box is not None
+        store, box = leaves(Tile(64, bn))
+        assert store == "TMA_ROW" and box is not None
         assert (box.dtype, box.box, box.swizzle) == ("float32", (width, 64), width * 4)
     assert leaves(Tile(128, 128), out_strides=(516, 1))[0] == "TMA_ROW"
     assert leaves(Tile(128, 128), out_strides=(514, 1))[0] == "WARP_ROW"
