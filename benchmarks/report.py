@@ -1,6 +1,6 @@
 """``python -m benchmarks.report``: writes RESULTS.md, the README's figures and its pictures from the committed results.
 
-The README and RESULTS.md show the GPU named here; each other GPU with results has a page of the same sections (``--gpu``).
+The README and RESULTS.md show the GPU named here; each other GPU with results has a page of its tables (``--gpu``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ SQUARES_TARGET = 1.03
 GPU = "NVIDIA H200"
 ROOT = DIRECTORY.parents[1]
 PAGE = DIRECTORY.parent / "RESULTS.md"
-UNMEASURED = "Not measured on this GPU."
+HOW_TO_READ = f"[{PAGE.name}]({PAGE.name}) says how to read the tables and how rows are measured."
+OTHER_HEADINGS = {"windows": "Windows of short rows", "split": "The selection set"}
 TOKENS = "{gpu}, the rows of served weights; weights rotate over 600 MB, in graphs; dates and commits beside the rows"
 WIDTH = 125  # of the README's lines
 SPLIT_HEADINGS = ("products", "how many", "mean", "slower", "worst")
@@ -183,7 +184,7 @@ def _square(record: Record) -> bool:
 def filled(text: str, parts: Mapping[str, str]) -> str:
     """`text` with the parts between its markers."""
     for marker in re.findall(r"<!-- benchmark:([\w ]+):begin -->", text):
-        text = between_markers(text, marker, parts.get(marker, UNMEASURED))
+        text = between_markers(text, marker, parts[marker])
     return text
 
 
@@ -199,9 +200,12 @@ def pages(gpu: str = GPU) -> list[Path]:
 
 
 def written(page: Path, gpu: str, parts: Mapping[str, str]) -> str:
-    """The page's text with these parts. The page of another GPU has RESULTS.md's sections, links and words."""
-    text = (page if page in pages() else PAGE).read_text(encoding="utf-8")
-    return filled(text if page in pages() else text.replace(f"results/{slug(GPU)}", f"results/{slug(gpu)}"), parts)
+    """The page's text with these parts. The page of another GPU has the tables of what was measured there."""
+    if page in pages():
+        return filled(page.read_text(encoding="utf-8"), parts)
+    tables = {name: part for name, part in parts.items() if name not in ("gpu", "summary", "headline")}
+    sections = [f"## {OTHER_HEADINGS.get(name, name)}\n\n{part}" for name, part in tables.items()]
+    return "\n\n".join([f"# Results: {gpu}", parts["gpu"], HOW_TO_READ, parts["summary"], *sections]) + "\n"
 
 
 def measured_gpus() -> list[str]:
@@ -233,9 +237,12 @@ def main() -> None:
         f"{swept['gpu']}, driver {swept['driver']}, {swept['date']}; operands rotate over "
         f"{swept['cold_bytes'] / 1e6:.0f} MB; cuBLAS by its own first choice"
     )
-    tokens = DIRECTORY / f"{slug(given.gpu)}-tokens.png"
-    drawn(of_rows(results.rows), tokens, TOKENS.format(gpu=given.gpu), logarithmic=True)
-    for path in (*pages(given.gpu), *draw(found, given.gpu, where, DIRECTORY), tokens):
+    pictures: list[Path] = []
+    if given.gpu == GPU:
+        tokens = DIRECTORY / f"{slug(GPU)}-tokens.png"
+        drawn(of_rows(results.rows), tokens, TOKENS.format(gpu=GPU), logarithmic=True)
+        pictures = [*draw(found, GPU, where, DIRECTORY), tokens]
+    for path in (*pages(given.gpu), *pictures):
         print(path)
 
 
