@@ -34,7 +34,7 @@ NAMES = {
     "template <> struct Word<1> { using type = u8; };": "Word",
     "template <class T, class... R> struct In<T, R...> : Base<T> { int at; void f() {} };": "In",
     "struct alignas(16) Map { u8 opaque[128]; } first, second;": "Map first second",
-    "enum Leave { STRAIGHT, BY_TMA = 4 };": "Leave STRAIGHT BY_TMA",
+    "enum Store { DIRECT, BY_TMA = 4 };": "Store DIRECT BY_TMA",
     "enum class Kind : u32 { A };": "Kind A",
     "enum { ANONYMOUS };": "ANONYMOUS",
     "template <int N, class T = decltype(f(1))> __device__ Vec<T, N / sizeof(T)> fetch(const T (&x)[N]) { g(x); }": "fetch",

@@ -58,12 +58,10 @@ class MapDescriptor(Descriptor):
                 self._ints(shape)
             if getattr(self, element) is not None or argument not in self.row.absent:
                 self._kind(element)
-            self._ints(f"{name}_strides")
-            self._int(f"{name}_align")
         self._kind("out_element")
-        for name in self.outputs:
-            self._ints(f"{name}_strides")
-            self._int(f"{name}_align")
+        for operand in self.signature_operands:  # those too that this problem lacks
+            self._ints(f"{operand.name}_strides")
+            self._int(f"{operand.name}_align")
         if self.numbers is not None:
             object.__setattr__(self, "numbers", self._as_numbers(self.numbers))
 
@@ -275,7 +273,8 @@ class MapDescriptor(Descriptor):
             self.layout(name)
 
     def canonical(self) -> Self:
-        laid: dict[str, Any] = dict.fromkeys(f"{n}_{f}" for n in self.inputs for f in ("strides", "align"))
+        every = [operand.name for operand in self.signature_operands]
+        laid: dict[str, Any] = dict.fromkeys(f"{n}_{f}" for n in every for f in ("strides", "align"))
         for name in (*self.arrays, *self.outputs):
             layout = self.layout(name)
             laid |= {f"{name}_strides": layout.strides, f"{name}_align": layout.align}

@@ -37,6 +37,16 @@ def test_gradient_of_a_number_is_not_computed() -> None:
         bp.copysign_backward(grad, 2.5, x, device="cpu")
 
 
+@pytest.mark.parametrize("odd", [{"grad_x2_strides": {}}, {"grad_x2_strides": 3.0}, {"grad_x2_align": 1j}], ids=str)
+def test_fields_of_a_gradient_that_is_not_computed_are_checked(odd: dict[str, Any]) -> None:
+    known: dict[str, Any] = {"grad_shape": (7,), "x1_shape": (7,), "x2_shape": None}
+    known |= dict.fromkeys(("grad_element", "x1_element", "x2_element"), "f32")
+    make: Any = bp.MultiplyBackwardDescriptor
+    with pytest.raises(bp.InvalidProblemError, match=next(iter(odd))):
+        make(**known, **odd)
+    assert make(**known, grad_x2_strides=[1], grad_x2_align=4).canonical() == make(**known).canonical()
+
+
 def test_gradient_of_absent_bounds_is_not_computed() -> None:
     grad, x = numbers(5, 7), numbers(5, 7)
     made = bp.clamp_backward(grad, x, max=0.5, device="cpu")
