@@ -146,8 +146,8 @@ def problems() -> list[Any]:
 
 
 def test_what_wgmma_lays_out_in_shared_memory_fits() -> None:
-    """kernels/gemm/wgmma.cu's Ring and what lies behind it, from the template arguments: stages, buffers or mail, 16 bytes of
-    barriers a stage and one more, scales from 512 bytes behind these on."""
+    """kernels/gemm/wgmma.cu's StageBuffers and what lies behind it, from the template arguments: stages, buffers or mail, 16
+    bytes of barriers a stage and one more, scales from 512 bytes behind these on."""
     seen = 0
     for desc in problems():
         for tile in Wgmma().configs(desc, H200):
