@@ -107,7 +107,7 @@ def page_files() -> dict[str, str]:
 
 def copied(root: Path) -> Path:
     """The repository."""
-    leave = shutil.ignore_patterns("__pycache__", "*.cubin", "tuned", "results")
+    leave = shutil.ignore_patterns("__pycache__", "*.cubin", "tuned", "*.jsonl", "*.png")
     for folder in ("baracuda_py", "kernels", "tests", "benchmarks", "docs"):
         shutil.copytree(ROOT / folder, root / folder, ignore=leave)
     for file in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "pyproject.toml"):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import baracuda_py as bp
 from baracuda_py.numerics.rounding import round_to
-from baracuda_py.ops.products.epilogue import batch_struct, walk
+from baracuda_py.ops.products.epilogue import batch_struct, packed_strides
 from baracuda_py.ops.products.gemm import Gemm, Matrix
 from baracuda_py.plan import get_op
 
@@ -38,7 +38,7 @@ ACTIVATIONS: dict[str, Any] = {
 
 def offsets(matrix: Matrix, gemm: Gemm, z: int, rows: int, cols: int) -> Array:
     """Where the elements of batch `z` lie, in elements from the first: by the structs that a kernel is given."""
-    row, col, *steps = struct.unpack("<5q", walk(matrix).data)
+    row, col, *steps = struct.unpack("<5q", packed_strides(matrix).data)
     middle, inner = struct.unpack("<2I", batch_struct(gemm).data)
     place = (z // (middle * inner), z // inner % middle, z % inner)
     start = sum(i * s for i, s in zip(place, steps))

@@ -30,6 +30,7 @@ FAMILY = Family(
     ),
     wanted=(
         "kept-rms_norm-70003",
+        "kept-layer_norm-33001",
         "cluster-rms_norm-70001",
         "cluster-rms_norm-70008",
         "cluster-layer_norm-34999",

@@ -13,6 +13,8 @@ FAMILY = Family(
     wanted=(
         "kept-softmax_backward-70003",
         "kept-softmax-70003",
+        "kept-log_softmax-33001",
+        "kept-log_softmax_backward-70008",
         "cluster-softmax-70001",
         "cluster-softmax-70008",
         "cluster-log_softmax-35011",
