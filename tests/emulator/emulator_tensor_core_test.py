@@ -280,7 +280,7 @@ def descriptor_of(base: int, size: int, major: str, mode: int, extent: int, dept
     """For the `step`-th 32 bytes of K."""
     rows = extent if major == "K" else depth
     width = mode or 16
-    k_block = rows * width  # bytes to the next slab
+    k_block = rows * width  # bytes to the next k_block
     k = step * (32 // size)
     start = base + ((k * size // width) * k_block + k * size % width if major == "K" else k * width)
     leading, stride = k_block, 8 * width

@@ -83,7 +83,7 @@ def test_kernels_of_long_rows_do_not_spill(arch: str, everything: bool) -> None:
 @pytest.mark.parametrize("op", OPS)
 def test_resources_are_not_stale(op: str) -> None:
     """Regenerate with `python -m tests.resources OP` after editing a kernel, with the oldest and the newest NVRTC: CI wants the
-    figures of both, and whoever has one NVRTC is content with its own."""
+    figures of both, and an installation with one NVRTC needs its own alone."""
     written = resources.written_with(op)
     assert len(written) == 2 or (written and not resources.in_ci()), f"kernels/records/{op}.json is of {written} alone"
     for nvrtc, arch in itertools.product(written, ARCHES):

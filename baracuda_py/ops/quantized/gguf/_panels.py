@@ -35,7 +35,7 @@ __all__ = ["Panels"]
 FILE = "quantized/gguf_panels.cu"
 HALVES = (ElementKind.F16, ElementKind.BF16)
 CHUNK = 256  # weights of a column that come together
-K_BLOCK_ROW_BYTES, K_BLOCKS = 128, 4  # of a row of x or of weights: 64 of K; slabs of a chunk
+K_BLOCK_ROW_BYTES, K_BLOCKS = 128, 4  # of a row of x or of weights: 64 of K; k_blocks of a chunk
 MOST_SPLITS, LEAST_CHUNKS = 16, 4  # parts of K, and chunks of a part
 
 

@@ -169,7 +169,7 @@ def seconds_of(desc: Any, device: DeviceSpec, config: Int4Config, *, staged: boo
     busiest = waves * (resident_ctas // device.sms) + -(-rest // device.sms)
     warps = config.threads // 32 * min(busiest, resident_ctas // device.sms)
     kind = int(not config.along_k)  # which of gemv's and mma's figures
-    takers = k_blocks * (1 if config.along_k else config.warps)  # slabs of warps
+    takers = k_blocks * (1 if config.along_k else config.warps)  # k_blocks of warps
     weights, tokens = config.weights * takers, config.tokens * BLOCK_K * 2.0 * k_blocks
     under_way = device.sms * warps / config.parts * (config.stages - 1) * config.weights * min(1.0, ctas / device.sms)
     share = min(1.0, under_way / (device.bandwidth * costs.round_trip_s), ctas / device.sms * costs.sm_bandwidth_ratio)

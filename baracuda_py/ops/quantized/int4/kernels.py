@@ -29,7 +29,7 @@ __all__ = ["Int4Gemv", "Int4Kernel", "Int4Mma", "common_epilogue"]
 
 MOST, MOST_CODES = 1 << 25, 1 << 36  # of M, N and K, and of all codes: kernels count in 32 bits
 PAIRED, SINGLE = ", true, float>", ", false, float>"  # the end of an epilogue's type
-MOST_SPLITS, LEAST_K_BLOCKS = 16, 4  # parts of K, and slabs of a part
+MOST_SPLITS, LEAST_K_BLOCKS = 16, 4  # parts of K, and k_blocks of a part
 SHARE_OF_ALL = 2  # groups of warps that share K where any number of tokens is to have the same sums
 UNIT_OF_BF16 = 64.0  # Unpack<bf16>::UNIT: sums are kept at its inverse, and lose as much more below 2^-126
 

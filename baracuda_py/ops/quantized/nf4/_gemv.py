@@ -32,7 +32,7 @@ FILE = "quantized/nf4_gemv.cu"
 MOST_TOKENS = 128  # rows of x for which weights are not dequantised first
 MOST, MOST_VALUES = 1 << 25, 1 << 37  # of N and K, and of all values: blocks are counted in 32 bits
 OF_MMA = 16  # of K: an instruction
-MOST_SPLITS, LEAST_K_BLOCKS = 16, 2  # parts of K, and slabs of a part
+MOST_SPLITS, LEAST_K_BLOCKS = 16, 2  # parts of K, and k_blocks of a part
 
 
 @lru_cache(maxsize=256)
