@@ -35,6 +35,13 @@ def needs_a_gpu(block: str) -> bool:
     return "import cupy" in block or 'device="cuda"' in block
 
 
+def with_its_framework(block: str) -> None:
+    """Skips a block that imports a framework which only that page's reader has."""
+    for framework in ("torch", "jax"):
+        if f"import {framework}" in block:
+            pytest.importorskip(framework)
+
+
 def ran_on_the_host(block: str) -> dict[str, Any]:
     """The names that a block for a GPU leaves on the host, changed as the README says it may be, and PyTorch's likewise."""
     for there, here in {"import cupy as cp": "import numpy as cp", 'device="cuda"': 'device="cpu"'}.items():
@@ -116,14 +123,14 @@ GPU = {name: block for name, block in BLOCKS.items() if needs_a_gpu(block)}
 
 @pytest.mark.parametrize("block", HOST.values(), ids=HOST)
 def test_snippets_run_as_printed(block: str) -> None:
+    with_its_framework(block)
     ran(block)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("block", GPU.values(), ids=GPU)
 def test_snippets_for_a_gpu_run_as_printed(block: str) -> None:
-    if "import torch" in block:
-        pytest.importorskip("torch")
+    with_its_framework(block)
     ran(block)
 
 
