@@ -14,7 +14,7 @@ from ..plan.registry import Gradient
 from ..types import UnsupportedError
 from .signature import Signature
 
-__all__ = ["differentiable_outputs", "gradients_of", "needed_for_gradient", "recorded_arguments"]
+__all__ = ["Operators", "differentiable_outputs", "gradients_of", "needed_for_gradient", "recorded_arguments"]
 
 Invoke = Callable[[str, dict[str, Any]], Any]  # calls an op by its name, with the arguments of its function
 
@@ -25,6 +25,21 @@ _CONTEXT = (
     "bit_stable",
     "batch_invariant",
 )  # what a preference says of the gradient's op, too
+
+
+class Operators(Protocol):
+    """What a framework does with its arrays."""
+
+    activations: Mapping[str, Callable[[Any, Any], Any]]  # the gradient of f(z), of the gradient of its result and z
+
+    def signature_of(self, name: str) -> Signature: ...
+    def is_array(self, x: Any) -> bool: ...
+    def is_half(self, x: Any) -> bool: ...
+    def cast(self, x: Any, dtype: Any) -> Any: ...
+    def expand(self, x: Any, shape: tuple[Any, ...]) -> Any: ...
+    def sum_to(self, x: Any, shape: tuple[Any, ...]) -> Any: ...
+    def broadcast_shapes(self, a: Any, b: Any) -> tuple[Any, ...]: ...
+    def constant(self, name: str) -> str: ...
 
 
 def recorded_arguments(signature: Signature, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,8 +67,9 @@ def needed_for_gradient(signature: Signature) -> tuple[str, ...]:
 
 
 def gradients_of(
-    signature: Signature, held: Mapping[str, Any], grads: Mapping[str, Any], needs: frozenset[str], invoke: Invoke
-) -> dict[str, Any]:
+    framework: Operators, signature: Signature, held: Mapping[str, Any], grads: Mapping[str, Any], needs: frozenset[str],
+    invoke: Invoke,
+) -> dict[str, Any]:  # fmt: skip
     """The gradients of the operands in `needs`. `held` are the call's arguments and results by name, `grads` the gradients of
     its results, zeros where there is none."""
     gradient = signature.op.gradient
@@ -61,15 +77,15 @@ def gradients_of(
     arguments = signature.op.arguments  # operands may have other names than the arguments that hold them
     held = {**held, **{operand: held[name] for name, operand in arguments.items() if name in held}}
     needs = frozenset(arguments.get(name, name) for name in needs)
-    _check(signature, held, needs)
+    _check(framework, signature, held, needs)
     grad, product = grads[signature.outputs[0]], "activation" in signature.names
     found: dict[str, Any] = {}
     if product:
-        grad = _through_terms(signature, held, grad, needs, invoke, found)
+        grad = _through_terms(framework, signature, held, grad, needs, invoke, found)
     if product:
-        core = _product(gradient, held, grad, invoke)
+        core = _product(framework, gradient, held, grad, invoke)
     else:
-        core = _core(signature, gradient, held, grad, grads, needs, invoke)
+        core = _core(framework, signature, gradient, held, grad, grads, needs, invoke)
     if held.get("residual") is not None and not product:  # h = x + residual was normalised, and is a result as well
         core["x"] = _sum_of(core.get("x"), grads.get("residual_out"))
         core["residual"] = core["x"]
@@ -77,29 +93,32 @@ def gradients_of(
         core["bias"] = grad
     found.update((name, core[name]) for name in needs if core.get(name) is not None)
     named = {operand: name for name, operand in arguments.items()}
-    return {named.get(name, name): _like(x, held[name]) for name, x in found.items()}
+    return {named.get(name, name): _like(framework, x, held[name]) for name, x in found.items()}
 
 
-def _check(signature: Signature, held: Mapping[str, Any], needs: frozenset[str]) -> None:
+def _check(framework: Operators, signature: Signature, held: Mapping[str, Any], needs: frozenset[str]) -> None:
     gradient = signature.op.gradient
     assert gradient is not None
     known = {*gradient.gradients, *(_TERMS if "activation" in signature.names or "residual" in signature.names else ())}
     for name in sorted(needs):
         if name not in known or (name.startswith("scale") and "activation" in signature.names):
-            raise UnsupportedError(f"{signature.name}: there is no gradient of {name}", f"pass {name}.detach()")
+            raise UnsupportedError(
+                f"{signature.name}: there is no gradient of {name}", f"pass {framework.constant(name)}"
+            )
     for name in ("scale_a", "scale_b"):
         if held.get(name) is not None:
             raise UnsupportedError(
-                f"{signature.name}: there is no gradient of a product of scaled fp8 operands", "pass a.detach()"
+                f"{signature.name}: there is no gradient of a product of scaled fp8 operands",
+                f"pass {framework.constant('a')}",
             )
 
 
 def _core(
-    signature: Signature, gradient: Gradient, held: Mapping[str, Any], grad: Any, grads: Mapping[str, Any],
+    framework: Operators, signature: Signature, gradient: Gradient, held: Mapping[str, Any], grad: Any, grads: Mapping[str, Any],
     needs: frozenset[str], invoke: Invoke,
 ) -> dict[str, Any]:  # fmt: skip
     """The gradients that the op's own gradient op computes."""
-    back = signature_of(gradient.op)
+    back = framework.signature_of(gradient.op)
     known = back.names
     values = {
         gradient.renames.get(name, name): held[name]
@@ -117,7 +136,7 @@ def _core(
         values["dtype"] = held[next(iter(gradient.gradients))].dtype
     if "needs" in known:
         values["needs"] = tuple(n for n in ("mask", "alibi_slopes") if n in needs)
-    made = _by_name(back, invoke(back.name, values))
+    made = _by_name(framework, back, invoke(back.name, values))
     return {operand: made.get(output) for operand, output in gradient.gradients.items()}
 
 
@@ -130,9 +149,9 @@ def _how(held: Mapping[str, Any]) -> dict[str, Any]:
     return how
 
 
-def _by_name(signature: Signature, result: Any) -> dict[str, Any]:
+def _by_name(framework: Operators, signature: Signature, result: Any) -> dict[str, Any]:
     """A result's tensors by the names of the op's outputs."""
-    if isinstance(result, torch.Tensor):
+    if framework.is_array(result):
         return {signature.outputs[0]: result}
     return dict(zip(result._fields, result))
 
@@ -141,6 +160,7 @@ def _by_name(signature: Signature, result: Any) -> dict[str, Any]:
 
 
 def _through_terms(
+    framework: Operators,
     signature: Signature,
     held: Mapping[str, Any],
     grad: Any,
@@ -156,9 +176,10 @@ def _through_terms(
     if activation is not None and str(activation) != "identity":
         core = ("a", "b", "bias", "c", "alpha", "beta", "math", "pref", "device")
         values = {name: held[name] for name in core if held.get(name) is not None}
-        if held["a"].dtype in (torch.float16, torch.bfloat16):
+        if framework.is_half(held["a"]):
             values["out_dtype"] = "f32"
-        grad = _ACTIVATIONS[str(activation)](grad, invoke(signature.name, values).to(grad.dtype))
+        z = framework.cast(invoke(signature.name, values), grad.dtype)
+        grad = framework.activations[str(activation)](grad, z)
     if "bias" in needs:
         found["bias"] = grad
     if "c" in needs:
@@ -167,39 +188,35 @@ def _through_terms(
     return grad if alpha == 1.0 else grad * alpha
 
 
-_ACTIVATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "relu": lambda grad, z: torch.where(z > 0, grad, 0),
-    "gelu": lambda grad, z: torch.ops.aten.gelu_backward(grad, z),
-    "gelu_tanh": lambda grad, z: torch.ops.aten.gelu_backward(grad, z, approximate="tanh"),
-    "silu": lambda grad, z: torch.ops.aten.silu_backward(grad, z),
-}
-
-
-def _product(gradient: Gradient, held: Mapping[str, Any], grad: Any, invoke: Invoke) -> dict[str, Any]:
+def _product(
+    framework: Operators, gradient: Gradient, held: Mapping[str, Any], grad: Any, invoke: Invoke
+) -> dict[str, Any]:
     """The gradients of a and b of ``a @ b``. A weight that a batch shares is multiplied as one product of all rows; other
     operands that are broadcast along the batch are expanded."""
     a, b = held["a"], held["b"]
-    grad = grad.to(a.dtype)
-    if b.dim() == 2 and a.dim() > 2:
+    grad = framework.cast(grad, a.dtype)
+    if b.ndim == 2 and a.ndim > 2:
         a, grad = a.reshape(-1, a.shape[-1]), grad.reshape(-1, grad.shape[-1])
-    elif a.dim() >= 2 and b.dim() >= 2 and a.shape[:-2] != b.shape[:-2]:
-        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        a, b = (x.expand(*batch, *x.shape[-2:]).contiguous() for x in (a, b))
-    elif a.dim() == 1 and b.dim() > 2:
-        a, grad = a.expand(*b.shape[:-2], 1, a.shape[0]).contiguous(), grad.unsqueeze(-2)
-    elif b.dim() == 1 and a.dim() > 2:
+    elif a.ndim >= 2 and b.ndim >= 2 and a.shape[:-2] != b.shape[:-2]:
+        batch = framework.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        a, b = (framework.expand(x, (*batch, *x.shape[-2:])) for x in (a, b))
+    elif a.ndim == 1 and b.ndim > 2:
+        a = framework.expand(a, (*b.shape[:-2], 1, a.shape[0]))
+        grad = grad.reshape(*grad.shape[:-1], 1, grad.shape[-1])
+    elif b.ndim == 1 and a.ndim > 2:
         a, grad = a.reshape(-1, a.shape[-1]), grad.reshape(-1)
     made = invoke(gradient.op, {"grad": grad, "a": a, "b": b, **_how(held)})
     grad_a, grad_b = made
-    return {"a": grad_a.reshape(held["a"].shape) if grad_a.numel() == held["a"].numel() else grad_a, "b": grad_b}
+    of_a = prod(grad_a.shape) == prod(held["a"].shape)
+    return {"a": grad_a.reshape(held["a"].shape) if of_a else grad_a, "b": grad_b}
 
 
 def _sum_of(first: Any, second: Any) -> Any:
     return second if first is None else first if second is None else first + second
 
 
-def _like(grad: Any, operand: Any) -> Any:
+def _like(framework: Operators, grad: Any, operand: Any) -> Any:
     """A gradient in the shape and dtype of its operand: summed over the axes along which the operand was broadcast."""
     if grad.shape != operand.shape:
-        grad = grad.sum_to_size(operand.shape)
-    return grad if grad.dtype == operand.dtype else grad.to(operand.dtype)
+        grad = framework.sum_to(grad, operand.shape)
+    return grad if grad.dtype == operand.dtype else framework.cast(grad, operand.dtype)
