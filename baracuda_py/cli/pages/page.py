@@ -15,7 +15,7 @@ from ..problems import compact
 from .example import example_of
 from .facts import DEVICE, bounds_of, descriptors, in_place, operands_of, plans_of, variants_of
 
-__all__ = ["escaped", "page_text", "signature_text", "table"]
+__all__ = ["escaped", "page_text", "signature_text", "split_parameters", "table"]
 
 WIDTH = 110  # columns of a signature
 
@@ -41,9 +41,14 @@ def _declaration(op: Op) -> str:
     return f"bp.{op.name}(\n{_folded(inner)}\n){result}"
 
 
+def split_parameters(parameters: str) -> list[str]:
+    """The text between the parentheses of a signature, as one text per parameter."""
+    return re.split(r", (?![^\[]*\])", parameters)
+
+
 def _folded(parameters: str) -> str:
     lines, line = [], "   "
-    for parameter in re.split(r", (?![^\[]*\])", parameters):
+    for parameter in split_parameters(parameters):
         if len(line) + len(parameter) + 2 > WIDTH:
             lines.append(line)
             line = "   "
