@@ -230,7 +230,7 @@ def test_memory_of_a_capture_lives_as_long_as_its_graph() -> None:
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
-def test_call_beside_the_other_framework_s_capture_is_refused() -> None:
+def test_call_beside_a_capture_of_the_other_framework_is_refused() -> None:
     import cupy
 
     torch = torch_cuda()

@@ -241,13 +241,13 @@ def test_a_dense_array_may_have_no_strides(shape: tuple[int, ...]) -> None:
     assert t.strides == tuple(reversed(wanted))
 
 
-def test_pinned_memory_is_the_host_s() -> None:
+def test_pinned_memory_counts_as_host_memory() -> None:
     x = Exporter(X, change=lambda t: _set(type=3)(t.device), device=(3, 0))
     assert intake(x, what="x").ordinal == HOST_ORDINAL
     assert np.array_equal(bp.neg(x, device="cpu"), -X)
 
 
-def test_a_device_that_cannot_be_asked_for_is_a_refusal_and_no_exception() -> None:
+def test_can_implement_refuses_where_dlpack_device_raises() -> None:
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("exp", (3, 4), "f32"), device="cpu")  # type: ignore[arg-type]
     answer = plan.can_implement(x=Exporter(X, device=RuntimeError("deleted")))
     assert not answer
@@ -560,7 +560,7 @@ def test_a_number_that_is_not_weak_is_told_its_type(x: Any) -> None:
     readable(caught.value, "multiply: x2", type(x).__name__, f"numpy.asarray({x!r}, dtype)")
 
 
-def test_the_hint_is_of_the_plan_s_package() -> None:
+def test_intake_hint_names_the_package_of_the_plan() -> None:
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("exp", (3,), "f32"), device="cpu")  # type: ignore[arg-type]
     with pytest.raises(bp.OperandTypeError, match=r"got list: wrap it with numpy\.asarray") as caught:
         plan.run(x=[1.0, 2.0, 3.0])

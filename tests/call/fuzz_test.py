@@ -482,7 +482,7 @@ class _Like:
 @pytest.mark.parametrize(
     "spoilt", [{"pref": {}}, {"device": []}, {"pref": Hostile()}, {"out_dtype": {}}], ids=lambda x: next(iter(x))
 )
-def test_the_short_path_leaves_what_does_not_hash_to_the_long_one(
+def test_short_path_leaves_unhashable_options_to_the_long_path(
     monkeypatch: pytest.MonkeyPatch, spoilt: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(key._known, "cupy", _Like)

@@ -27,7 +27,7 @@ def jax() -> Any:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32"])
-def test_results_are_jax_s(jax: Any, dtype: str) -> None:
+def test_results_are_jax_arrays(jax: Any, dtype: str) -> None:
     x = jax.numpy.arange(1, 1 + 7 * 33).reshape(7, 33).astype(dtype)
     for _ in range(3):  # the long way, then the short one
         got = bp.square(x)

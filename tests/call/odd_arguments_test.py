@@ -179,7 +179,7 @@ def test_fix_for_a_number_alone_works_as_told(op: str, number: Any) -> None:
     assert np.isfinite(getattr(bp, op)(eval(wrapped, {"numpy": np, "np": np, "dtype": np.float32}), device="cpu"))
 
 
-def test_fix_for_another_kind_names_no_argument_that_a_function_lacks() -> None:
+def test_fix_for_another_kind_names_arguments_that_exist() -> None:
     q = np.ones((1, 2, 4, 8), np.float32)
     k = q.astype(np.float16)
     said = refused(lambda: bp.attention(q, k, k, device="cpu"))

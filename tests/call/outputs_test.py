@@ -171,7 +171,7 @@ def test_a_check_must_say_of_which_output() -> None:
         select().precision_guarantee.check(zeros, zeros)
 
 
-def test_a_guarantee_of_other_outputs_is_a_mistake_of_the_candidate() -> None:
+def test_guarantee_of_other_outputs_is_an_internal_error() -> None:
     with pytest.raises(ValueError, match="of the outputs total, twice, where there are out"):
         select().precision_guarantee.for_outputs(("out",))
 

@@ -67,7 +67,7 @@ def test_a_window_may_begin_inside_a_byte(gpus: Gpus, start: int) -> None:
     assert len(gpus.work) == 1
 
 
-def test_a_window_that_begins_inside_a_byte_overlaps_its_last_byte(gpus: Gpus) -> None:
+def test_window_inside_a_byte_overlaps_its_last_byte(gpus: Gpus) -> None:
     dest = nibbles(gpus, 16, 0)
     with pytest.raises(bp.OverlapError):
         bp.write_slice(dest, dest.strided((2,), (1,), 2), [(1, 3)])

@@ -214,7 +214,7 @@ def test_torch_inputs_written_late(spin: Callable[[], None]) -> None:
     assert (y.get() == 9).all()
 
 
-def test_torch_outputs_are_written_on_torch_s_stream(spin: Callable[[], None]) -> None:
+def test_torch_outputs_are_written_on_the_torch_stream(spin: Callable[[], None]) -> None:
     torch = torch_cuda()
 
     warm()
@@ -397,7 +397,7 @@ def test_what_is_no_stream_is_refused(bad: Any) -> None:
         bp.square(x, stream=bad)
 
 
-def test_a_decode_loop_on_the_device_makes_one_plan_and_one_recipe() -> None:
+def test_decode_loop_on_the_device_makes_one_plan() -> None:
     import cupy
 
     from baracuda_py.call.cache import plan_cache

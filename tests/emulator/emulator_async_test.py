@@ -227,7 +227,7 @@ def test_a_box_before_the_launch_ahead_is_over(options: Options) -> None:
 
 
 @every_order
-def test_tensor_maps_lie_where_a_kernel_s_arguments_are(options: Options) -> None:
+def test_tensor_maps_are_stored_among_kernel_arguments(options: Options) -> None:
     for change, kind, says in (
         ("(const Map&)*((const char*)&map + 16)", bp.MisalignedFault, "a tensor map at no multiple of 64 bytes"),
         ("(const Map&)*((const char*)&map + 64)", bp.OutOfBoundsFault, "holds no tensor map"),

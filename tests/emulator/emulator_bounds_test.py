@@ -115,7 +115,7 @@ def test_a_vector_may_not_reach_over_the_end() -> None:
     assert (caught.value.operand, caught.value.byte, caught.value.thread) == ("x", 512, 31)
 
 
-def test_what_is_only_read_is_not_written_even_with_what_it_holds() -> None:
+def test_bounds_refuse_a_write_of_the_same_value_to_an_input() -> None:
     kernel = small("""
 extern "C" __global__ void f(int* x, int* out, int n) {
   const int i = threadIdx.x, v = x[i];
@@ -205,7 +205,7 @@ def local(access: str) -> SmallKernel:
     "ld.local.u32 %r3, [%rd4];", "cvta.local.u64 %rd4, %rd4; ld.u32 %r3, [%rd4];",
     "st.local.u32 [%rd4], %r2; mov.u32 %r3, %r2;", "cvta.local.u64 %rd4, %rd4; st.u32 [%rd4], %r2; mov.u32 %r3, %r2;",
 ])  # fmt: skip
-def test_a_thread_s_own_memory(access: str) -> None:
+def test_thread_local_memory(access: str) -> None:
     kernel, out = local(access), np.zeros(32, I32)
     kernel.run(1, 32, out=out, at=I32(28))
     assert (out == ints(32)).all()
@@ -215,7 +215,7 @@ def test_a_thread_s_own_memory(access: str) -> None:
         assert (caught.value.space, caught.value.byte, caught.value.extent) == ("local", at, 32)
 
 
-def test_a_thread_s_own_memory_has_no_atomic_operations() -> None:
+def test_thread_local_memory_has_no_atomics() -> None:
     kernel = local("cvta.local.u64 %rd4, %rd4; atom.add.u32 %r3, [%rd4], 1;")
     with pytest.raises(bp.OutOfBoundsFault, match="an atomic operation on local memory"):
         kernel.run(1, 32, out=np.zeros(32, I32), at=I32(0))
@@ -325,7 +325,7 @@ extern "C" __global__ void f(const int* x, int* out, int pitch) {{
 
 @pytest.mark.parametrize("index", ["(32 * int(threadIdx.x) * pitch) >> 25", "(32 * int(threadIdx.x) * pitch) / 5",
                                    "31 - 32 * int(threadIdx.x) * pitch", "max(32 * int(threadIdx.x) * pitch, 3)"])  # fmt: skip
-def test_a_number_that_overflowed_is_told_behind_what_keeps_it_one(index: str) -> None:
+def test_bounds_report_an_overflowed_address(index: str) -> None:
     """2^27 times 32 times the thread is 0 in 32 bits."""
     kernel, x, out = small(SCALED.format(index)), ints(32), np.zeros(32, I32)
     with pytest.raises(bp.OverflowFault):

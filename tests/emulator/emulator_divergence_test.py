@@ -119,7 +119,7 @@ def matrix_of(opcode: str, lanes: int) -> SmallKernel:
 
 @every_order
 @pytest.mark.parametrize("opcode", MATRICES)
-def test_a_matrix_is_a_whole_warp_s(opcode: str, options: Options) -> None:
+def test_matrix_fragments_need_a_whole_warp(opcode: str, options: Options) -> None:
     says = f"^{opcode}[.a-z]* by a part of a warp"
     wrong, right = matrix_of(opcode, 31), matrix_of(opcode, 32)
     fault, out = beside(bp.DivergenceFault, says, wrong, right, options, block=32)

@@ -184,7 +184,7 @@ def test_a_fence_of_the_cta_is_enough_for_an_arrival_in_it(options: Options) -> 
         small(text.replace("FENCE", "")).run(1, 64, out=out, options=options)
 
 
-def test_a_wait_that_acquires_nothing_is_not_taken_for_one_that_does() -> None:
+def test_relaxed_wait_does_not_count_as_acquire() -> None:
     with pytest.raises(bp.UnsupportedError, match=r"mbarrier\.try_wait\.parity\.relaxed"):
         small(ARRIVALS.replace("FENCE", "").replace("ORDER", ".relaxed.cta"))
 

@@ -363,7 +363,7 @@ def test_comparisons_of_floats_with_and_without_nan(type: str) -> None:
     assert comparisons.compare(a, b, "num", type).tolist() == [not m for m in missing]
 
 
-def test_a_comparison_flushes_before_it_compares_and_takes_pairs_apart() -> None:
+def test_comparison_flushes_operands_and_splits_pairs() -> None:
     tiny, zero = np.array([1e-40], "f4"), np.float32(-0.0)
     assert comparisons.compare(tiny, zero, "gt", "f32") and not comparisons.compare(tiny, zero, "gt", "f32", ftz=True)
     pair = comparisons.compare(np.array([0x3C000000], "u4"), np.uint32(0x00003C00), "gt", "f16x2")

@@ -44,7 +44,7 @@ def test_generic_addresses_of_operands_are_no_windows() -> None:
 @pytest.mark.parametrize(("of", "to", "operand", "byte"), [
     (-1, 0, "x", -4), (1, 0, "x", 256), (1 << 20, 0, "x", 1 << 22), (0, -1, "out", -4), (0, 1, "out", 256),
 ])  # fmt: skip
-def test_neighbours_are_not_each_other_s(of: int, to: int, operand: str, byte: int) -> None:
+def test_adjacent_operands_are_kept_separate(of: int, to: int, operand: str, byte: int) -> None:
     held = np.zeros(192, F32)
     x, out = held[:64], held[64:128]
     with pytest.raises(bp.OutOfBoundsFault) as caught:
@@ -55,14 +55,14 @@ def test_neighbours_are_not_each_other_s(of: int, to: int, operand: str, byte: i
 
 
 @pytest.mark.parametrize("of", [-(1 << 50), -(1 << 61), 1 << 55, 1 << 61])
-def test_addresses_far_from_everything_are_nobody_s(of: int) -> None:
+def test_far_addresses_belong_to_no_operand(of: int) -> None:
     kernel = small("""extern "C" __global__ void f(const float* x, float* out, long long of) { out[0] = x[of]; }""")
     with pytest.raises(bp.OutOfBoundsFault, match="where nothing is") as caught:
         kernel.run(1, 1, x=np.zeros(4, F32), out=np.zeros(4, F32), of=np.int64(of))
     assert (caught.value.operand, caught.value.byte) == ("", None)
 
 
-def test_a_null_pointer_is_nobody_s() -> None:
+def test_null_pointer_belongs_to_no_operand() -> None:
     out = np.ones(64, F32)
     with pytest.raises(bp.OutOfBoundsFault, match=r"load of 4 bytes at 0x10, where nothing is"):
         move.run(1, 64, x=np.uint64(0), out=out, n=np.int32(64), of=np.int32(4), to=np.int32(0))

@@ -25,7 +25,7 @@ def test_generated_files_are_fresh() -> None:
     assert generate.write(check=True) == [], "run python -m baracuda_py.cli.generate"
 
 
-def test_the_package_is_typed_and_constructors_say_what_they_take() -> None:
+def test_package_is_typed_and_constructors_name_fields() -> None:
     """What `tests/typed_user.py` is checked against, here without a type checker."""
     package = Path(bp.__file__).parent
     assert (package / "py.typed").is_file()

@@ -102,7 +102,7 @@ def sampled(ran: int) -> ledger.Sampled:
     return made
 
 
-def test_a_test_that_runs_once_a_sample_is_a_line_once_all_have_passed(written: Path) -> None:
+def test_ledger_line_needs_all_samples_to_pass(written: Path) -> None:
     entries = ledger.record(written, {"add": set()}, set(), RUN, {}, {}, sampled(2))
     assert not entries and read.verified_on(get_op("add")) == ""
     entries = ledger.record(written, {"add": {"more_test.py::test"}}, set(), RUN, {}, {}, sampled(3))

@@ -57,7 +57,7 @@ def serves(plan: Any, variant: str, desc: Any, pref: PlanPreference, device: Dev
     return any(a.feasibility for a in assess(candidates, desc.canonical(), pref, device))
 
 
-def test_a_fix_admits_its_candidate_in_one_step_and_a_variant_that_is_named_serves() -> None:
+def test_fix_admits_its_candidate_in_one_step() -> None:
     kept = fixed = elsewhere = 0
     for plan, desc, pref, device, answer, chosen in refused(0, 230):
         feasible = advised(answer, desc, pref, device, instead=chosen)
@@ -98,7 +98,7 @@ class Picky(Candidate[Any]):
         return bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (4,), "f32"), device="h200").precision_guarantee
 
 
-def test_several_fixes_are_told_together_and_one_that_leads_nowhere_is_not() -> None:
+def test_fixes_are_joined_and_useless_ones_left_out() -> None:
     desc = bp.UnaryDescriptor("neg", (3,), "f32", x_align=4).canonical()
     pref, device = PlanPreference(), DeviceSpec.named("sm_80")
     (answer,) = assess([Picky()], desc, pref, device)

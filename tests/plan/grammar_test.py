@@ -35,7 +35,7 @@ def configs() -> list[Config]:
     return found
 
 
-def test_every_configuration_of_matmul_is_read_back_as_it_is_printed() -> None:
+def test_matmul_configurations_are_parsed_as_printed() -> None:
     every = configs()
     assert {type(c).__module__.rpartition(".")[2] for c in every} == {"simt", "gemv", "mma", "tile", "staged"}
     for config in every:

@@ -235,7 +235,7 @@ def test_a_library_is_told_the_operands_by_its_own_names() -> None:
     assert told == [({WORKSPACE: 10**6 + ALIGN, "a": 5008, "c": 0, "out": 10**6}, {"beta": 1.0}, 7)]
 
 
-def test_scratch_is_asked_of_a_library_when_it_is_needed_and_lies_last() -> None:
+def test_library_scratch_is_lazy_and_comes_last() -> None:
     asked: list[int] = []
     told: list[int] = []
 

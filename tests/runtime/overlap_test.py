@@ -58,7 +58,7 @@ def accesses(ptx: str) -> list[str]:
 
 
 @pytest.mark.parametrize("what", list(OVERLAPPING))
-def test_no_kernel_touches_memory_before_the_one_ahead_of_it_is_over(what: str) -> None:
+def test_pdl_kernels_wait_before_they_touch_memory(what: str) -> None:
     desc, variant = OVERLAPPING[what]
     plan = bp.MatmulPlan.select(desc, bp.PlanPreference(variant=variant), device=H200)
     launches = [step for step in plan.selection.steps if isinstance(step, Launch)]
@@ -171,7 +171,7 @@ def test_the_driver_is_told_what_to_launch(driver: Any) -> None:
 
 
 @pytest.mark.parametrize("bound", [False, True])
-def test_threads_that_launch_at_once_have_a_stream_and_arguments_each(driver: Any, bound: bool) -> None:
+def test_pdl_threads_have_separate_streams_and_arguments(driver: Any, bound: bool) -> None:
     d = pytest.importorskip("cuda.bindings.driver")
     both, seen = threading.Barrier(2, timeout=20), []
 

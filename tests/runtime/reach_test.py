@@ -63,7 +63,7 @@ def digest(kernel: Kernel) -> str:
     return sources.source_of(kernel).digest(kernel.entry)
 
 
-def test_every_definition_is_in_some_op_s_digest() -> None:
+def test_every_definition_is_in_the_digest_of_an_op() -> None:
     """What nobody's digest counts could be changed, and nobody would ask for it to be tested again. Element types that no probe
     has are all that may be missing."""
     declared = {
@@ -168,7 +168,7 @@ def part_of_ptx(kernel: Kernel) -> str:
 
 
 @pytest.mark.timeout(3600)
-def test_an_edit_that_leaves_a_kernel_s_digest_leaves_its_ptx(copy: Path, everything: bool) -> None:
+def test_edit_that_keeps_a_digest_keeps_the_ptx(copy: Path, everything: bool) -> None:
     """Of what is edited at random, what the kernel is said not to reach."""
     rng, choice = random.Random(14), one_of_each_file()
     before: dict[Kernel, str] = {}

@@ -113,7 +113,7 @@ def test_a_sequence_does_not_depend_on_the_others() -> None:
             assert np.array_equal(bits(same[0]), bits(whole[b]))
 
 
-def test_a_sequence_does_not_depend_on_how_many_splits_and_rows_are_merged() -> None:
+def test_decode_is_invariant_to_splits_and_merged_rows() -> None:
     """Three splits of keys alone, and the same three of five; few sequences, and many. Teams of any size merge alike: that is
     tested of merge_attention."""
     given = caches(1, 1, 2100)
@@ -130,7 +130,7 @@ def test_a_sequence_does_not_depend_on_how_many_splits_and_rows_are_merged() -> 
 
 
 @pytest.mark.parametrize(("arch", "d", "d_v"), [("sm_90a", 256, 128), ("sm_80", 160, 128), ("sm_89", 224, 128)])
-def test_keys_are_shared_out_alike_however_many_tokens_come_at_once(arch: str, d: int, d_v: int) -> None:
+def test_decode_splits_keys_alike_for_any_number_of_tokens(arch: str, d: int, d_v: int) -> None:
     """Where shared memory has room for more warps of few rows than of many."""
     descs = (
         bp.DecodeAttentionDescriptor((1, 4, tokens, d), (1, 1, 3000, d), (1, 1, 3000, d_v), BF16) for tokens in (1, 16)

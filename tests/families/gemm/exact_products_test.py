@@ -232,7 +232,7 @@ def test_a_result_that_cancels(kind: ElementKind, activation: Any) -> None:
                 plan.precision_guarantee.check(plan.run(**there).get(), wide, arrays, measures=plan.measured())
 
 
-def test_tf32_s_range() -> None:
+def test_tf32_range_on_the_device() -> None:
     """Operands below the middle between the largest TF32 and 2**128 do not become infinite, by any variant; the larger may."""
     a, b = np.zeros((64, 32), np.float32), np.zeros((32, 64), np.float32)
     a[:, 0], b[0] = np.nextafter(np.float32(TF32_INFINITE), np.float32(0)), 2.0**-100

@@ -133,7 +133,7 @@ EXTENTS = st.sampled_from([0, 1, 2, 3])
 
 @given(st.lists(EXTENTS, max_size=4).map(tuple), st.lists(EXTENTS, max_size=4).map(tuple))
 @settings(max_examples=400, deadline=None)
-def test_result_shapes_and_refusals_are_numpy_s(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+def test_result_shapes_and_refusals_match_numpy(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     desc = bp.MatmulDescriptor(a, b, "f32", "f32")
     try:
         wanted = np.matmul(np.zeros(a, np.float32), np.zeros(b, np.float32)).shape
@@ -181,7 +181,7 @@ def products(draw: st.DrawFn) -> dict[str, Array]:
 
 @given(products())
 @settings(max_examples=300, deadline=None)
-def test_any_layout_walked_is_numpy_s_product(operands: dict[str, Array]) -> None:
+def test_products_of_any_layout_match_numpy(operands: dict[str, Array]) -> None:
     """Small integers, so that every sum is exact: the walk, the oracle and NumPy agree to the bit."""
     slots = {name: Slot(x, "cpu", poison=name == "out") for name, x in operands.items()}
     given = {name: slot.operand for name, slot in slots.items()}

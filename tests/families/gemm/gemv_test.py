@@ -24,7 +24,7 @@ def vector_times(n: int, k: int, *, tokens: int = 1, along_k: bool = True, batch
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120"])
 @pytest.mark.parametrize("along_k", [True, False])
 @pytest.mark.parametrize("tokens", [1, 2, 3, 8])
-def test_gemv_s_launches_cover_every_column_and_fit_the_device(tokens: int, along_k: bool, arch: str) -> None:
+def test_gemv_launches_cover_every_column_and_fit_the_device(tokens: int, along_k: bool, arch: str) -> None:
     device = DeviceSpec.named(arch)
     desc = vector_times(1001 * 8, 1000 * 8, tokens=tokens, along_k=along_k).canonical()
     shapes = list(Gemv().configs(desc, device))

@@ -275,7 +275,7 @@ def test_a_plan_of_it_is_saved_bound_and_explained() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_torch_s_autograd_agrees(dtype: str) -> None:
+def test_matmul_backward_matches_torch_autograd(dtype: str) -> None:
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     kind = getattr(torch, dtype)

@@ -173,7 +173,7 @@ def worst_of(guarantee: Any) -> float:
 
 
 @pytest.mark.parametrize(("variant", "kind"), [("simt", "f32"), ("wgmma", "bf16")])
-def test_a_sum_in_parts_depends_on_how_many_there_are_and_says_so(variant: str, kind: str) -> None:
+def test_guarantee_of_split_k_is_not_batch_invariant(variant: str, kind: str) -> None:
     """That follows from M and the batch; and each part is one more addition."""
     plans = plans_of(kind, 8192, variant)
     assert len({parts for _, parts in plans}) > 1

@@ -94,7 +94,7 @@ def test_small_products_are_not_worth_a_copy() -> None:
         assert bp.MatmulPlan.select(described(*shape), device=H200).sku.variant != "wgmma_padded"
 
 
-def test_the_product_waits_for_its_copies_and_the_next_copy_for_the_product() -> None:
+def test_staged_copy_and_product_wait_for_each_other() -> None:
     """Every launch may begin early and waits for the one before it, so that the scratch can be used again at once."""
     plan = bp.MatmulPlan.select(described(777, 1333, 2049), device=H200)
     copy, product = plan.selection.steps
@@ -137,7 +137,7 @@ def test_a_workspace_that_is_too_small_admits_what_needs_none() -> None:
     assert f"needs {needed} bytes of workspace" in row.reason
 
 
-def test_batch_invariance_is_wgmma_s_whatever_the_pitch() -> None:
+def test_staged_batch_invariance_is_that_of_wgmma() -> None:
     """One row of an odd pitch goes to wgmma as it lies, more go to wgmma_padded: the same sums."""
     pref = PlanPreference(batch_invariant=True)
     for n, k in ((72, 1023), (129, 1023), (4096, 1024)):
@@ -252,7 +252,7 @@ def test_every_tile_leaves_a_ragged_result_whole(part: Part) -> None:
 
 
 @pytest.mark.gpu
-def test_the_sums_are_wgmma_s() -> None:
+def test_staged_sums_are_those_of_wgmma() -> None:
     """The same bits as wgmma gives for the operands padded by hand."""
     import cupy
 

@@ -184,7 +184,7 @@ def visited(step: Launch, tile: Tile) -> Counter[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize(("m", "n", "batch"), [(2200, 4488, ()), (8192, 8192, ()), (700, 3000, (3,)), (1, 65536, ())])
-def test_a_last_wave_of_its_own_leaves_no_tile_out_and_does_none_twice(m: int, n: int, batch: tuple[int, ...]) -> None:
+def test_split_last_wave_covers_every_tile_once(m: int, n: int, batch: tuple[int, ...]) -> None:
     desc = bp.MatmulDescriptor((*batch, m, 4096), (*batch, 4096, n), "bf16", "bf16").canonical()
     tails = [tile for tile in Wgmma().configs(desc, H200) if tile.split_last_wave > 1]
     assert tails
@@ -251,7 +251,7 @@ def small(kind: ElementKind, out: ElementKind, m: int, n: int, columns: bool) ->
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("out", [bp.BF16, bp.F32], ids=str)
 @pytest.mark.parametrize("kind", [bp.BF16, bp.F32, bp.FP8_E4M3], ids=str)
-def test_nothing_is_written_behind_a_line_s_end(kind: ElementKind, out: ElementKind, everything: bool) -> None:
+def test_wgmma_writes_nothing_past_the_end_of_a_line(kind: ElementKind, out: ElementKind, everything: bool) -> None:
     """The bytes between lines are as they were, in rows and in columns, with the cheapest tiles (with --all every one)."""
     taken = []
     for m, n, columns in itertools.product(SIZES, SIZES, (False, True)):
@@ -306,7 +306,7 @@ def f32_results(kind: ElementKind) -> list[Problem]:
 @pytest.mark.gpu
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("kind", "size"), SIZES_OF_TILES, ids=str)
-def test_every_tile_s_f32_result(kind: ElementKind, size: str) -> None:
+def test_wgmma_f32_result_of_every_tile(kind: ElementKind, size: str) -> None:
     """All tiles of a size, by TMA and by warps, plain and with addends of every type, K whole and in parts."""
     serve(*((x, [plan for plan in plans_of(x) if size_of(plan.sku.config) == size]) for x in f32_results(kind)))
 

@@ -244,7 +244,7 @@ def test_counts_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(got, bp.rope(x, at, rotary_dim=24, device="cpu"), rtol=0, atol=2e-6)
 
 
-def test_angles_are_made_once_for_several_heads_where_there_is_work_for_all() -> None:
+def test_rope_angles_are_shared_by_heads() -> None:
     large = bp.RopeDescriptor(
         (4, 32, 4096, 128), "bf16", k_shape=(4, 8, 4096, 128), k_element="bf16", inv_freq_shape=(64,)
     )
@@ -405,7 +405,7 @@ def test_ends_of_scaling() -> None:
     assert ((llama[29:35] < own[29:35]) & (llama[29:35] > own[29:35] / 8)).all()
 
 
-def test_scaling_s_factor_and_frequencies_reach_the_kernel() -> None:
+def test_rope_scaling_factor_and_frequencies_reach_the_kernel() -> None:
     x = normal(1, 2, 5, 128)
     scaling = S.yarn(128, 16.0, 4096)
     got = bp.rope(x, scaling=scaling, offset=50000, device="ptx")

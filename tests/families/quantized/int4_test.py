@@ -332,7 +332,7 @@ def test_more_tokens_than_a_launch_stages_are_staged_by_several(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("variant", ["gemv", "mma", "dequantize_matmul", "f32_weights"])
-def test_an_order_that_nobody_reads_makes_nan_where_it_names_no_k(variant: str) -> None:
+def test_int4_order_outside_of_k_makes_nan(variant: str) -> None:
     """Plans take an order as it is. No variant reads memory that nothing wrote."""
     w, x = packed("tiled", 128, 24, 64, order=True), rng.standard_normal((3, 128)).astype(F16)
     assert w.order is not None

@@ -318,7 +318,7 @@ def test_wide_places_are_the_same_values(monkeypatch: pytest.MonkeyPatch, double
 
 
 @pytest.mark.parametrize("variant", ["gemv", "dequantize_matmul"])
-def test_a_magnitude_that_is_infinite_spoils_its_columns_bound_alone(variant: str) -> None:
+def test_nf4_infinite_magnitude_affects_the_bound_of_its_columns(variant: str) -> None:
     rng = np.random.default_rng(5)
     codes, absmax = bp.quantize_nf4(rng.standard_normal((32, 256)).astype(np.float32), device="cpu")
     operands = {"x": rng.standard_normal((3, 256)).astype(np.float16), "codes": codes, "absmax": absmax.copy()}

@@ -191,7 +191,7 @@ def test_uneven_rows_are_refused_with_their_reason(turns: bool) -> None:
         bp.qkv_project_int8(**given, **more, device="ptx")
 
 
-def test_what_is_beyond_its_type_before_it_turns_is_outside_of_the_bound() -> None:
+def test_qkv_bound_excludes_overflow_before_rotation() -> None:
     """A pair (-80000, 1) by nearly a quarter turn is one that f16 holds, and was infinite on the way."""
     given: dict[str, Any] = {"x": np.ones((1, 16), np.float16), "inv_freq": np.full(1, 1.5, np.float32)}
     given["positions"] = np.ones(1, np.int32)

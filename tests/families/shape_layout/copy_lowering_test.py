@@ -281,13 +281,13 @@ def test_rows_that_overlap_or_run_backwards_are_no_pitched_copy() -> None:
 
 
 @pytest.mark.parametrize(("shape", "ranges"), [((4, 7), ((0, 2), (0, 7))), ((4, 16), ((0, 2), (1, 5)))])
-def test_rows_that_end_or_begin_inside_a_byte_are_moved_by_nibbles_alone(shape: Any, ranges: Any) -> None:
+def test_copy_moves_rows_inside_bytes_by_nibbles(shape: Any, ranges: Any) -> None:
     desc = bp.WriteSliceDescriptor(shape, ranges, "u4")
     plans = admissible(bp.WriteSlicePlan, desc, PlanPreference(), H200)
     assert {plan.sku.variant for plan in plans} == {"nibble"}
 
 
-def test_rows_of_nibbles_that_do_not_start_on_bytes_are_written_by_no_kernel() -> None:
+def test_no_kernel_writes_rows_that_start_inside_a_byte() -> None:
     desc = bp.WriteSliceDescriptor((3, 7), ((0, 3), (0, 7)), "u4", dest_strides=(7, 1))
     with pytest.raises(bp.UnsupportedError, match="destination rows do not start on bytes"):
         bp.WriteSlicePlan.select(desc, device="h200")

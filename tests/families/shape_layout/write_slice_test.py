@@ -454,7 +454,7 @@ def test_rows_that_share_bytes_are_written_apart_on_the_host() -> None:
 
 
 @pytest.mark.parametrize("kind", [bp.F32, bp.U4], ids=str)
-def test_the_host_refuses_rows_that_run_into_one_another_beside_the_window(kind: ElementKind) -> None:
+def test_write_slice_refuses_overlapping_rows_on_the_host(kind: ElementKind) -> None:
     """The window itself does not: but on the host the whole destination is written, the rest of it as it was."""
     if kind is bp.F32:
         held = np.zeros(17, np.float32)
