@@ -208,6 +208,7 @@ from .runtime.gpu.streams import fence as fence
 from .plan import find as find
 from .plan import get_op as get_op
 from .types import known_devices as known_devices
+from .ops.gemm.linear import linear as linear
 from .plan import list_ops as list_ops
 from .ops.quantized.int4.pack import pack_int4 as pack_int4
 from .ops.quantized.nf4.quantize import pack_nf4 as pack_nf4
@@ -2532,7 +2533,7 @@ def contiguize(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPref
 def kv_append(k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, *, layout: str = 'BHSD', status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Writes `k` and `v` into the caches at each sequence's position; returns (k_cache, v_cache, status)."""
 
-def write_slice(dest: Any, source: Any, ranges: Sequence[Any], *, dynamic_axis: int | None = None, start: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+def write_slice(dest: Any, source: Any, ranges: Any, *, dynamic_axis: int | None = None, start: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Writes `source` into the window `ranges` of `dest`, in place, and returns `dest`."""
 
 def softmax_backward(grad: Any, y: Any, /, axis: int = -1, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
@@ -2645,3 +2646,33 @@ def gelu(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference
 
 def silu(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x / (1 + exp(-x))."""
+
+absolute = abs
+amax = max
+amin = min
+ascontiguousarray = contiguize
+astype = cast
+clip = clamp
+contiguous = contiguize
+cumulative_sum = cumsum
+div = divide
+eq = equal
+ge = greater_equal
+gt = greater
+layernorm = layer_norm
+le = less_equal
+lt = less
+mm = matmul
+mul = multiply
+ne = not_equal
+negative = neg
+power = pow
+rmsnorm = rms_norm
+scaled_dot_product_attention = attention
+sdpa = attention
+sgn = sign
+sub = subtract
+swiglu = silu_mul
+swish = silu
+top_k = topk
+true_divide = divide

@@ -29,6 +29,7 @@ from ..plan.plan import Plan
 from ..plan.registry import all_ops
 from ..plan.slot import OperandLayout
 from ..types import ElementKind, PlanPreference
+from ..types.names import ALIASES
 from .pages import ops_text, page_text, readme_row, signature_text
 from .template import Names, checkout_files
 
@@ -38,6 +39,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 # Public names other than ops, plans and their descriptors.
 FIXED = {
     "ops.gemm.backward": ("MatmulGradients",),
+    "ops.gemm.linear": ("linear",),
     "ops.position.scaling": ("RopeScaling",),
     "ops.quantized.int4.pack": ("pack_int4", "repack_int4"),
     "ops.quantized.nf4.quantize": ("pack_nf4",),
@@ -79,6 +81,7 @@ def names() -> dict[str, str]:
     for op in all_ops().values():
         for public in (op.function, op.plan, op.plan.descriptor):
             found[public.__name__] = f"{public.__module__.removeprefix('baracuda_py.')}:{public.__name__}"
+    found |= {alias: found[op] for alias, op in ALIASES.items() if alias not in found}
     return dict(sorted(found.items()))
 
 
@@ -112,7 +115,7 @@ def stub_text(found: dict[str, str]) -> str:
     for name, place in found.items():
         module, _, attribute = place.partition(":")
         public = getattr(importlib.import_module(f"baracuda_py.{module}"), attribute)
-        if name in operations:
+        if name in operations or name in ALIASES:
             continue
         if _converts(public) or _plans(public):
             declared = getattr(
@@ -129,7 +132,8 @@ def stub_text(found: dict[str, str]) -> str:
         lines += [*(_plan_lines(public) if _plans(public) else _constructor_lines(public, shared)), ""]
     for name, op in operations.items():
         lines += [f"def {name}{signature_text(op.function)}:", f'    """{op.summary}"""', ""]
-    return "\n".join(lines)
+    lines += [f"{alias} = {op}" for alias, op in ALIASES.items() if alias not in operations]
+    return "\n".join([*lines, ""])
 
 
 def _converts(public: Any) -> bool:
