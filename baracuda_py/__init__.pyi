@@ -91,6 +91,7 @@ from .ops.elementwise.unary import (UnaryDescriptor as _UnaryDescriptor, UnaryPl
 from .ops.shape_layout.write_slice import (WriteSliceDescriptor as _WriteSliceDescriptor, WriteSlicePlan as _WriteSlicePlan)
 from .emulator.options import (emulation as emulation)
 from .runtime.gpu.streams import (fence as fence)
+from .ops.gemm.linear import (linear as linear)
 from .ops.quantized.int4.pack import (pack_int4 as pack_int4, repack_int4 as repack_int4)
 from .call.cache import (plan_cache as plan_cache)
 
@@ -1245,7 +1246,7 @@ def contiguize(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPref
     device: Any = None) -> Any: ...
 def kv_append(k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, *, layout: str = 'BHSD', status: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
-def write_slice(dest: Any, source: Any, ranges: Sequence[Any], *, dynamic_axis: int | None = None, start: Any = None,
+def write_slice(dest: Any, source: Any, ranges: Any, *, dynamic_axis: int | None = None, start: Any = None,
     status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 def softmax_backward(grad: Any, y: Any, /, axis: int = -1, *, grad_x: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -1321,3 +1322,32 @@ def gelu(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference
     device: Any = None) -> Any: ...
 def silu(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+absolute = abs
+amax = max
+amin = min
+ascontiguousarray = contiguize
+astype = cast
+clip = clamp
+contiguous = contiguize
+cumulative_sum = cumsum
+div = divide
+eq = equal
+ge = greater_equal
+gt = greater
+layernorm = layer_norm
+le = less_equal
+lt = less
+mm = matmul
+mul = multiply
+ne = not_equal
+negative = neg
+power = pow
+rmsnorm = rms_norm
+scaled_dot_product_attention = attention
+sdpa = attention
+sgn = sign
+sub = subtract
+swiglu = silu_mul
+swish = silu
+top_k = topk
+true_divide = divide

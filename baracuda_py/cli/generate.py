@@ -28,6 +28,7 @@ from ..plan.plan import Plan
 from ..plan.registry import all_ops
 from ..plan.slot import OperandLayout
 from ..types import ElementKind, PlanPreference
+from ..types.names import ALIASES
 from .pages import ops_text, page_text, readme_row, signature_text, split_parameters
 from .template import Names, checkout_files
 
@@ -37,6 +38,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 # Public names other than ops, plans and their descriptors.
 FIXED = {
     "ops.gemm.backward": ("MatmulGradients",),
+    "ops.gemm.linear": ("linear",),
     "ops.position.scaling": ("RopeScaling",),
     "ops.quantized.int4.pack": ("pack_int4", "repack_int4"),
     "ops.quantized.nf4.quantize": ("pack_nf4",),
@@ -78,6 +80,7 @@ def names() -> dict[str, str]:
     for op in all_ops().values():
         for public in (op.function, op.plan, op.plan.descriptor):
             found[public.__name__] = f"{public.__module__.removeprefix('baracuda_py.')}:{public.__name__}"
+    found |= {alias: found[op] for alias, op in ALIASES.items() if alias not in found}
     return dict(sorted(found.items()))
 
 
@@ -96,7 +99,7 @@ def index_text(found: dict[str, str]) -> str:
 # The accepted type of a field, by its stored type; an enumeration also accepts its members' values.
 TAKEN = {"ElementKind": "ElementLike", "tuple[int, ...]": "Sequence[int]", "Ranges": "Sequence[Any]"}
 # What the stub calls the accepted types that most fields have.
-ALIASES = {"Sequence[int] | None": "_Ints", "ElementLike | None": "_Kind"}
+SHORT = {"Sequence[int] | None": "_Ints", "ElementLike | None": "_Kind"}
 
 
 def stub_text(found: dict[str, str]) -> str:
@@ -113,7 +116,7 @@ def stub_text(found: dict[str, str]) -> str:
     for name, place in found.items():
         module, _, attribute = place.partition(":")
         public = getattr(importlib.import_module(f"baracuda_py.{module}"), attribute)
-        if name in operations:
+        if name in operations or name in ALIASES:
             continue
         if _converts(public) or _plans(public):
             attribute = _declared(public)
@@ -123,7 +126,7 @@ def stub_text(found: dict[str, str]) -> str:
     for module, parts in imported.items():
         lines += _filled(f"from .{module} import (", tuple(parts), ")")
     lines += ["", "__version__: str", *(f"{k.name}: ElementKind" for k in ElementKind)]
-    lines += [*(f"{name}: TypeAlias = {kind}" for kind, name in ALIASES.items()), ""]
+    lines += [*(f"{name}: TypeAlias = {kind}" for kind, name in SHORT.items()), ""]
     shared = _shared([public for public in classes if issubclass(public, Descriptor)])
     for operand, name in shared.items():
         lines += [f"class {name}:", *operand.attributes]
@@ -132,6 +135,7 @@ def stub_text(found: dict[str, str]) -> str:
     for name, op in operations.items():
         parameters, result = signature_text(op.function)[1:].rsplit(")", 1)
         lines += _filled(f"def {name}(", split_parameters(parameters), f"){result}: ...")
+    lines += [f"{alias} = {op}" for alias, op in ALIASES.items() if alias not in operations]
     return "\n".join([*lines, ""])
 
 
@@ -216,7 +220,7 @@ def _constructor_lines(public: Any, shared: Mapping[_Operand, str]) -> list[str]
         parameters += ["*"] if f.name in put_in and "*" not in parameters else []
         default = "" if f.default is MISSING and f.default_factory is MISSING else " = ..."
         taken = _taken(str(f.type))
-        parameters.append(f"{f.name}: {ALIASES.get(taken, taken)}{default}")
+        parameters.append(f"{f.name}: {SHORT.get(taken, taken)}{default}")
     return [*lines, *_filled("    def __init__(", parameters, ") -> None: ...")]
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ...plan.about.search import aliases_of
 from ...plan.registry import Op
 from ...plan.selection import Selection
 from ...types import DeviceSpec
@@ -88,7 +89,9 @@ def _prose(text: str) -> str:
 
 
 def _peers(op: Op) -> str:
-    return f" Elsewhere: {', '.join(f'{where} `{name}`' for where, name in op.peers.items())}." if op.peers else ""
+    aliases = ", ".join(f"`bp.{alias}`" for alias in aliases_of(op.name))
+    peers = ", ".join(f"{where} `{name}`" for where, name in op.peers.items())
+    return (f" Also {aliases}." if aliases else "") + (f" Elsewhere: {peers}." if peers else "")
 
 
 def _operands(op: Op) -> Iterator[str]:
