@@ -151,6 +151,8 @@ from .ops.quantized.nf4.quantize import QuantizeNf4Plan as _QuantizeNf4Plan
 from .ops.quantized.int8.quantize import QuantizePlan as _QuantizePlan
 from .types import RaceFault as RaceFault
 from .types import ReadOnlyFault as ReadOnlyFault
+from .ops.reduce._gradient import ReduceBackwardDescriptor as _ReduceBackwardDescriptor
+from .ops.reduce.backward import ReduceBackwardPlan as _ReduceBackwardPlan
 from .ops.reduce._problem import ReduceDescriptor as _ReduceDescriptor
 from .ops.reduce.reduce import ReducePlan as _ReducePlan
 from .ops.quantized.int4.relayout import RelayoutInt4Descriptor as _RelayoutInt4Descriptor
@@ -1715,6 +1717,25 @@ class QuantizeNf4Descriptor(_QuantizeNf4Descriptor, _Out, _Scales2, _Offset):
         **layouts: Unpack[_QuantizeNf4DescriptorGiven],
     ) -> None: ...
 
+class _ReduceBackwardDescriptorGiven(_GradXGiven, _GradGiven, _XGiven, total=False):
+    y_strides: Sequence[int] | None
+    y_align: int | None
+class ReduceBackwardDescriptor(_ReduceBackwardDescriptor, _GradX, _Grad, _X):
+    y_strides: tuple[int, ...] | None
+    y_align: int | None
+    y: _Layout | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        axes: Sequence[int] | None = ...,
+        keepdims: int = ...,
+        correction: int = ...,
+        name: str = ...,
+        y_element: ElementLike | None = ...,
+        **layouts: Unpack[_ReduceBackwardDescriptorGiven],
+    ) -> None: ...
+
 class _ReduceDescriptorGiven(_Out2Given, _XGiven): ...
 class ReduceDescriptor(_ReduceDescriptor, _Out2, _X):
     def __init__(
@@ -2235,6 +2256,9 @@ class QuantizeNf4Plan(_QuantizeNf4Plan):
 class QuantizePlan(_QuantizePlan):
     desc: QuantizeDescriptor
 
+class ReduceBackwardPlan(_ReduceBackwardPlan):
+    desc: ReduceBackwardDescriptor
+
 class ReducePlan(_ReducePlan):
     desc: ReduceDescriptor
 
@@ -2498,6 +2522,24 @@ def matmul_nf4(x: Any, codes: Any, absmax: Any = None, *, scales: Any = None, of
 
 def quantize_nf4(x: Any, *, block_size: int = 64, double_quant: bool = False, out: Any = None, absmax: Any = None, scales: Any = None, offset: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """NF4 codes of floats, as bitsandbytes lays them out; `dequantize_nf4` is the inverse, `pack_nf4` makes a PackedNf4 of them."""
+
+def sum_backward(grad: Any, x: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of sum: grad."""
+
+def mean_backward(grad: Any, x: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of mean: grad / n, for n terms."""
+
+def max_backward(grad: Any, x: Any, y: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of max: grad / t where x is the result, else 0, where t terms are equal to it."""
+
+def min_backward(grad: Any, x: Any, y: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of min: grad / t where x is the result, else 0, where t terms are equal to it."""
+
+def var_backward(grad: Any, x: Any, /, axis: Any = None, *, correction: int = 0, keepdims: bool = False, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of var: 2 / (n - correction) * grad * (x - mean(x)), for n terms."""
+
+def logsumexp_backward(grad: Any, x: Any, y: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of logsumexp: grad * exp(x - y)."""
 
 def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The sum; integers add up in 64 bits and wrap, as in NumPy."""
