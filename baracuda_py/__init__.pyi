@@ -73,6 +73,8 @@ from .ops.quantized.int4.quantize import (QuantizeInt4Descriptor as _QuantizeInt
     QuantizeInt4Plan as _QuantizeInt4Plan)
 from .ops.quantized.nf4.quantize import (QuantizeNf4Descriptor as _QuantizeNf4Descriptor,
     QuantizeNf4Plan as _QuantizeNf4Plan, pack_nf4 as pack_nf4)
+from .ops.reduce._gradient import (ReduceBackwardDescriptor as _ReduceBackwardDescriptor)
+from .ops.reduce.backward import (ReduceBackwardPlan as _ReduceBackwardPlan)
 from .ops.reduce._problem import (ReduceDescriptor as _ReduceDescriptor)
 from .ops.reduce.reduce import (ReducePlan as _ReducePlan)
 from .ops.quantized.int4.relayout import (RelayoutInt4Descriptor as _RelayoutInt4Descriptor,
@@ -824,6 +826,14 @@ class QuantizeNf4Descriptor(_QuantizeNf4Descriptor, _Out, _Absmax, _Scales2, _Of
     def __init__(self, shape: Sequence[int], element: ElementLike, block_size: int = ..., absmax_element: ElementLike = ...,
         *, scales_element: _Kind = ..., offset_element: _Kind = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
+class ReduceBackwardDescriptor(_ReduceBackwardDescriptor, _GradX, _Grad, _X2):
+    y_strides: tuple[int, ...] | None
+    y_align: int | None
+    y: _Layout | None
+    def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
+        correction: int = ..., name: str = ..., y_element: _Kind = ..., *, grad_strides: _Ints = ..., x_strides: _Ints = ...,
+        y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
+        y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
 class ReduceDescriptor(_ReduceDescriptor, _Out2, _X2):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., name: str = ..., out_element: _Kind = ..., *, x_strides: _Ints = ...,
@@ -1002,6 +1012,7 @@ class QkvProjectPlan(_QkvProjectPlan): desc: QkvProjectDescriptor
 class QuantizeInt4Plan(_QuantizeInt4Plan): desc: QuantizeInt4Descriptor
 class QuantizeNf4Plan(_QuantizeNf4Plan): desc: QuantizeNf4Descriptor
 class QuantizePlan(_QuantizePlan): desc: QuantizeDescriptor
+class ReduceBackwardPlan(_ReduceBackwardPlan): desc: ReduceBackwardDescriptor
 class ReducePlan(_ReducePlan): desc: ReduceDescriptor
 class RelayoutInt4Plan(_RelayoutInt4Plan): desc: RelayoutInt4Descriptor
 class ReluBackwardPlan(_BackwardPlan): desc: ReluBackwardDescriptor
@@ -1224,6 +1235,18 @@ def matmul_nf4(x: Any, codes: Any, absmax: Any = None, *, scales: Any = None, of
 def quantize_nf4(x: Any, *, block_size: int = 64, double_quant: bool = False, out: Any = None, absmax: Any = None,
     scales: Any = None, offset: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+def sum_backward(grad: Any, x: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+def mean_backward(grad: Any, x: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+def max_backward(grad: Any, x: Any, y: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+def min_backward(grad: Any, x: Any, y: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+def var_backward(grad: Any, x: Any, /, axis: Any = None, *, correction: int = 0, keepdims: bool = False, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+def logsumexp_backward(grad: Any, x: Any, y: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 def mean(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,

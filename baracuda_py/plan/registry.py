@@ -32,7 +32,8 @@ class Gradient:
     operands for the gradients of further results, by result. `saved` are the operands of the forward call that it takes, under
     the same names except for those in `renames`. `gradients` maps each forward operand to the output that is its gradient, as
     far as the call has them. With `broadcast`, operands that the forward call broadcasts have gradients of the common shape,
-    which the caller sums over the axes that they were broadcast along.
+    which the caller sums over the axes that they were broadcast along. `shapes` are those of `saved` of which only the shape and
+    the kind count: any array of these will do.
 
     It covers only the op's core: the caller differentiates the activation of a product and the terms that are added to it. If a
     norm adds a residual first, `residual_out` is the `x` to save.
@@ -45,6 +46,7 @@ class Gradient:
     renames: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, str] = field(default_factory=dict)
     broadcast: bool = False
+    shapes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
