@@ -46,6 +46,10 @@ def __getattr__(name: str) -> Any:
         warnings.warn(f"bp.{name} is a helper of the library and will go", DeprecationWarning, stacklevel=2)
         return getattr(importlib.import_module(f"baracuda_py.{module}"), attribute)
     else:
+        from .types.names import ADVICE
+
+        if name in ADVICE:
+            raise AttributeError(f"module 'baracuda_py' has no attribute {name!r}: {ADVICE[name]}")
         raise AttributeError(
             f"module 'baracuda_py' has no attribute {name!r}; bp.list_ops() lists the ops, bp.find({name!r}) searches"
         )

@@ -23,7 +23,7 @@ from .runtime.gpu.driver import device_count
 from .runtime.untraced import untraced
 from .tensor import Tensor, ordinal_of
 from .tensor.arrays import described_for
-from .tensor.dispatch import answers, is_dispatched
+from .tensor.dispatch import Described, answers_for, describing
 from .types import DeviceSpec, InternalError, PlanPreference
 
 __all__ = ["call"]
@@ -53,7 +53,11 @@ def call(
     key: list[Any] = [plan, options, pref, default_device() if device is None else device]
     pointers: list[int] = []
     ordinal = read(operands.values(), shifts, key, pointers)
-    if ordinal is None and is_dispatched(operands.values()):
+    if ordinal is None and describing.get():
+        desc = describe(*describe_args)
+        desc.validate()
+        return Described(plan, desc, operands, values or _NOTHING)
+    if ordinal is None and (answers := answers_for(operands.values())) is not None:
         return answers.load().called(
             plan, operands, describe, describe_args, options, values, stream=stream, pref=pref, device=device
         )

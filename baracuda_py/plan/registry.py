@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..tensor.dispatch import trace_as_op
 from ..types import UnsupportedError
 from ..types.deprecated import renamed_fields
+from ..types.names import ALIASES
 from .family import Family
 
 if TYPE_CHECKING:
@@ -123,8 +124,10 @@ def all_ops() -> dict[str, Op]:
 
 
 def get_op(name: str) -> Op:
-    """The op with that name; otherwise raises UnsupportedError with near matches."""
+    """The op with that name or alias; otherwise raises UnsupportedError with near matches."""
     _import_families()
+    if name not in _OPS and ALIASES.get(name) in _OPS:
+        return _OPS[ALIASES[name]]
     if name not in _OPS:
         near = find(name)
         hint = f"did you mean {', '.join(near[:8])}?" if near else "`python -m baracuda_py ops` lists them"
@@ -138,9 +141,8 @@ def list_ops() -> list[str]:
 
 
 def find(text: str) -> list[str]:
-    """Ops whose name, category or summary contains `text`, or whose name is similar."""
-    import difflib
+    """Ops for a text, the likeliest first: a name ("silu"), another library's name ("swish"), a subject ("kv cache", "gptq"), or
+    a part of a name, category or summary."""
+    from .about.search import found  # imports this module
 
-    ops, key = all_ops(), text.lower()
-    hits = [n for n, op in ops.items() if key in n or key in op.plan.category.value or key in op.summary.lower()]
-    return hits or difflib.get_close_matches(key, ops, n=5)
+    return found(text, all_ops())

@@ -148,6 +148,10 @@ def main() -> int:
     results = present(kept(given.results), mutants)
     if not given.survivors:
         chosen = [m for m in mutants if _wanted(m, results, given)]
+        if given.only and not chosen:
+            parser.error(
+                f"no mutant is called {' or '.join(given.only)}: give a name of --list, or a pattern such as 'gemv-*'"
+            )
         with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
             run(chosen, given.tiers, given.workers, given.scratch or Path(folder), given.results)
         results = present(kept(given.results), mutants)

@@ -1,4 +1,4 @@
-"""Arguments that a custom op's schema has no type for, as text: dtypes, enumerations, windows, shapes, preferences."""
+"""Arguments that a traced call cannot hold as they are, as text: dtypes, enumerations, windows, shapes, preferences."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import torch
 
-from ...ops.position.scaling import RopeScaling
-from ...types import BaracudaError, ElementKind, InvalidProblemError, PlanPreference
+from ..ops.position.scaling import RopeScaling
+from ..types import BaracudaError, ElementKind, InvalidProblemError, PlanPreference
 
 __all__ = ["decode", "encode"]
 
@@ -50,7 +49,7 @@ def _plain(value: Any, what: str) -> Any:
         return {PREFERENCE: {n: _plain(x, what) for n, x in changed.items() if x != getattr(default, n)}}
     if isinstance(value, RopeScaling):
         return {ROPE: [value.inv_freq.tolist(), value.attention_factor]}
-    if isinstance(value, (torch.dtype, np.dtype, type)):
+    if isinstance(value, (np.dtype, type)):
         return {ELEMENT: ElementKind.of(value).value}
     if isinstance(value, Sequence):
         return [_plain(x, what) for x in value]
@@ -58,7 +57,7 @@ def _plain(value: Any, what: str) -> Any:
         return {ELEMENT: ElementKind.of(value).value}
     except BaracudaError:
         raise InvalidProblemError(
-            f"{what}: a {type(value).__name__} cannot be an argument of a torch custom op",
+            f"{what}: a {type(value).__name__} cannot be an argument of a traced call",
             "pass plain numbers, strings, dtypes, sequences of them, or a PlanPreference",
         ) from None
 
