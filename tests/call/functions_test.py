@@ -62,7 +62,7 @@ def test_function_gathers_operands_in_order_and_keys_options(calls: Calls) -> No
     assert made.__name__ == "like" and made.__doc__ == "What it does."
 
 
-def test_absent_operands_are_left_out_and_told_apart(calls: Calls) -> None:
+def test_function_leaves_out_absent_operands_and_keys_them(calls: Calls) -> None:
     def product(a: Any, b: Any, /, *, alpha: float = 1.0, beta: float = 1.0, c: Any = None, bias: Any = None,
                 math: Any = None) -> Any:  # fmt: skip
         """A product."""

@@ -17,7 +17,7 @@ from ..gauntlet import Problem, named, samples_of
 
 
 class _Gathered(Exception):
-    """Ends a call where the long way begins."""
+    """Ends a call where the long path begins."""
 
 
 @pytest.mark.parametrize("op", list(all_ops()))

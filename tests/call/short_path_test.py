@@ -57,7 +57,7 @@ def test_arrays_that_lie_alike_but_for_axes_of_one_share_a_call(gpus: Gpus, long
 def test_short_path_gives_absent_values_their_defaults(
     gpus: Gpus, long_way: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever was given before: the kernel's arguments are those of the long way."""
+    """Whatever was given before: the kernel's arguments are those of the long path."""
     q, k, v, out = (gpus.array(np.ones((1, 2, 16, 32), np.float16)) for _ in range(4))
     fired: list[Any] = []
     monkeypatch.setattr(
@@ -129,7 +129,7 @@ def test_an_export_lives_until_the_work_is_queued(gpus: Gpus) -> None:
     assert (gpus.read(dest).sum(1) == [0, 8, 8, 0]).all(), "what was copied had been freed"
 
 
-def test_a_stranger_takes_the_long_way_once(gpus: Gpus, long_way: list[Any]) -> None:
+def test_dlpack_producer_takes_the_long_path_once(gpus: Gpus, long_way: list[Any]) -> None:
     """Each call has a handshake of its own, in the order of the call's stream, and its memory lives until the work is queued."""
     dest = gpus.array(np.zeros((4, 8), F32))
     for value in (1, 2, 3):
@@ -181,7 +181,7 @@ class Frozen(Lazy):
         return capsule
 
 
-def test_a_stranger_that_is_written_is_given_back_each_time(gpus: Gpus, long_way: list[Any]) -> None:
+def test_written_dlpack_producer_is_returned_each_time(gpus: Gpus, long_way: list[Any]) -> None:
     x, out = gpus.array(np.ones((4, 8), F32)), Lazy(gpus, np.zeros((4, 8), F32))
     for _ in range(3):
         assert bp.neg(x, out=out) is out
@@ -227,7 +227,7 @@ def test_an_array_made_of_an_export_keeps_it(gpus: Gpus) -> None:
         assert gpus.events == ["freed"]
 
 
-# ---- what is refused after a call on arrays that lie alike -------------------------------------------------------------
+# ---- what is refused after a call on arrays of the same layout -------------------------------------------------------------
 
 
 def in_the_other_order(gpus: Gpus) -> Refused:
@@ -256,7 +256,7 @@ def shifted_in_place(gpus: Gpus) -> Refused:
     return Refused({"x": x, "out": x}, [{"out": shifted}], bp.OverlapError)
 
 
-def little_room(gpus: Gpus) -> Refused:
+def short_allocation(gpus: Gpus) -> Refused:
     x, out = (gpus.array(np.ones(1024, F32)) for _ in range(2))
     small = gpus.over(gpus.memory(64), (1024,), F32)
     return Refused(
@@ -264,13 +264,13 @@ def little_room(gpus: Gpus) -> Refused:
     )
 
 
-def little_room_behind_its_beginning(gpus: Gpus) -> Refused:
+def short_allocation_past_an_offset(gpus: Gpus) -> Refused:
     x, out = (gpus.array(np.ones(1024, F32)) for _ in range(2))
     late = gpus.over(gpus.memory(4096) + 16, (1024,), F32)
     return Refused({"x": x, "out": out}, [{"x": late}, {"out": late}], bp.BufferTooSmallError)
 
 
-def little_room_before_the_pointer(gpus: Gpus) -> Refused:
+def short_allocation_before_the_pointer(gpus: Gpus) -> Refused:
     """A reversed array reaches down from its first element; the second is of the first's alignment."""
     memory, out = gpus.memory(64), gpus.array(np.zeros(8, F32))
     held, beyond = (gpus.over(memory + 4 * first, (8,), F32, (-4,)) for first in (7, 6))
@@ -279,8 +279,8 @@ def little_room_before_the_pointer(gpus: Gpus) -> Refused:
 
 
 REFUSED = (
-    in_the_other_order, read_only, transposed_in_place, shifted_in_place, little_room, little_room_behind_its_beginning,
-    little_room_before_the_pointer,
+    in_the_other_order, read_only, transposed_in_place, shifted_in_place, short_allocation, short_allocation_past_an_offset,
+    short_allocation_before_the_pointer,
 )  # fmt: skip
 
 
@@ -406,7 +406,7 @@ def test_call_key_holds_the_preference(gpus: Gpus) -> None:
 
 @pytest.mark.parametrize("door", ["function", "plan"])
 def test_call_key_holds_kind_and_alignment(gpus: Gpus, door: str) -> None:
-    """Of one shape, one stride and one width: another kind, or another alignment, takes the long way."""
+    """Of one shape, one stride and one width: another kind, or another alignment, takes the long path."""
     memory = gpus.memory(4096)
     out = gpus.array(np.ones(64, F32))
     whole, *lower = (gpus.over(memory + first, (64,), F32) for first in (1024, 4, 8))
@@ -484,7 +484,7 @@ def test_call_key_holds_the_addend_and_the_math(gpus: Gpus) -> None:
 
 
 def test_a_fresh_output_lies_as_its_plan_has_it(gpus: Gpus) -> None:
-    """A kernel that was told of columns writes columns, at the first call and at those that find it."""
+    """A kernel that was chosen for columns writes columns, at the first call and at those that find it."""
     x = gpus.over(gpus.memory(96), (4, 6), F32, (4, 16))
     for _ in range(2):
         assert bp.neg(x).strides == (4, 16)

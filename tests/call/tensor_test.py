@@ -36,7 +36,7 @@ def layouts(draw: st.DrawFn, *, reach: int = 9, most: int = 5) -> Layout:
 
 
 def places(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
-    """Where each element lies, by enumeration."""
+    """Where each element is stored, by enumeration."""
     return [sum(i * s for i, s in zip(index, strides)) for index in np.ndindex(*shape)]
 
 

@@ -25,7 +25,7 @@ F32 = torch.float32
 
 
 class OnGpu(torch.Tensor):  # type: ignore[misc, name-defined, unused-ignore]
-    """A tensor of the host that says it lies on a CUDA device."""
+    """A tensor of the host that says it is on a CUDA device."""
 
     ordinal = 0
     is_cuda, is_cpu = True, False

@@ -133,7 +133,7 @@ def test_an_output_that_is_passed_is_the_one_returned(engine: Engine) -> None:
     assert engine.ran[0].tensors["out"].strides == tuple(s // 4 for s in out.strides)
 
 
-def test_optional_operands_that_are_absent_are_not_handed_over(engine: Engine) -> None:
+def test_absent_optional_operands_are_not_passed(engine: Engine) -> None:
     a, b = np.ones((64, 64), np.float16), np.ones((64, 64), np.float16)
     bp.matmul(a, b, device="ptx")
     assert set(engine.ran[0].tensors) == {"a", "b", "out"}
@@ -415,7 +415,7 @@ def test_an_empty_problem_reaches_the_engine_as_no_steps(engine: Engine) -> None
     assert engine.programs[0][1] == ()
 
 
-def test_what_is_no_array_is_told_how_to_become_one_for_the_host() -> None:
+def test_host_device_names_the_fix_for_what_is_no_array() -> None:
     x = np.linspace(-3, 3, 10, dtype=np.float32)
     for device in ("ptx", "cpu"):
         with pytest.raises(

@@ -1,4 +1,4 @@
-"""What an emulated run is told, and in which context that holds."""
+"""The options of an emulated run, and in which context they hold."""
 
 from __future__ import annotations
 

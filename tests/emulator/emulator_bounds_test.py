@@ -1,7 +1,7 @@
 """Addresses that kernels may not touch, or must be multiples of something, each beside one that is nearly the same and right.
 
 Global memory, shared memory, a thread's own memory, parameters; loads, stores and vectors. That an operand's neighbours, an
-odd pointer or a gap are told apart is in emulator_operands_test.py, atomic operations are in emulator_access_test.py.
+odd pointer or a gap are distinguished is in emulator_operands_test.py, atomic operations are in emulator_access_test.py.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def test_one_element_too_far_at_either_end(
 
 
 def test_a_mask_that_keeps_an_access_away() -> None:
-    """The tail of a block, and a load under a predicate that is false where nothing lies."""
+    """The tail of a block, and a load under a predicate that is false where there is no memory."""
     kernel = small("""
 extern "C" __global__ void f(const int* x, int* out, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -274,7 +274,7 @@ extern "C" __global__ void backwards(const int* x, int* out, int pitch) {
 """
 
 
-def test_an_index_that_overflows_is_told_where_it_is_an_address() -> None:
+def test_overflowed_index_is_reported_as_address() -> None:
     """2^27 times 32 is 0 in 32 bits: every address is inside the operand."""
     kernel, x, out = small(INDEX, "product"), ints(32), np.zeros(64, I32)
     with pytest.raises(bp.OverflowFault, match="32 bits that overflowed in 'mul") as caught:

@@ -131,7 +131,7 @@ def test_the_matrices_of_a_short_block_have_no_warp() -> None:
 
 
 @every_order
-def test_a_trap_is_told_with_its_thread(options: Options) -> None:
+def test_trap_is_reported_with_its_thread(options: Options) -> None:
     text = body_of("if (i == n) __trap();  // here\nout[i] = 1;")
     assert run(text, options, n=64).all()
     fault = fault_of(bp.TrapFault, "trap", text, options, n=37)

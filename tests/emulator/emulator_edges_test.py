@@ -142,7 +142,7 @@ def test_a_tensor_map_that_the_driver_takes_for_none_is_refused(changed: dict[st
 # ---- what is not known -----------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_read_is_told_with_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_ptx_is_reported_with_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (33,), "f32"), device="ptx:sm_87")
     text = HEAD + ".visible .entry k() { .reg .b32 %r<3>; sad.s32 %r1, %r2, %r2, %r1; ret; }"
     monkeypatch.setattr(launch, "compile_ptx", lambda *_, **__: text)

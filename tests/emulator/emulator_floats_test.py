@@ -150,7 +150,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 def operands_of(name: str, type: str) -> list[np.ndarray[Any, Any]]:
     if name != "fma":
         return crossed(type, OPERANDS[name])
-    # The edges, thinned out; and sums that cancel to the rounding of the product, or lie by it halfway between numbers.
+    # The edges, thinned out; and sums that cancel to the rounding of the product, or are by it halfway between numbers.
     grid = list(itertools.product(edges(type), repeat=3))[::11]
     a, b, c = ([np.array(x)] for x in zip(*grid, strict=True))
     for near in (False, True):

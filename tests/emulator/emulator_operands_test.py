@@ -1,4 +1,4 @@
-"""Operands of emulated launches: where they lie, how much of them is copied, what of them comes back, and when nothing does."""
+"""Operands of emulated launches: where they are, how much of them is copied, what of them comes back, and when nothing does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def shift(x: Any, out: Any, n: int, of: int = 0, to: int = 0, **given: Any) -> N
 
 
 def test_generic_addresses_of_operands_are_no_windows() -> None:
-    """Large arrays of the host lie at addresses such as 0x7f3512345010."""
+    """Large arrays of the host are at addresses such as 0x7f3512345010."""
     x, out = np.ones(1 << 20, F32), np.zeros(1 << 20, F32)
     generic.run(1, 32, x=x, out=out)
     assert (out[:32] == 1).all() and not out[32:].any()
@@ -135,7 +135,7 @@ def test_gaps_and_odd_addresses() -> None:
 
 
 def test_views_that_interleave_keep_their_own() -> None:
-    """A store into the elements of the one that is only read is a fault, though both lie in one interval."""
+    """A store into the elements of the one that is only read is a fault, though both are in one interval."""
     held = np.arange(64, dtype=F32)
     kernel = small("""
 extern "C" __global__ void f(const float* x, float* out, int at) { out[2 * int(threadIdx.x) + at] = x[2 * threadIdx.x] + 100; }
@@ -164,7 +164,7 @@ def test_negative_strides_and_in_place() -> None:
     assert (same == np.arange(64) + 1).all()
 
 
-def test_far_apart_elements_are_refused_before_they_are_copied() -> None:
+def test_distant_elements_are_refused_before_the_copy() -> None:
     """Eight elements across 2 GiB, of which only their pages are held."""
     x = np.zeros(1 << 29, F32)[:: 1 << 26]
     tracemalloc.start()

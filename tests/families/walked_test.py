@@ -1,4 +1,4 @@
-"""What the device is told by elementwise kernels and appends, carried out in NumPy: every candidate and configuration writes
+"""What elementwise kernels and appends make the device do, carried out in NumPy: every candidate and configuration writes
 each element once, with what the oracle says, by accesses on multiples of their width."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEPS = (1, 1, 1, 1, 2, 3, -1)  # along an axis, of the array that a view is cut
 def laid(
     rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, *, offset: int, steps: tuple[int, ...] = STEPS
 ) -> Array:
-    """Random small integers in a view whose first element lies `offset` bytes beyond a multiple of 16 (or further, where a
+    """Random small integers in a view whose first element is `offset` bytes beyond a multiple of 16 (or further, where a
     step is not 1): permuted, stepped, reversed, rows padded; with a step of 0, broadcast."""
     order = list(rng.permutation(len(shape))) if rng.random() < 0.3 else list(range(len(shape)))
     taken = [int(steps[rng.integers(len(steps))]) for _ in shape]
@@ -131,8 +131,13 @@ def test_walked_broadcast_input_is_read_as_one_element() -> None:
 
 
 def test_contiguous_looks_at_every_operand() -> None:
-    dense, turned, short = np.zeros((8, 16), np.float32), np.zeros((16, 8), np.float32).T, np.zeros(16, np.float32)
-    for x1, x2, out in ((turned, dense, dense), (dense, turned, dense), (dense, dense, turned), (dense, short, dense)):
+    dense, transposed, short = np.zeros((8, 16), np.float32), np.zeros((16, 8), np.float32).T, np.zeros(16, np.float32)
+    for x1, x2, out in (
+        (transposed, dense, dense),
+        (dense, transposed, dense),
+        (dense, dense, transposed),
+        (dense, short, dense),
+    ):
         variants = {
             label.partition("[")[0] for label, _ in launched(bp.BinaryDescriptor.of("add", x1, x2, out), bp.BinaryPlan)
         }
@@ -234,7 +239,7 @@ def test_write_slice_largest_start_keeps_the_window_in_dest(strides: tuple[int, 
             desc.resolve({"start": start})
 
 
-def test_a_dynamic_window_may_lie_anywhere_along_its_axis() -> None:
+def test_dynamic_window_has_any_start_along_its_axis() -> None:
     """So that a source anywhere there is refused, and nothing else of dest."""
     dest = np.zeros((8, 10), np.float32)
     start = np.array(0, np.int64)

@@ -177,7 +177,7 @@ def test_the_best_peer_is_what_a_product_is_judged_by() -> None:
 
 
 class FakeBench(Bench):
-    """Bursts without a device: each contender takes what it is told, and the order is written down."""
+    """Bursts without a device: each contender takes the time it is given, and the order is written down."""
 
     def __init__(self, replay_us: dict[str, float]) -> None:
         self.took, self.order, self.kit = replay_us, [], HostKit()
@@ -324,7 +324,7 @@ def test_what_draws_full_power_takes_turns_with_cublas(h200: Any) -> None:
     assert pairs == expected + expected[::-1]
 
 
-def test_a_sensor_keeps_contenders_apart() -> None:
+def test_sensor_records_contenders_separately() -> None:
     sensor = Sensor.__new__(Sensor)
     sensor._samples = {"ours": [(1500.0, 600.0), (1510.0, 601.0)], "cublas": [(1400.0, 700.4)]}
     assert sensor.take() == {"ours": (1505.0, 600), "cublas": (1400.0, 700), "": (1500.0, 601)}

@@ -210,7 +210,7 @@ def test_every_candidate_launches_a_probe(family: str) -> None:
     assert launched == ({c.variant for c in op.plan.candidates} if fixed is None else {fixed.variant})
 
 
-def test_digests_tell_every_configuration_apart() -> None:
+def test_digests_differ_for_every_configuration() -> None:
     steps = [steps for _, steps in read.lowered(get_op("matmul"), "sm_90a")]
     assert len({lowered_digest(x) for x in steps if isinstance(x[0], Launch)}) == len(
         {repr(x) for x in steps if isinstance(x[0], Launch)}

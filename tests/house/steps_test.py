@@ -22,7 +22,7 @@ def test_greatest_jump_is_between_its_neighbours() -> None:
     assert times == pytest.approx(20 / 11) and (before["m"], after["m"]) == (2, 3)
 
 
-def test_more_tokens_in_less_time_are_told_beyond_noise() -> None:
+def test_more_tokens_in_less_time_are_reported_beyond_noise() -> None:
     (times, slower, faster), *rest = inversions(line(10, 30, 12, 11.8, 40))
     assert times == pytest.approx(30 / 11.8) and (slower["m"], faster["m"]) == (2, 4) and not rest
 

@@ -167,7 +167,7 @@ def test_words(desc: Any, variant: str, wanted: str) -> None:
     assert bool(instead) != bool(fix)
 
 
-def test_of_a_preference_the_one_that_would_be_honoured_is_told() -> None:
+def test_advice_names_the_preference_that_would_be_honoured() -> None:
     desc = product((64, 64), (64, 64), "f32", b_strides=(1, 64))
     assert said(desc, "tc_async", variant="simt") == ("math='tf32' and variant='tc_async'", "")
     assert said(desc, "simt", device="cpu") == ('device="sm_90a" to select and compile without one', "")

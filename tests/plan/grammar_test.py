@@ -76,10 +76,10 @@ def test_what_no_tile_prints_is_refused(text: str) -> None:
 
 
 def test_every_term_is_explained_and_the_explanation_is_found() -> None:
-    told = dict(line.split("  ", 1) for line in glossary().splitlines())
+    explained = dict(line.split("  ", 1) for line in glossary().splitlines())
     for config in configs():
         for word in str(config).split(" "):
             name = word.partition("=")[0]
-            assert re.match(r"\d+x", name) or told[name].strip(), word
+            assert re.match(r"\d+x", name) or explained[name].strip(), word
     assert "glossary()" in (bp.PlanPreference.__doc__ or "")
     assert "glossary()" in repr(bp.MatmulPlan.select(PROBLEMS[0], device="h200").explain())

@@ -1,4 +1,4 @@
-"""`select` for extents nobody asked for: what it leaves out does not change what it chooses, and what it keeps is never stale."""
+"""`select` for extents without a measurement: what it leaves out does not change its choice, and what it keeps is never stale."""
 
 from __future__ import annotations
 

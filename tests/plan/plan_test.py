@@ -298,7 +298,7 @@ def test_strides_of_axes_of_extent_one_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
-def test_an_operand_is_as_aligned_as_its_plan_was_told(device: str) -> None:
+def test_operand_must_be_as_aligned_as_in_its_plan(device: str) -> None:
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (64,), "f32"), device=device)
     memory = np.zeros(512, np.uint8)
     first = -memory.ctypes.data % 16

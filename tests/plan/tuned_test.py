@@ -51,7 +51,7 @@ def test_a_winner_is_selected_from_then_on() -> None:
 
 
 def slices() -> list[DeviceSpec]:
-    """Devices that are told apart: by a slice's size, by name alone, by the words after the first."""
+    """Devices that are distinguished: by a slice's size, by name alone, by the words after the first."""
     bare = DeviceSpec.named("sm_89")
     rtx = [replace(bare, name=f"NVIDIA GeForce RTX {n}", sms=sms) for n, sms in (("4090", 128), ("4060", 24))]
     pro = [replace(bare, name=f"NVIDIA RTX {n}") for n in ("A6000", "6000 Ada Generation")]

@@ -41,7 +41,7 @@ def umask() -> Iterator[None]:
 
 
 def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes `path` a stranger's: root hands it over, and to anybody else his own files are made to look strange."""
+    """Makes `path` another user's: root gives it away, and to others their own files are made to look foreign."""
     if os.geteuid() == 0:
         os.chown(path, NOBODY, NOBODY)
     else:
@@ -148,7 +148,7 @@ def size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
-STRANGERS = [
+FOREIGN_FILES = [
     "thesis.tex", "dataset.bin", ".hidden", ".new-thing", ".new-0123456789abcdeg", "0" * 40, "0" * 39 + ".json",
     "0" * 40 + ".cubin.bak", "0" * 40 + ".JSON", "x" + "0" * 40 + ".cubin", "G" * 40 + ".cubin",
 ]  # fmt: skip
@@ -158,11 +158,11 @@ def test_cache_never_removes_files_of_other_users(fresh_cache: Path, monkeypatch
     monkeypatch.setattr(cache, "LIMIT_BYTES", 8000)
     fresh_cache.mkdir()
     (fresh_cache / ("f" * 40 + ".cubin")).mkdir()
-    for name in STRANGERS:
+    for name in FOREIGN_FILES:
         (fresh_cache / name).write_bytes(b"x" * 5000)
         os.utime(fresh_cache / name, (0, 0))
     fill(30)
-    assert all((fresh_cache / name).read_bytes() == b"x" * 5000 for name in STRANGERS)
+    assert all((fresh_cache / name).read_bytes() == b"x" * 5000 for name in FOREIGN_FILES)
     assert (fresh_cache / ("f" * 40 + ".cubin")).is_dir()
     assert 0 < sum(status.st_size for _, status in cache.contents(fresh_cache)) <= 8000, "they do not count either"
 
@@ -210,7 +210,7 @@ def seconds() -> float:
 
 
 @pytest.mark.parametrize("suffix", ["json", "cubin"])
-def test_a_planted_entry_is_built_anew(suffix: str, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_entry_is_rebuilt(suffix: str, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert seconds() > 0 and seconds() == 0
     fresh_cache.chmod(0o1777)
     with monkeypatch.context() as patch:

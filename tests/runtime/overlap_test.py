@@ -147,15 +147,15 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return put
 
 
-def test_the_driver_is_told_what_to_launch(driver: Any) -> None:
+def test_driver_gets_the_launch_attributes(driver: Any) -> None:
     """Read by cuda.bindings, which knows the structures from the driver's headers."""
     d = pytest.importorskip("cuda.bindings.driver")
-    told: list[Any] = []
+    launched: list[Any] = []
 
     def launch(place: int, *rest: int) -> int:
         config = d.CUlaunchConfig(_ptr=place)
         attribute = d.CUlaunchAttribute(_ptr=ctypes.c_uint64.from_address(place + 40).value)  # config.attrs
-        told.append((
+        launched.append((
             (config.gridDimX, config.gridDimY, config.gridDimZ), (config.blockDimX, config.blockDimY, config.blockDimZ),
             config.sharedMemBytes, int(config.hStream), config.numAttrs, attribute.id.name,
             attribute.value.programmaticStreamSerializationAllowed, rest,
@@ -167,7 +167,7 @@ def test_the_driver_is_told_what_to_launch(driver: Any) -> None:
     for stream in (1 << 47, 0):
         launch_on_stream(stream)
     name, rest = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION", (1 << 46 | 17, 1 << 47 | 33, 0)
-    assert told == [((3, 4, 5), (128, 2, 1), 4096, stream, 1, name, 1, rest) for stream in (1 << 47, 0)]
+    assert launched == [((3, 4, 5), (128, 2, 1), 4096, stream, 1, name, 1, rest) for stream in (1 << 47, 0)]
 
 
 @pytest.mark.parametrize("bound", [False, True])

@@ -171,7 +171,7 @@ DAMAGE: dict[str, Callable[[Path, Path], object]] = {
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_entry_is_built_anew(how: str, fresh_cache: Path, builds: list[Any]) -> None:
+def test_damaged_ptx_entry_is_rebuilt(how: str, fresh_cache: Path, builds: list[Any]) -> None:
     first = lined()
     DAMAGE[how](only(fresh_cache, "json"), only(fresh_cache, "ptx"))
     before = len(builds)
@@ -180,7 +180,7 @@ def test_a_damaged_entry_is_built_anew(how: str, fresh_cache: Path, builds: list
 
 
 @pytest.mark.parametrize("suffix", ["json", "ptx"])
-def test_a_planted_entry_is_built_anew(
+def test_planted_entry_is_rebuilt(
     suffix: str, fresh_cache: Path, builds: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = lined()

@@ -1,4 +1,4 @@
-"""What our own kernels reach: a change that reaches a kernel's PTX changes its digest, and a new function changes nobody's."""
+"""What our own kernels reach: a change that reaches a kernel's PTX changes its digest, and a new function changes no other's."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def digest(kernel: Kernel) -> str:
 
 
 def test_every_definition_is_in_the_digest_of_an_op() -> None:
-    """What nobody's digest counts could be changed, and nobody would ask for it to be tested again. Element types that no probe
+    """What no digest counts could be changed without being tested again. Element types that no probe
     has are all that may be missing."""
     declared = {
         kernel.partition(":")[::2] for op in all_ops().values() for c in op.plan.candidates for kernel in c.launches
@@ -134,12 +134,12 @@ def digests() -> dict[str, str]:
 
 _SWAPS = {" + ": " - ", " < ": " > ", " * ": " + ", "row": "col", "&&": "||", " == ": " != ", "true": "false"}
 _PLACE = re.compile(r"(?<![\w.])\d+|" + "|".join(map(re.escape, _SWAPS)))
-_APART = re.compile(r'//[^\n]*|^\s*#[^\n]*|\b0x\w+|"(?:\\.|[^"\\\n])*"', re.MULTILINE)
+_TEXT = re.compile(r'//[^\n]*|^\s*#[^\n]*|\b0x\w+|"(?:\\.|[^"\\\n])*"', re.MULTILINE)
 
 
 def edited(text: str, rng: random.Random) -> str:
     """`text` with one number, operator or word changed, outside comments, directives and strings; unchanged if it has none."""
-    places = list(_PLACE.finditer(_APART.sub(lambda found: " " * len(found[0]), text)))
+    places = list(_PLACE.finditer(_TEXT.sub(lambda found: " " * len(found[0]), text)))
     if not places:
         return text
     place = rng.choice(places)

@@ -45,11 +45,11 @@ def test_splits_tiles_and_rows_in_part(device: str) -> None:
 
 
 def test_values_are_read_with_keys_or_beside_them() -> None:
-    """A view of the keys, and a copy of it: the same bits. Columns of something else that lies as keys do are not theirs."""
+    """A view of the keys, and a copy of it: the same bits. Columns of something else with the layout of keys are not theirs."""
     given = latent(1, 1, 200, 4)
     whole = bp.attention_decode(**given, pref=LATENT, device="ptx")
-    apart = {**given, "v": np.ascontiguousarray(given["v"])}
-    assert np.array_equal(bits(bp.attention_decode(**apart, pref=LATENT, device="ptx")), bits(whole))
+    separate = {**given, "v": np.ascontiguousarray(given["v"])}
+    assert np.array_equal(bits(bp.attention_decode(**separate, pref=LATENT, device="ptx")), bits(whole))
     other = {**given, "v": latent(1, 1, 200, 4)["v"]}
     plan = selected(other)
     held(plan, plan.run(**other), other)

@@ -1,4 +1,4 @@
-"""What kernels of matrix products are told about memory: accesses that are aligned and stay inside, and a ring that fits."""
+"""Memory accesses of matrix products by their kernels' arguments: aligned, inside the operands; and stage buffers that fit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SM_SHARED, CTA_SHARED, OF_EACH = (
 
 
 def matrices(count: int) -> list[tuple[Matrix, int, int]]:
-    """Matrices of any strides and alignment, rows or columns side by side in most, with their extents."""
+    """Matrices of any strides and alignment, rows or columns contiguous in most, with their extents."""
     rng, found = np.random.default_rng(0), []
     for _ in range(count):
         kind = (bp.F16, bp.F32, bp.F64)[rng.integers(3)]
@@ -146,7 +146,7 @@ def problems() -> list[Any]:
 
 
 def test_what_wgmma_lays_out_in_shared_memory_fits() -> None:
-    """kernels/gemm/wgmma.cu's StageBuffers and what lies behind it, from the template arguments: stages, buffers or mail, 16
+    """kernels/gemm/wgmma.cu's StageBuffers and what follows it, from the template arguments: stages, buffers or mail, 16
     bytes of barriers a stage and one more, scales from 512 bytes behind these on."""
     seen = 0
     for desc in problems():

@@ -57,7 +57,7 @@ def test_gemv_counts_the_longest_chain_of_additions() -> None:
     assert shape.step_k == 2 * 8 * 32 * 8 == 4096 and shape.additions(8000) == 2 * 16 + 5 + 8
 
 
-def test_gemv_refuses_more_matrices_than_a_grid_has_room_for() -> None:
+def test_gemv_refuses_more_matrices_than_a_grid_holds() -> None:
     refused = Gemv().supports(vector_times(64, 64, batch=(70_000,)).canonical(), H200)
     assert not refused and "70000 matrices" in refused.reason
     assert Gemv().supports(vector_times(64, 64, batch=(60_000,)).canonical(), H200)

@@ -34,7 +34,7 @@ def problem(a: tuple[int, ...], b: tuple[int, ...], kind: ElementKind = bp.F32, 
 
 
 def run(backend: str, operands: dict[str, Array], **options: Any) -> tuple[Array, Array]:
-    """Both gradients; the operands lie in guarded memory and are not changed."""
+    """Both gradients; the operands are in guarded memory and are not changed."""
     slots = {name: Slot(x, backend) for name, x in operands.items()}
     got = bp.matmul_backward(*(s.operand for s in slots.values()), **options, device=device_of(backend))
     for name, slot in slots.items():

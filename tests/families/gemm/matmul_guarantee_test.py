@@ -94,7 +94,7 @@ def _in_bf16(a: Array, b: Array) -> Array:
 
 
 def with_infinities(activation: str) -> Problem:
-    """Row 0 sums to inf, row 1 to -inf, row 2 to NaN; bias and residual bring more."""
+    """Row 0 sums to inf, row 1 to -inf, row 2 to NaN; bias and residual hold more."""
     rng = np.random.default_rng(5)
     a, b = rng.standard_normal((6, 16)).astype(np.float32), np.abs(rng.standard_normal((16, 8))).astype(np.float32)
     bias, residual = rng.standard_normal(8).astype(np.float32), rng.standard_normal((6, 8)).astype(np.float32)

@@ -137,7 +137,7 @@ def patterned(k: int) -> dict[str, tuple[Array, Array]]:
     }  # fmt: skip
 
 
-def test_what_only_the_probable_bound_refuses_is_told_apart() -> None:
+def test_probable_bound_alone_is_named_in_the_error() -> None:
     """For a right result may break it, where the operands have a pattern."""
     mode = next(mode for mode in MODES if mode.math is MathPrecision.BF16)
     a, b = operands(mode, 24, 32, 8192)

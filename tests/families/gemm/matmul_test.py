@@ -119,7 +119,7 @@ def test_not_a_number_and_infinity_go_where_ieee_sends_them(backend: str) -> Non
     """Row and column of the culprit, nothing else: what pads a tile is neither read nor multiplied by it."""
     a, b = np.abs(whole(70, 37)) + 1, np.abs(whole(37, 50)) + 1
     a[3, 5], a[20, 36], b[9, 11], b[30, 20] = np.nan, np.inf, -np.inf, 0
-    a[41, 30] = np.inf  # meets the zero at b[30, 20]
+    a[41, 30] = np.inf  # is multiplied by the zero at b[30, 20]
     got = host(Call(backend, a=a, b=b)())
     wanted = np.full((70, 50), 0.0)
     wanted[20], wanted[41] = np.inf, np.inf

@@ -1,4 +1,4 @@
-"""Copies in lines that TMA takes: which operands of a product are copied, how the copies lie, and that the launches fill them."""
+"""Copies in lines that TMA takes: which operands of a product are copied, in which layout, and that the launches fill them."""
 
 from __future__ import annotations
 

@@ -66,13 +66,13 @@ def test_every_launch_of_a_product_reads_the_copies() -> None:
         for product in products:
             read = [x.of for x in maps(product.args[:2])]
             assert {(x.offset, x.nbytes) for x in read if isinstance(x, Scratch)} == regions
-            assert {x.operand for x in read if isinstance(x, Ptr)} == {"a"}  # whose lines lie on 16 bytes
+            assert {x.operand for x in read if isinstance(x, Ptr)} == {"a"}  # whose lines begin on 16 bytes
         counts.add(len(products))
     assert counts == {1, 2}
 
 
 @pytest.mark.parametrize(("kind", "math", "size"), [("f32", "tf32", 4096), ("fp8_e4m3", None, 8192)])
-def test_rows_of_b_are_turned_for_tf32_and_fp8(kind: str, math: Any, size: int) -> None:
+def test_rows_of_b_are_transposed_for_tf32_and_fp8(kind: str, math: Any, size: int) -> None:
     def desc(**fields: Any) -> Any:
         return described(size, size, size, kind, math=math, **fields)
 
@@ -138,7 +138,7 @@ def test_a_workspace_that_is_too_small_admits_what_needs_none() -> None:
 
 
 def test_staged_batch_invariance_is_that_of_wgmma() -> None:
-    """One row of an odd pitch goes to wgmma as it lies, more go to wgmma_padded: the same sums."""
+    """One row of an odd pitch goes to wgmma without a copy, more go to wgmma_padded: the same sums."""
     pref = PlanPreference(batch_invariant=True)
     for n, k in ((72, 1023), (129, 1023), (4096, 1024)):
         for m in (1, 2, 65, 300):
