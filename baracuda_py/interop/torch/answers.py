@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...plan.registry import all_ops
-from ...runtime.gpu.device import default_device
+from ...runtime.scope import default_device
 from ...tensor import dispatch
 from ...tensor.dispatch import describing
 from ...types import UnsupportedError
