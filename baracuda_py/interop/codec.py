@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import fields
 from enum import Enum
 from functools import lru_cache
 from typing import Any
@@ -44,9 +43,7 @@ def _plain(value: Any, what: str) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, PlanPreference):
-        default = PlanPreference()
-        changed = {f.name: getattr(value, f.name) for f in fields(value)}
-        return {PREFERENCE: {n: _plain(x, what) for n, x in changed.items() if x != getattr(default, n)}}
+        return {PREFERENCE: {name: _plain(getattr(value, name), what) for name in sorted(value.given)}}
     if isinstance(value, RopeScaling):
         return {ROPE: [value.inv_freq.tolist(), value.attention_factor]}
     if isinstance(value, (np.dtype, type)):

@@ -15,6 +15,7 @@ from ..tensor.dispatch import trace_as_op
 from ..types import UnsupportedError
 from ..types.deprecated import renamed_fields
 from ..types.names import ALIASES
+from .about.asked import answer_about
 from .family import Family
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def register(op: Op) -> Op:
         raise ValueError(f"op {op.name!r} is registered twice")
     _OPS[op.name] = op
     trace_as_op(op.name, op.function)
+    answer_about(op.function)
     return op
 
 
