@@ -16,6 +16,7 @@ from ..types import UnsupportedError
 from ..types.deprecated import renamed_fields
 from ..types.names import ALIASES
 from .about.asked import answer_about
+from .about.search import found
 from .family import Family
 
 if TYPE_CHECKING:
@@ -147,6 +148,4 @@ def list_ops() -> list[str]:
 def find(text: str) -> list[str]:
     """Ops for a text, the likeliest first: a name ("silu"), another library's name ("swish"), a subject ("kv cache", "gptq"), or
     a part of a name, category or summary."""
-    from .about.search import found  # imports this module
-
     return found(text, all_ops())

@@ -40,7 +40,7 @@ def variant(**how: Any) -> tuple[str, bool]:
 
 
 def launched(call: Callable[[], Any]) -> tuple[Any, ...]:
-    """The plan's preference of a call of matmul, and whether the call was selected anew."""
+    """The plan's preference of a call of matmul, and whether the call needed a selection."""
     before = plan_cache.info().misses
     call()
     newest = max(plan_cache.calls.values(), key=lambda ready: ready.used)
