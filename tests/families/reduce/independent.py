@@ -102,5 +102,7 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
     "max_backward": _gradient(_shared(np.max)),
     "min_backward": _gradient(_shared(np.min)),
     "var_backward": _gradient(_of_variance),
-    "logsumexp_backward": _gradient(lambda grad, rows, y, _: (grad * np.exp2((rows - y) / np.log(np.longdouble(2))), 0)),
+    "logsumexp_backward": _gradient(
+        lambda grad, rows, y, _: (grad * np.exp2((rows - y) / np.log(np.longdouble(2))), 0)
+    ),
 }
