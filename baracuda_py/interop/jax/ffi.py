@@ -1,7 +1,7 @@
 """XLA's FFI from Python, by ctypes: the call frame that a handler gets, read as buffers, attributes, device and stream.
 
-The structures are those of XLA's C API (xla/ffi/api/c_api.h, which jaxlib ships). Version 0.1 has all that is read here, and later
-versions only append fields.
+The structures are those of XLA's C API (xla/ffi/api/c_api.h, which jaxlib ships). Version 0.1 has all that is read here, and
+later versions only append fields.
 """
 
 from __future__ import annotations
