@@ -202,6 +202,8 @@ from .ops.elementwise.backward.gradients import BackwardPlan as _WhereBackwardPl
 from .types import WorkspaceTooSmallError as WorkspaceTooSmallError
 from .ops.shape_layout.write_slice import WriteSliceDescriptor as _WriteSliceDescriptor
 from .ops.shape_layout.write_slice import WriteSlicePlan as _WriteSlicePlan
+from .plan import check as check
+from .plan import compare as compare
 from .runtime.gpu.device import device as device
 from .emulator.options import emulation as emulation
 from .runtime.gpu.streams import fence as fence
@@ -1126,6 +1128,8 @@ class KvAppendDescriptor(_KvAppendDescriptor, _K, _V):
         element: ElementLike,
         cache_layout: str = ...,
         positions_element: ElementLike = ...,
+        *,
+        wrap: bool = ...,
         **layouts: Unpack[_KvAppendDescriptorGiven],
     ) -> None: ...
 
@@ -1498,6 +1502,7 @@ class PlanPreference(_PlanPreference):
         batch_invariant: bool = ...,
         exact_weights: bool = ...,
         max_workspace_bytes: int | None = ...,
+        config: str | None = ...,
     ) -> None: ...
 
 class PowBackwardDescriptor(_PowBackwardDescriptor):
@@ -2530,7 +2535,7 @@ def cumsum(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pr
 def contiguize(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """A C-ordered copy of `x`, whatever its strides; always a copy."""
 
-def kv_append(k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, *, layout: str = 'BHSD', status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+def kv_append(k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, *, layout: str = 'BHSD', wrap: bool = False, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Writes `k` and `v` into the caches at each sequence's position; returns (k_cache, v_cache, status)."""
 
 def write_slice(dest: Any, source: Any, ranges: Any, *, dynamic_axis: int | None = None, start: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
