@@ -29,7 +29,7 @@ from .paged import (CacheStatistics as CacheStatistics, KVCacheSpec as KVCacheSp
 from .ops.shape_layout.contiguize import (ContiguizeDescriptor as _ContiguizeDescriptor, ContiguizePlan as _ContiguizePlan)
 from .ops.cache.copy_pages import (CopyPagesDescriptor as _CopyPagesDescriptor, CopyPagesPlan as _CopyPagesPlan)
 from .plan import (Cost as Cost, Feasibility as Feasibility, LaunchConfig as LaunchConfig, Op as Op, Operand as Operand,
-    Plan as Plan, find as find, get_op as get_op, list_ops as list_ops)
+    Plan as Plan, check as check, compare as compare, find as find, get_op as get_op, list_ops as list_ops)
 from .ops.scan.backward import (CumsumBackwardDescriptor as _CumsumBackwardDescriptor,
     CumsumBackwardPlan as _CumsumBackwardPlan)
 from .ops.scan._problem import (CumsumDescriptor as _CumsumDescriptor)
@@ -529,7 +529,7 @@ class KvAppendDescriptor(_KvAppendDescriptor, _K, _V, _Status):
     def __init__(self, cache_shape: Sequence[int], tokens: int, element: ElementLike, cache_layout: str = ...,
         positions_element: ElementLike = ..., *, k_cache_strides: _Ints = ..., v_cache_strides: _Ints = ...,
         k_strides: _Ints = ..., v_strides: _Ints = ..., k_cache_align: int | None = ..., v_cache_align: int | None = ...,
-        k_align: int | None = ..., v_align: int | None = ...) -> None: ...
+        k_align: int | None = ..., v_align: int | None = ..., wrap: bool = ...) -> None: ...
 class LogBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -709,7 +709,8 @@ class PagedKvAppendDescriptor(_PagedKvAppendDescriptor, _KPages, _VPages, _KScal
 class PlanPreference(_PlanPreference):
     def __init__(self, backend: BackendKind | str | None = ..., variant: str | None = ...,
         math: MathPrecision | str | None = ..., deterministic: bool = ..., bit_stable: bool = ...,
-        batch_invariant: bool = ..., exact_weights: bool = ..., max_workspace_bytes: int | None = ...) -> None: ...
+        batch_invariant: bool = ..., exact_weights: bool = ..., max_workspace_bytes: int | None = ...,
+        config: str | None = ...) -> None: ...
 class PowBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, y_shape: _Ints, grad_element: _Kind,
         x1_element: _Kind, x2_element: _Kind, y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
@@ -1364,8 +1365,8 @@ def cumsum(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pr
 def contiguize(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(KvAppendDescriptor, KvAppendPlan)
-def kv_append(k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, *, layout: str = 'BHSD', status: Any = None,
-    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+def kv_append(k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, *, layout: str = 'BHSD', wrap: bool = False,
+    status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(WriteSliceDescriptor, WriteSlicePlan)
 def write_slice(dest: Any, source: Any, ranges: Any, *, dynamic_axis: int | None = None, start: Any = None,
     status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...

@@ -51,6 +51,8 @@ FIXED = {
         "Op",
         "Operand",
         "Plan",
+        "check",
+        "compare",
         "find",
         "get_op",
         "list_ops",
