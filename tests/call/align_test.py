@@ -356,6 +356,14 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
         for dtype in ("f2", "f4", "f8"):
             shape = (5, 8) if plan is bp.SoftmaxPlan else (5,)
             yield {"x": numbers((5, 8), dtype), "out": numbers(shape, "i8" if op == "argmax" else dtype)}, {"axis": 1}
+    elif plan is bp.ReduceBackwardPlan:
+        read = {"grad": (5,), "x": (5, 8), "y": (5,)}
+        known = [name for name in read if name in inspect.signature(all_ops()[op].function).parameters]
+        for dtype in ("f2", "f4", "f8"):
+            yield (
+                {**{name: numbers(read[name], dtype) for name in known}, "grad_x": numbers((5, 8), dtype)},
+                {"axis": 1},
+            )
     elif op == "cumsum_backward":
         for dtype in ("f2", "f4", "f8"):
             yield {"grad": numbers((5, 8), dtype), "grad_x": numbers((5, 8), dtype)}, {"axis": 1}
