@@ -20,9 +20,9 @@ def test_plans_and_explanations_are_folded_between_words(columns: int, monkeypat
     plan = bp.MatmulPlan.select(LAYER, device="h200")
     for shown in (plan, plan.explain(), plan.explain(configs=True)):
         monkeypatch.delenv("COLUMNS", raising=False)
-        whole = repr(shown)
+        whole = str(shown)
         monkeypatch.setenv("COLUMNS", str(columns))
-        text = repr(shown)
+        text = str(shown)
         assert max(map(len, text.splitlines())) <= columns
         assert text.split() == whole.split()
         assert len(text.splitlines()) > len(whole.splitlines())

@@ -190,9 +190,9 @@ class Problem:
         wide, measures = np.asarray(self.wide[name]).reshape(array.shape), self.measures[name]
         guarantee.check(array, wide, self.inputs, output=layout.element, measures=measures)
 
-    def call_function(self, **extra: Any) -> Any:
-        """The public function on this sample, its arguments by position where they have no name to give; with a `status` where
-        a host device raises without one."""
+    def call_function(self, function: Callable[..., Any] | None = None, **extra: Any) -> Any:
+        """The public function on this sample (or another with its arguments), its arguments by position where they have no name
+        to give; with a `status` where a host device raises without one."""
         on_host = extra.get("device", self.device) is not None and "status" in self.written
         reports = on_host and bool(np.any(self.wide["status"]))
         given = {
@@ -211,7 +211,7 @@ class Problem:
                 positional.append(given[name])
             else:
                 keyword[parameter.name] = given[name]
-        return self.op.function(*positional, **keyword)
+        return (function or self.op.function)(*positional, **keyword)
 
 
 def _same_bytes(name: str, got: Array, wanted: Array, slot: Slot) -> None:

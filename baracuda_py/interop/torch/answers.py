@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...runtime.gpu.device import default_device
+from ...runtime.scope import default_device
 from ...tensor import dispatch
 from ...types import UnsupportedError
 from ..called import arguments_of, op_of

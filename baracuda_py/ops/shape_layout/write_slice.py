@@ -254,6 +254,7 @@ class WriteSlicePlan(Plan[WriteSliceDescriptor]):
     """
 
     descriptor = WriteSliceDescriptor
+    statuses = {1: ("the window does not fit dest at the start", "give 0 to dest's extent less the window's")}
     category = OpCategory.SHAPE_LAYOUT
     candidates = (WholeDest(), *COPY_CANDIDATES, DynamicStart())
     probes = (

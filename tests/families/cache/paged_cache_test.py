@@ -365,6 +365,7 @@ def test_a_rope_that_does_not_fit() -> None:
     given = {"spec": replace(SPEC, element="i8", scaling="none"), "rope": bp.RopeScaling.plain(4)}
     for wrong, says in (
         ({"rope": bp.RopeScaling.plain(16)}, "8 pairs"), ({"style": "neox"}, "half, interleaved"), (given, "i8 already"),
+        ({"style": "interleaved"}, "style='interleaved' was given and no rope"),
     ):  # fmt: skip
         with pytest.raises(bp.InvalidProblemError) as caught:
             made(**wrong)

@@ -9,7 +9,7 @@ __all__ = ["FAMILY"]
 
 FAMILY = Family(
     independent=CHECKS,
-    always=("axis", "keepdims", "correction"),
+    always=("axis", "keepdims", "correction", "grad_x"),
     two=("argmax", "max", "min"),
     also={
         "logsumexp": ("f32[2, 130] columns",),

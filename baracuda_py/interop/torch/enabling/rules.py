@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from ....plan.registry import get_op
-from ....runtime.gpu.device import default_device
+from ....runtime.scope import default_device
 from ....types import InvalidProblemError
 from .report import Passed
 
