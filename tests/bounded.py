@@ -117,7 +117,7 @@ CASES: dict[str, int | tuple[str, ...]] = by_op(lambda family: family.cases) | {
     "structure_test.py::test_no_modules_import_one_another": 0,
     "tuned_test.py::test_processes_that_tune_at_once_lose_no_winner": 0,
     # Models of other libraries.
-    "transformers_attention_test.py::test_transformers_logits_and_tokens_are_eager_s": (
+    "transformers_attention_test.py::test_transformers_logits_and_tokens_match_eager": (
         "llama",
         "gemma2",
         "gemma3",
