@@ -178,6 +178,7 @@ from .ops.elementwise.backward.gradients import BackwardDescriptor as _SqrtBackw
 from .ops.elementwise.backward.gradients import BackwardPlan as _SqrtBackwardPlan
 from .ops.elementwise.backward.gradients import BackwardDescriptor as _SquareBackwardDescriptor
 from .ops.elementwise.backward.gradients import BackwardPlan as _SquareBackwardPlan
+from .call.recording.step import Step as Step
 from .ops.elementwise.backward.gradients import BackwardDescriptor as _SubtractBackwardDescriptor
 from .ops.elementwise.backward.gradients import BackwardPlan as _SubtractBackwardPlan
 from .ops.indexing.take_along_axis import TakeAlongAxisDescriptor as _TakeAlongAxisDescriptor
@@ -213,6 +214,7 @@ from .ops.quantized.int4.pack import pack_int4 as pack_int4
 from .ops.quantized.nf4.quantize import pack_nf4 as pack_nf4
 from .call.cache import plan_cache as plan_cache
 from .runtime.scope import preference as preference
+from .call.recording.recorder import record as record
 from .ops.quantized.int4.pack import repack_int4 as repack_int4
 from .runtime.gpu.device import set_device as set_device
 
