@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..plan.selection import Selection
+from ..runtime.scope import NO_SCOPE, current
 from .host import run_on_host
 from .operands.key import detect_frameworks, read
 from .paths.ready import MISSED, Ready
@@ -34,6 +35,9 @@ class Caller:
 
     def __call__(self, operands: dict[str, Any], workspace: Any, stream: Any) -> Any:
         """Validates new layouts, launches, and returns the result."""
+        scope = current(NO_SCOPE)
+        if scope is not NO_SCOPE and scope.recording is not None:
+            return scope.recording.run(self._selection, operands, workspace, stream)
         if self._on_host:
             return run_on_host(self._selection, operands)
         moved = 0
