@@ -15,6 +15,7 @@ from ..call.operands.intake import feasible
 from ..runtime.compile.compiler import compile_kernels, compile_ptx
 from ..runtime.compile.inspect import KernelView
 from ..runtime.gpu.driver import require_gpu
+from ..runtime.scope import scoped_preference
 from ..types import DeviceSpec, InvalidProblemError, KernelSku, PlanPreference, PrecisionGuarantee
 from .candidate import Cost, Feasibility
 from .descriptor import Descriptor, Operand
@@ -80,7 +81,7 @@ class Plan(Family[D]):
         figures (``"h200"``), either of them emulated on the host (``"ptx:sm_80"``, ``"ptx"`` for sm_90a) or ``"cpu"``. Raises
         InvalidProblemError for an invalid problem, and UnsupportedError with every candidate's reason if nothing serves it.
         """
-        return cls(selected(cls, desc, pref, device))
+        return cls(selected(cls, desc, scoped_preference(pref), device))
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise FrozenInstanceError(f"{type(self).__name__}.{name} cannot be set: plans are values, select another one")

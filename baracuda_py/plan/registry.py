@@ -19,6 +19,8 @@ from ..tensor.dispatch import trace_as_op
 from ..types import UnsupportedError
 from ..types.deprecated import renamed_fields
 from ..types.names import ALIASES
+from .about.asked import answer_about
+from .about.search import found
 from .family import Family
 
 if TYPE_CHECKING:
@@ -37,7 +39,8 @@ class Gradient:
     operands for the gradients of further results, by result. `saved` are the operands of the forward call that it takes, under
     the same names except for those in `renames`. `gradients` maps each forward operand to the output that is its gradient, as
     far as the call has them. With `broadcast`, operands that the forward call broadcasts have gradients of the common shape,
-    which the caller sums over the axes that they were broadcast along.
+    which the caller sums over the axes that they were broadcast along. `shapes` are those of `saved` of which only the shape and
+    the kind count: any array of these will do.
 
     It covers only the op's core: the caller differentiates the activation of a product and the terms that are added to it. If a
     norm adds a residual first, `residual_out` is the `x` to save.
@@ -50,6 +53,7 @@ class Gradient:
     renames: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, str] = field(default_factory=dict)
     broadcast: bool = False
+    shapes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ def register(op: Op, kernels: str | Path | None = None) -> Op:
         raise ValueError(f"op {op.name!r} is registered twice")
     _OPS[op.name] = op
     trace_as_op(op.name, op.function)
+    answer_about(op.function)
     return op
 
 
@@ -174,6 +179,4 @@ def list_ops() -> list[str]:
 def find(text: str) -> list[str]:
     """Ops for a text, the likeliest first: a name ("silu"), another library's name ("swish"), a subject ("kv cache", "gptq"), or
     a part of a name, category or summary."""
-    from .about.search import found  # imports this module
-
     return found(text, all_ops())

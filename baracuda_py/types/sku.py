@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -65,6 +66,14 @@ class PlanPreference:
     exact_weights: bool = False
     max_workspace_bytes: int | None = None
     config: str | None = None
+
+    given: ClassVar[frozenset[str]] = frozenset()  # of an instance: the fields that its constructor was given
+
+    def __new__(cls, *args: Any, **fields: Any) -> Self:
+        made = super().__new__(cls)
+        names = tuple(cls.__dataclass_fields__)
+        complete(made, given=frozenset((*names[: len(args)], *fields)) & frozenset(names))
+        return made
 
     def __post_init__(self) -> None:
         for name, kind in (("backend", BackendKind), ("math", MathPrecision)):

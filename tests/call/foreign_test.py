@@ -88,24 +88,24 @@ def test_torch_tensors_of_narrow_floats(kind: ElementKind) -> None:
     torch = pytest.importorskip("torch")
     dtype = {"bf16": torch.bfloat16, "fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}[kind.value]
     x = torch.tensor([[1.0, -2.0, 3.0], [4.0, 0.5, -6.0]]).to(dtype)
-    turned = x.t()
-    made = bp.contiguize(turned, device="cpu")
-    assert made.dtype is dtype and made.is_contiguous() and torch.equal(made.float(), turned.float())
+    transposed = x.t()
+    made = bp.contiguize(transposed, device="cpu")
+    assert made.dtype is dtype and made.is_contiguous() and torch.equal(made.float(), transposed.float())
     dest = torch.zeros(4, 3).to(dtype)
     assert bp.write_slice(dest, x, [(1, 3), (0, 3)], device="cpu") is dest
     assert dest.float()[1:3].tolist() == x.float().tolist()
     if kind is bp.BF16:
         out = torch.zeros(3, 2, dtype=dtype)
-        assert bp.neg(turned, out=out, device="cpu") is out
-        assert torch.equal(out, -turned)
+        assert bp.neg(transposed, out=out, device="cpu") is out
+        assert torch.equal(out, -transposed)
         product = torch.zeros(2, 2, dtype=dtype)
-        bp.matmul(x, turned, out=product, device="cpu")
-        assert torch.equal(product, x @ turned)
-        plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", turned, out), device="cpu")
-        bound = plan.bind(x=turned, out=out)
+        bp.matmul(x, transposed, out=product, device="cpu")
+        assert torch.equal(product, x @ transposed)
+        plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", transposed, out), device="cpu")
+        bound = plan.bind(x=transposed, out=out)
         x.mul_(2)
         bound()
-        assert torch.equal(out, -turned)
+        assert torch.equal(out, -transposed)
 
 
 def test_gradients_of_torch_and_jax_products() -> None:
@@ -241,13 +241,13 @@ def test_a_dense_array_may_have_no_strides(shape: tuple[int, ...]) -> None:
     assert t.strides == tuple(reversed(wanted))
 
 
-def test_pinned_memory_is_the_host_s() -> None:
+def test_pinned_memory_counts_as_host_memory() -> None:
     x = Exporter(X, change=lambda t: _set(type=3)(t.device), device=(3, 0))
     assert intake(x, what="x").ordinal == HOST_ORDINAL
     assert np.array_equal(bp.neg(x, device="cpu"), -X)
 
 
-def test_a_device_that_cannot_be_asked_for_is_a_refusal_and_no_exception() -> None:
+def test_can_implement_refuses_where_dlpack_device_raises() -> None:
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("exp", (3, 4), "f32"), device="cpu")  # type: ignore[arg-type]
     answer = plan.can_implement(x=Exporter(X, device=RuntimeError("deleted")))
     assert not answer
@@ -374,7 +374,7 @@ class _Forgetful:
         return {}
 
 
-STRANGERS = [
+NO_ARRAYS = [
     (_Stumbles(), "no __baracuda_tensor__ today"),
     (_Forgetful(), "gone"),
     (SimpleNamespace(__baracuda_tensor__=5), "'int' object is not callable"),
@@ -388,7 +388,7 @@ STRANGERS = [
 ]
 
 
-@pytest.mark.parametrize(("x", "says"), STRANGERS, ids=lambda v: v if isinstance(v, str) else type(v).__name__)
+@pytest.mark.parametrize(("x", "says"), NO_ARRAYS, ids=lambda v: v if isinstance(v, str) else type(v).__name__)
 def test_objects_that_are_no_arrays_are_refused_by_name(x: Any, says: str) -> None:
     with pytest.raises(bp.OperandTypeError, match=says):
         intake(x, what="neg: x")
@@ -554,13 +554,13 @@ def test_a_jax_shape_describes_a_problem_and_a_tracer_is_refused() -> None:
 
 
 @pytest.mark.parametrize("x", [1j, np.float32(2)])
-def test_a_number_that_is_not_weak_is_told_its_type(x: Any) -> None:
+def test_number_that_is_not_weak_is_refused_with_its_type(x: Any) -> None:
     with pytest.raises(bp.OperandTypeError) as caught:
         bp.multiply(np.ones(3, np.float32), x, device="cpu")
     readable(caught.value, "multiply: x2", type(x).__name__, f"numpy.asarray({x!r}, dtype)")
 
 
-def test_the_hint_is_of_the_plan_s_package() -> None:
+def test_intake_hint_names_the_package_of_the_plan() -> None:
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("exp", (3,), "f32"), device="cpu")  # type: ignore[arg-type]
     with pytest.raises(bp.OperandTypeError, match=r"got list: wrap it with numpy\.asarray") as caught:
         plan.run(x=[1.0, 2.0, 3.0])

@@ -106,7 +106,7 @@ class Gpus:
         return self.real.ndarray(x.shape, x.dtype, memory)
 
     def over(self, memory: Any, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None) -> Any:
-        """A CuPy array at a MemoryPointer, whatever lies there."""
+        """A CuPy array at a MemoryPointer, of the bytes that are there."""
         return self.real.ndarray(shape, dtype, memory, strides)
 
     @staticmethod

@@ -169,7 +169,7 @@ def test_an_interface_with_a_stream_is_waited_for(spin: Callable[[], None]) -> N
 
 
 def test_dlpack_producers_are_waited_for(spin: Callable[[], None]) -> None:
-    """The handshake: the consumer's stream is handed to the producer, which orders its work before it."""
+    """The handshake: the consumer's stream is passed to the producer, which orders its work before it."""
     import cupy
 
     warm()
@@ -214,7 +214,7 @@ def test_torch_inputs_written_late(spin: Callable[[], None]) -> None:
     assert (y.get() == 9).all()
 
 
-def test_torch_outputs_are_written_on_torch_s_stream(spin: Callable[[], None]) -> None:
+def test_torch_outputs_are_written_on_the_torch_stream(spin: Callable[[], None]) -> None:
     torch = torch_cuda()
 
     warm()
@@ -397,7 +397,7 @@ def test_what_is_no_stream_is_refused(bad: Any) -> None:
         bp.square(x, stream=bad)
 
 
-def test_a_decode_loop_on_the_device_makes_one_plan_and_one_recipe() -> None:
+def test_decode_loop_on_the_device_makes_one_plan() -> None:
     import cupy
 
     from baracuda_py.call.cache import plan_cache
@@ -429,8 +429,8 @@ def test_more_than_two_to_the_31_elements() -> None:
     assert not bool(out[5:-4097].any())
     bp.write_slice(out, x[:4097], [(count - 4097, count)])
     assert int(out[-4097:].sum()) == 10
-    turned = bp.contiguize(x[: 1 << 31].reshape(2, -1).T)
-    assert turned.shape == (1 << 30, 2)
-    assert turned[:5].sum() == 10
-    del x, out, turned
+    transposed = bp.contiguize(x[: 1 << 31].reshape(2, -1).T)
+    assert transposed.shape == (1 << 30, 2)
+    assert transposed[:5].sum() == 10
+    del x, out, transposed
     cupy.get_default_memory_pool().free_all_blocks()

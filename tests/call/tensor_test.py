@@ -36,7 +36,7 @@ def layouts(draw: st.DrawFn, *, reach: int = 9, most: int = 5) -> Layout:
 
 
 def places(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
-    """Where each element lies, by enumeration."""
+    """Where each element is stored, by enumeration."""
     return [sum(i * s for i, s in zip(index, strides)) for index in np.ndindex(*shape)]
 
 
@@ -90,7 +90,7 @@ def test_no_self_overlap_is_certain(layout: Layout) -> None:
 
 
 @given(st.lists(st.integers(0, 5), max_size=5))
-def test_c_order_is_numpy_s(shape: list[int]) -> None:
+def test_c_strides_match_numpy(shape: list[int]) -> None:
     if 0 not in shape:
         assert c_strides(shape) == tuple(s // 2 for s in np.zeros(shape, np.int16).strides)
 
@@ -112,7 +112,7 @@ def test_alignment(address: int) -> None:
     assert alignment_of(address) == wanted
 
 
-def test_broadcast_strides_are_numpy_s() -> None:
+def test_broadcast_strides_match_numpy() -> None:
     for shape, onto in (((3, 1), (2, 3, 4)), ((), (2,)), ((1, 1), (5, 1)), ((4,), (3, 4))):
         x = np.zeros(shape, np.float32)
         view = np.broadcast_to(x, onto)
@@ -233,7 +233,7 @@ def test_what_cannot_be_taken_is_refused(x: Any, error: type[Exception], says: s
     assert "op: x" in str(caught.value)
 
 
-def test_a_device_array_on_a_host_plan_is_refused_before_it_is_asked_for() -> None:
+def test_host_plan_refuses_a_device_array_before_reading_it() -> None:
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("exp", (4,), "f32"), device="cpu")  # type: ignore[arg-type]
     with pytest.raises(bp.OperandTypeError, match="on CUDA device 0 and the plan is for the host"):
         plan.run(x=OnGpu())

@@ -25,7 +25,7 @@ F32 = torch.float32
 
 
 class OnGpu(torch.Tensor):  # type: ignore[misc, name-defined, unused-ignore]
-    """A tensor of the host that says it lies on a CUDA device."""
+    """A tensor of the host that says it is on a CUDA device."""
 
     ordinal = 0
     is_cuda, is_cpu = True, False
@@ -89,7 +89,7 @@ def on(x: Any, device: Any = "cuda:0") -> Any:
     return made
 
 
-def test_torch_s_tensors_take_the_short_path(gpus: Gpus, long_way: list[Any]) -> None:
+def test_torch_tensors_take_the_short_path(gpus: Gpus, long_way: list[Any]) -> None:
     x, out = on(torch.ones(64)), on(torch.zeros(64))
     for _ in range(3):
         assert bp.neg(x, out=out) is out
@@ -98,7 +98,7 @@ def test_torch_s_tensors_take_the_short_path(gpus: Gpus, long_way: list[Any]) ->
 
 
 @pytest.mark.parametrize("door", ["function", "run"])
-def test_a_fresh_output_is_torch_s(gpus: Gpus, long_way: list[Any], door: str) -> None:
+def test_fresh_output_is_a_torch_tensor(gpus: Gpus, long_way: list[Any], door: str) -> None:
     x = on(torch.ones(6, 4).t())
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x), device=0)
     made = [bp.neg(x) if door == "function" else plan.run(x=x) for _ in range(3)]
@@ -116,7 +116,7 @@ def test_the_first_array_decides_what_comes_out(gpus: Gpus) -> None:
         assert type(bp.add(y, x)) is gpus.real.ndarray
 
 
-def test_torch_s_work_is_waited_for_on_another_stream(gpus: Gpus) -> None:
+def test_torch_work_is_waited_for_on_another_stream(gpus: Gpus) -> None:
     x, out = on(torch.ones(64)), gpus.array(np.zeros(64, np.float32))
     for _ in range(2):
         gpus.events.clear()
@@ -128,7 +128,7 @@ def test_torch_s_work_is_waited_for_on_another_stream(gpus: Gpus) -> None:
         assert gpus.events[-1] == "launch on 0:99" and "record on 57" in gpus.events and "99 waits" in gpus.events
 
 
-def test_cupy_s_work_is_waited_for_on_torch_s_stream(gpus: Gpus) -> None:
+def test_cupy_work_is_waited_for_on_the_torch_stream(gpus: Gpus) -> None:
     x, y = on(torch.ones(64)), gpus.array(np.ones(64, np.float32))
     for out in (None, on(torch.zeros(64))):
         for _ in range(2):
@@ -146,9 +146,7 @@ def test_an_output_for_a_named_stream_is_allocated_in_its_order(gpus: Gpus) -> N
 
 
 @pytest.mark.parametrize("seen", [0, 1])
-def test_an_output_lies_on_the_operands_device_whichever_torch_takes_for_current(
-    gpus: Gpus, monkeypatch: pytest.MonkeyPatch, seen: int
-) -> None:
+def test_torch_output_is_on_the_device_of_the_operands(gpus: Gpus, monkeypatch: pytest.MonkeyPatch, seen: int) -> None:
     """Its quick way allocates on torch's current device, which another library's calls may leave where it was."""
     quick: list[Any] = []
 
@@ -166,7 +164,7 @@ def test_an_output_lies_on_the_operands_device_whichever_torch_takes_for_current
     assert gpus.work == ["launch on 0:57"] * 2
 
 
-def test_torch_s_quick_allocation_is_what_it_is_taken_for() -> None:
+def test_torch_raw_allocation_has_shape_and_strides() -> None:
     """Where this version of torch has it; that of the host, which takes the same arguments, answers for that of a GPU."""
     guards = torch._C._dynamo.guards
     assert hasattr(guards, pytorch.RAW_EMPTY)
@@ -201,7 +199,7 @@ def test_a_lazy_conjugate_is_refused_after_a_call(gpus: Gpus, way: str) -> None:
     refused_after_a_call(gpus, row, way)
 
 
-def test_a_stranger_s_work_is_awaited_on_the_stream_of_torch_s_result(gpus: Gpus, long_way: list[Any]) -> None:
+def test_dlpack_producer_is_awaited_on_the_torch_stream(gpus: Gpus, long_way: list[Any]) -> None:
     out = on(torch.zeros(4, 8))
     for _ in range(3):
         x = Lazy(gpus, np.ones((4, 8), np.float32))
@@ -256,7 +254,7 @@ def test_an_address_is_part_of_the_key(gpus: Gpus, long_way: list[Any]) -> None:
     assert len(gpus.work) == 4
 
 
-def test_an_operand_of_another_name_is_refused_after_a_call_without_it(gpus: Gpus) -> None:
+def test_run_refuses_an_unknown_operand_after_a_call(gpus: Gpus) -> None:
     x, out = on(torch.ones(64)), on(torch.zeros(64))
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x, out), device=0)
     plan.run(x=x, out=out)
@@ -266,7 +264,7 @@ def test_an_operand_of_another_name_is_refused_after_a_call_without_it(gpus: Gpu
     assert len(gpus.work) == 1
 
 
-def test_buffers_over_cupy_s_memory_take_the_short_path(gpus: Gpus, long_way: list[Any]) -> None:
+def test_buffers_over_cupy_memory_take_the_short_path(gpus: Gpus, long_way: list[Any]) -> None:
     """fp8 has no dtype in CuPy."""
     dest, source = (gpus.array(np.ones((rows, 16), np.uint8)) for rows in (4, 2))
     for kind, ways in ((bp.FP8_E4M3, 1), (bp.FP8_E5M2, 2)):
@@ -299,7 +297,7 @@ def test_strides_are_part_of_the_key(gpus: Gpus, long_way: list[Any]) -> None:
     assert len(gpus.work) == 4
 
 
-def test_a_tensor_whose_storage_was_given_back_is_refused_after_a_call_on_one_that_lies_alike(gpus: Gpus) -> None:
+def test_short_path_refuses_a_tensor_with_freed_storage(gpus: Gpus) -> None:
     x, out = on(torch.ones(64)), on(torch.zeros(64))
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x, out), device=0)
     bp.neg(x, out=out), plan.run(x=x, out=out)

@@ -29,7 +29,7 @@ def test_generated_files_are_fresh() -> None:
     assert generate.write(check=True) == [], "run python -m baracuda_py.cli.generate"
 
 
-def test_the_package_is_typed_and_constructors_say_what_they_take() -> None:
+def test_package_is_typed_and_constructors_name_fields() -> None:
     """What `tests/typed_user.py` is checked against, here without a type checker."""
     package = Path(bp.__file__).parent
     assert (package / "py.typed").is_file()
@@ -44,16 +44,20 @@ def test_the_package_is_typed_and_constructors_say_what_they_take() -> None:
         own = (n for n in classes[name].body if isinstance(n, ast.AnnAssign))
         return held | {ast.unparse(n.target): ast.unparse(n.annotation) for n in own}
 
+    aliases = {
+        ast.unparse(n.target): ast.unparse(n.value)
+        for n in stub.body
+        if isinstance(n, ast.AnnAssign) and n.value is not None
+    }
     taken = {}
     for name, node in classes.items():
         for init in (n for n in node.body if isinstance(n, ast.FunctionDef)):
+            assert init.args.vararg is None and init.args.kwarg is None, name
             every = [*init.args.args[1:], *init.args.kwonlyargs]
-            taken[name] = {a.arg: ast.unparse(a.annotation or ast.Constant(None)) for a in every}
+            kinds = {a.arg: ast.unparse(a.annotation or ast.Constant(None)) for a in every}
+            taken[name] = {parameter: aliases.get(kind, kind) for parameter, kind in kinds.items()}
             positional = [a.arg for a in init.args.args[1:]]
             assert positional == [f.name for f in fields(getattr(bp, name))][: len(positional)], name
-            if init.args.kwarg is not None:
-                given = ast.unparse(init.args.kwarg.annotation or ast.Constant(None))
-                taken[name] |= declared(given.removeprefix("Unpack[").removesuffix("]"))
     assert {"MatmulDescriptor", "WriteSliceDescriptor", "UnaryDescriptor", "PlanPreference"} <= set(taken)
     for name, parameters in taken.items():
         public = getattr(bp, name)

@@ -135,7 +135,7 @@ def test_rounding_is_to_nearest_even_in_one_step(x: float, kind: ElementKind) ->
 
 
 @pytest.mark.parametrize("kind", [bp.BF16, bp.F16, bp.FP8_E4M3, bp.FP8_E5M2], ids=str)
-def test_what_float32_would_take_for_a_middle_is_rounded_to_its_own_side(kind: ElementKind) -> None:
+def test_rounding_takes_near_ties_to_their_own_side(kind: ElementKind) -> None:
     """Just beside the middle of two neighbours, by less than float32 holds."""
     one = 2.0 ** (1 - kind.digits)
     for below in (0, 1, 2, 3):
@@ -331,7 +331,7 @@ def test_figures_that_no_device_has_are_refused(field: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["sm_80", "sm_90a", "sm_121", "h200"])
-def test_an_emulated_device_has_the_gpu_s_figures_and_says_what_it_is(name: str) -> None:
+def test_emulated_device_has_the_figures_of_the_gpu(name: str) -> None:
     real, spec = DeviceSpec.named(name), DeviceSpec.named(f"ptx:{name}")
     assert spec.emulated and spec.host_memory and not spec.is_host and spec != real and spec.chip == real == real.chip
     assert DeviceSpec.named(spec.name) == spec == real.with_libraries(frozenset({"cublas"})).as_emulated()
@@ -453,7 +453,7 @@ ERRORS: list[tuple[bp.BaracudaError, type[Exception]]] = [
 
 
 @pytest.mark.parametrize(("error", "builtin"), ERRORS, ids=lambda x: getattr(x, "__name__", type(x).__name__))
-def test_errors_are_also_python_s_own_and_pickle(error: bp.BaracudaError, builtin: type[Exception]) -> None:
+def test_errors_subclass_builtin_errors_and_pickle(error: bp.BaracudaError, builtin: type[Exception]) -> None:
     assert isinstance(error, builtin) and isinstance(error, bp.BaracudaError)
     assert str(error) == "op: wrong: fix"
     again = pickle.loads(pickle.dumps(error))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...plan.selection import result_type
-from .codec import encode
+from ..codec import encode
 from .schema import Signature
 
 __all__ = ["as_list", "learn", "named", "read_types", "result_of", "written_by"]

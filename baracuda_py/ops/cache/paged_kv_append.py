@@ -25,6 +25,7 @@ QUANTIZED = (ElementKind.I8, ElementKind.FP8_E4M3)
 WIDE = (ElementKind.F16, ElementKind.BF16, ElementKind.F32)
 LAYOUTS = {"NHD": (1, 2), "HND": (2, 1)}  # where slots and heads are in [pages, ..., D]
 _I32 = (ElementKind.I32,)
+ANGLES_FIX = "pass inv_freq, or cos and sin"
 _F32 = (ElementKind.F32,)
 
 
@@ -211,9 +212,13 @@ class PagedKvAppendDescriptor(Angled):
 
     def _check_rotation(self) -> None:
         given = [name for name in ("inv_freq", "cos", "sin") if self.has(name)]
-        if not given and self.has("positions"):
-            raise InvalidProblemError(f"{self.op}: positions was passed and no angles", "pass inv_freq, or cos and sin")
         if not given:
+            idle = [
+                name for name, means in (("positions", self.has("positions")), ("style", self.style != "half")) if means
+            ]
+            for name in idle:
+                raise InvalidProblemError(f"{self.op}: {name} was passed and no angles", ANGLES_FIX)
+            _check_factor_alone(self.op, self.attention_factor)
             return
         if self.element not in WIDE:
             raise OperandTypeError(
@@ -229,6 +234,8 @@ class PagedKvAppendDescriptor(Angled):
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
         values = super().scalars(given)
         self.check_values(self.op, values, {})
+        if not self.rotates_keys:
+            _check_factor_alone(self.op, values["attention_factor"])
         return values
 
     def turning(self) -> RopeDescriptor:
@@ -240,6 +247,12 @@ class PagedKvAppendDescriptor(Angled):
             "cos_element": self.cos_element, "sin_element": self.sin_element,
         }  # fmt: skip
         return RopeDescriptor(**given)
+
+
+def _check_factor_alone(op: str, factor: float) -> None:
+    """Raises for a factor of angles where there are none."""
+    if factor != 1.0:
+        raise InvalidProblemError(f"{op}: attention_factor={factor} was passed and no angles", ANGLES_FIX)
 
 
 class PagedKvAppendPlan(Plan[PagedKvAppendDescriptor]):

@@ -5,11 +5,18 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
+from typing import Any, Protocol
 
 from ...types.names import ALIASES, SYNONYMS
-from ..registry import Op
 
 __all__ = ["aliases_of", "found"]
+
+
+class Described(Protocol):
+    """What a search reads of an op."""
+
+    summary: str
+    plan: Any
 
 
 def aliases_of(name: str) -> list[str]:
@@ -17,7 +24,7 @@ def aliases_of(name: str) -> list[str]:
     return [alias for alias, op in ALIASES.items() if op == name]
 
 
-def found(text: str, ops: Mapping[str, Op]) -> list[str]:
+def found(text: str, ops: Mapping[str, Described]) -> list[str]:
     """Ops for a text: those it names, then those whose subject it is, then those whose facts contain it; for several words
     those that answer to all of them, else to most; else ops of similar names."""
     phrase = text.strip().lower()
@@ -34,7 +41,7 @@ def found(text: str, ops: Mapping[str, Op]) -> list[str]:
     return [name for name in dict.fromkeys(best) if name in ops]
 
 
-def _answers(phrase: str, ops: Mapping[str, Op]) -> list[str]:
+def _answers(phrase: str, ops: Mapping[str, Described]) -> list[str]:
     key = _squeezed(phrase)
     if not key:
         return list(ops)

@@ -34,7 +34,7 @@ def problem(a: tuple[int, ...], b: tuple[int, ...], kind: ElementKind = bp.F32, 
 
 
 def run(backend: str, operands: dict[str, Array], **options: Any) -> tuple[Array, Array]:
-    """Both gradients; the operands lie in guarded memory and are not changed."""
+    """Both gradients; the operands are in guarded memory and are not changed."""
     slots = {name: Slot(x, backend) for name, x in operands.items()}
     got = bp.matmul_backward(*(s.operand for s in slots.values()), **options, device=device_of(backend))
     for name, slot in slots.items():
@@ -275,7 +275,7 @@ def test_a_plan_of_it_is_saved_bound_and_explained() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_torch_s_autograd_agrees(dtype: str) -> None:
+def test_matmul_backward_matches_torch_autograd(dtype: str) -> None:
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     kind = getattr(torch, dtype)

@@ -354,9 +354,9 @@ def test_a_batch_of_more_than_2_to_the_31_elements() -> None:
     assert a.size > 1 << 31
     shared = bp.matmul(a[:, :511], b)  # rows that do not follow on: a batch
     column = random_on_device((4200, 1024), bp.BF16, 3)[:, :, None]
-    apart = bp.matmul(a, column)
+    separate = bp.matmul(a, column)
     for i in (0, 2100, 4199):
-        for whole, first, second in ((shared[i], a[i, :511], b), (apart[i], a[i], column[i])):
+        for whole, first, second in ((shared[i], a[i, :511], b), (separate[i], a[i], column[i])):
             plan = bp.MatmulPlan.select(bp.MatmulDescriptor.of(first, second))
             check_blocks(plan, first, second, whole)
 
@@ -437,12 +437,12 @@ def test_accumulating_in_place(kind: ElementKind, names: tuple[str, ...], everyt
         gauntlet.warm(plans)
         for plan in plans:
             with named(f"{kind} {m}x{n}x{k} {order} {plan.sku}"):
-                apart = cupy.asarray(held, order=order)
-                plan.run(a=a, b=b, out=apart, **dict.fromkeys(names, cupy.asarray(held, order=order)))
+                separate = cupy.asarray(held, order=order)
+                plan.run(a=a, b=b, out=separate, **dict.fromkeys(names, cupy.asarray(held, order=order)))
                 for _ in range(2):  # the second time by the short path
                     out.set(held)
                     assert plan.run(a=a, b=b, out=out, **given) is out
-                    assert np.array_equal(bits(out), bits(apart))
+                    assert np.array_equal(bits(out), bits(separate))
                 plan.precision_guarantee.check(out.get(), wide, inputs, measures=plan.measured(desc))
 
 
@@ -463,7 +463,7 @@ def test_the_function_accumulates_in_place_on_its_short_path() -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_torch_tensors_and_their_transposed_views(dtype: str) -> None:
-    """nn.Linear's product x @ w.T + bias: the view goes in as it lies, and torch tensors come out."""
+    """nn.Linear's product x @ w.T + bias: the view is used without a copy, and the results are torch tensors."""
     torch = pytest.importorskip("torch")
     kind = getattr(torch, dtype)
     torch.manual_seed(0)

@@ -58,7 +58,7 @@ class Call:
 
 
 @pytest.mark.parametrize("kind", FLOATS, ids=str)
-def test_exact_sums_are_numpy_s(backend: str, kind: ElementKind) -> None:
+def test_exact_sums_match_numpy(backend: str, kind: ElementKind) -> None:
     a, b, c = whole(17, 33, kind=kind), whole(33, 9, kind=kind), whole(17, 9, kind=kind)
     bias, residual = whole(9, kind=kind), whole(17, 9, kind=kind, seed=1)
     wide = a.astype(np.float64) @ b.astype(np.float64)
@@ -119,7 +119,7 @@ def test_not_a_number_and_infinity_go_where_ieee_sends_them(backend: str) -> Non
     """Row and column of the culprit, nothing else: what pads a tile is neither read nor multiplied by it."""
     a, b = np.abs(whole(70, 37)) + 1, np.abs(whole(37, 50)) + 1
     a[3, 5], a[20, 36], b[9, 11], b[30, 20] = np.nan, np.inf, -np.inf, 0
-    a[41, 30] = np.inf  # meets the zero at b[30, 20]
+    a[41, 30] = np.inf  # is multiplied by the zero at b[30, 20]
     got = host(Call(backend, a=a, b=b)())
     wanted = np.full((70, 50), 0.0)
     wanted[20], wanted[41] = np.inf, np.inf
@@ -465,7 +465,7 @@ def test_a_bound_plan_takes_new_values(backend: str) -> None:
     assert np.array_equal(out.view(out.image()), 2 * product + addend), "the plan's own value is kept"
 
 
-def test_descriptors_that_differ_in_values_only_have_one_canonical_form() -> None:
+def test_canonical_descriptor_leaves_out_run_time_values() -> None:
     one = bp.MatmulDescriptor((4, 5), (5, 6), "f32", "f32", alpha=3.0, beta=0.0)
     other = bp.MatmulDescriptor([4, 5], np.array([5, 6]), np.dtype("float32"), "float32", activation="identity")  # type: ignore[arg-type]
     assert one != other

@@ -52,7 +52,7 @@ def described(kind: ElementKind, k: int, **fields: Any) -> Any:
 
 @pytest.mark.parametrize("kind", [*FLOATS, *EIGHTS], ids=str)
 @pytest.mark.parametrize("k", [0, 4112])
-def test_every_candidate_reads_addends_and_writes_results_as_what_they_are(kind: ElementKind, k: int) -> None:
+def test_every_candidate_uses_the_kinds_of_addends_and_results(kind: ElementKind, k: int) -> None:
     """Each type of an addend and of the result is refused with a word on it, or is that of every kernel that finishes the
     product, whatever the variant."""
     served = 0

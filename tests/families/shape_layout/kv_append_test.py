@@ -222,7 +222,7 @@ def test_tokens_are_counted_in_whole_numbers(tokens: Any) -> None:
     assert bp.KvAppendDescriptor((3, 2, 11, 8), np.int64(2), "bf16").tokens == 2  # type: ignore[arg-type]
 
 
-def test_positions_that_do_not_lie_as_wanted_are_to_be_contiguized(backend: str) -> None:
+def test_kv_append_asks_to_contiguize_strided_positions(backend: str) -> None:
     made = {**arrays("BHSD", bp.BF16), "positions": np.zeros(6, np.int64)[::2]}
     slots = {name: Slot(x, backend) for name, x in made.items()}
     with pytest.raises(bp.InvalidProblemError) as caught:

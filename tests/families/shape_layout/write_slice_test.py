@@ -228,7 +228,7 @@ def test_random_windows_match_numpy_on_the_device(case: tuple[np.ndarray, np.nda
 def test_a_start_on_the_device_sweeps_the_cache(
     backend: str, shape: tuple[int, ...], axis: int, kind: ElementKind
 ) -> None:
-    """The seeds' harness: every position's slab correct, and every earlier row preserved, in one accumulated cache."""
+    """The seeds' harness: every position's rows correct, and every earlier row preserved, in one accumulated cache."""
     extent = shape[axis]
     d = Slot(bits(shape, kind), backend)
     mirror = d.view(d.initial.copy())
@@ -518,7 +518,7 @@ def test_a_moving_window_may_meet_its_source_wherever_it_starts(row: int) -> Non
         bp.write_slice(dest, dest[row : row + 2], [(0, 2), (0, 4)], dynamic_axis=0, start=start, device="cpu")
 
 
-def test_rows_that_share_bytes_are_written_apart_on_the_host() -> None:
+def test_rows_that_share_bytes_are_written_separately() -> None:
     """Rows of three nibbles, end to end: a window leaves the nibbles beside it as they were, also in its own bytes."""
     rng = np.random.default_rng(3)
     flat = rng.integers(0, 256, 8, np.uint8)
@@ -532,7 +532,7 @@ def test_rows_that_share_bytes_are_written_apart_on_the_host() -> None:
 
 
 @pytest.mark.parametrize("kind", [bp.F32, bp.U4], ids=str)
-def test_the_host_refuses_rows_that_run_into_one_another_beside_the_window(kind: ElementKind) -> None:
+def test_write_slice_refuses_overlapping_rows_on_the_host(kind: ElementKind) -> None:
     """The window itself does not: but on the host the whole destination is written, the rest of it as it was."""
     if kind is bp.F32:
         held = np.zeros(17, np.float32)
