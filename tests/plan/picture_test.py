@@ -89,7 +89,7 @@ def test_picture_escapes_what_plans_say(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize(
     ("block", "shared", "arch", "share", "limit"),
-    [(1024, 0, "sm_90a", 1.0, "threads"), (32, 0, "sm_90a", 0.5, "CTAs per SM"), 
+    [(1024, 0, "sm_90a", 1.0, "threads"), (32, 0, "sm_90a", 0.5, "CTAs per SM"),
      (256, 100 << 10, "sm_90a", 0.25, "shared memory"),
      (1024, 0, "sm_86", 1024 / 1536, "threads"), (128, 0, "sm_89", 1.0, "threads")],
 )  # fmt: skip
