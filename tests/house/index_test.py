@@ -51,7 +51,7 @@ def test_package_is_typed_and_constructors_name_fields() -> None:
     }
     taken = {}
     for name, node in classes.items():
-        for init in (n for n in node.body if isinstance(n, ast.FunctionDef)):
+        for init in (n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"):
             assert init.args.vararg is None and init.args.kwarg is None, name
             every = [*init.args.args[1:], *init.args.kwonlyargs]
             kinds = {a.arg: ast.unparse(a.annotation or ast.Constant(None)) for a in every}

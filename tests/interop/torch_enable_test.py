@@ -119,7 +119,7 @@ def test_enable_says_why_the_host_is_not_served(how: str) -> None:
     assert not on.report.served
 
 
-def test_enable_attention_is_torch_s() -> None:
+def test_enable_attention_matches_torch() -> None:
     q, k, v = torch.randn(2, 4, 3, 8), torch.randn(2, 2, 6, 8), torch.randn(2, 2, 6, 8)
     mask = torch.rand(2, 1, 3, 6) > 0.3
     mask[..., 0] = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 import pytest
@@ -41,6 +41,19 @@ def test_the_fields_that_a_table_puts_in() -> None:
         "x_strides", "bias_strides", "scale_strides",
         "x_align", "bias_align", "scale_align", "out_align",
     ]  # fmt: skip
+
+
+def test_described_orders_fields_of_bases() -> None:
+    class Base(Descriptor):
+        shape: tuple[int, ...]
+        element: bp.ElementKind
+        axis: int = -1
+
+    @described(Slot("x", takes=FLOATS), fields=("shape", "element", "own", "axis"))
+    class Ordered(Base):
+        own: str = ""
+
+    assert [(f.name, f.default) for f in fields(Ordered)][1:4] == [("element", MISSING), ("own", ""), ("axis", -1)]
 
 
 def test_optional_slot_is_present_with_its_shape_or_element() -> None:

@@ -69,7 +69,6 @@ FAMILY = Family(
         "matmul_tc_bf16_async": ("bf16 129x64x63",),
     },
     cases={
-        "matmul_backward_test.py::test_its_kernels_give_both_gradients": 1,
         "wgmma_test.py::test_split_last_wave_covers_every_tile_once": (
             "2200-4488-batch0",
             "700-3000-batch2",

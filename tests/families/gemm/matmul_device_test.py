@@ -488,17 +488,6 @@ def _numpy(x: Any) -> Array:
     return x.cpu().numpy()  # type: ignore[no-any-return]
 
 
-def test_the_second_call_compiles_nothing_and_selects_nothing() -> None:
-    import cupy
-
-    a, b = cupy.ones((64, 72), np.float32), cupy.ones((72, 40), np.float32)
-    plan_cache.clear()
-    for _ in range(3):
-        assert bool((bp.matmul(a, b) == 72).all())
-    info = plan_cache.info()
-    assert (info.plans, info.misses) == (1, 1)
-
-
 def test_a_split_product_takes_the_short_path_on_any_stream() -> None:
     """Scratch is of the stream that the call is on; a plan takes none in a capture."""
     import cupy

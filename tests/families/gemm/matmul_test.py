@@ -17,41 +17,13 @@ from baracuda_py.types import ElementKind
 
 from ...arena import Slot, host
 from ...gauntlet import Problem, readable
+from .calls import Call, device_of, whole
 from .independent import check_matmul
 
 COVERS = ("matmul",)
 Array = np.ndarray[Any, Any]
 FLOATS = (bp.F16, bp.BF16, bp.F32, bp.F64)
 VARIANTS = {c.variant for c in bp.MatmulPlan.candidates}
-
-
-def device_of(backend: str) -> Any:
-    return "cpu" if backend == "cpu" else None
-
-
-def whole(*shape: int, kind: ElementKind = bp.F32, seed: int = 0) -> Array:
-    """Small integers: products and sums of them are exact in every type here."""
-    return np.random.default_rng(seed + sum(shape)).integers(-3, 4, shape).astype(kind.dtype)
-
-
-class Call:
-    """Operands in guarded memory and a call on them; afterwards, that nothing was written."""
-
-    def __init__(self, backend: str, **operands: Any) -> None:
-        self.slots = {n: Slot(x, backend) for n, x in operands.items()}
-        self.device = device_of(backend)
-
-    def __call__(self, op: str = "matmul", **options: Any) -> Any:
-        given = {n: s.operand for n, s in self.slots.items()}
-        return getattr(bp, op)(given.pop("a"), given.pop("b"), **given, **options, device=self.device)
-
-    def refused(self, error: type[bp.BaracudaError], *words: str, op: str = "matmul", **options: Any) -> None:
-        with pytest.raises(error) as caught:
-            self(op, **options)
-        assert type(caught.value) is error
-        readable(caught.value, op, *words)
-        for name, slot in self.slots.items():
-            assert np.array_equal(slot.image(), slot.initial), f"{name} was written"
 
 
 # ---- what it computes ------------------------------------------------------------------------------------------------
@@ -348,15 +320,6 @@ def test_a_plan_takes_the_operands_it_was_described_with(backend: str) -> None:
     with pytest.raises(bp.InvalidProblemError, match="operand 'bias' is missing"):
         bp.MatmulPlan.select(biased, device=device_of(backend)).run(**given)
     assert np.array_equal(out.image(), out.initial)
-
-
-@pytest.mark.gpu
-def test_a_host_array_is_refused_on_the_device() -> None:
-    import cupy
-
-    a = cupy.ones((4, 5), np.float32)
-    with pytest.raises(bp.OperandTypeError, match=r"cupy\.asarray"):
-        bp.matmul(a, np.ones((5, 6), np.float32))
 
 
 @pytest.mark.parametrize(

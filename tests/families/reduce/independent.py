@@ -49,13 +49,13 @@ def _gradient(of: Callable[..., Any]) -> Callable[[Problem], None]:
         """Row by row, each a matrix of one column per reduced axis' place."""
         options, given = problem.sample.options, given_of(problem)
         x, axis = given["x"], options.get("axis")
+        if not x.size:
+            return
         axes = range(x.ndim) if axis is None else [a % x.ndim for a in np.atleast_1d(axis)]
         kept = [a for a in range(x.ndim) if a not in axes]
         order = np.argsort([*kept, *axes])
         rows = x.transpose([*kept, *axes]).reshape(int(np.prod([x.shape[a] for a in kept])), -1)
         grad, y = (given[n].reshape(-1, 1) if n in given else None for n in ("grad", "y"))
-        if not x.size:
-            return
         with np.errstate(all="ignore"):
             made, size = of(grad, rows, y, options.get("correction", 0))
         shape = [x.shape[a] for a in (*kept, *axes)]
@@ -102,5 +102,7 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
     "max_backward": _gradient(_shared(np.max)),
     "min_backward": _gradient(_shared(np.min)),
     "var_backward": _gradient(_of_variance),
-    "logsumexp_backward": _gradient(lambda grad, rows, y, _: (grad * np.exp(rows) * np.exp(-y), 0)),
+    "logsumexp_backward": _gradient(
+        lambda grad, rows, y, _: (grad * np.exp2((rows - y) / np.log(np.longdouble(2))), 0)
+    ),
 }
