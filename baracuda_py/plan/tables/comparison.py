@@ -115,7 +115,8 @@ class Comparison(Table):
 
     def below(self, row: Served) -> str:
         first = next((other for other in self.rows if other.exactness == row.exactness), row)
-        return "; ".join(filter(None, (row.config, row.exactness and first is row and f"error {row.exactness}")))
+        error = f"error {row.exactness}" if row.exactness and first is row else ""
+        return "; ".join(filter(None, (row.config, error)))
 
 
 def compare(desc: Any, devices: Sequence[Any] = DEVICES, pref: PlanPreference | None = None) -> Comparison:
