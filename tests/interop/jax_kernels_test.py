@@ -1,5 +1,5 @@
-"""What JAX hands to XLA for a GPU, looked at and run without one: the module is lowered for CUDA, its kernels are emulated with the
-buffers in XLA's order, and the results are those of the oracle within the plan's bound."""
+"""What JAX hands to XLA for a GPU, looked at and run without one: the module is lowered for CUDA, its kernels are emulated with
+the buffers in XLA's order, and the results are those of the oracle within the plan's bound."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_ptx_constants_replace_parameters() -> None:
     text = baked(TEXT, ARGS, {"alpha": 1.5}, {"x": 8, SCRATCH: 0})
     lines = [line.strip().replace(" \t", " ") for line in text.splitlines()]
     assert "mov.b32 %r1, 0x00000007;" in lines
-    assert ["mov.b32 %r2, 0xFFFFFFFE;", "mov.b32 %r3, 0x00000003;"] == [x for x in lines if "%r2," in x or "%r3," in x]
+    assert [x for x in lines if "%r2," in x or "%r3," in x] == ["mov.b32 %r2, 0xFFFFFFFE;", "mov.b32 %r3, 0x00000003;"]
     assert "mov.f32 %f1, 0f3FC00000;" in lines
     assert "mov.b16 %rs1, 0xFFFF;" in lines
     assert lines[lines.index("ld.param.u64 %rd2, [buffer_0];") + 1] == "add.s64 %rd2, %rd2, 12;"
@@ -210,6 +210,8 @@ def test_ptx_fill_sets_every_byte(nbytes: int) -> None:
     text, blocks = filling("sm_80", Ptr("x", 2), 0xA7, nbytes, {"x": 0})
     x = np.zeros(nbytes + 4, np.uint8)
     launch = Launch(Kernel("fill.cu", "fill"), (blocks, 1, 1), (256, 1, 1), (Ptr("x"),))
-    Program("fill", [launch], ("x",), "sm_80", lambda *_: translator(text)).run({"x": intake(x, what="x")}, {"x"}, {}, 0)
+    Program("fill", [launch], ("x",), "sm_80", lambda *_: translator(text)).run(
+        {"x": intake(x, what="x")}, {"x"}, {}, 0
+    )
     assert (x[2:-2] == 0xA7).all()
     assert not x[:2].any() and not x[-2:].any()

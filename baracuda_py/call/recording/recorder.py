@@ -9,7 +9,7 @@ from typing import Any
 from ...plan.selection import Selection
 from ...runtime.scope import PendingCall, is_recording, replaced
 from ...tensor import HOST_ORDINAL, Tensor, intake, overlaps
-from ...tensor.dispatch import is_dispatched
+from ...tensor.dispatch import answers_for
 from ...types import InvalidProblemError, OperandTypeError, PlanPreference, UnsupportedError
 from ..bound import BoundPlan
 from ..cache import plan_cache
@@ -80,10 +80,11 @@ class _Recorder:
 
     def call(self, call: PendingCall) -> Any:
         """A call of a function."""
-        if is_dispatched(call.operands.values()):
+        if answers_for(call.operands.values()) is not None:
             raise UnsupportedError(
-                f"{call.desc.op}: a recording keeps launches, and torch would see this call (a gradient, autocast, a transform)",
-                "record under torch.no_grad() and outside autocast, on plain tensors",
+                f"{call.desc.op}: a recording keeps launches, and torch or JAX would see this call (a gradient, autocast, a "
+                "transform)",
+                "record under torch.no_grad() and outside autocast and jax.jit, on plain tensors and arrays",
             )
         pref = PlanPreference.of(call.preference)
         selection = plan_cache.selection(call.plan, call.desc.canonical(), pref, call.device)
