@@ -1,5 +1,5 @@
-"""What JAX hands to XLA for a GPU, looked at and run without one: the module is lowered for CUDA, its kernels are emulated with the
-buffers in XLA's order, and the results are those of the oracle within the plan's bound."""
+"""What JAX hands to XLA for a GPU, looked at and run without one: the module is lowered for CUDA, its kernels are emulated with
+the buffers in XLA's order, and the results are compared with the oracle's."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ RUN: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {
     "copy": (lambda d, s: bp.write_slice(d, s, [(1, 2), (0, 33)]), (array(4, 33), array(1, 33)), 1),
     "copy of rows": (lambda d, s: bp.write_slice(d, s, [(0, 4), (3, 9)]), (array(4, 33), array(4, 6)), 1),
     "in place": (
-        lambda c, x, p: tuple(bp.kv_append(c, c * 1 if False else c, x, x, p))[:1],
+        lambda c, x, p: tuple(bp.kv_append(c, c, x, x, p))[:1],
         (np.zeros((1, 2, 8, 16), np.float32), array(1, 2, 1, 16), np.array([3], np.int32)),
         1,
     ),
@@ -73,11 +73,11 @@ def test_jax_kernels_keep_the_bound_of_the_plan() -> None:
     x = array(16, 257)
     with bp.device(ARCH):
         (made,) = run_lowered(lowered_for_cuda(lambda x: bp.softmax(x), x), (x,))
-    plan = bp.SoftmaxPlan.select(bp.SoftmaxDescriptor(shape=x.shape, element="f32"), device=ARCH)
+    plan = bp.SoftmaxPlan.select(bp.SoftmaxDescriptor(shape=x.shape, element="f32"), device=ARCH).selection
     wanted = bp.softmax(x.astype(np.float64), device="cpu")
-    plan.precision_guarantee.check(made, wanted, {"x": x})
+    plan.guarantee.check(made, wanted, {"x": x}, output=bp.F32, measures=plan.measured())
     with pytest.raises(AssertionError):
-        plan.precision_guarantee.check(made * np.float32(1.001), wanted, {"x": x})
+        plan.guarantee.check(made * np.float32(1.001), wanted, {"x": x}, output=bp.F32, measures=plan.measured())
 
 
 def test_jax_ways_of_all_ops() -> None:
@@ -127,9 +127,9 @@ def test_jax_computation_is_exported_whole() -> None:
             platforms=("cuda",),
             disabled_checks=[jax.export.DisabledSafetyCheck.custom_call(PTX)],
         )(x)
-    again = jax.export.deserialize(exported.serialize())
-    assert PTX in again.mlir_module()
-    assert again.out_avals[0].shape == x.shape
+    assert PTX in exported.mlir_module()
+    pytest.importorskip("flatbuffers")
+    assert jax.export.deserialize(exported.serialize()).mlir_module() == exported.mlir_module()
 
 
 # ---- the text --------------------------------------------------------------------------------------------------------------
@@ -156,6 +156,7 @@ TEXT = """.version 8.0
 	ld.param.f32 	%f1, [%rd1+16];
 	ld.param.s8 	%rs1, [k_param_1+20];
 	ld.param.u64 	%rd3, [k_param_2];
+	st.global.u64 	[%rd3], %rd2;
 	ret;
 }
 """
@@ -170,7 +171,7 @@ def test_ptx_constants_replace_parameters() -> None:
     text = baked(TEXT, ARGS, {"alpha": 1.5}, {"x": 8, SCRATCH: 0})
     lines = [line.strip().replace(" \t", " ") for line in text.splitlines()]
     assert "mov.b32 %r1, 0x00000007;" in lines
-    assert ["mov.b32 %r2, 0xFFFFFFFE;", "mov.b32 %r3, 0x00000003;"] == [x for x in lines if "%r2," in x or "%r3," in x]
+    assert [x for x in lines if "%r2," in x or "%r3," in x] == ["mov.b32 %r2, 0xFFFFFFFE;", "mov.b32 %r3, 0x00000003;"]
     assert "mov.f32 %f1, 0f3FC00000;" in lines
     assert "mov.b16 %rs1, 0xFFFF;" in lines
     assert lines[lines.index("ld.param.u64 %rd2, [buffer_0];") + 1] == "add.s64 %rd2, %rd2, 12;"
@@ -210,6 +211,8 @@ def test_ptx_fill_sets_every_byte(nbytes: int) -> None:
     text, blocks = filling("sm_80", Ptr("x", 2), 0xA7, nbytes, {"x": 0})
     x = np.zeros(nbytes + 4, np.uint8)
     launch = Launch(Kernel("fill.cu", "fill"), (blocks, 1, 1), (256, 1, 1), (Ptr("x"),))
-    Program("fill", [launch], ("x",), "sm_80", lambda *_: translator(text)).run({"x": intake(x, what="x")}, {"x"}, {}, 0)
+    Program("fill", [launch], ("x",), "sm_80", lambda *_: translator(text)).run(
+        {"x": intake(x, what="x")}, {"x"}, {}, 0
+    )
     assert (x[2:-2] == 0xA7).all()
     assert not x[:2].any() and not x[-2:].any()
