@@ -1,5 +1,9 @@
 """What JAX hands to XLA for a GPU, looked at and run without one: the module is lowered for CUDA, its kernels are emulated with
+<<<<<<< HEAD
 the buffers in XLA's order, and the results are those of the oracle within the plan's bound."""
+=======
+the buffers in XLA's order, and the results are compared with the oracle's."""
+>>>>>>> jax
 
 from __future__ import annotations
 
@@ -44,7 +48,7 @@ RUN: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {
     "copy": (lambda d, s: bp.write_slice(d, s, [(1, 2), (0, 33)]), (array(4, 33), array(1, 33)), 1),
     "copy of rows": (lambda d, s: bp.write_slice(d, s, [(0, 4), (3, 9)]), (array(4, 33), array(4, 6)), 1),
     "in place": (
-        lambda c, x, p: tuple(bp.kv_append(c, c * 1 if False else c, x, x, p))[:1],
+        lambda c, x, p: tuple(bp.kv_append(c, c, x, x, p))[:1],
         (np.zeros((1, 2, 8, 16), np.float32), array(1, 2, 1, 16), np.array([3], np.int32)),
         1,
     ),
@@ -73,11 +77,11 @@ def test_jax_kernels_keep_the_bound_of_the_plan() -> None:
     x = array(16, 257)
     with bp.device(ARCH):
         (made,) = run_lowered(lowered_for_cuda(lambda x: bp.softmax(x), x), (x,))
-    plan = bp.SoftmaxPlan.select(bp.SoftmaxDescriptor(shape=x.shape, element="f32"), device=ARCH)
+    plan = bp.SoftmaxPlan.select(bp.SoftmaxDescriptor(shape=x.shape, element="f32"), device=ARCH).selection
     wanted = bp.softmax(x.astype(np.float64), device="cpu")
-    plan.precision_guarantee.check(made, wanted, {"x": x})
+    plan.guarantee.check(made, wanted, {"x": x}, output=bp.F32, measures=plan.measured())
     with pytest.raises(AssertionError):
-        plan.precision_guarantee.check(made * np.float32(1.001), wanted, {"x": x})
+        plan.guarantee.check(made * np.float32(1.001), wanted, {"x": x}, output=bp.F32, measures=plan.measured())
 
 
 def test_jax_ways_of_all_ops() -> None:
@@ -127,9 +131,9 @@ def test_jax_computation_is_exported_whole() -> None:
             platforms=("cuda",),
             disabled_checks=[jax.export.DisabledSafetyCheck.custom_call(PTX)],
         )(x)
-    again = jax.export.deserialize(exported.serialize())
-    assert PTX in again.mlir_module()
-    assert again.out_avals[0].shape == x.shape
+    assert PTX in exported.mlir_module()
+    pytest.importorskip("flatbuffers")
+    assert jax.export.deserialize(exported.serialize()).mlir_module() == exported.mlir_module()
 
 
 # ---- the text --------------------------------------------------------------------------------------------------------------
@@ -156,6 +160,7 @@ TEXT = """.version 8.0
 	ld.param.f32 	%f1, [%rd1+16];
 	ld.param.s8 	%rs1, [k_param_1+20];
 	ld.param.u64 	%rd3, [k_param_2];
+	st.global.u64 	[%rd3], %rd2;
 	ret;
 }
 """

@@ -14,7 +14,7 @@ from jax.interpreters import ad, batching, mlir
 from ...types import OperandTypeError, UnsupportedError
 from .batching import batched
 from .call import Call, problem_of, shape_of
-from .sharding import varying_axes
+from .sharding import varying_as
 from .ways import lower_for_cpu, lower_for_cuda
 
 __all__ = ["bind", "primitive_of"]
@@ -47,9 +47,7 @@ def _compiled(call: Call) -> Any:
 
 def _abstract(*arrays: Any, call: Call) -> list[Any]:
     layouts = problem_of(call, tuple(map(shape_of, arrays))).results
-    varying = varying_axes(arrays)
-    more = {"vma": varying} if varying else {}
-    return [jax.core.ShapedArray(layout.shape, layout.element.dtype, **more) for layout in layouts]
+    return [jax.core.ShapedArray(x.shape, x.element.dtype, **varying_as(arrays, len(x.shape))) for x in layouts]
 
 
 def _refuse_derivative(primals: Sequence[Any], tangents: Sequence[Any], *, call: Call) -> Any:
