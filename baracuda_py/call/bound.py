@@ -9,7 +9,7 @@ from typing import Any
 from ..plan.selection import Selection
 from ..runtime.gpu.driver import driver_error, require_gpu
 from ..runtime.gpu.streams import stream_pointer
-from ..runtime.scope import NO_SCOPE, current
+from ..runtime.scope import NO_SCOPE, current, recordings
 from ..tensor import HOST_ORDINAL
 from .host import prepare
 from .paths.resolve import resolve
@@ -87,9 +87,8 @@ class BoundPlan:
 
     def __call__(self, stream: Any = None) -> Any:
         """Launches; returns the output(s). Checks nothing."""
-        scope = current(NO_SCOPE)
-        if scope is not NO_SCOPE and scope.recording is not None:
-            return scope.recording.launch(self, stream)
+        if recordings and (recording := current(NO_SCOPE).recording) is not None:
+            return recording.launch(self, stream)
         if self._device() != self.ordinal:
             with require_gpu("bind").cuda.Device(self.ordinal):
                 return self(stream)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..plan.selection import Selection
-from ..runtime.scope import NO_SCOPE, current
+from ..runtime.scope import NO_SCOPE, current, recordings
 from .host import run_on_host
 from .operands.key import detect_frameworks, read
 from .paths.ready import MISSED, Ready
@@ -35,9 +35,8 @@ class Caller:
 
     def __call__(self, operands: dict[str, Any], workspace: Any, stream: Any) -> Any:
         """Validates new layouts, launches, and returns the result."""
-        scope = current(NO_SCOPE)
-        if scope is not NO_SCOPE and scope.recording is not None:
-            return scope.recording.run(self._selection, operands, workspace, stream)
+        if recordings and (recording := current(NO_SCOPE).recording) is not None:
+            return recording.run(self._selection, operands, workspace, stream)
         if self._on_host:
             return run_on_host(self._selection, operands)
         moved = 0

@@ -24,6 +24,7 @@ __all__ = [
     "is_recording",
     "preference",
     "process",
+    "recordings",
     "replaced",
     "scoped_preference",
 ]
@@ -104,6 +105,8 @@ process = _Process()
 _scopes: ContextVar[Scope] = ContextVar("baracuda_scope")
 # The scope of this context, else the argument. A method of the variable itself, because every call of a function needs it.
 current = _scopes.get
+# The recordings in progress in any context, so that a call of a plan looks for its own only while there is one.
+recordings: list[Recording] = []
 
 
 def default_device() -> Any:

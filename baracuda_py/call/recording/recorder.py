@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...plan.selection import Selection
-from ...runtime.scope import PendingCall, is_recording, replaced
+from ...runtime.scope import PendingCall, is_recording, recordings, replaced
 from ...tensor import HOST_ORDINAL, Tensor, intake, overlaps
 from ...tensor.dispatch import answers_for
 from ...types import InvalidProblemError, OperandTypeError, PlanPreference, UnsupportedError
@@ -43,6 +43,7 @@ def record(**inputs: Any) -> Iterator[Step]:
         )
     step = Step(inputs)
     recorder = _Recorder(step, _named(inputs))
+    recordings.append(recorder)
     try:
         with recorder.watch.entered(), replaced(intercept=recorder.call, recording=recorder):
             yield step
@@ -50,6 +51,8 @@ def record(**inputs: Any) -> Iterator[Step]:
     except BaseException:
         step.fail()
         raise
+    finally:
+        recordings.remove(recorder)
     step.finish()
 
 
