@@ -1,9 +1,5 @@
 """What JAX hands to XLA for a GPU, looked at and run without one: the module is lowered for CUDA, its kernels are emulated with
-<<<<<<< HEAD
-the buffers in XLA's order, and the results are those of the oracle within the plan's bound."""
-=======
 the buffers in XLA's order, and the results are compared with the oracle's."""
->>>>>>> jax
 
 from __future__ import annotations
 

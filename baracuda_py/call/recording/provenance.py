@@ -71,7 +71,7 @@ class Watch:
                     self._note(made, [x for x in (*args, *(kwargs or {}).values()) if is_tensor(x)])
                 return result
 
-        return Noted()  # type: ignore[no-any-return]
+        return Noted()
 
     def _note(self, made: list[Any], given: list[Any]) -> None:
         """Notes new memory among the results of a function of torch."""
