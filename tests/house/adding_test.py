@@ -100,15 +100,16 @@ def renamed(text: str) -> str:
 
 
 def page_files() -> dict[str, str]:
-    """The whole files that the page shows, by the path in their first line."""
+    """The whole files that the page shows, by the path in the comment that is their first line."""
     shown = [block for language in ("cuda", "py", "toml") for block in blocks(PAGE, language)]
-    return {text.split("\n", 1)[0].split()[1]: text.split("\n", 1)[1] for text in shown}
+    files = [text.split("\n", 1) for text in shown if text.startswith(("# ", "// "))]
+    return {first.split()[1]: rest for first, rest in files}
 
 
 def copied(root: Path) -> Path:
     """The repository."""
     leave = shutil.ignore_patterns("__pycache__", "*.cubin", "tuned")
-    for folder in ("baracuda_py", "kernels", "tests", "benchmarks", "docs"):
+    for folder in ("baracuda_py", "kernels", "tests", "benchmarks", "docs", "examples"):
         shutil.copytree(ROOT / folder, root / folder, ignore=leave)
     for file in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "pyproject.toml"):
         shutil.copy(ROOT / file, root / file)
