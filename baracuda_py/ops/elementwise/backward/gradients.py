@@ -24,7 +24,7 @@ from .._row import ROWS, functor
 from . import oracle, samples
 from ._row import BackwardRow, backward_row
 
-__all__: list[str] = []  # the ops, as they are published
+__all__: list[str] = []  # the ops that are published below
 
 SOURCE = "first-order propagation through the expression (baracuda_py/numerics/expression.py)"
 
@@ -44,8 +44,8 @@ class BackwardDescriptor(MapDescriptor):
 
     @cached_property
     def kinds(self) -> tuple[ElementKind, ...]:
-        apart = (*self.row.mask, *self.row.statistics)
-        held = (self._element(name) for name in self.inputs if name not in apart)
+        others = (*self.row.mask, *self.row.statistics)
+        held = (self._element(name) for name in self.inputs if name not in others)
         return tuple(kind for kind in held if kind is not None)
 
     @cached_property
