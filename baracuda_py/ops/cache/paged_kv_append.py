@@ -260,6 +260,12 @@ class PagedKvAppendPlan(Plan[PagedKvAppendDescriptor]):
     `page_table`, `lengths`, as the problem has them `cu_seqlens`, `k_scale`, `v_scale`, and `status` out."""
 
     descriptor = PagedKvAppendDescriptor
+    statuses = {
+        1: ("the request's row of the page table is too short, or its length negative", "reserve more pages for it"),
+        2: ("a page's id is not in [0, P)", "fill the request's row of page_table with ids of pages"),
+        3: ("cu_seqlens decreases, begins below 0 or ends behind the tokens", "pass sums of the requests' lengths"),
+        4: ("a position is outside of cos and sin", "pass longer tables"),
+    }
     category = OpCategory.ATTENTION
     candidates = (FewPages(), ManyPages())
     measures = rotated.MEASURES

@@ -68,8 +68,8 @@ def _formula(name: str) -> Expression:
 def _mapped(name: str) -> type[Plan[Any]]:
     """The plan of the expression."""
     row = GRADIENTS[name]
-    number, statistic = ((each,) if each else () for each in (row.number, row.called))
-    return formula_plan(name, _formula(name), number, statistic, OpCategory.REDUCE)
+    numbers, called = ((each,) if each else () for each in (row.number, row.called))
+    return formula_plan(name, _formula(name), numbers, called, OpCategory.REDUCE)
 
 
 class StatisticPlan(Plan[StatisticDescriptor]):
@@ -159,8 +159,8 @@ class ReduceBackwardDescriptor(Reduced):
     def statistic(self) -> StatisticDescriptor:
         """The problem of the rows' statistic, whose result has x's axes."""
         x = self.layout("x")
-        fields: dict[str, Any] = {"x_strides": x.strides, "x_align": x.align}
-        return StatisticDescriptor(self.shape, self.element, self.axes, 1, name=self.own.statistic, **fields)
+        layout: dict[str, Any] = {"x_strides": x.strides, "x_align": x.align}
+        return StatisticDescriptor(self.shape, self.element, self.axes, 1, name=self.own.statistic, **layout)
 
     def elements(self) -> Any:
         """The problem of the expression: its operands have x's shape, with strides of 0 along the reduced axes."""

@@ -64,6 +64,6 @@ FAMILY = Family(
     cases={
         "paged_append_test.py::test_every_sample": 4,
         "paged_append_test.py::test_random_batches": 0,
-        "paged_append_test.py::test_turned_keys_are_those_of_rope_bit_for_bit": 1,
+        "paged_append_test.py::test_rotated_keys_match_rope_bit_for_bit": 1,
     },
 )

@@ -44,8 +44,8 @@ class BackwardDescriptor(MapDescriptor):
 
     @cached_property
     def kinds(self) -> tuple[ElementKind, ...]:
-        others = (*self.row.mask, *self.row.statistics)
-        held = (self._element(name) for name in self.inputs if name not in others)
+        of_own_kind = (*self.row.mask, *self.row.statistics)
+        held = (self._element(name) for name in self.inputs if name not in of_own_kind)
         return tuple(kind for kind in held if kind is not None)
 
     @cached_property
