@@ -50,8 +50,10 @@ def __getattr__(name: str) -> Any:
         warnings.warn(f"bp.{name} is a helper of the library and will go", DeprecationWarning, stacklevel=2)
         return getattr(importlib.import_module(f"baracuda_py.{module}"), attribute)
     else:
-        from .types.names import ADVICE
+        from .types.names import ADVICE, ALIASES
 
+        if ALIASES.get(name) in NAMES:
+            return __getattr__(ALIASES[name])
         if name in ADVICE:
             raise AttributeError(f"module 'baracuda_py' has no attribute {name!r}: {ADVICE[name]}")
         value = (
@@ -67,4 +69,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*NAMES, *KINDS, "__version__"])
+    from .types.names import ALIASES
+
+    return sorted([*NAMES, *KINDS, *(alias for alias in ALIASES if alias not in NAMES), "__version__"])

@@ -191,7 +191,7 @@ class Selection:
             check_arch(self.desc.op, self.device, ordinal)
             made = Executable(self.steps, self.names, self.device.arch, ordinal)
             executable = self._executables[ordinal] = in_ranges(made, f"{self.desc.op}/{self.candidate.variant}")
-        return executable  # type: ignore[no-any-return]
+        return executable
 
     def is_loaded(self, ordinal: int) -> bool:
         """Whether `executable` would neither compile nor load."""
@@ -205,12 +205,13 @@ class Selection:
 
 def result_type(family: type[Family[Any]], names: tuple[str, ...]) -> Any:
     """The named tuple of a family's results, one class for all its plans."""
-    return family.result_type or _result_type(family, names)
+    return family.result_type or _result_type(family, names)  # type: ignore[arg-type]  # a class is hashable
 
 
 @cache
 def _result_type(family: type[Family[Any]], names: tuple[str, ...]) -> Any:
-    made: Any = namedtuple(f"{family.__name__}Result", names)
+    of: Any = namedtuple
+    made = of(f"{family.__name__}Result", names)
     made.plan = family  # the Plan class, for `check`
     return made
 

@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -150,6 +151,15 @@ def test_exactness_of_each_sort_of_bound() -> None:
     assert number_of(Componentwise(terms, ""), bf16) == "≤ 2.4e-7·Σ|x| + 3.9e-3·|out| + 4.6e-41"
     assert number_of(Componentwise(terms[:1], "", outside="beyond"), f32) == "≤ 1.8e-7·Σ|x|, except beyond"
     assert SYMBOLS["abs_matmul"] == "Σ|a||b|"
+
+
+def test_exactness_page_names_every_measure() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/exactness.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+\*?)`", page))
+    prefixes = tuple(name[:-1] for name in named if name.endswith("*"))
+    known = {name for op in map(bp.get_op, bp.list_ops()) for name in op.plan.measures}
+    missing = {name for name in known if name not in named and not name.startswith(prefixes)}
+    assert not missing and set(SYMBOLS) <= named, missing
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])

@@ -124,7 +124,7 @@ def of_output(name: str, element: Any, error: np.ndarray[Any, Any], allowed: np.
 
 
 def merged(title: str, reports: Sequence[tuple[str, Report]]) -> Report:
-    """One report of several cases, by their labels. Kinds that differ between cases are listed apart."""
+    """One report of several cases, by their labels. Kinds that differ between cases are listed separately."""
     outputs: dict[tuple[str, str], OutputReport] = {}
     for label, report in reports:
         for one in report.outputs:

@@ -15,8 +15,11 @@ __all__ = ["aliases_of", "found"]
 class Described(Protocol):
     """What a search reads of an op."""
 
-    summary: str
-    plan: Any
+    @property
+    def summary(self) -> str: ...
+
+    @property
+    def plan(self) -> Any: ...
 
 
 def aliases_of(name: str) -> list[str]:

@@ -11,7 +11,7 @@ from ...types import BaracudaError, InvalidProblemError, PlanPreference
 from ...types.units import bytes_text, time_text
 from ..about.exactness import exactness
 from ..descriptor import Descriptor
-from ..registry import all_ops
+from ..registry import get_op
 from ..selection import Selection, selected
 from .table import Table
 
@@ -115,7 +115,8 @@ class Comparison(Table):
 
     def below(self, row: Served) -> str:
         first = next((other for other in self.rows if other.exactness == row.exactness), row)
-        return "; ".join(filter(None, (row.config, row.exactness and first is row and f"error {row.exactness}")))
+        error = f"error {row.exactness}" if row.exactness and first is row else ""
+        return "; ".join(filter(None, (row.config, error)))
 
 
 def compare(desc: Any, devices: Sequence[Any] = DEVICES, pref: PlanPreference | None = None) -> Comparison:
@@ -130,7 +131,7 @@ def compare(desc: Any, devices: Sequence[Any] = DEVICES, pref: PlanPreference | 
         )
     if isinstance(devices, str) or not isinstance(devices, Sequence) or not devices:
         raise InvalidProblemError(f"compare: devices={devices!r:.80}", 'give a list, such as ["a100", "h100"]')
-    family = next(op.plan for op in all_ops().values() if isinstance(desc, op.plan.descriptor))
+    family = get_op(desc.op).plan
     rows = [_served(family, desc, PlanPreference.of(pref), device) for device in devices]
     return Comparison(f"{desc.op} on {len(rows)} device{'s' * (len(rows) != 1)}", tuple(rows))
 
