@@ -101,7 +101,7 @@ def renamed(text: str) -> str:
 
 def page_files() -> dict[str, str]:
     """The whole files that the page shows, by the path in their first line."""
-    shown = [block for language in ("cuda", "py", "toml") for block in blocks(PAGE, language)]
+    shown = [text for language in ("cuda", "py", "toml") for text in blocks(PAGE, language) if text[0] in "#/"]
     return {text.split("\n", 1)[0].split()[1]: text.split("\n", 1)[1] for text in shown}
 
 

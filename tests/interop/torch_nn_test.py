@@ -187,7 +187,7 @@ def test_nn_refuses_a_bias_of_another_shape() -> None:
         nn.Int8Linear.of(torch.nn.ReLU())
 
 
-def test_nn_rms_norm_and_attention_are_torch_s() -> None:
+def test_nn_rms_norm_and_attention_match_torch() -> None:
     x, residual = torch.randn(3, 16, requires_grad=True), torch.randn(3, 16)
     norm, want = nn.RMSNorm(16), torch.nn.RMSNorm(16, eps=1e-5)
     torch.testing.assert_close(norm(x), want(x))
