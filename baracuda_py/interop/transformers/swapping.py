@@ -98,7 +98,7 @@ def _swap_gated(swapped: Swapped, module: Any) -> None:
 
 def _swap_rotation(swapped: Swapped, module: Any) -> None:
     forward = types.FunctionType.__get__(type(module).forward, module)
-    function = getattr(forward, "__func__", forward)
+    function: Any = getattr(forward, "__func__", forward)
     while hasattr(function, "__wrapped__"):  # decorators that rename arguments
         function = function.__wrapped__
     if ROTATE not in getattr(getattr(function, "__code__", None), "co_names", ()):
