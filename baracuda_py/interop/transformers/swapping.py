@@ -52,7 +52,7 @@ def swap(model: Any, *kinds: str) -> Swapped:
     """Puts kernels under a model's RMSNorms, gated layers (SwiGLU) and rotations, or those of `kinds`: "rms_norm", "silu_mul",
     "rope".
 
-    Parameters, state dicts and hooks stay as they are. Each layer's result is compared with the candidate's once, on the device
+    Parameters, state dicts and hooks stay unchanged. Each layer's result is compared with the candidate's once, on the device
     that the layer is on; layers on the CPU need ``with bp.device("cpu")``. Layers that no candidate computes are kept, with the
     reason in the object that is returned. A swapped model is compiled, copied and saved by its state dict; `undo()` it before it
     is pickled.
