@@ -1,4 +1,4 @@
-"""How a traced call becomes a custom call of XLA, and why: `explain` says it."""
+"""How a traced call becomes custom calls of XLA, and why."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ class Way(NamedTuple):
 
     kernels: tuple[KernelCall, ...] = ()
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"{self.op}: {self.way}, because {self.why}"
+
+    __str__ = __repr__
 
 
 def lower_for_cpu(*arrays: Any, call: Call) -> list[Any]:
