@@ -7,6 +7,7 @@ from typing import Any
 from ...runtime.gpu.driver import device_count, require_gpu
 from ...runtime.gpu.streams import current_stream, is_capturing, stream_pointer
 from ...tensor import intake
+from ...tensor.dispatch import answers_for, jax_answers
 from ...types import UnsupportedError
 from ..operands.stream import framework_stream
 
@@ -14,7 +15,11 @@ __all__ = ["refuse_capture", "trimmed"]
 
 
 def refuse_capture(op: str, x: Any, stream: Any) -> None:
-    """Raises UnsupportedError where a call on `x` would wait for a stream that is being captured."""
+    """Raises UnsupportedError where a call on `x` would wait for a stream that is being captured, or is traced by JAX."""
+    if answers_for((x,)) is jax_answers:
+        raise UnsupportedError(
+            f"{op}: the device counts the result's rows, which a traced call cannot wait for", "pass trim=False"
+        )
     if not device_count():
         return
     own = framework_stream(x) if stream is None else stream_pointer(stream)
