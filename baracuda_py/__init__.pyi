@@ -85,6 +85,7 @@ from .ops.position.scaling import (RopeScaling as RopeScaling)
 from .ops.softmax.backward import (SoftmaxBackwardDescriptor as _SoftmaxBackwardDescriptor,
     SoftmaxBackwardPlan as _SoftmaxBackwardPlan)
 from .ops.softmax.forward import (SoftmaxDescriptor as _SoftmaxDescriptor, SoftmaxPlan as _SoftmaxPlan)
+from .call.recording.step import (Step as Step)
 from .ops.indexing.take_along_axis import (TakeAlongAxisDescriptor as _TakeAlongAxisDescriptor,
     TakeAlongAxisPlan as _TakeAlongAxisPlan)
 from .ops.elementwise.ternary import (TernaryDescriptor as _TernaryDescriptor, TernaryPlan as _TernaryPlan)
@@ -97,6 +98,7 @@ from .ops.gemm.linear import (linear as linear)
 from .ops.quantized.int4.pack import (pack_int4 as pack_int4, repack_int4 as repack_int4)
 from .call.cache import (plan_cache as plan_cache)
 from .runtime.scope import (preference as preference)
+from .call.recording.recorder import (record as record)
 
 __version__: str
 F16: ElementKind

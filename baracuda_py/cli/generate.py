@@ -45,6 +45,8 @@ FIXED = {
     "ops.quantized.nf4.quantize": ("pack_nf4",),
     "call.bound": ("BoundPlan",),
     "call.graph": ("Graph",),
+    "call.recording.recorder": ("record",),
+    "call.recording.step": ("Step",),
     "plan": (
         "Cost",
         "Feasibility",

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
 
 from ..types import DeviceSpec, PlanPreference, UnsupportedError
 
@@ -17,12 +17,14 @@ __all__ = [
     "ENVIRONMENT_DEVICE",
     "NO_SCOPE",
     "PendingCall",
+    "Recording",
     "Scope",
     "current",
     "default_device",
     "is_recording",
     "preference",
     "process",
+    "recordings",
     "replaced",
     "scoped_preference",
 ]
@@ -42,14 +44,24 @@ class PendingCall(NamedTuple):
     device: DeviceSpec
 
 
+class Recording(Protocol):
+    """What keeps the calls of a context for replays. It launches them as well, and returns their results."""
+
+    def run(self, selection: Any, operands: dict[str, Any], workspace: Any, stream: Any) -> Any:
+        """A call of ``plan.run``."""
+
+    def launch(self, bound: Any, stream: Any) -> Any:
+        """A call of a bound plan."""
+
+
 class Scope(NamedTuple):
-    """What a context says about the calls in it. `intercept` answers a call in place of a launch; `recording` says that it
-    keeps the call for replays."""
+    """What a context says about the calls in it. `intercept` answers a call of a function in place of a launch; `recording`
+    answers those of plans, too."""
 
     device: Any = None
     preference: PlanPreference | None = None
     intercept: Callable[[PendingCall], Any] | None = None
-    recording: bool = False
+    recording: Recording | None = None
 
     def applied(self, pref: Any, device: Any) -> tuple[Any, Any]:
         """The preference and the device of a call that was given these."""
@@ -93,6 +105,8 @@ process = _Process()
 _scopes: ContextVar[Scope] = ContextVar("baracuda_scope")
 # The scope of this context, else the argument. A method of the variable itself, because every call of a function needs it.
 current = _scopes.get
+# The recordings in progress in any context, so that a call of a plan looks for its own only while there is one.
+recordings: list[Recording] = []
 
 
 def default_device() -> Any:
@@ -108,7 +122,7 @@ def scoped_preference(pref: Any) -> Any:
 
 def is_recording() -> bool:
     """Whether the calls of this context are recorded."""
-    return current(NO_SCOPE).recording
+    return current(NO_SCOPE).recording is not None
 
 
 @contextmanager

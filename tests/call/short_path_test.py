@@ -22,7 +22,7 @@ from baracuda_py.runtime.compile.compiler import Compiled, Resources
 from baracuda_py.runtime.launch import Arguments
 from baracuda_py.runtime.steps import Packed, Ptr, Run, Struct, TensorMap
 from baracuda_py.runtime.tensormap import MapEncoder
-from baracuda_py.tensor import arrays, dlpack, intake, pytorch
+from baracuda_py.tensor import dlpack, intake, pytorch
 from baracuda_py.types import PlanPreference
 
 from .remembered import Refused, refused_after_a_call
@@ -149,28 +149,6 @@ def test_dlpack_producer_takes_the_long_path_once(gpus: Gpus, long_way: list[Any
     assert len(long_way) == 2
 
 
-def test_capture_refuses_a_dlpack_producer_after_a_call(gpus: Gpus) -> None:
-    """Its handshake would be drawn into the graph."""
-    out = gpus.array(np.zeros((4, 8), F32))
-    bp.neg(Lazy(gpus, np.ones((4, 8), F32)), out=out)
-    gpus.capturing = True
-    with pytest.raises(bp.UnsupportedError, match="graph is being captured"):
-        bp.neg(Lazy(gpus, np.ones((4, 8), F32)), out=out)
-    gpus.capturing = False
-    assert len(gpus.work) == 1
-
-
-def test_dlpack_producer_is_awaited_on_its_own_device(gpus: Gpus) -> None:
-    """Whichever is current."""
-    out = gpus.array(np.zeros((4, 8), F32))
-    for current in (0, 1, 0, 1):
-        gpus.current = current
-        x = Lazy(gpus, np.ones((4, 8), F32))
-        bp.neg(x, out=out, device=0)
-        assert x.streams[-1] == gpus.streams[0] and gpus.current == current
-    assert gpus.work == [f"launch on 0:{gpus.streams[0]}"] * 4
-
-
 class Frozen(Lazy):
     """One whose memory may only be read, and says so."""
 
@@ -179,14 +157,6 @@ class Frozen(Lazy):
         capsule = self.values.__dlpack__(max_version=max_version)
         dlpack._fields(capsule, "x")[0].device.type = self.device_type
         return capsule
-
-
-def test_written_dlpack_producer_is_returned_each_time(gpus: Gpus, long_way: list[Any]) -> None:
-    x, out = gpus.array(np.ones((4, 8), F32)), Lazy(gpus, np.zeros((4, 8), F32))
-    for _ in range(3):
-        assert bp.neg(x, out=out) is out
-    assert len(long_way) == 1
-    assert len(gpus.work) == 3
 
 
 def test_an_export_lives_as_long_as_the_bound_plan(gpus: Gpus) -> None:
@@ -324,14 +294,6 @@ def test_an_empty_output_is_the_one_passed(gpus: Gpus, long_way: list[Any], null
     fresh = bp.neg(x)
     assert fresh is not out and fresh.shape == (0, 3)
     assert not gpus.work
-
-
-def test_an_absent_output_is_allocated_at_every_call(gpus: Gpus, long_way: list[Any]) -> None:
-    x = gpus.array(np.ones(16, F32))
-    made = [bp.neg(x) for _ in range(3)]
-    assert len({y.data.ptr for y in made}) == 3
-    assert len(long_way) == 1
-    assert len(gpus.work) == 3
 
 
 @pytest.mark.parametrize("kind", [bp.FP8_E4M3, bp.FP8_E5M2, bp.S4], ids=str)
@@ -483,13 +445,6 @@ def test_call_key_holds_the_addend_and_the_math(gpus: Gpus) -> None:
     assert described == {(("c",), f32), (("bias",), f32), (("residual",), f32), ((), tf32), ((), f32)}
 
 
-def test_a_fresh_output_lies_as_its_plan_has_it(gpus: Gpus) -> None:
-    """A kernel that was chosen for columns writes columns, at the first call and at those that find it."""
-    x = gpus.over(gpus.memory(96), (4, 6), F32, (4, 16))
-    for _ in range(2):
-        assert bp.neg(x).strides == (4, 16)
-
-
 # ---- streams ---------------------------------------------------------------------------------------------------------
 
 
@@ -502,15 +457,6 @@ def test_dlpack_stream_numbers(gpus: Gpus, stream: int, said: int) -> None:
     assert set(source.streams) == {-1, said}
 
 
-def test_interface_stream_is_waited_for(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "_ordinal_at", lambda _pointer, _what: 0)
-    x, out = gpus.array(np.ones(64, F32)), gpus.array(np.zeros(64, F32))
-    interface = {"version": 3, "shape": (64,), "typestr": "<f4", "data": (x.data.ptr, False), "stream": 4711}
-    bp.neg(SimpleNamespace(__cuda_array_interface__=interface), out=out, device=0)
-    mine = gpus.streams[0]
-    assert gpus.events == ["record on 4711", f"{mine} waits", f"launch on 0:{mine}"]
-
-
 @pytest.mark.parametrize("queued", [0, 4711, None])
 def test_what_torch_has_queued_comes_first(gpus: Gpus, monkeypatch: pytest.MonkeyPatch, queued: int | None) -> None:
     """On its own current stream, the default one too, where it has one."""
@@ -521,14 +467,6 @@ def test_what_torch_has_queued_comes_first(gpus: Gpus, monkeypatch: pytest.Monke
     mine = gpus.streams[0]
     awaited = [] if queued is None else [f"record on {queued}", f"{mine} waits"]
     assert gpus.events == [*awaited, f"launch on 0:{mine}"]
-
-
-def test_the_stream_of_a_call_is_of_the_operands_device(gpus: Gpus) -> None:
-    x = gpus.array(np.ones(64, F32), 1)
-    for _ in range(2):
-        gpus.events.clear()
-        bp.neg(x, out=gpus.array(np.ones(64, F32), 1))
-        assert gpus.events == [f"launch on 1:{gpus.streams[1]}"]
 
 
 def test_a_bound_plan_launches_on_the_operands_device(gpus: Gpus) -> None:

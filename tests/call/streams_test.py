@@ -234,25 +234,6 @@ def test_torch_outputs_are_written_on_the_torch_stream(spin: Callable[[], None])
     assert bool((after == 10).all())
 
 
-def test_torch_layouts_and_dtypes() -> None:
-    torch = torch_cuda()
-    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32):
-        x = torch.arange(24, device="cuda").reshape(4, 6).to(dtype)
-        for view in (x, x.t(), x[:, ::2], x[1:3, 2:]):
-            out = torch.empty_like(view)
-            bp.square(view, out=out)
-            torch.cuda.synchronize()
-            assert torch.equal(out, view * view)
-    cache = torch.zeros(8, 4, device="cuda")
-    bp.write_slice(cache, torch.ones(2, 4, device="cuda"), [(3, 5), (0, 4)])
-    torch.cuda.synchronize()
-    assert cache.sum().item() == 8
-    eight = torch.zeros(16, device="cuda").to(torch.float8_e4m3fn)
-    bp.write_slice(eight, torch.ones(4, device="cuda").to(torch.float8_e4m3fn), [(2, 6)])
-    torch.cuda.synchronize()
-    assert eight.float().sum().item() == 4
-
-
 def test_torch_tensors_that_need_gradients_are_refused() -> None:
     torch = torch_cuda()
     with pytest.raises(bp.OperandTypeError, match=r"x\.detach\(\)"):

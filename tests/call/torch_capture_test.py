@@ -14,7 +14,7 @@ from baracuda_py.runtime.gpu import capture
 
 from .capture_test import F32, SPLIT, given_by_pool, split_operands
 from .simulated import Gpus
-from .torch_calls_test import OnGpu, gpus, on, torch
+from .torch_on_gpu import OnGpu, gpus, on, torch
 
 __all__ = ["gpus"]  # two H200, with a torch that has its tensors on them
 

@@ -14,7 +14,7 @@ import baracuda_py as bp
 from baracuda_py.types import ElementKind
 
 from .simulated import Gpus
-from .torch_calls_test import gpus, on, torch
+from .torch_on_gpu import gpus, on, torch
 
 __all__ = ["gpus"]
 

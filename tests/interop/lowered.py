@@ -19,8 +19,10 @@ __all__ = ["custom_calls", "lowered_for_cuda", "run_lowered"]
 
 
 def lowered_for_cuda(function: Callable[..., Any], *arrays: Any) -> Any:
-    """The module that a GPU's XLA would compile."""
-    return jax.jit(function).trace(*arrays).lower(lowering_platforms=("cuda",)).compiler_ir("stablehlo")
+    """The module that a GPU's XLA would compile. The function is traced again at each call, for the device in effect."""
+    return (
+        jax.jit(lambda *own: function(*own)).trace(*arrays).lower(lowering_platforms=("cuda",)).compiler_ir("stablehlo")
+    )
 
 
 def custom_calls(module: Any) -> list[tuple[str, dict[str, Any]]]:

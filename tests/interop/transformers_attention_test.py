@@ -36,7 +36,7 @@ def assert_close(got: Any, want: Any, seen: Any = None) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
-def test_transformers_logits_and_tokens_are_eager_s(name: str) -> None:
+def test_transformers_logits_and_tokens_match_eager(name: str) -> None:
     eager, ours, x = model(name, "eager"), model(name, "baracuda"), tokens(2, 9)
     assert_close(ours(x).logits, eager(x).logits)
     seen = torch.ones_like(x)
@@ -59,7 +59,7 @@ def test_transformers_masks_of_their_own_are_taken(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt_oss"])
-def test_transformers_gradients_are_eager_s(name: str) -> None:
+def test_transformers_gradients_match_eager(name: str) -> None:
     x, grads = tokens(2, 7), []
     for how in ("eager", "baracuda"):
         made = model(name, how).train()

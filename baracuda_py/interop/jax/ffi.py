@@ -102,7 +102,9 @@ class Buffer(NamedTuple):
             return np.empty(self.shape, self.element.dtype)
         nbytes = int(np.prod(self.shape, dtype=np.int64)) * self.element.dtype.itemsize
         memory = (ctypes.c_char * nbytes).from_address(self.pointer)
-        array = np.frombuffer(memory, np.uint8).view(self.element.dtype).reshape(self.shape)
+        array: np.ndarray[Any, Any] = (
+            np.frombuffer(memoryview(memory), np.uint8).view(self.element.dtype).reshape(self.shape)
+        )
         array.flags.writeable = writable
         return array
 

@@ -15,6 +15,7 @@ from ..gradient import differentiable_outputs, gradients_of, needed_for_gradient
 from ..signature import Signature
 from .call import Call, problem_of, shape_of, signature_of
 from .primitive import bind
+from .sharding import as_varying
 
 __all__ = ["recorded"]
 
@@ -54,7 +55,7 @@ class _Jax:
         return x.sum(axes).reshape(shape)
 
     def broadcast_shapes(self, a: Any, b: Any) -> tuple[Any, ...]:
-        return jnp.broadcast_shapes(a, b)
+        return tuple(jnp.broadcast_shapes(a, b))
 
     def constant(self, name: str) -> str:
         return f"jax.lax.stop_gradient({name})"
@@ -70,7 +71,7 @@ class _Needs:
 
 def recorded(call: Call, arrays: tuple[Any, ...], invoke: Invoke) -> dict[str, Any]:
     """The results of a call by name, differentiable if its op has a gradient."""
-    names = problem_of(call, tuple(map(shape_of, arrays))).written
+    names, arrays = problem_of(call, tuple(map(shape_of, arrays))).written, as_varying(arrays)
     if call.signature.op.gradient is None or call.signature.written:
         return dict(zip(names, bind(call, arrays)))
     return dict(zip(names, _with_gradient(call, names, invoke)(*arrays)))

@@ -37,8 +37,8 @@ def kernel_calls(
     selection: Selection, shifts: Mapping[str, int], written: Sequence[str], given: Collection[str],
     values: Mapping[str, Any],
 ) -> list[KernelCall]:  # fmt: skip
-    """The kernels of a plan with its values as constants. `shifts` are the bytes from each operand's first element to the first one
-    touched. UnsupportedError, with the reason, if XLA cannot launch them. Of the operands, arrays hold those that are
+    """The kernels of a plan with its values as constants. `shifts` are the bytes from each operand's first element to the first
+    one touched. UnsupportedError, with the reason, if XLA cannot launch them. Of the operands, arrays hold those that are
     `given`."""
     calls, begun = [], set(given)
     for step in selection.steps:

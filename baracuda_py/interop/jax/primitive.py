@@ -14,6 +14,7 @@ from jax.interpreters import ad, batching, mlir
 from ...types import OperandTypeError, UnsupportedError
 from .batching import batched
 from .call import Call, problem_of, shape_of
+from .sharding import varying_as
 from .ways import lower_for_cpu, lower_for_cuda
 
 __all__ = ["bind", "primitive_of"]
@@ -46,13 +47,13 @@ def _compiled(call: Call) -> Any:
 
 def _abstract(*arrays: Any, call: Call) -> list[Any]:
     layouts = problem_of(call, tuple(map(shape_of, arrays))).results
-    return [jax.core.ShapedArray(layout.shape, layout.element.dtype) for layout in layouts]
+    return [jax.core.ShapedArray(x.shape, x.element.dtype, **varying_as(arrays, len(x.shape))) for x in layouts]
 
 
 def _refuse_derivative(primals: Sequence[Any], tangents: Sequence[Any], *, call: Call) -> Any:
     """Results that are whole numbers have no derivative; of others there is none here."""
     results = primitive_of(call.op).bind(*primals, call=call)
-    zeros = [ad.Zero.from_primal_value(x) for x in results]
+    zeros = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in results]
     needing = [name for name, t in zip(call.arrays, tangents) if not isinstance(t, ad.Zero)]
     if not needing or not any(jnp.issubdtype(x.dtype, jnp.inexact) for x in results):
         return results, zeros

@@ -29,7 +29,7 @@ _INSTRUCTION = re.compile(r"^\t(?:@|[a-z])", re.M)
 _HELD = {1: "%held_h1", 2: "%held_h1", 4: "%held_r1", 8: "%held_d1"}  # registers for the copy of a struct
 _HELD_KINDS = {"%held_h": "b16", "%held_r": "b32", "%held_d": "b64"}
 _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(%\w+?)<\d+>")
-_ADDRESS = re.compile(r"^[ \t]*mov\.[bu]64\s+(%\w+),\s*([\w$]+);\n", re.M)
+_ADDRESS = re.compile(r"^[ \t]*mov\.[bu]64\s+(%\w+),\s*([A-Za-z_$][\w$]*);\n", re.M)
 _BEHIND = re.compile(r"^[ \t]*add\.s64\s+(%\w+),\s*(%\w+),\s*(-?\d+);\n", re.M)
 _LOAD = re.compile(r"ld\.param(?:\.v([24]))?\.(\w+)\s+(\{[^}]*\}|%\w+),\s*\[([\w$%]+)(?:\+(-?\d+))?\];")
 _OTHER_LOAD = re.compile(r"ld\.param(?![^;]*\[buffer_)")
@@ -90,7 +90,7 @@ def _fields(args: Sequence[Any], values: Mapping[str, Any]) -> list[dict[int, An
 def _bytes(field: Any, values: Mapping[str, Any]) -> bytes:
     if isinstance(field, Run):
         field = np.dtype(field.dtype).type(values[field.name])
-    return field.data if isinstance(field, Packed) else field.tobytes()  # type: ignore[no-any-return]
+    return field.data if isinstance(field, Packed) else field.tobytes()
 
 
 def _addresses(body: str, places: Mapping[str, Any]) -> dict[str, tuple[str, int]]:

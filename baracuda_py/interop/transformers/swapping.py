@@ -90,7 +90,7 @@ def _swap_gated(swapped: Swapped, module: Any) -> None:
 
 def _swap_rotation(swapped: Swapped, module: Any) -> None:
     forward = types.FunctionType.__get__(type(module).forward, module)
-    function = getattr(forward, "__func__", forward)
+    function: Any = getattr(forward, "__func__", forward)
     while hasattr(function, "__wrapped__"):  # decorators that rename arguments
         function = function.__wrapped__
     if ROTATE not in getattr(getattr(function, "__code__", None), "co_names", ()):
@@ -100,11 +100,10 @@ def _swap_rotation(swapped: Swapped, module: Any) -> None:
     if found is None:
         swapped.kept["rope", type(module).__name__, "no candidate gives what the layer gives"] += 1
         return
-    own = types.FunctionType(
-        function.__code__, {**function.__globals__, ROTATE: found}, function.__name__, function.__defaults__,
-        function.__closure__,
-    )  # fmt: skip
-    own.__kwdefaults__ = function.__kwdefaults__
+    names = {**function.__globals__, ROTATE: found}
+    names.pop("__name__", None)  # by which Dynamo would look for the module's own names
+    own = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    own.__kwdefaults__, own.__module__ = function.__kwdefaults__, function.__module__
     swapped.put("rope", module, own)
 
 

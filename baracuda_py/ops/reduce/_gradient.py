@@ -68,8 +68,8 @@ def _formula(name: str) -> Expression:
 def _mapped(name: str) -> type[Plan[Any]]:
     """The plan of the expression."""
     row = GRADIENTS[name]
-    named = [tuple(filter(None, (each,))) for each in (row.number, row.called)]
-    return formula_plan(name, _formula(name), *named, OpCategory.REDUCE)
+    numbers, called = ((each,) if each else () for each in (row.number, row.called))
+    return formula_plan(name, _formula(name), numbers, called, OpCategory.REDUCE)
 
 
 class StatisticPlan(Plan[StatisticDescriptor]):
@@ -159,9 +159,8 @@ class ReduceBackwardDescriptor(Reduced):
     def statistic(self) -> StatisticDescriptor:
         """The problem of the rows' statistic, whose result has x's axes."""
         x = self.layout("x")
-        return StatisticDescriptor(
-            self.shape, self.element, self.axes, 1, name=self.own.statistic, x_strides=x.strides, x_align=x.align
-        )
+        layout: dict[str, Any] = {"x_strides": x.strides, "x_align": x.align}
+        return StatisticDescriptor(self.shape, self.element, self.axes, 1, name=self.own.statistic, **layout)
 
     def elements(self) -> Any:
         """The problem of the expression: its operands have x's shape, with strides of 0 along the reduced axes."""
@@ -178,8 +177,8 @@ class ReduceBackwardDescriptor(Reduced):
                 f"{self.own.called}_shape": made.out_shape,
                 f"{self.own.called}_element": made.layout("out").element,
             }
-        numbers = (self.number,) if self.own.number else None
-        return _mapped(self.forward).descriptor(**fields, numbers=numbers)
+        fields["numbers"] = (self.number,) if self.own.number else None
+        return _mapped(self.forward).descriptor(**fields)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def _stop(call: PendingCall) -> NoReturn:
 
 def _described(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> PendingCall:
     """The first call that the function makes for these arguments."""
-    with replaced(intercept=_stop, recording=False):
+    with replaced(intercept=_stop, recording=None):
         try:
             function(*args, **kwargs)
         except _Described as found:

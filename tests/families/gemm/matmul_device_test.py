@@ -36,10 +36,11 @@ FLOATS = (bp.BF16, bp.F16, bp.F32, bp.F64)
 VARIANTS = [c.variant for c in bp.MatmulPlan.candidates]
 
 
-def problem(shape: tuple[int, int, int], kind: ElementKind, *, seed: int = 0, **options: Any) -> Problem:
+def problem(shape: tuple[int, int, int], kind: ElementKind, *, bias: Array | None = None, **options: Any) -> Problem:
     m, n, k = shape
-    rng = np.random.default_rng([seed, m, n, k])
+    rng = np.random.default_rng([0, m, n, k])
     operands = {"a": values(rng, (m, k), kind, 1.0), "b": values(rng, (k, n), kind, 1.0)}
+    operands |= {} if bias is None else {"bias": bias}
     return Problem(get_op("matmul"), Sample(f"{kind} {m}x{n}x{k} {options or ''}", operands, options), "cuda")
 
 
@@ -159,12 +160,8 @@ def test_extents_mixed_at_random(kind: ElementKind, everything: bool) -> None:
     rng = np.random.default_rng(1)
     for i, shape in enumerate(mixes(200 if everything else 40, kind)):
         m, n, _ = shape
-        one = problem(shape, kind, **({"activation": "gelu", "alpha": 0.5} if i % 3 == 0 else {}))
-        if i % 2:
-            bias = values(rng, (n,), kind, 1.0)
-            one = Problem(
-                one.op, Sample(one.sample.label, {**one.sample.operands, "bias": bias}, one.sample.options), "cuda"
-            )
+        bias = values(rng, (n,), kind, 1.0) if i % 2 else None
+        one = problem(shape, kind, bias=bias, **({"activation": "gelu", "alpha": 0.5} if i % 3 == 0 else {}))
         taken.append((one, best_of_each(one.desc) if m and n else [one.plan]))
     gauntlet.warm([plan for _, plans in taken for plan in plans])
     for one, plans in taken:
@@ -182,10 +179,7 @@ def test_every_tile_of_tc_async_and_every_split(kind: ElementKind, options: dict
     taken = []
     for shape in ((129, 264, 4104), (300, 257, 1031)):
         bias = values(np.random.default_rng(2), (shape[1],), kind, 1.0)
-        one = problem(shape, kind, activation="silu", **options)
-        one = Problem(
-            one.op, Sample(one.sample.label, {**one.sample.operands, "bias": bias}, one.sample.options), "cuda"
-        )
+        one = problem(shape, kind, bias=bias, activation="silu", **options)
         plans = admissible(bp.MatmulPlan, one.desc, PlanPreference(variant="tc_async"), spec_of(None))
         assert any(len(plan.kernels) == 2 for plan in plans), "K is split nowhere"
         taken.append((one, part.of(plans)))

@@ -12,6 +12,9 @@ FAMILY = Family(
     always=("axis", "keepdims", "correction", "grad_x"),
     two=("argmax", "max", "min"),
     also={
+        **dict.fromkeys(("sum_backward", "mean_backward", "logsumexp_backward"), ("bf16[2, 3, 72] rows",)),
+        **dict.fromkeys(("max_backward", "min_backward"), ("bf16 long columns",)),
+        "var_backward": ("f16[2, 130] columns", "bf16 long row"),
         "logsumexp": ("f32[2, 130] columns",),
         "mean": ("f32[2, 130] columns",),
         "sum": ("bf16 C",),
