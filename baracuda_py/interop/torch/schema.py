@@ -120,7 +120,7 @@ def _unwritten(declared: str) -> str:
 def _flattened(ranges: Any, dest: Any) -> tuple[list[Any], list[int]]:
     """Starts and ends, one after the other, and the axes that an integer indexes. Dynamo traces this."""
     rank = len(dest.shape)
-    items = [ranges] if ranges is Ellipsis or isinstance(ranges, (slice, int)) else list(ranges)
+    items: list[Any] = [ranges] if ranges is Ellipsis or isinstance(ranges, (slice, int)) else list(ranges)
     if any(not isinstance(item, (tuple, list)) for item in items):  # as NumPy's: axes that are not named are whole
         gaps = [i for i, item in enumerate(items) if item is Ellipsis]
         at = gaps[0] if gaps else len(items)
