@@ -3,16 +3,16 @@
     import numpy as np, baracuda_py as bp
     bp.gelu(np.linspace(-3, 3, 5), device="ptx")    # the kernel, emulated on the host
     bp.matmul(x, w.T, bias=b, activation="silu")    # arrays of a GPU: no device= is needed
-    desc = bp.MatmulDescriptor.of(x, w.T)           # a problem ...
-    plan = bp.MatmulPlan.select(desc, device="h200")  # ... and the kernel that serves it
+    plan = bp.matmul.plan(x, w.T, device="h200")    # the kernel that such a call would run
+    desc = bp.matmul.of(x, w.T)                     # and the problem that it states
     print(plan.explain())                           # why that one, and what it should cost
 
 ops          bp.list_ops(), bp.find("norm"); help(bp.matmul) says what one takes
 plans        bp.get_op("gelu").plan; select, explain, run, bind, verify, to_json
-preferences  bp.PlanPreference(batch_invariant=True), as pref= of every call
-devices      an ordinal, "h200", "sm_90a", "ptx", "cpu": device=, with bp.device(...)
+preferences  bp.PlanPreference(batch_invariant=True), as pref= of every call; with bp.preference(...)
+devices      an ordinal, "h200", "sm_90a", "ptx", "cpu": device=, with bp.device(...), bp.set_device
 elements     bp.BF16, bp.FP8_E4M3, ...; bp.GpuBuffer for those that CuPy lacks
-inference    bp.PagedKVCache, bp.Graph, bp.pack_int4, bp.PackedGguf
+inference    bp.PagedKVCache, bp.record, bp.Graph, bp.pack_int4, bp.PackedGguf
 errors       all are bp.BaracudaError, and name the operand and the fix
 
 Shell: python -m baracuda_py ops | env | demo. dir(bp) has all names.

@@ -1370,7 +1370,7 @@ def contiguize(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPref
 def kv_append(k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, *, layout: str = 'BHSD', wrap: bool = False,
     status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(WriteSliceDescriptor, WriteSlicePlan)
-def write_slice(dest: Any, source: Any, ranges: Any, *, dynamic_axis: int | None = None, start: Any = None,
+def write_slice(dest: Any, source: Any, ranges: Sequence[Any], *, dynamic_axis: int | None = None, start: Any = None,
     status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(SoftmaxBackwardDescriptor, SoftmaxBackwardPlan)
 def softmax_backward(grad: Any, y: Any, /, axis: int = -1, *, grad_x: Any = None, stream: Any = None,

@@ -36,6 +36,7 @@ CASES: dict[str, int | tuple[str, ...]] = by_op(lambda family: family.cases) | {
     "emulated_gauntlet_test.py::test_each_sort_of_configuration": 0,
     "emulated_gauntlet_test.py::test_wanted": WANTED,
     "emulated_run_test.py::test_products_take_their_scalars_at_every_call": 2,
+    "invariance_test.py::test_invariance_of_a_layer_in_bits": 1,
     "row_menu_test.py::test_row_menu": 9,
     "unaligned_test.py::test_in_place_of_what_is_read": 2,
     "unaligned_test.py::test_unaligned_rows": 3,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..runtime.compile.sources import add_kernels_dir
 from ..tensor.dispatch import trace_as_op
-from ..types import UnsupportedError
+from ..types import InvalidProblemError, UnsupportedError
 from ..types.deprecated import renamed_fields
 from ..types.names import ALIASES
 from .about.asked import answer_about
@@ -179,4 +179,6 @@ def list_ops() -> list[str]:
 def find(text: str) -> list[str]:
     """Ops for a text, the likeliest first: a name ("silu"), another library's name ("swish"), a subject ("kv cache", "gptq"), or
     a part of a name, category or summary."""
+    if not isinstance(text, str):
+        raise InvalidProblemError(f"find: expected a text, got {type(text).__name__}", 'such as bp.find("kv cache")')
     return found(text, all_ops())

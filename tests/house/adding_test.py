@@ -100,10 +100,9 @@ def renamed(text: str) -> str:
 
 
 def page_files() -> dict[str, str]:
-    """The whole files that the page shows, by the path in the comment that is their first line."""
-    shown = [block for language in ("cuda", "py", "toml") for block in blocks(PAGE, language)]
-    files = [text.split("\n", 1) for text in shown if text.startswith(("# ", "// "))]
-    return {first.split()[1]: rest for first, rest in files}
+    """The whole files that the page shows, by the path in their first line."""
+    shown = [text for language in ("cuda", "py", "toml") for text in blocks(PAGE, language) if text[0] in "#/"]
+    return {text.split("\n", 1)[0].split()[1]: text.split("\n", 1)[1] for text in shown}
 
 
 def copied(root: Path) -> Path:

@@ -146,6 +146,8 @@ def test_find_lists_ops_alone_and_once() -> None:
         assert hits and set(hits) <= ops and len(hits) == len(set(hits)), text
     assert {name for names in SYNONYMS.values() for name in names} <= ops
     assert bp.find("zzzz") == []
+    with pytest.raises(bp.InvalidProblemError, match="find: expected a text, got int"):
+        bp.find(3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])

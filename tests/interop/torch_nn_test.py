@@ -111,6 +111,18 @@ def test_nn_linear_passes_gradients_on(kind: str) -> None:
     assert not list(filter(lambda p: p.requires_grad, layer.parameters()))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, which makes an object of the autograd function
+def test_nn_linear_passes_gradients_on_when_compiled() -> None:
+    layer, first = KINDS["int4"][0](linear()), torch.nn.Linear(8, K).half()
+    model, x = torch.nn.Sequential(first, layer), torch.randn(3, 8).half()
+    grads = []
+    for run in (model, torch.compile(model, fullgraph=True, backend="aot_eager")):
+        first.zero_grad()
+        run(x).sum().backward()
+        grads.append(first.weight.grad.clone())
+    torch.testing.assert_close(grads[1], grads[0])
+
+
 @pytest.mark.parametrize("layout", ["gptq", "awq"])
 def test_nn_int4_reads_what_others_write(layout: str) -> None:
     weight = torch.randn(K, N).half()
@@ -187,7 +199,7 @@ def test_nn_refuses_a_bias_of_another_shape() -> None:
         nn.Int8Linear.of(torch.nn.ReLU())
 
 
-def test_nn_rms_norm_and_attention_are_torch_s() -> None:
+def test_nn_rms_norm_and_attention_match_torch() -> None:
     x, residual = torch.randn(3, 16, requires_grad=True), torch.randn(3, 16)
     norm, want = nn.RMSNorm(16), torch.nn.RMSNorm(16, eps=1e-5)
     torch.testing.assert_close(norm(x), want(x))

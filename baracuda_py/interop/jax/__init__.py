@@ -8,6 +8,7 @@ exported computation before it traces a function.
 from __future__ import annotations
 
 from .answers import call_op
+from .explain import Ways, explain
 from .ways import Way
 
-__all__ = ["Way", "call_op"]
+__all__ = ["Way", "Ways", "call_op", "explain"]

@@ -58,7 +58,9 @@ def _refuse_derivative(primals: Sequence[Any], tangents: Sequence[Any], *, call:
     if not needing or not any(jnp.issubdtype(x.dtype, jnp.inexact) for x in results):
         return results, zeros
     name = needing[0]
-    if call.op.endswith("_backward"):
+    if (
+        call.op.endswith("_backward") or call.signature.op.gradient is not None
+    ):  # a custom_vjp answers the first derivative
         raise UnsupportedError(
             f"{call.op}: a gradient has no gradient of its own here", "differentiate once, or use JAX's own function"
         )

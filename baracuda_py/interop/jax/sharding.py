@@ -18,14 +18,15 @@ def _varying_axes(avals: Iterable[Any]) -> frozenset[str]:
 
 def _axes(aval: Any) -> frozenset[str]:
     kind = getattr(aval, "manual_axis_type", None)
-    return getattr(aval, "vma", frozenset()) if kind is None else kind.varying  # type: ignore[no-any-return]
+    return getattr(aval, "vma", frozenset()) if kind is None else kind.varying
 
 
 def varying_as(avals: Sequence[Any], rank: int) -> dict[str, Any]:
     """The arguments by which the abstract value of a result of that rank varies as the operands do, in this version of JAX."""
-    most = max(avals, key=lambda aval: len(_axes(aval)), default=None)
-    if not _axes(most):
+    varying = [aval for aval in avals if _axes(aval)]
+    if not varying:
         return {}
+    most = max(varying, key=lambda aval: len(_axes(aval)))
     name = "manual_axis_type" if hasattr(most, "manual_axis_type") else "vma"
     sharding = NamedSharding(most.sharding.mesh, PartitionSpec(*(None,) * rank))
     return {"sharding": sharding, name: getattr(most, name)}

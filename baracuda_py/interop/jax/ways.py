@@ -1,9 +1,10 @@
-"""How a traced call becomes a custom call of XLA, and why: `explain` says it."""
+"""How a traced call becomes custom calls of XLA, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,8 @@ __all__ = ["PTX", "Way", "lower_for_cpu", "lower_for_cuda", "way_of"]
 PTX = "__gpu$xla.gpu.ptx"  # XLA's custom call that launches a kernel of a text
 
 
-class Way(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class Way:
     """How JAX runs a call. `way` is "handler", a custom call that runs a plan from Python, or "ptx", kernels in the computation
     itself, without Python at run time."""
 
@@ -32,7 +34,7 @@ class Way(NamedTuple):
 
     kernels: tuple[KernelCall, ...] = ()
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"{self.op}: {self.way}, because {self.why}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ __all__ = ["differentiable_outputs", "gradients_of", "needed_for_gradient", "rec
 
 
 class _Torch:
-    activations = {
+    activations: Mapping[str, Callable[[Any, Any], Any]] = {
         "relu": lambda grad, z: torch.where(z > 0, grad, 0),
         "gelu": lambda grad, z: torch.ops.aten.gelu_backward(grad, z),
         "gelu_tanh": lambda grad, z: torch.ops.aten.gelu_backward(grad, z, approximate="tanh"),

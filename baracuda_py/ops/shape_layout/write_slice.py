@@ -276,7 +276,7 @@ class WriteSlicePlan(Plan[WriteSliceDescriptor]):
 def write_slice(
     dest: Any,
     source: Any,
-    ranges: Any,
+    ranges: Sequence[Any],
     *,
     dynamic_axis: int | None = None,
     start: Any = None,

@@ -73,6 +73,9 @@ class Explanation:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def __getitem__(self, index: Any) -> Any:
+        return self.rows[index]
+
     def _cells(self) -> list[tuple[str, ...]]:
         head = ("", "variant", "back end", "moves", "FLOPs", "predicted", "limited by", "why")
         return [head, *(_row_cells(r) for r in self.rows)]

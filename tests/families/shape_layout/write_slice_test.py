@@ -337,6 +337,23 @@ def test_write_slice_broadcasts_in_place_of_torch() -> None:
     assert dest.tolist() == [[0, 0, 0, 5], [0, 1, 2, 3], [0, 1, 2, 3]]
 
 
+@pytest.mark.timeout(300)
+def test_write_slice_indices_of_numpy_are_compiled_by_torch() -> None:
+    torch = pytest.importorskip("torch")
+    for ranges, shape in (
+        (np.s_[1:, -1], (2,)),
+        (np.s_[0], (4,)),
+        (np.s_[..., 1:], (3, 3)),
+        ([(0, 1), slice(-2, None)], (1, 2)),
+    ):
+        dest, source = torch.zeros(3, 4), torch.arange(1.0, 1 + np.prod(shape)).reshape(shape)
+        wanted = bp.write_slice(dest.clone(), source, ranges, device="cpu")
+        compiled = torch.compile(
+            lambda d, s, at=ranges: bp.write_slice(d, s, at, device="cpu"), backend="eager", fullgraph=True
+        )
+        assert torch.equal(compiled(dest, source), wanted) and wanted.any()
+
+
 # ---- refusals --------------------------------------------------------------------------------------------------------
 
 BAD_RANGES = [
