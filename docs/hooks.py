@@ -44,12 +44,14 @@ def on_config(config: Any) -> Any:
 
 
 def _ops() -> list[Any]:
-    """The pages of the ops as docs/ops.md lists them."""
-    families = re.split(r"^## (\w+)$", (DOCS / "ops.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    return [
-        {family: [{page.split("/")[1].removesuffix(".md"): page} for page in re.findall(r"\]\((ops/\w+\.md)\)", text)]}
-        for family, text in zip(families[::2], families[1::2])
-    ]
+    """The pages of the ops by family, as docs/ops.md lists them: a row that begins with an op's name and page."""
+    nav: list[Any] = []
+    for family, text in re.findall(
+        r"^## (.+?)\n(.*?)(?=^## |\Z)", (DOCS / "ops.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+    ):
+        if rows := re.findall(r"^\| \[`(\w+)`\]\((ops/\w+\.md)\)", text, re.MULTILINE):
+            nav.append({family: [{op: page} for op, page in rows]})
+    return nav
 
 
 def on_files(files: Any, config: Any) -> Any:

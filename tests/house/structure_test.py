@@ -288,3 +288,14 @@ def test_a_new_call_does_not_wander(gpus: Gpus) -> None:
         if "checked" in name:
             del walk.entered["call.operands.key"]
             assert "call.paths.resolve" in walk.entered and max(walk.entered.values()) <= 2, walk.entered
+
+
+def test_cuda_lines_have_120_columns_at_most() -> None:
+    """A macro's lines are one token stream with their line ends, by which records are kept: they stay as they are."""
+    root = kernels_dir()
+    lines = (
+        (f"{path.relative_to(root)}:{number}", line)
+        for path in sorted((*root.rglob("*.cu"), *root.rglob("*.cuh")))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    )
+    assert [place for place, line in lines if len(line) > 120 and not line.endswith("\\")] == []

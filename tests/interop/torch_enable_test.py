@@ -185,8 +185,11 @@ def test_install_is_removed_once() -> None:
     on = install("softmax")
     with bp.device("cpu"):
         torch.softmax(x, -1)
+        with pytest.raises(bp.InvalidProblemError, match="'softmax' is installed already"):
+            install("gelu", "softmax")
         on.remove()
         on.remove()
         torch.softmax(x, -1)
     assert on.report.served == {"softmax": 1}
     assert "removed" in repr(on)
+    install("gelu", "softmax").remove()

@@ -111,6 +111,18 @@ def test_nn_linear_passes_gradients_on(kind: str) -> None:
     assert not list(filter(lambda p: p.requires_grad, layer.parameters()))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, which makes an object of the autograd function
+def test_nn_linear_passes_gradients_on_when_compiled() -> None:
+    layer, first = KINDS["int4"][0](linear()), torch.nn.Linear(8, K).half()
+    model, x = torch.nn.Sequential(first, layer), torch.randn(3, 8).half()
+    grads = []
+    for run in (model, torch.compile(model, fullgraph=True, backend="aot_eager")):
+        first.zero_grad()
+        run(x).sum().backward()
+        grads.append(first.weight.grad.clone())
+    torch.testing.assert_close(grads[1], grads[0])
+
+
 @pytest.mark.parametrize("layout", ["gptq", "awq"])
 def test_nn_int4_reads_what_others_write(layout: str) -> None:
     weight = torch.randn(K, N).half()

@@ -142,6 +142,18 @@ def test_transformers_masks_keep_what_bounds_cannot_say() -> None:
         assert not hasattr(mask, "bounds")
 
 
+def test_transformers_masks_that_were_written_are_read() -> None:
+    function = transformers.masking_utils.sliding_window_causal_mask_function(2)
+    mask = attention_mask(batch_size=2, q_length=4, kv_length=4, mask_function=function)
+    assert mask.bounds.window == 2
+    own = attention_mask(batch_size=1, q_length=4, kv_length=4, mask_function=function)
+    own[0, 0, 3, 0] = True  # a key outside of the window
+    q, k, v = (x[:1] for x in operands(4, 4))
+    got = attention_forward(Layer(), q, k, v, own)[0]
+    torch.testing.assert_close(got, attention_forward(Layer(), q, k, v, dense(own))[0])
+    assert not torch.allclose(got, attention_forward(Layer(), q, k, v, mask[:1])[0])
+
+
 def test_transformers_position_bias_is_added() -> None:
     q, k, v = operands(4, 4)
     bias = torch.randn(1, 4, 4, 4)

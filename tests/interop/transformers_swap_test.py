@@ -97,6 +97,16 @@ def test_swap_keeps_what_it_cannot_tell() -> None:
         swap(made, "conv")
 
 
+def test_swap_keeps_forwards_that_others_replaced() -> None:
+    made, x = model("llama", "eager"), tokens(1, 4)
+    norm = made.model.norm
+    norm.forward = lambda hidden: hidden * 0
+    swapped = swap(made)
+    assert swapped.kept["rms_norm", "LlamaRMSNorm", "its forward was replaced before"] == 1
+    assert not made(x).logits.any()
+    assert not swap(made).swapped, "nothing is swapped twice"
+
+
 def test_swap_needs_a_device_for_the_host() -> None:
     made: Any = model("llama", "eager")
     with bp.device("cuda"):

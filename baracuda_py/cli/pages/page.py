@@ -147,8 +147,8 @@ def _gradient(op: Op) -> Iterator[str]:
     if op.gradient is not None:
         gradient = op.gradient
         made = ", ".join(f"`{to}` of `{of}`" for of, to in gradient.gradients.items())
-        saved = ", ".join(f"`{name}`" for name in gradient.saved)
-        yield f"[`{gradient.op}`]({gradient.op}.md) computes {made}, from `{gradient.grad}` and the saved {saved}."
+        saved = " and the saved " + ", ".join(f"`{name}`" for name in gradient.saved) if gradient.saved else ""
+        yield f"[`{gradient.op}`]({gradient.op}.md) computes {made}, from `{gradient.grad}`{saved}."
     elif expressions := getattr(row, "gradient", None):
         yield from table(("argument", "gradient"), [(f"`{n}`", f"`{of}`") for n, of in expressions.items()])
     else:

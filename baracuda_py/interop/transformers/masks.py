@@ -44,8 +44,9 @@ class Bounds:
 
 
 def bounds_of(mask: Any) -> Bounds | None:
-    """The bounds of a mask that `attention_mask` made, as long as it is that very tensor."""
-    return getattr(mask, "bounds", None)
+    """The bounds of a mask that `attention_mask` made, as long as it is that very tensor and nothing wrote to it."""
+    bounds = getattr(mask, "bounds", None)
+    return None if bounds is None or mask._version != mask.bounds_version else bounds
 
 
 def attention_mask(
@@ -69,11 +70,11 @@ def attention_mask(
         batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset,
         mask_function=mask_function, attention_mask=attention_mask, allow_is_causal_skip=False, **how,
     )  # fmt: skip
-    if bounds is None or mask is None:
+    if bounds is None or mask is None or mask.is_inference():
         return mask
     if bounds.lengths is not None:
         bounds = Bounds(None, bounds.window, bounds.lengths.reshape(-1).expand(batch_size).contiguous())
-    mask.bounds = bounds
+    mask.bounds, mask.bounds_version = bounds, mask._version
     return mask
 
 

@@ -52,7 +52,7 @@ def swap(model: Any, *kinds: str) -> Swapped:
     """Puts kernels under a model's RMSNorms, gated layers (SwiGLU) and rotations, or those of `kinds`: "rms_norm", "silu_mul",
     "rope".
 
-    Parameters, state dicts and hooks stay as they are. Each layer's result is compared with the candidate's once, on the device
+    Parameters, state dicts and hooks stay unchanged. Each layer's result is compared with the candidate's once, on the device
     that the layer is on; layers on the CPU need ``with bp.device("cpu")``. Layers that no candidate computes are kept, with the
     reason in the object that is returned. A swapped model is compiled, copied and saved by its state dict; `undo()` it before it
     is pickled.
@@ -65,6 +65,14 @@ def swap(model: Any, *kinds: str) -> Swapped:
         for kind in kinds or KINDS:
             _SWAPS[kind](swapped, module)
     return swapped
+
+
+def _is_replaced(swapped: Swapped, kind: str, module: Any) -> bool:
+    """Whether a layer's forward is not its class's: another library hooked it, or it is swapped already."""
+    if "forward" not in module.__dict__:
+        return False
+    swapped.kept[kind, type(module).__name__, "its forward was replaced before"] += 1
+    return True
 
 
 # ---- kinds ----------------------------------------------------------------------------------------------------------------
@@ -95,6 +103,8 @@ def _swap_rotation(swapped: Swapped, module: Any) -> None:
         function = function.__wrapped__
     if ROTATE not in getattr(getattr(function, "__code__", None), "co_names", ()):
         return
+    if _is_replaced(swapped, "rope", module):
+        return
     weight = next(module.parameters(), None)
     found = None if weight is None else _rotation(function.__globals__[ROTATE], weight)
     if found is None:
@@ -119,6 +129,8 @@ def _try(
 ) -> None:
     """Swaps a layer's forward for the candidate that gives the same."""
     name = type(module).__name__
+    if _is_replaced(swapped, kind, module):
+        return
     if any(p.device.type == "meta" for p in module.parameters()):
         swapped.kept[kind, name, "its weights are on the meta device: load them first"] += 1
         return

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import torch
 
-from ....types import UnsupportedError
+from ....types import InvalidProblemError, UnsupportedError
 from .context import serve_eagerly
 from .report import Report
 from .rules import Rule, rules_of
@@ -22,6 +22,8 @@ __all__ = ["Installed", "install"]
 
 DEVICES = ("CUDA", "CPU")
 
+_lock = threading.Lock()
+_installed: set[str] = set()  # names; a kernel that another installation put there would be lost with it
 _inside = threading.local()  # `passed`: torch's own kernel runs, and what it calls is torch's own as well
 
 
@@ -29,10 +31,17 @@ def install(*names: str) -> Installed:
     """Puts this library's kernels under torch's operators in the whole process, for the names that `enable` takes, until
     `remove()` of the object that is returned; its `report` lists the calls. CPU tensors are served inside ``with bp.device``.
 
-    Raises UnsupportedError where torch's version cannot override operators, and InvalidProblemError for an unknown name.
+    Raises UnsupportedError where torch's version cannot override operators, and InvalidProblemError for a name that is unknown
+    or installed already.
     """
     _require_registry()
-    return Installed(names, rules_of(names))
+    rules = rules_of(names)
+    with _lock:
+        twice = sorted(_installed.intersection(names))
+        if twice:
+            raise InvalidProblemError(f"install: {twice[0]!r} is installed already", "call .remove() of that one first")
+        _installed.update(names)
+    return Installed(names, rules)
 
 
 class Installed:
@@ -53,6 +62,8 @@ class Installed:
         library, self._library = self._library, None
         if library is not None:
             library._destroy()
+            with _lock:
+                _installed.difference_update(self.names)
 
     def __enter__(self) -> Self:
         return self

@@ -18,8 +18,8 @@ _matmul = get_op("matmul").function
 class QuantizedLinear(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """``y = x W^T + bias`` with a weight [out_features, in_features] in few bits, which is not trained.
 
-    The weight's arrays are buffers: a state dict has them, and `.to(device)` moves them. A change of dtype leaves them as they
-    are and converts the bias alone. `x` that requires a gradient gets one, through the dequantised weight. torch.compile traces
+    The weight's arrays are buffers: a state dict has them, and `.to(device)` moves them. A change of dtype converts the
+    bias alone. `x` that requires a gradient gets one, through the dequantised weight. torch.compile traces
     the layer as one custom op.
     """
 

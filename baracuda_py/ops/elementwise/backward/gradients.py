@@ -24,7 +24,7 @@ from .._row import ROWS, functor
 from . import oracle, samples
 from ._row import BackwardRow, backward_row
 
-__all__: list[str] = []  # the ops, once they are published
+__all__: list[str] = []  # the ops that are published below
 
 SOURCE = "first-order propagation through the expression (baracuda_py/numerics/expression.py)"
 
