@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -22,6 +23,8 @@ except ImportError as error:
     ) from error
 
 __all__ = ["Bounds", "attention_mask", "bounds_of"]
+
+_version_of = attrgetter("_version")  # how often torch wrote to a tensor
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Bounds:
 def bounds_of(mask: Any) -> Bounds | None:
     """The bounds of a mask that `attention_mask` made, as long as it is that very tensor and nothing wrote to it."""
     bounds = getattr(mask, "bounds", None)
-    return None if bounds is None or mask._version != mask.bounds_version else bounds
+    return None if bounds is None or _version_of(mask) != mask.bounds_version else bounds
 
 
 def attention_mask(
@@ -74,7 +77,7 @@ def attention_mask(
         return mask
     if bounds.lengths is not None:
         bounds = Bounds(None, bounds.window, bounds.lengths.reshape(-1).expand(batch_size).contiguous())
-    mask.bounds, mask.bounds_version = bounds, mask._version
+    mask.bounds, mask.bounds_version = bounds, _version_of(mask)
     return mask
 
 

@@ -58,7 +58,7 @@ class Int4Linear(QuantizedLinear):
             k, n, group_size=packed.group_size, zeros=packed.zeros is not None, order=packed.order is not None,
             bias=bias is not None, device="meta",
         )  # fmt: skip
-        for name in made._arrays:
+        for name in made.weight_arrays:
             made._buffers[name] = _signed(getattr(packed, name))
         if bias is not None:
             made.bias = torch.nn.Parameter(bias.detach(), requires_grad=False)

@@ -53,7 +53,7 @@ class Nf4Linear(QuantizedLinear):
         n, k = packed.shape
         made = cls(k, n, block_size=packed.block_size, double_quant=packed.double_quant, bias=bias is not None,
                    device="meta")  # fmt: skip
-        for name in made._arrays:
+        for name in made.weight_arrays:
             made._buffers[name] = getattr(packed, name)
         if bias is not None:
             made.bias = torch.nn.Parameter(bias.detach(), requires_grad=False)

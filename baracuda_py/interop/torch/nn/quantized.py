@@ -26,7 +26,7 @@ class QuantizedLinear(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     def __init__(self, in_features: int, out_features: int, arrays: Mapping[str, Any], bias: Any = None) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self._arrays = tuple(arrays)
+        self.weight_arrays = tuple(arrays)
         for name, array in arrays.items():
             self.register_buffer(name, array)
         if bias is None:
@@ -60,7 +60,7 @@ class QuantizedLinear(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Self:
-        held = {id(x) for name in self._arrays if (x := getattr(self, name)) is not None}
+        held = {id(x) for name in self.weight_arrays if (x := getattr(self, name)) is not None}
 
         def kept(x: Any) -> Any:
             made = fn(x)
