@@ -32,8 +32,9 @@ def arguments_of(
     given = {}
     for p in signature.parameters:
         name = signature.op.arguments.get(p.name, p.name)
-        if held.get(name) is not None:
-            given[p.name] = held[name]
+        value = held.get(name)
+        if value is not None:  # a descriptor keeps whole numbers that kernels take at run time as floats
+            given[p.name] = int(value) if p.type.startswith("SymInt") and isinstance(value, float) else value
         elif p.name.endswith("dtype") and not restore and isinstance(options, tuple):
             given[p.name] = options[0] if options[0] != signature.name else options[1]
     return given

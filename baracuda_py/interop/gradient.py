@@ -30,7 +30,9 @@ _CONTEXT = (
 class Operators(Protocol):
     """What a framework does with its arrays."""
 
-    activations: Mapping[str, Callable[[Any, Any], Any]]  # the gradient of f(z), of the gradient of its result and z
+    @property
+    def activations(self) -> Mapping[str, Callable[[Any, Any], Any]]:
+        """By name of f, the gradient of f(z), of the gradient of its result and z."""
 
     def signature_of(self, name: str) -> Signature: ...
     def is_array(self, x: Any) -> bool: ...

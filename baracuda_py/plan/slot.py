@@ -8,10 +8,11 @@ operand's `Layout`, which is read from these fields, unless the class has an att
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, MISSING, dataclass, fields, replace
+from dataclasses import KW_ONLY, MISSING, dataclass, replace
 from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
@@ -133,17 +134,18 @@ class OperandLayout:
 
 
 @dataclass_transform(frozen_default=True)
-def described(*slots: Slot, last: tuple[str, ...] = ()) -> Callable[[type[C]], type[C]]:
+def described(*slots: Slot, fields: tuple[str, ...] = (), last: tuple[str, ...] = ()) -> Callable[[type[C]], type[C]]:
     """Makes a class a descriptor with the operands `slots`, in the order of plans.
 
     The class gets the fields of the table after its own, except that those named in `last` come last, and becomes a frozen
-    dataclass.
+    dataclass. `fields` gives the order of its own fields where some of them are declared by its bases.
     """
 
     def made(cls: type[C]) -> type[C]:
         table = tuple(slot.on(cls) for slot in slots)
         ordered = sorted(table, key=lambda slot: slot.role == "out")
-        own = inspect.get_annotations(cls)
+        declared = {n: kind for base in cls.__mro__[::-1] for n, kind in inspect.get_annotations(base).items()}
+        own = {name: declared[name] for name in fields} | inspect.get_annotations(cls)
         given = {name: kind for name, kind in _fields_of(ordered) if not _has(cls, name)}
         for name in given:
             setattr(cls, name, None)
@@ -155,7 +157,7 @@ def described(*slots: Slot, last: tuple[str, ...] = ()) -> Callable[[type[C]], t
         known: Any = cls
         known.slots, known.slot_of, known.put_in = table, {slot.name: slot for slot in table}, tuple(given)
         known.signature_operands = tuple(slot.operand._replace(optional=slot.optional) for slot in ordered)
-        made: Any = cached_hash(dataclass(frozen=True)(cls))
+        made: Any = cached_hash(dataclass(frozen=True, repr=False)(cls))
         known.conversions = tuple(_conversions(made, getattr(cls, "values", ())))
         known.value_conversions = {name: read for name, read, _ in known.conversions if name in known.values}
         if "of" not in cls.__dict__:
@@ -177,7 +179,7 @@ def _fields_of(slots: list[Slot]) -> Iterator[tuple[str, str]]:
 
 def _conversions(cls: Any, values: tuple[str, ...]) -> Iterator[tuple[str, Conversion, bool]]:
     """Each field's name, its conversion, and whether it may be None."""
-    for field in fields(cls):
+    for field in dataclasses.fields(cls):
         made = conversion(str(field.type), vars(sys.modules[cls.__module__]), value=field.name in values)
         if made is not None:
             yield field.name, made, field.default is None
@@ -189,7 +191,7 @@ def _conversions(cls: Any, values: tuple[str, ...]) -> Iterator[tuple[str, Conve
 @cache
 def own_fields(cls: Any) -> tuple[str, ...]:
     """The names of a descriptor's fields."""
-    return tuple(field.name for field in fields(cls))
+    return tuple(field.name for field in dataclasses.fields(cls))
 
 
 @cache
@@ -227,7 +229,7 @@ def _reader(cls: Any, slots: list[Slot]) -> Callable[..., Any]:
             inspect.Parameter.KEYWORD_ONLY,
             default=inspect.Parameter.empty if field.default is MISSING else field.default,
         )
-        for field in fields(cls)
+        for field in dataclasses.fields(cls)
         if field.name not in read
     ]
     signature = inspect.Signature(parameters)

@@ -86,14 +86,15 @@ def _is_wrapper(torch: Any, x: Any) -> bool:
 
 
 def trace_as_op(name: str, function: Any) -> None:
-    """Makes TorchDynamo trace a call of an op's public function as the op's custom op. This sets an attribute that Dynamo reads,
-    so that it imports nothing and costs an ordinary call nothing."""
+    """Makes TorchDynamo trace a call of an op's public function as the op's custom op, and torch.compile of the function itself
+    as well. This sets attributes that Dynamo reads, so that it imports nothing and costs an ordinary call nothing."""
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         _load()
         return answers.traced(name, args, kwargs)
 
-    function._torchdynamo_inline = traced
+    function._torchdynamo_inline = function._torchdynamo_orig_callable = traced
+    function._torchdynamo_wrapper_id = id(function)  # without which later versions of torch do not read the second
 
 
 def _load() -> bool:

@@ -8,8 +8,9 @@
 //   SPLIT=2  two warps share keys: half of the queries each, then half of dK's and dV's columns; P^T, dS^T in shared.
 //   SPECIALIZED=1  as SPLIT=2, but half of the warps accumulate dV, the others dK, of up to 64 keys each.
 //   SPECIALIZED=2  also: of two warps one computes S^T, one dP^T, for the keys of both; they swap halves.
-// dQ:        dS through shared memory; 32 queries per warp; red.add to f32 in L2: in arrival order, or to slices.
-//            ORDERED: the CTAs that share a slice add in order (query_sums.cuh). The second kernel sums and rounds.
+// dQ:        dS through shared memory; 32 queries per warp; red.add to f32 in L2: in arrival order, or to slices (copies
+//            of dQ). ORDERED: the CTAs that share a slice add in order (query_sums.cuh). The second kernel sums and rounds.
+//            A tile's visitors are the blocks of keys that add to it; the first one of a slice stores.
 // Shared:    K, V, STAGES x (Q, dO, lse and delta) by cp.async, dS^T; SPLIT=2: P^T; SPECIALIZED=2: swapped scores (f32).
 // Grid:      k_blocks from the first (longest under causal), section of heads after section.   Bound: mma.sync rate,
 //            closely followed by shared-memory bandwidth (which is the bound for BLOCKS = 1).
@@ -27,15 +28,18 @@ __device__ __forceinline__ void store_pair(u32 to, u32 pair) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(pair) : "memory");
 }
 
-template <class T, int D, int DV, int BM, int SUB, int WARPS, int BLOCKS, int SPLIT, int SPECIALIZED, int STAGES, int RESIDENT,
-          int CHANGES, bool ORDERED>
+template <class T, int D, int DV, int BM, int SUB, int WARPS, int BLOCKS, int SPLIT, int SPECIALIZED, int STAGES,
+    int RESIDENT, int CHANGES, bool ORDERED>
 __global__ void __launch_bounds__(WARPS * 32, RESIDENT)
-attention_backward(Problem<T, T, float> p, Gradients<T, float> g, QuerySums sums) {
+    attention_backward(Problem<T, T, float> p, Gradients<T, float> g, QuerySums sums) {
   constexpr int THREADS = WARPS * 32, BN = WARPS / SPLIT * 16 * BLOCKS, PARTS = BM / SUB, STEP = ORDERED ? -1 : 1;
   static_assert(SPLIT == 1 || SPLIT == PARTS);
   static_assert(!SPECIALIZED || SPLIT == 2 && D == DV);
   // OWNED: m16 blocks of keys that a warp accumulates; SHARING: warps that share them, by columns.
-  constexpr int OWNED = !SPECIALIZED ? BLOCKS : BN < 64 ? BN / 16 : 4, SHARING = !SPECIALIZED ? SPLIT : WARPS / 2 / (BN / 16 / OWNED);
+  constexpr int OWNED = !SPECIALIZED ? BLOCKS
+      : BN < 64                      ? BN / 16
+                                     : 4,
+                SHARING = !SPECIALIZED ? SPLIT : WARPS / 2 / (BN / 16 / OWNED);
   using Keys_ = Panels<BN, D>;
   using Values = Panels<BN, DV>;
   using Queries = Panels<BM, D>;
@@ -54,7 +58,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, QuerySums sums
   const u32 pulled = stages + STAGES * STAGE, weighted = pulled + Scores::BYTES, stats = pulled + SPLIT * Scores::BYTES;
   const u32 swapped = stats + STAGES * STATS;
 
-  // Loader of one stage: Q, dO, (shift, delta) of a query tile of head `number`.
+  // Loader of one stage: Q, dO, (shift, delta) of a query tile of head `number`; shift is lse, which is subtracted from S.
   const auto issue_loads = [&](int block, u32 number, u32 stage) {
     const int row = block * BM, rows = kept.rows - row, thread = int(opaque(threadIdx.x));
     const u32 batch = kept.batch, at = stages + stage * STAGE;
@@ -62,8 +66,10 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, QuerySums sums
     const QueryGradients<T, float> pulls(p, g, batch, number);
     const T *const q = head.q + i64(row) * p.q_strides.row, *const grad = pulls.grad + i64(row) * g.grad_strides.row;
     Queries::template GlobalLoader<THREADS>::issue(thread, at, q, int(p.q_strides.row), rows, int(p.d));
-    Pulls::template GlobalLoader<THREADS>::issue(thread, at + Queries::BYTES, grad, int(g.grad_strides.row), rows, int(p.d_v));
-    if (thread < BM) copy_async<8>(stats + stage * STATS + thread * 8, pulls.stats + row + thread, thread < rows ? 8 : 0);
+    Pulls::template GlobalLoader<THREADS>::issue(
+        thread, at + Queries::BYTES, grad, int(g.grad_strides.row), rows, int(p.d_v));
+    if (thread < BM)
+      copy_async<8>(stats + stage * STATS + thread * 8, pulls.stats + row + thread, thread < rows ? 8 : 0);
   };
   const auto visitors_of = [&](int block) {
     return Visitors::of<BM, BN>(Band{kept.first, kept.end, kept.keys}, kept.rows, block);
@@ -75,7 +81,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, QuerySums sums
   const auto wait_for_predecessor = [&](u32 shared, int block) {
     if (!polls()) return;
     const u32 tiles = (kept.rows + BM - 1) / BM, place = shared * tiles + tiles - 1 - block, round = p.group * tiles;
-    sums.wait_for_predecessor(kept.round * round + place, (sums.rounds<BN>(kept.keys) - 1) * round + place, kept.others);
+    sums.wait_for_predecessor(
+        kept.round * round + place, (sums.rounds<BN>(kept.keys) - 1) * round + place, kept.others);
   };
 
   // 1. tile scheduler: which CTA of which head
@@ -91,7 +98,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, QuerySums sums
   while (true) {
     __syncthreads();
     const Head<T, T, float> any(p, kept.batch, kept.kv_head * p.group);
-    const u32 rounds = sums.rounds<BN>(any.keys), of_head = kept.of_head, block_of_keys = sums.block(of_head, kept.round, rounds);
+    const u32 rounds = sums.rounds<BN>(any.keys), of_head = kept.of_head,
+              block_of_keys = sums.block(of_head, kept.round, rounds);
     if (kept.round == rounds || int(block_of_keys) * BN >= any.keys) break;
     if (threadIdx.x == 0) {
       const Band band = Band::make(p, any);
@@ -152,7 +160,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, QuerySums sums
       const u32 thread = opaque(threadIdx.x);
       const int warp = thread / 32, lane = thread % 32, role = warp % 2;
       // The warp's first key, and its part of the queries (SPLIT > 1: also of the columns)
-      const int own = SPECIALIZED == 2 ? warp / (2 * PARTS) * 32 * BLOCKS + role * 16 * BLOCKS : warp / SPLIT * 16 * BLOCKS;
+      const int own = SPECIALIZED == 2 ? warp / (2 * PARTS) * 32 * BLOCKS + role * 16 * BLOCKS
+                                       : warp / SPLIT * 16 * BLOCKS;
       const int half = SPECIALIZED == 2 ? warp / 2 % PARTS : warp % SPLIT;
 
 #pragma unroll 1
@@ -165,7 +174,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, QuerySums sums
           float both[2 * BLOCKS][SUB / 8][4] = {};  // first half: own keys; second half: the partner's keys
           const u32 kept_rows = (role ? values : keys) + Keys_::template lane_address<true>(lane) + own * Keys_::PITCH;
           const u32 given_rows = kept_rows + (role ? -1 : 1) * (16 * BLOCKS * Keys_::PITCH);
-          const u32 columns = (role ? pulls : queries) + Queries::template lane_address<false>(lane) + sub * Queries::PITCH;
+          const u32 columns = (role ? pulls : queries) + Queries::template lane_address<false>(lane) +
+              sub * Queries::PITCH;
           multiply<T, D / 16, false>(
               both,
               [&](u32* a, int b, int step) {
@@ -215,7 +225,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, QuerySums sums
         const bool mixed = CHANGES & BLOCK_MASK && !all_count(p, head, first, past, tile, min(tile + BN, head.keys));
         u32 shown[SUB / 8];  // by a bool mask
         const bool by_bits = CHANGES & MASK && p.mask_kind == BOOL;
-        if (by_bits) kept_by_mask<SUB / 8, 2 * BLOCKS>(shown, p, head, first + sub + lane % 4 * 2, tile + own + lane / 4);
+        if (by_bits)
+          kept_by_mask<SUB / 8, 2 * BLOCKS>(shown, p, head, first + sub + lane % 4 * 2, tile + own + lane / 4);
 #pragma unroll
         for (int n = 0; n < SUB / 8; ++n) {
           Vec<float, 4> of_rows;  // (shift, delta) of two queries
@@ -240,9 +251,11 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, QuerySums sums
                   if (CHANGES & CAP) part = math::tanh_from_log2(weight * by);
                   weight = fmaf(part, CHANGES & CAP ? cap : by, -shift);
                   if (CHANGES & SLOPE) weight = fmaf(slope, distance + float(16 * b + 8 * r), weight);
-                  if (by_bits) weight = shown[n] >> (e * 2 * BLOCKS + 2 * b + r) & 1 ? weight : rows::minus_infinity<float>();
+                  if (by_bits)
+                    weight = shown[n] >> (e * 2 * BLOCKS + 2 * b + r) & 1 ? weight : rows::minus_infinity<float>();
                   else if ((CHANGES & MASK) && seen_here && i < kept.rows) weight = masked<T>(p, head, weight, i, j);
-                  if ((CHANGES & BLOCK_MASK) && mixed && !in_a_block(p, head, i, j)) weight = rows::minus_infinity<float>();
+                  if ((CHANGES & BLOCK_MASK) && mixed && !in_a_block(p, head, i, j))
+                    weight = rows::minus_infinity<float>();
                   weight *= math::LOG2E;
                 }
                 weight = fminf(math::ex2_ftz(weight), 1.0f);  // lse is rounded: P could exceed 1 by any factor
@@ -269,7 +282,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, QuerySums sums
         // 3d. dV += P^T dO, dK += dS^T Q
         if constexpr (!SPECIALIZED) {
           constexpr int STEPS = (SPLIT == 1 ? SUB : BM) / 16;
-          const u32 scores = Scores::template lane_address<true>(lane) + own * Scores::PITCH, skipped = SPLIT == 1 ? sub : 0;
+          const u32 scores = Scores::template lane_address<true>(lane) + own * Scores::PITCH,
+                    skipped = SPLIT == 1 ? sub : 0;
           const u32 query_rows = queries + Queries::template lane_address<true>(lane) + skipped * Queries::PITCH;
           const u32 pull_rows = pulls + Pulls::template lane_address<true>(lane) + skipped * Pulls::PITCH;
           multiply<T, STEPS, true>(
@@ -296,7 +310,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, QuerySums sums
         const bool of_keys = own_thread / 32 >= WARPS / 2;
         const int column = place % SHARING * (D / SHARING / 16);
         const u32 owned = place / SHARING * 16 * OWNED;
-        const u32 scores = (of_keys ? pulled : weighted) + Scores::template lane_address<true>(lane) + owned * Scores::PITCH;
+        const u32 scores = (of_keys ? pulled : weighted) + Scores::template lane_address<true>(lane) +
+            owned * Scores::PITCH;
         const u32 rows = (of_keys ? queries : pulls) + Queries::template lane_address<true>(lane);
         multiply<T, BM / 16, true>(
             sum_k, [&](u32* a, int b, int k) { load_matrices<false>(a, Scores::at(scores, b, k)); },
@@ -311,7 +326,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, QuerySums sums
       constexpr int ACROSS = WARPS / (BM / 32), COLUMNS = D / ACROSS;
       static_assert(COLUMNS % 16 == 0);
       const int down = warp / ACROSS * 2, across = warp % ACROSS * (COLUMNS / 16);
-      const u32 at_scores = pulled + Scores::template lane_address<false>(lane), key_rows = keys + Keys_::template lane_address<true>(lane);
+      const u32 at_scores = pulled + Scores::template lane_address<false>(lane),
+                key_rows = keys + Keys_::template lane_address<true>(lane);
       float sum_q[2][COLUMNS / 8][4] = {};
       multiply<T, BN / 16, true>(
           sum_q, [&](u32* a, int b, int k) { load_matrices<true>(a, Scores::at(at_scores, k, down + b)); },
@@ -336,7 +352,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, QuerySums sums
     // 4. epilogue: store dK and dV
     const KeyGradients<T, float> to(p, g, kept.batch, kept.kv_head);
     const u32 thread = opaque(threadIdx.x);
-    const int warp = thread / 32, lane = thread % 32, place = SPECIALIZED ? warp % (WARPS / 2) : warp, total = kept.keys;
+    const int warp = thread / 32, lane = thread % 32, place = SPECIALIZED ? warp % (WARPS / 2) : warp,
+              total = kept.keys;
     const int first_row = kept.tile + place / SHARING * 16 * OWNED + lane / 4, part = place % SHARING;
 #pragma unroll
     for (int b = 0; b < OWNED; ++b)
@@ -352,8 +369,10 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, QuerySums sums
             if (column < columns) *reinterpret_cast<u32*>(line + column) = pair;
           }
         };
-        T *const line_k = to.grad_k + row * g.grad_k_strides.row, *const line_v = to.grad_v + row * g.grad_v_strides.row;
-        if (!SPECIALIZED || warp >= WARPS / 2) put(line_k, p.d, part * (D / SHARING), sum_k[b], D / SHARING / 8, float(p.scale));
+        T *const line_k = to.grad_k + row * g.grad_k_strides.row,
+                 *const line_v = to.grad_v + row * g.grad_v_strides.row;
+        if (!SPECIALIZED || warp >= WARPS / 2)
+          put(line_k, p.d, part * (D / SHARING), sum_k[b], D / SHARING / 8, float(p.scale));
         if (!SPECIALIZED) put(line_v, p.d_v, part * (DV / SHARING), sum_v[b], DV / SHARING / 8, 1.0f);
         else if (warp < WARPS / 2) put(line_v, p.d_v, part * (DV / SHARING), sum_k[b], DV / SHARING / 8, 1.0f);
       }
@@ -386,14 +405,16 @@ attention_backward_queries(Problem<T, T, float> p, Gradients<T, float> g, QueryS
         for (u32 slice = 0; slice < max(sums.slices, 1u); ++slice) {
           if (!sums.holds(slice, visitors, sums.rounds<BN>(band.keys))) continue;
 #pragma unroll
-          for (int e = 0; e < 4; ++e) sum[e] += from[slice * sums.slice_stride + ((b * (COLUMNS / 8) + c) * 4 + e) * THREADS];
+          for (int e = 0; e < 4; ++e)
+            sum[e] += from[slice * sums.slice_stride + ((b * (COLUMNS / 8) + c) * 4 + e) * THREADS];
         }
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const int row = block * BM + warp / ACROSS * 32 + b * 16 + lane / 4 + 8 * r;
           const u32 column = warp % ACROSS * COLUMNS + c * 8 + lane % 4 * 2;
           const u32 pair = round_pair(sum[2 * r] * scale, sum[2 * r + 1] * scale, T{});
-          if (row < head.rows && column < p.d) *reinterpret_cast<u32*>(to.grad_q + row * g.grad_q_strides.row + column) = pair;
+          if (row < head.rows && column < p.d)
+            *reinterpret_cast<u32*>(to.grad_q + row * g.grad_q_strides.row + column) = pair;
         }
       }
   }

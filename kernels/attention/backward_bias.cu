@@ -24,7 +24,8 @@ attention_grad_bias(Problem<T, T, C> p, Gradients<T, C> g, M* to, Entries of) {
   __shared__ C of_warps[WARPS][32];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   // 1. tile scheduler: entry of the gradient
-  const u32 across = (of.keys + TILE - 1) / TILE, down = (of.rows + TILE - 1) / TILE, entry = blockIdx.x / across / down;
+  const u32 across = (of.keys + TILE - 1) / TILE, down = (of.rows + TILE - 1) / TILE,
+            entry = blockIdx.x / across / down;
   const int own_row = blockIdx.x / across % down * TILE, own_key = blockIdx.x % across * TILE;
   const u32 own_head = entry % of.heads, own_batch = entry / of.heads;
   const C scale = C(p.scale);
@@ -44,7 +45,8 @@ attention_grad_bias(Problem<T, T, C> p, Gradients<T, C> g, M* to, Entries of) {
       for (int row = own_row; row < (of.rows == 1 ? head.rows : min(own_row + TILE, head.rows)); row += TILE) {
         const int last = min(row + TILE, head.rows) - 1;
         const int begin = keys_of(p, head, row).first, end = keys_of(p, head, last).end;
-        for (int key = of.keys == 1 ? begin / TILE * TILE : own_key; key < (of.keys == 1 ? end : own_key + TILE); key += TILE) {
+        for (int key = of.keys == 1 ? begin / TILE * TILE : own_key; key < (of.keys == 1 ? end : own_key + TILE);
+            key += TILE) {
           const int past = min(key + TILE, end);
           if (past <= max(begin, key) || !any_counts(p, head, row, last + 1, key, past)) continue;
           C score[ROWS] = {}, pull[ROWS] = {};

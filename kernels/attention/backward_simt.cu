@@ -16,8 +16,10 @@ using namespace attention;
 enum Of { QUERIES, KEYS, VALUES };
 
 template <class T, class C, Of OF, int COLUMNS>
-__global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, C> p, Gradients<T, C> g, u32 tiles, u32 chunks) {
-  constexpr int ROWS = PlainScores<C>::ROWS, WARPS = PlainScores<C>::WARPS, TILE = PlainScores<C>::TILE, CHUNK = 32 * COLUMNS;
+__global__ void __launch_bounds__(256, 1)
+    attention_backward_simt(Problem<T, T, C> p, Gradients<T, C> g, u32 tiles, u32 chunks) {
+  constexpr int ROWS = PlainScores<C>::ROWS, WARPS = PlainScores<C>::WARPS, TILE = PlainScores<C>::TILE,
+                CHUNK = 32 * COLUMNS;
   __shared__ PlainScores<C> scores;
   __shared__ Vec<C, ROWS> weights[WARPS][TILE];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -54,7 +56,8 @@ __global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, 
         // 2. S, dP, and P or dS
         // The lane's other row is multiplied with the warp's own rows.
         C score[ROWS] = {}, pull[ROWS] = {};
-        if constexpr (OF == QUERIES) scores.multiply(score, q, tile, k, first), scores.multiply(pull, grad, tile, v, first);
+        if constexpr (OF == QUERIES)
+          scores.multiply(score, q, tile, k, first), scores.multiply(pull, grad, tile, v, first);
         else scores.multiply(score, k, tile, q, first);
         if constexpr (OF == KEYS) scores.multiply(pull, v, tile, grad, first);
 #pragma unroll

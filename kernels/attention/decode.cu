@@ -35,16 +35,18 @@ template <bool HELD, int BLOCKS> __device__ __forceinline__ void scale_columns(f
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         float& x = s[b][n][e];
-        const float scale = by.at[e % 2], most = HELD && fabsf(scale) < 256.0f ? 65504.0f : -rows::minus_infinity<float>();
+        const float scale = by.at[e % 2],
+                    most = HELD && fabsf(scale) < 256.0f ? 65504.0f : -rows::minus_infinity<float>();
         x *= scale;
         if constexpr (HELD) x = fminf(fmaxf(x, -most), most);
       }
   }
 }
 
-template <class T, class E, class Out, int D, int DV, int BLOCKS, int WARPS, int STAGES, int RESIDENT, int CLUSTER, bool CHANGED, bool PAGED, bool SCALED>
-__device__ __forceinline__ void
-decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales, const Splits& splits, u32 tiles, u32 chunks) {
+template <class T, class E, class Out, int D, int DV, int BLOCKS, int WARPS, int STAGES, int RESIDENT, int CLUSTER,
+    bool CHANGED, bool PAGED, bool SCALED>
+__device__ __forceinline__ void decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales,
+    const Splits& splits, u32 tiles, u32 chunks) {
   constexpr int ROWS = 16 * BLOCKS, THREADS = 32 * WARPS, OWN = 2 * BLOCKS;
   using Queries = Panels<ROWS, D>;
   constexpr bool NARROW = sizeof(E) == 1;
@@ -76,13 +78,18 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
     if (splits.ahead) {
       const int capacity = int(cache.capacity), left = int(p.rows * p.group) - int(tile) * ROWS;
       const E* keys = reinterpret_cast<const E*>(p.k) + sequence * p.k_strides.batch + kv_head * p.k_strides.head;
-      const E* values = reinterpret_cast<const E*>(p.v) + sequence * p.v_strides.batch + kv_head * p.v_strides.head + first_column;
+      const E* values = reinterpret_cast<const E*>(p.v) + sequence * p.v_strides.batch + kv_head * p.v_strides.head +
+          first_column;
       if (threadIdx.x == 0 && cache.lengths) prefetch_l2(cache.lengths + sequence);
-      prefetch_l2<D, ROWS, THREADS>(threadIdx.x, left, int(p.d), [&](int i) { return query_of(p, sequence, kv_head, tile * ROWS + i); });
+      prefetch_l2<D, ROWS, THREADS>(
+          threadIdx.x, left, int(p.d), [&](int i) { return query_of(p, sequence, kv_head, tile * ROWS + i); });
       const BlockRange first = splits.block_range(split, 0, capacity, WARPS);
-      for (int block = first.first + warp, more = int(splits.ahead); more && block < first.end; --more, block += first.step) {
-        prefetch_l2<D, 16, 32>(lane, capacity - block * 16, int(p.d), [&](int i) { return keys + (block * 16 + i) * p.k_strides.row; });
-        prefetch_l2<DV, 16, 32>(lane, capacity - block * 16, columns, [&](int i) { return values + (block * 16 + i) * p.v_strides.row; });
+      for (int block = first.first + warp, more = int(splits.ahead); more && block < first.end;
+          --more, block += first.step) {
+        prefetch_l2<D, 16, 32>(
+            lane, capacity - block * 16, int(p.d), [&](int i) { return keys + (block * 16 + i) * p.k_strides.row; });
+        prefetch_l2<DV, 16, 32>(
+            lane, capacity - block * 16, columns, [&](int i) { return values + (block * 16 + i) * p.v_strides.row; });
       }
     }
   }
@@ -135,26 +142,34 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
       const u32 to = stages + stage * STAGE;
       if constexpr (PAGED) {
         const u32 found = __ballot_sync(~0u, u32(page) < cache.pages);
-        const i64 k_at = page * p.k_strides.batch + slot * p.k_strides.row, v_at = page * p.v_strides.batch + slot * p.v_strides.row;
-        key_block.copy(to, [&](int i) { return k + __shfl_sync(~0u, k_at, key_block.row + i); }, [&](int i) { return found >> (key_block.row + i) & 1; });
+        const i64 k_at = page * p.k_strides.batch + slot * p.k_strides.row,
+                  v_at = page * p.v_strides.batch + slot * p.v_strides.row;
+        key_block.copy(
+            to, [&](int i) { return k + __shfl_sync(~0u, k_at, key_block.row + i); },
+            [&](int i) { return found >> (key_block.row + i) & 1; });
         value_block.copy(to + Keys_::BYTES, [&](int i) { return v + __shfl_sync(~0u, v_at, value_block.row + i); },
                          [&](int i) { return found >> (value_block.row + i) & 1; });
       } else {
         const auto seen = [&](int row) { return u32(next * 16 + row - begin) < u32(end - begin); };
-        key_block.copy(to, [&](int i) { return k + i * p.k_strides.row; }, [&](int i) { return seen(key_block.row + i); });
-        value_block.copy(to + Keys_::BYTES, [&](int i) { return v + i * p.v_strides.row; }, [&](int i) { return seen(value_block.row + i); });
+        key_block.copy(
+            to, [&](int i) { return k + i * p.k_strides.row; }, [&](int i) { return seen(key_block.row + i); });
+        value_block.copy(
+            to + Keys_::BYTES, [&](int i) { return v + i * p.v_strides.row; },
+            [&](int i) { return seen(value_block.row + i); });
         k += 16 * block_range.step * p.k_strides.row;
         v += 16 * block_range.step * p.v_strides.row;
       }
       if constexpr (SCALED) {  // one scale per lane: lanes 0-15 for keys, lanes 16-31 for values
         const bool first = lane < 16;
         const float* from = first ? scales.k : scales.v;
-        const OperandStrides strides = {first ? scales.k_strides.batch : scales.v_strides.batch, first ? scales.k_strides.head : scales.v_strides.head,
-                           first ? scales.k_strides.row : scales.v_strides.row};
+        const OperandStrides strides = {first ? scales.k_strides.batch : scales.v_strides.batch,
+            first ? scales.k_strides.head : scales.v_strides.head, first ? scales.k_strides.row : scales.v_strides.row};
         const int key = next * 16 + lane % 16;
         const bool there = (first ? scales.k_each : scales.v_each) && key < end && (!PAGED || u32(page) < cache.pages);
-        const i64 place = PAGED ? page * strides.batch + slot * strides.row : sequence * strides.batch + key * strides.row;
-        copy_async<4>(to + ROWS_BYTES + lane * 4, there ? from + kv_head * strides.head + place : reinterpret_cast<const float*>(p.q), there ? 4 : 0);
+        const i64 place = PAGED ? page * strides.batch + slot * strides.row
+                                : sequence * strides.batch + key * strides.row;
+        copy_async<4>(to + ROWS_BYTES + lane * 4,
+            there ? from + kv_head * strides.head + place : reinterpret_cast<const float*>(p.q), there ? 4 : 0);
       }
       look_up(next + block_range.step);
     }
@@ -249,7 +264,9 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
             const int key = block * 16 + 8 * n + lane % 4 * 2 + e;
             float& score = s[r / 2][n][r % 2 * 2 + e];
             const bool counts = key >= seen[r].first && key < seen[r].end && (there >> key % 16 & 1);
-            if constexpr (CHANGED) score = counts ? changed<T>(p, any, score * scale, shared.token(row), key, slope[r]) : rows::minus_infinity<float>();
+            if constexpr (CHANGED)
+              score = counts ? changed<T>(p, any, score * scale, shared.token(row), key, slope[r])
+                             : rows::minus_infinity<float>();
             else score = counts ? score : rows::minus_infinity<float>();
           }
       }
@@ -281,7 +298,8 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
         widen<T, E>(values, wide);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const u32 even[2] = {wide[2 * half][0], wide[2 * half + 1][0]}, odd[2] = {wide[2 * half][1], wide[2 * half + 1][1]};
+          const u32 even[2] = {wide[2 * half][0], wide[2 * half + 1][0]},
+                    odd[2] = {wide[2 * half][1], wide[2 * half + 1][1]};
           add(2 * c + half, even, odd);
         }
       } else {
@@ -316,7 +334,8 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   // 10. combine warps, four columns per thread; the sink's term is added in split 0
   const int live = min(ROWS, rows - first_row);
   const auto joined = [&](int line, int column, Vec<float, 4>& x, float& whole) {
-    const float sink = split == 0 ? sink_of<T, float>(p, shared.standing(first_row + line)) * math::LOG2E : rows::minus_infinity<float>();
+    const float sink = split == 0 ? sink_of<T, float>(p, shared.standing(first_row + line)) * math::LOG2E
+                                  : rows::minus_infinity<float>();
     float most = sink;
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) most = fmaxf(most, row_max[w][line]);
@@ -335,7 +354,8 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
     return most;
   };
   const auto store = [&](int line, int column, Vec<float, 4>& x, float whole, float most) {
-    shared.template store<CLUSTER == 1>(splits, split, scales.of_values(kv_head), first_row + line, first_column + column, x, whole, most);
+    shared.template store<CLUSTER == 1>(
+        splits, split, scales.of_values(kv_head), first_row + line, first_column + column, x, whole, most);
   };
   for (int at = threadIdx.x; at < live * (DV / 4); at += THREADS) {
     const int line = at / (DV / 4), column = at % (DV / 4) * 4;
@@ -382,16 +402,20 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   }
 }
 
-template <class T, class E, class Out, int D, int DV, int BLOCKS, int WARPS, int STAGES, int RESIDENT, bool CHANGED, bool PAGED, bool SCALED>
+template <class T, class E, class Out, int D, int DV, int BLOCKS, int WARPS, int STAGES, int RESIDENT, bool CHANGED,
+    bool PAGED, bool SCALED>
 __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
-attention_decode(Problem<T, Out, float> p, Cache cache, Scales scales, Splits splits, u32 tiles, u32 chunks) {
-  decode<T, E, Out, D, DV, BLOCKS, WARPS, STAGES, RESIDENT, 1, CHANGED, PAGED, SCALED>(p, cache, scales, splits, tiles, chunks);
+    attention_decode(Problem<T, Out, float> p, Cache cache, Scales scales, Splits splits, u32 tiles, u32 chunks) {
+  decode<T, E, Out, D, DV, BLOCKS, WARPS, STAGES, RESIDENT, 1, CHANGED, PAGED, SCALED>(
+      p, cache, scales, splits, tiles, chunks);
 }
 
 #if __CUDA_ARCH__ >= 900
-template <class T, class E, class Out, int D, int DV, int BLOCKS, int WARPS, int STAGES, int RESIDENT, int CLUSTER, bool CHANGED, bool PAGED, bool SCALED>
-__global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(32 * WARPS, RESIDENT)
-attention_decode_cluster(Problem<T, Out, float> p, Cache cache, Scales scales, Splits splits, u32 tiles, u32 chunks) {
-  decode<T, E, Out, D, DV, BLOCKS, WARPS, STAGES, RESIDENT, CLUSTER, CHANGED, PAGED, SCALED>(p, cache, scales, splits, tiles, chunks);
+template <class T, class E, class Out, int D, int DV, int BLOCKS, int WARPS, int STAGES, int RESIDENT, int CLUSTER,
+    bool CHANGED, bool PAGED, bool SCALED>
+__global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(32 * WARPS, RESIDENT) attention_decode_cluster(
+    Problem<T, Out, float> p, Cache cache, Scales scales, Splits splits, u32 tiles, u32 chunks) {
+  decode<T, E, Out, D, DV, BLOCKS, WARPS, STAGES, RESIDENT, CLUSTER, CHANGED, PAGED, SCALED>(
+      p, cache, scales, splits, tiles, chunks);
 }
 #endif

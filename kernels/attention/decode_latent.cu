@@ -22,7 +22,9 @@ using namespace attention;
 
 // HALVED: S of 32 keys over half of the columns, summed with the partner warp's; each warp keeps 16 of the keys (half 0
 // the first 16). `at`: the lane's slots of the exchange buffer.
-template <int BLOCKS> __device__ __forceinline__ void add_halves(float (&s)[BLOCKS][2][4], const float (&both)[BLOCKS][4][4], u32 half, u32 at, u32 barrier) {
+template <int BLOCKS>
+__device__ __forceinline__ void add_halves(
+    float (&s)[BLOCKS][2][4], const float (&both)[BLOCKS][4][4], u32 half, u32 at, u32 barrier) {
   const auto place = [&](int b, int n) { return at + (2 * b + n) * 512; };
   const auto store = [&](int first) {
 #pragma unroll
@@ -53,7 +55,8 @@ template <int BLOCKS> __device__ __forceinline__ void add_halves(float (&s)[BLOC
 
 // Epilogue of one warp: O times two factors per row, to the row's destination; `rows` rows and `columns` columns exist.
 template <int BLOCKS, int N, class To>
-__device__ __forceinline__ void store(const float (&acc)[BLOCKS][N][4], const float* weights, const float* divisions, const i64* places, int rows, int columns, To* to) {
+__device__ __forceinline__ void store(const float (&acc)[BLOCKS][N][4], const float* weights, const float* divisions,
+    const i64* places, int rows, int columns, To* to) {
   const int lane = opaque(threadIdx.x) % 32;
 #pragma unroll
   for (int r = 0; r < 2 * BLOCKS; ++r) {
@@ -63,7 +66,8 @@ __device__ __forceinline__ void store(const float (&acc)[BLOCKS][N][4], const fl
     To* first = to + places[line] + lane % 4 * 2;
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      const float pair[2] = {acc[r / 2][n][r % 2 * 2] * weight * division, acc[r / 2][n][r % 2 * 2 + 1] * weight * division};
+      const float pair[2] = {
+          acc[r / 2][n][r % 2 * 2] * weight * division, acc[r / 2][n][r % 2 * 2 + 1] * weight * division};
       if (8 * n < columns) *reinterpret_cast<Vec<To, 2>*>(first + 8 * n) = round_to<To>(pair);
     }
   }
@@ -72,7 +76,8 @@ __device__ __forceinline__ void store(const float (&acc)[BLOCKS][N][4], const fl
 template <class T, class Out, int D, int DV, int KEYS, bool HALVED, bool CHANGED, bool PAGED>
 __global__ void __launch_bounds__(256, 1)
 attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Splits splits, u32 tiles, u32 alike) {
-  constexpr int THREADS = 256, WARPS = 8, ROWS = 64, SPLIT = KEYS / 16, BLOCKS = ROWS * SPLIT / WARPS / 16, OWN = 2 * BLOCKS;
+  constexpr int THREADS = 256, WARPS = 8, ROWS = 64, SPLIT = KEYS / 16, BLOCKS = ROWS * SPLIT / WARPS / 16,
+                OWN = 2 * BLOCKS;
   constexpr int COLUMNS = DV / WARPS, AT_ONCE = THREADS / 8, PASSES = KEYS / AT_ONCE;
   using Queries = Panels<ROWS, D>;
   using Tile = Panels<KEYS, D>;
@@ -151,7 +156,8 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
       const T* line = from + page[i] * strides.batch + slot[i] * strides.row + thread % 8 * 8;
 #pragma unroll
       for (int panel = 0; panel < D / 64; ++panel)
-        copy_async<16>(to + panel * Tile::PANEL + i * AT_ONCE * Tile::PITCH, line + panel * 64, page[i] >= 0 && panel * 64 + int(thread % 8 * 8) < int(columns) ? 16 : 0);
+        copy_async<16>(to + panel * Tile::PANEL + i * AT_ONCE * Tile::PITCH, line + panel * 64,
+            page[i] >= 0 && panel * 64 + int(thread % 8 * 8) < int(columns) ? 16 : 0);
     }
     commit_copies();
   };
@@ -177,12 +183,15 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
 
     // 5a. load the next K, or V of these keys
     const bool more = block + SPLIT < range.y;
-    if (more || !joined) issue_loads(joined ? stage ^ 1 : 1, joined ? k : v, joined ? p.k_strides : p.v_strides, joined ? p.d : p.d_v);
+    if (more || !joined)
+      issue_loads(joined ? stage ^ 1 : 1, joined ? k : v, joined ? p.k_strides : p.v_strides, joined ? p.d : p.d_v);
     look_up(block + (joined ? 2 : 1) * SPLIT);
 
     // 5b. S = Q K^T
     float s[BLOCKS][2][4];
-    const u32 thread = opaque(threadIdx.x), at_queries = queries + group * BLOCKS * 16 * Queries::PITCH + Queries::template lane_address<true>(thread % 32);
+    const u32 thread = opaque(threadIdx.x),
+              at_queries = queries + group * BLOCKS * 16 * Queries::PITCH +
+        Queries::template lane_address<true>(thread % 32);
     const u32 tile_at = stages + stage * Tile::BYTES;
     const u32 at_keys = tile_at + Tile::template lane_address<false>(thread % 32);
     if constexpr (HALVED) {
@@ -190,7 +199,9 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
       const u32 half = part % 2, keys = at_keys + part / 2 * 32 * Tile::PITCH;
       float both[BLOCKS][4][4] = {};
       if (half == 0) add_scores<T, FIRST * 64, Queries, Tile>(both, held, at_queries, keys);
-      else add_scores<T, D - FIRST * 64, Queries, Tile>(both, held, at_queries + FIRST * Queries::PANEL, keys + FIRST * Tile::PANEL);
+      else
+        add_scores<T, D - FIRST * 64, Queries, Tile>(
+            both, held, at_queries + FIRST * Queries::PANEL, keys + FIRST * Tile::PANEL);
       add_halves(s, both, half, weights + warp / 2 * (BLOCKS * 1024) + thread % 32 * 16, 1 + WARPS / SPLIT + warp / 2);
     } else {
 #pragma unroll
@@ -218,7 +229,9 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
             const int key = block * 16 + part * 16 + 8 * n + int(thread % 4) * 2 + e;
             float& score = s[r / 2][n][r % 2 * 2 + e];
             const bool counts = key >= seen.first && key < seen.end && (there >> key % 16 & 1);
-            if constexpr (CHANGED) score = counts ? changed<T>(p, head, score * scale, shared.token(line), key, slope) : rows::minus_infinity<float>();
+            if constexpr (CHANGED)
+              score = counts ? changed<T>(p, head, score * scale, shared.token(line), key, slope)
+                             : rows::minus_infinity<float>();
             else score = counts ? score : rows::minus_infinity<float>();
           }
       }
@@ -228,7 +241,8 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
     float shrink[BLOCKS][1][4];
 #pragma unroll
     for (int b = 0; b < BLOCKS; ++b) shrink[b][0][0] = shrink[b][0][1] = shrink[b][0][2] = shrink[b][0][3] = 1.0f;
-    softmax.follow(s, factor, shrink, [&](float(&most)[OWN]) { join_rows<BLOCKS, SPLIT, true>(exchange, opaque(threadIdx.x), most); });
+    softmax.follow(s, factor, shrink,
+        [&](float (&most)[OWN]) { join_rows<BLOCKS, SPLIT, true>(exchange, opaque(threadIdx.x), most); });
     softmax.weigh(s, factor);
 #pragma unroll
     for (int r = 0; r < OWN; ++r) {
@@ -237,7 +251,9 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         const u32 pair = round_pair(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1], T{});
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(weights + Weights::offset(line, part * 2 + n) + thread % 4 * 4), "r"(pair) : "memory");
+        asm volatile(
+            "st.shared.b32 [%0], %1;" ::"r"(weights + Weights::offset(line, part * 2 + n) + thread % 4 * 4), "r"(pair)
+            : "memory");
       }
     }
     if (!joined) await_copies<0>();
@@ -260,8 +276,11 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
 #pragma unroll
         for (int n = 0; n < COLUMNS / 8; ++n) acc[r / 2][n][r % 2 * 2] *= by[r], acc[r / 2][n][r % 2 * 2 + 1] *= by[r];
     const u32 at_weights = weights + Weights::template lane_address<true>(thread % 32);
-    const u32 at_values = (joined ? tile_at : stages + Tile::BYTES) + warp * Tile::PANEL + Tile::template lane_address<true>(thread % 32);
-    add_values<T, KEYS, Tile>(acc, [&](u32(&a)[4], int b, int step) { load_matrices<false>(a, Weights::at(at_weights, b, step)); }, at_values);
+    const u32 at_values = (joined ? tile_at : stages + Tile::BYTES) + warp * Tile::PANEL +
+        Tile::template lane_address<true>(thread % 32);
+    add_values<T, KEYS, Tile>(
+        acc, [&](u32(&a)[4], int b, int step) { load_matrices<false>(a, Weights::at(at_weights, b, step)); },
+        at_values);
     if (joined) stage ^= 1;
   }
 
@@ -284,8 +303,10 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   const SharedRows<T, Out> reloaded = rows_of(same);
   const int own = reloaded.first + int(line);
   if (line < ROWS && own <= reloaded.last) {
-    const float sink = own_split == 0 ? sink_of<T, float>(p, reloaded.standing(own)) * math::LOG2E : rows::minus_infinity<float>();
-    const float highest_here = row_max[line], most = fmaxf(highest_here, sink), base = OnlineSoftmax<BLOCKS>::shift(most);
+    const float sink = own_split == 0 ? sink_of<T, float>(p, reloaded.standing(own)) * math::LOG2E
+                                      : rows::minus_infinity<float>();
+    const float highest_here = row_max[line], most = fmaxf(highest_here, sink),
+                base = OnlineSoftmax<BLOCKS>::shift(most);
     const float weight = math::ex2_ftz(highest_here - base), whole = math::ex2_ftz(sink - base) + sums[line] * weight;
     shrinks[line] = weight;
     sums[line] = reloaded.division(scales.of_values(reloaded.kv_head), whole);
@@ -295,7 +316,8 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   __syncthreads();
 
   // 8. epilogue: store O
-  const int rows = reloaded.last - reloaded.first + 1, first_column = opaque(threadIdx.x) / 32 * COLUMNS, columns = int(p.d_v) - first_column;
+  const int rows = reloaded.last - reloaded.first + 1, first_column = opaque(threadIdx.x) / 32 * COLUMNS,
+            columns = int(p.d_v) - first_column;
   if (splits.out) store(acc, shrinks, sums, places, rows, columns, splits.out + first_column);
   else store(acc, shrinks, sums, places, rows, columns, p.out + first_column);
 }

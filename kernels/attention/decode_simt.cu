@@ -30,7 +30,8 @@ template <class C, class E> __device__ __forceinline__ C number(E x) {
 }
 
 template <class T, class E, class Out, class C, int COLUMNS, bool PAGED>
-__global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, C> p, Cache cache, Scales scales, Splits splits, u32 most, u32 chunks) {
+__global__ void __launch_bounds__(128, 4)
+    attention_decode_simt(Problem<T, Out, C> p, Cache cache, Scales scales, Splits splits, u32 most, u32 chunks) {
   constexpr int WARPS = 4, THREADS = 32 * WARPS, WIDTH = 32 * COLUMNS;
   extern __shared__ __align__(16) u8 memory[];
   __shared__ C row_max[WARPS], sums[WARPS];
@@ -48,7 +49,8 @@ __global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, 
   }
   const u32 first_column = flat % chunks * WIDTH, split = flat / chunks % splits.count;
   flat /= chunks * splits.count;
-  const u32 token = flat % most, head_number = flat / most % p.heads, sequence = flat / most / p.heads, kv_head = head_number / p.group;
+  const u32 token = flat % most, head_number = flat / most % p.heads, sequence = flat / most / p.heads,
+            kv_head = head_number / p.group;
   const Extent tokens(p.starts_q, sequence, p.rows);
   if (token >= u32(tokens.count)) return;
   const int length = cache.length(sequence);
@@ -59,11 +61,13 @@ __global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, 
   const C slope = slope_of(p, head), scale = C(p.scale) * C(scales.of_keys(kv_head));
 
   // 2. q to shared memory
-  const T* q = p.q + sequence * p.q_strides.batch + head_number * p.q_strides.head + (tokens.first + token) * p.q_strides.row;
+  const T* q = p.q + sequence * p.q_strides.batch + head_number * p.q_strides.head +
+      (tokens.first + token) * p.q_strides.row;
   for (int i = threadIdx.x; i < int(p.d); i += THREADS) query[i] = convert<C>(q[i]);
   __syncthreads();
 
-  const E *k = reinterpret_cast<const E*>(p.k) + kv_head * p.k_strides.head, *v = reinterpret_cast<const E*>(p.v) + kv_head * p.v_strides.head;
+  const E *k = reinterpret_cast<const E*>(p.k) + kv_head * p.k_strides.head,
+          *v = reinterpret_cast<const E*>(p.v) + kv_head * p.v_strides.head;
   C top = rows::minus_infinity<C>(), sum = 0, acc[COLUMNS] = {};
   // 3. main loop: 32 keys per warp
   for (int first = begin + warp * 32; first < end; first += THREADS) {
@@ -82,7 +86,9 @@ __global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, 
 #pragma unroll 8
     for (int i = 0; i < (there ? int(p.d) : 0); ++i) score += query[i] * number<C>(from[i]);
     score *= scale;
-    if (there && scales.k_each) score *= C(scales.k[page * scales.k_strides.batch + kv_head * scales.k_strides.head + row * scales.k_strides.row]);
+    if (there && scales.k_each)
+      score *= C(
+          scales.k[page * scales.k_strides.batch + kv_head * scales.k_strides.head + row * scales.k_strides.row]);
     score = there ? changed<T, C>(p, head, score, int(token), key, slope) : rows::minus_infinity<C>();
 
     // 3b. online softmax
@@ -92,7 +98,9 @@ __global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, 
     const C shrink = math::exp<24>(top - base);
     sum = sum * shrink + rows::sum<32>(weight);
     top = next;
-    if (there && scales.v_each) weight *= C(scales.v[page * scales.v_strides.batch + kv_head * scales.v_strides.head + row * scales.v_strides.row]);
+    if (there && scales.v_each)
+      weight *= C(
+          scales.v[page * scales.v_strides.batch + kv_head * scales.v_strides.head + row * scales.v_strides.row]);
 
     // 3c. O += P V: the lane's columns of each key
     const i64 place = page * p.v_strides.batch + row * p.v_strides.row;
@@ -128,8 +136,11 @@ __global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, 
   }
   const C division = whole == C(0) ? C(0) : C(scales.of_values(kv_head)) / whole;
   const C lse = whole == C(0) ? rows::minus_infinity<C>() : highest + math::log<24>(whole);
-  const i64 place = (((p.starts_q ? 0 : i64(sequence)) * p.heads + head_number) * p.rows + tokens.first + token) * splits.count + split;
-  const i64 to = sequence * p.out_strides.batch + head_number * p.out_strides.head + (tokens.first + token) * p.out_strides.row;
+  const i64 place = (((p.starts_q ? 0 : i64(sequence)) * p.heads + head_number) * p.rows + tokens.first + token) *
+          splits.count +
+      split;
+  const i64 to = sequence * p.out_strides.batch + head_number * p.out_strides.head +
+      (tokens.first + token) * p.out_strides.row;
   for (u32 i = threadIdx.x; i < WIDTH && first_column + i < p.d_v; i += THREADS) {
     C x = 0;
 #pragma unroll
@@ -140,6 +151,8 @@ __global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, 
   }
   if (threadIdx.x == 0 && first_column == 0) {
     if (splits.out) splits.lse[place] = float(lse);
-    else if (p.lse) p.lse[sequence * p.lse_strides.batch + head_number * p.lse_strides.head + (tokens.first + token) * p.lse_strides.row] = lse;
+    else if (p.lse)
+      p.lse[sequence * p.lse_strides.batch + head_number * p.lse_strides.head +
+          (tokens.first + token) * p.lse_strides.row] = lse;
   }
 }

@@ -21,9 +21,10 @@
 
 using namespace attention;
 
-template <class T, class Out, int D, int DV, int BM, int BN, int BLOCKS, int SPLIT, int STAGES, int HELD, int RESIDENT, int CHANGES, bool PAGED>
-__device__ __forceinline__ void
-flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const Cache& cache = {}, const Scales& scales = {}) {
+template <class T, class Out, int D, int DV, int BM, int BN, int BLOCKS, int SPLIT, int STAGES, int HELD, int RESIDENT,
+    int CHANGES, bool PAGED>
+__device__ __forceinline__ void flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads,
+    const Cache& cache = {}, const Scales& scales = {}) {
   constexpr int ROWS = 16 * BLOCKS, THREADS = BM / BLOCKS * 2 * SPLIT, KEYS = BN / SPLIT, COLUMNS = DV / SPLIT;
   constexpr bool TF32 = IS_TF32<T>;
   using QueryPanels = Panels<ROWS, D * HALVES<T>>;  // Q of one warp
@@ -76,13 +77,15 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
   using QueryLoader = typename QueryPanels::template GlobalLoader<32>;
   const auto issue_keys = [&](u32 stage, int block) {
     if constexpr (PAGED)
-      return KeyLoader::issue_each(threadIdx.x, stage, p.d, [&](int key) { return pages.row(cache, kept.k, p.k_strides, block, key); });
+      return KeyLoader::issue_each(
+          threadIdx.x, stage, p.d, [&](int key) { return pages.row(cache, kept.k, p.k_strides, block, key); });
     KeyLoader::issue(threadIdx.x, stage, kept.k + i64(block * BN) * k_step, k_step, kept.past - block * BN, p.d);
   };
   const auto issue_values = [&](u32 stage, int block) {
     const u32 to = stage + KeyPanels::BYTES;
     if constexpr (PAGED)
-      return ValueLoader::issue_each(threadIdx.x, to, p.d_v, [&](int key) { return pages.row(cache, kept.v, p.v_strides, block, key); });
+      return ValueLoader::issue_each(
+          threadIdx.x, to, p.d_v, [&](int key) { return pages.row(cache, kept.v, p.v_strides, block, key); });
     ValueLoader::issue(threadIdx.x, to, kept.v + i64(block * BN) * v_step, v_step, kept.past - block * BN, p.d_v);
   };
   const auto look_up = [&](int block) {
@@ -91,7 +94,8 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
   // The next k_block at or below `block` that the block mask does not skip.
   const auto down_from = [&](int block) {
     if constexpr ((CHANGES & BLOCK_MASK) != 0)
-      while (block >= begin && !any_counts(p, head, tile, last_row + 1, block * BN, min(block * BN + BN, head.keys))) --block;
+      while (block >= begin && !any_counts(p, head, tile, last_row + 1, block * BN, min(block * BN + BN, head.keys)))
+        --block;
     return block;
   };
 
@@ -125,7 +129,8 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
   }
   if (block >= begin) {
     const int q_step = int(p.q_strides.row);
-    if (part == 0) QueryLoader::issue(lane, queries, head.q + i64(tile + own) * q_step, q_step, head.rows - tile - own, p.d);
+    if (part == 0)
+      QueryLoader::issue(lane, queries, head.q + i64(tile + own) * q_step, q_step, head.rows - tile - own, p.d);
     if constexpr (TF32) commit_copies();
     issue_keys(stages, block);
     if constexpr (STAGES == 2) issue_values(stages, block);
@@ -161,7 +166,9 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
   OnlineSoftmax<BLOCKS> softmax;
   float acc[BLOCKS][COLUMNS / 8][4] = {};
   // Row maxima over the SPLIT warps.
-  const auto highest = [&](float (&most)[2 * BLOCKS]) { join_rows<BLOCKS, SPLIT, true>(exchange, opaque(threadIdx.x), most); };
+  const auto highest = [&](float (&most)[2 * BLOCKS]) {
+    join_rows<BLOCKS, SPLIT, true>(exchange, opaque(threadIdx.x), most);
+  };
 
   // 7. main loop over k_blocks, last to first
   while (block >= kept.begin) {
@@ -176,9 +183,11 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
 
     // 7a. S = Q K^T. Without CHANGES, accumulators of masked scores start at -inf; otherwise 7b masks.
     const u32 thread = opaque(threadIdx.x);
-    const u32 at_queries = shared_address(memory) + thread / 32 / SPLIT * OWN + QueryPanels::template lane_address<true>(thread % 32);
+    const u32 at_queries = shared_address(memory) + thread / 32 / SPLIT * OWN +
+        QueryPanels::template lane_address<true>(thread % 32);
     const u32 own_part = SPLIT > 1 ? thread / 32 % SPLIT : 0;
-    const u32 at_keys = stages + stage * STAGE + own_part * KEYS * KeyPanels::PITCH + KeyPanels::template lane_address<false>(thread % 32);
+    const u32 at_keys = stages + stage * STAGE + own_part * KEYS * KeyPanels::PITCH +
+        KeyPanels::template lane_address<false>(thread % 32);
     float s[BLOCKS][KEYS / 8][4] = {};
     // Keys of missing pages are masked.
     const auto mask_out = [&](int column) {
@@ -222,7 +231,8 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
 
     // 7b. softcap, ALiBi, masks (changes.cuh)
     if constexpr (CHANGES != 0) {
-      const bool mixed = CHANGES & BLOCK_MASK && !all_count(p, head, tile, last_row + 1, first, min(first + BN, head.keys));
+      const bool mixed = CHANGES & BLOCK_MASK &&
+          !all_count(p, head, tile, last_row + 1, first, min(first + BN, head.keys));
       const Units units = {kept.by, kept.cap};
       change_scores<CHANGES, T>(s, p, head, seen_by(), units, kept.slope, own_row(), own_column(), at_an_edge(), mixed);
       mask_out(own_column());
@@ -258,7 +268,8 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
         }
       barrier_sync(1 + thread / 32 / SPLIT, 32 * SPLIT);
     }
-    const u32 at_weights = weights + thread / 32 / SPLIT * WeightPanels::BYTES + WeightPanels::template lane_address<true>(thread % 32);
+    const u32 at_weights = weights + thread / 32 / SPLIT * WeightPanels::BYTES +
+        WeightPanels::template lane_address<true>(thread % 32);
     const u32 of_values = stages + (STAGES == 2 ? stage ^ 1 : 0) * STAGE + KeyPanels::BYTES;
     // The columns of one part may begin in the middle of a panel; every second half panel of it is in the next (carry).
     constexpr int STEPS = COLUMNS / 16, FLIPS = ValuePanels::FLIPS;
@@ -287,7 +298,8 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     float lse;
     softmax.finish(r, kept.factor, sink, factor[r], lse);
     if constexpr (PAGED) factor[r] *= float(scales.v_number);
-    if (result.lse && part == 0 && lane % 4 == 0 && row + 8 * r < result.rows) result.lse[(row + 8 * r) * p.lse_strides.row] = lse;
+    if (result.lse && part == 0 && lane % 4 == 0 && row + 8 * r < result.rows)
+      result.lse[(row + 8 * r) * p.lse_strides.row] = lse;
   }
 
   // 9. store O
@@ -301,8 +313,10 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     for (int r = 0; r < 2 * BLOCKS; ++r)
 #pragma unroll
       for (int c = 0; c < COLUMNS / 8; ++c) {
-        const u32 pair = round_pair(acc[r / 2][c][r % 2 * 2] * factor[r], acc[r / 2][c][r % 2 * 2 + 1] * factor[r], Out{});
-        const u32 to = queries + r / 2 * Results::BYTES + Results::offset(lane / 4 + r % 2 * 8, first_chunk + c) + lane % 4 * 4;
+        const u32 pair = round_pair(
+            acc[r / 2][c][r % 2 * 2] * factor[r], acc[r / 2][c][r % 2 * 2 + 1] * factor[r], Out{});
+        const u32 to = queries + r / 2 * Results::BYTES + Results::offset(lane / 4 + r % 2 * 8, first_chunk + c) +
+            lane % 4 * 4;
         asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(pair) : "memory");
       }
     __syncwarp();
@@ -313,7 +327,8 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
       Vec<float, 4> words;
       load_shared(words, queries + line / 16 * Results::BYTES + Results::offset(line % 16, chunk));
       const int to = first_row + own + line;
-      if (to < result.rows && column < p.d_v) *reinterpret_cast<Vec<float, 4>*>(result.out + to * p.out_strides.row + column) = words;
+      if (to < result.rows && column < p.d_v)
+        *reinterpret_cast<Vec<float, 4>*>(result.out + to * p.out_strides.row + column) = words;
     }
   } else if constexpr (TF32) {  // a thread has eight consecutive columns of 32 (forward_products.cuh)
 #pragma unroll
@@ -340,14 +355,17 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
   }
 }
 
-template <class T, class Out, int D, int DV, int BM, int BN, int BLOCKS, int SPLIT, int STAGES, int HELD, int RESIDENT, int CHANGES>
+template <class T, class Out, int D, int DV, int BM, int BN, int BLOCKS, int SPLIT, int STAGES, int HELD, int RESIDENT,
+    int CHANGES>
 __global__ void __launch_bounds__(BM / BLOCKS * 2 * SPLIT, RESIDENT)
-attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
+    attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
   flash<T, Out, D, DV, BM, BN, BLOCKS, SPLIT, STAGES, HELD, RESIDENT, CHANGES, false>(p, tiles, section, heads);
 }
 
-template <class T, class Out, int D, int DV, int BM, int BN, int BLOCKS, int SPLIT, int STAGES, int HELD, int RESIDENT, int CHANGES>
+template <class T, class Out, int D, int DV, int BM, int BN, int BLOCKS, int SPLIT, int STAGES, int HELD, int RESIDENT,
+    int CHANGES>
 __global__ void __launch_bounds__(BM / BLOCKS * 2 * SPLIT, RESIDENT)
-attention_flash_paged(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads, Cache cache, Scales scales) {
-  flash<T, Out, D, DV, BM, BN, BLOCKS, SPLIT, STAGES, HELD, RESIDENT, CHANGES, true>(p, tiles, section, heads, cache, scales);
+    attention_flash_paged(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads, Cache cache, Scales scales) {
+  flash<T, Out, D, DV, BM, BN, BLOCKS, SPLIT, STAGES, HELD, RESIDENT, CHANGES, true>(
+      p, tiles, section, heads, cache, scales);
 }

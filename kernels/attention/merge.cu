@@ -23,7 +23,8 @@ template <class In, class Out> struct Parts {
   u32 heads, rows, count, parts, columns;
 };
 
-template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds__(128, 6) attention_merge(Parts<In, Out> p) {
+template <class In, class Out, int V, int TEAM>
+__global__ void __launch_bounds__(128, 6) attention_merge(Parts<In, Out> p) {
   constexpr int SUMS = 4 / TEAM, IN_FLIGHT = 8;  // parts in flight
   __shared__ float shared[TEAM > 1 ? 4 * 32 * V : 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, member = warp % TEAM;
@@ -43,11 +44,13 @@ template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds_
   Vec<In, V> part[IN_FLIGHT];
   const auto issue_loads = [&](u32 first_part, u32 column) {
 #pragma unroll
-    for (int a = 0; a < IN_FLIGHT; ++a) seen[a] = first_part + a * TEAM < p.parts ? lses[(first_part + a * TEAM) * p.lse_step] : none;
+    for (int a = 0; a < IN_FLIGHT; ++a)
+      seen[a] = first_part + a * TEAM < p.parts ? lses[(first_part + a * TEAM) * p.lse_step] : none;
 #pragma unroll
     for (int a = 0; a < IN_FLIGHT; ++a) {
       part[a] = {};
-      if (seen[a] != none) part[a] = *reinterpret_cast<const Vec<In, V>*>(outs + (first_part + a * TEAM) * p.out_step + column);
+      if (seen[a] != none)
+        part[a] = *reinterpret_cast<const Vec<In, V>*>(outs + (first_part + a * TEAM) * p.out_step + column);
     }
   };
   if (lane * V < p.columns) issue_loads(member, lane * V);
@@ -64,7 +67,9 @@ template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds_
   whole = rows::sum<32>(whole);
   const float division = whole == 0.0f ? 0.0f : 1.0f / whole;
   if (live && p.lse && member == 0 && lane == 0)
-    p.lse[batch * p.lse_strides.batch + head * p.lse_strides.head + row * p.lse_strides.row] = whole == 0.0f ? none : base + ::logf(whole);
+    p.lse[batch * p.lse_strides.batch + head * p.lse_strides.head + row * p.lse_strides.row] = whole == 0.0f
+        ? none
+        : base + ::logf(whole);
 
   // 3. weighted sum of parts
   for (u32 first = 0; first < p.columns; first += 32 * V) {

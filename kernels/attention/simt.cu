@@ -14,8 +14,10 @@
 using namespace attention;
 
 template <class T, class Out, class C, int COLUMNS>
-__global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2)) attention_simt(Problem<T, Out, C> p, u32 tiles, u32 chunks) {
-  constexpr int ROWS = PlainScores<C>::ROWS, WARPS = PlainScores<C>::WARPS, TILE = PlainScores<C>::TILE, KEYS = TILE, CHUNK = 32 * COLUMNS;
+__global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2))
+    attention_simt(Problem<T, Out, C> p, u32 tiles, u32 chunks) {
+  constexpr int ROWS = PlainScores<C>::ROWS, WARPS = PlainScores<C>::WARPS, TILE = PlainScores<C>::TILE, KEYS = TILE,
+                CHUNK = 32 * COLUMNS;
   __shared__ PlainScores<C> scores;
   __shared__ Vec<C, ROWS> weights[WARPS][KEYS];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -50,7 +52,8 @@ __global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2)) attention_simt(Pro
         const bool counts = row + r < head.rows && key >= seen.first && key < seen.end;
         score[r] = counts ? changed<T, C>(p, head, score[r] * scale, row + r, key, slope) : rows::minus_infinity<C>();
         const C highest = rows::group_reduce<32>(score[r], [](C a, C b) { return a > b || a != a ? a : b; });
-        const C next = top[r] > highest || top[r] != top[r] ? top[r] : highest, base = rows::ShiftedSum<C, 24>::shift(next);
+        const C next = top[r] > highest || top[r] != top[r] ? top[r] : highest,
+                base = rows::ShiftedSum<C, 24>::shift(next);
         const C weight = math::exp<24>(score[r] - base), shrink = math::exp<24>(top[r] - base);
         sum[r] = sum[r] * shrink + rows::sum<32>(weight);
         top[r] = next;
@@ -90,7 +93,8 @@ __global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2)) attention_simt(Pro
         if (column < p.d_v) head.out[(row + r) * p.out_strides.row + column] = convert<Out>(acc[r][c] * factor);
       }
       if (head.lse && lane == 0 && first_column == 0)
-        head.lse[(row + r) * p.lse_strides.row] = whole == C(0) ? rows::minus_infinity<C>() : next + math::log<24>(whole);
+        head.lse[(row + r) * p.lse_strides.row] = whole == C(0) ? rows::minus_infinity<C>()
+                                                                : next + math::log<24>(whole);
     }
   }
 }

@@ -14,7 +14,8 @@
 using namespace attention;
 
 template <class T, class Out, int D, int DV, int BLOCKS, bool CHANGED>
-__global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads, u32 pitch) {
+__global__ void __launch_bounds__(128, 2)
+    attention_tc(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads, u32 pitch) {
   constexpr int BN = 64, WARPS = 4, ROWS = 16 * BLOCKS, KEYS = BN / WARPS, COLUMNS = DV / WARPS;
   using QueryPanels = Panels<ROWS, D>;
   using KeyPanels = Panels<BN, D>;
@@ -34,7 +35,8 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
   const int past = band.of(last_row).end, end = (past + BN - 1) / BN;  // later keys may be uninitialized
   const auto up_from = [&](int block) {
     if constexpr (CHANGED)
-      while (block < end && !any_counts(p, head, tile, last_row + 1, block * BN, min(block * BN + BN, head.keys))) ++block;
+      while (block < end && !any_counts(p, head, tile, last_row + 1, block * BN, min(block * BN + BN, head.keys)))
+        ++block;
     return block;
   };
   const int first = up_from(band.of(tile).first / BN);
@@ -43,16 +45,19 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
   // 2. loaders: global -> shared memory (cp.async)
   const auto issue_keys = [&](int stage, int block) {
     const u32 to = stages + stage % 2 * STAGE;
-    KeyPanels::template GlobalLoader<128>::issue(threadIdx.x, to, head.k + i64(block * BN) * k_step, k_step, past - block * BN, p.d);
+    KeyPanels::template GlobalLoader<128>::issue(
+        threadIdx.x, to, head.k + i64(block * BN) * k_step, k_step, past - block * BN, p.d);
   };
   const auto issue_values = [&](int stage, int block) {
     const u32 to = stages + stage % 2 * STAGE;
-    ValuePanels::template GlobalLoader<128>::issue(threadIdx.x, to, head.v + i64(block * BN) * v_step, v_step, past - block * BN, p.d_v);
+    ValuePanels::template GlobalLoader<128>::issue(
+        threadIdx.x, to, head.v + i64(block * BN) * v_step, v_step, past - block * BN, p.d_v);
   };
 
   // 3. S = Q K^T, masked, to shared memory
   if (first < end) {
-    QueryPanels::template GlobalLoader<128>::issue(threadIdx.x, queries, head.q + i64(tile) * q_step, q_step, head.rows - tile, p.d);
+    QueryPanels::template GlobalLoader<128>::issue(
+        threadIdx.x, queries, head.q + i64(tile) * q_step, q_step, head.rows - tile, p.d);
     issue_keys(0, first);
     commit_copies();
   }
@@ -68,8 +73,10 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
     commit_copies();
 
     float s[BLOCKS][KEYS / 8][4] = {};
-    const u32 at_keys = stages + count % 2 * STAGE + warp * KEYS * KeyPanels::PITCH + KeyPanels::template lane_address<false>(lane);
-    add_scores<T, D, QueryPanels, KeyPanels>(s, HeldQueries<0, BLOCKS>{}, queries + QueryPanels::template lane_address<true>(lane), at_keys);
+    const u32 at_keys = stages + count % 2 * STAGE + warp * KEYS * KeyPanels::PITCH +
+        KeyPanels::template lane_address<false>(lane);
+    add_scores<T, D, QueryPanels, KeyPanels>(
+        s, HeldQueries<0, BLOCKS>{}, queries + QueryPanels::template lane_address<true>(lane), at_keys);
 #pragma unroll
     for (int r = 0; r < 2 * BLOCKS; ++r) {
       const int i = tile + lane / 4 + 8 * r;
@@ -152,7 +159,8 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
       const u32 column = warp * COLUMNS + 8 * c + lane % 4 * 2;
       const float x = acc[r / 2][c][r % 2 * 2] * factors[row], y = acc[r / 2][c][r % 2 * 2 + 1] * factors[row];
       if (tile + row < head.rows && column < p.d_v)
-        *reinterpret_cast<Vec<Out, 2>*>(head.out + (tile + row) * p.out_strides.row + column) = {convert<Out>(x), convert<Out>(y)};
+        *reinterpret_cast<Vec<Out, 2>*>(head.out + (tile + row) * p.out_strides.row + column) = {
+            convert<Out>(x), convert<Out>(y)};
     }
   }
 }

@@ -35,10 +35,11 @@ struct Side {
   static __device__ __forceinline__ Side separate() { return {blockIdx.y == 0, blockIdx.x, gridDim.x}; }
 };
 
-template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int HEADS, int THREADS, bool CHECKED, class Rotation, bool RAGGED,
-          class I>
-__device__ __forceinline__ void append(const Rotation& rotation, const cache::Requests<RAGGED, I>& requests, const Part& part, const Lines& lines, const Side& side, i32* status,
-                                       const typename DivisorOf<I>::type& heads, I count) {
+template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int HEADS, int THREADS, bool CHECKED,
+    class Rotation, bool RAGGED, class I>
+__device__ __forceinline__ void append(const Rotation& rotation, const cache::Requests<RAGGED, I>& requests,
+    const Part& part, const Lines& lines, const Side& side, i32* status, const typename DivisorOf<I>::type& heads,
+    I count) {
   constexpr int GROUPS = THREADS / LANES;
   const bool first = side.keys;
   const cache::Batch<I>& batch = requests.batch;
@@ -58,7 +59,9 @@ __device__ __forceinline__ void append(const Rotation& rotation, const cache::Re
 
   // 2. load the row
   rows::Held<T, V> pack[HEADS][ITEMS];
-  const u8* from = part.source + (RAGGED ? i64(token) * lines.token[1] : request * lines.token[0] + within * lines.token[1]) + head * lines.token[2];
+  const u8* from = part.source +
+      (RAGGED ? i64(token) * lines.token[1] : request * lines.token[0] + within * lines.token[1]) +
+      head * lines.token[2];
 #pragma unroll
   for (int h = 0; h < HEADS; ++h, from += heads.divisor * lines.token[2])
 #pragma unroll
@@ -83,7 +86,8 @@ __device__ __forceinline__ void append(const Rotation& rotation, const cache::Re
 
   // 4. RoPE (K only)
   if constexpr (Rotation::ROTATES) {
-    if (first && live) rotation.template rotate<V, LANES>(pack, rotation.at(requests, request, within, length), lines.half, lane);
+    if (first && live) rotation.template rotate<V, LANES>(
+        pack, rotation.at(requests, request, within, length), lines.half, lane);
   }
 
   // 5. store each head
@@ -108,7 +112,8 @@ __device__ __forceinline__ void append(const Rotation& rotation, const cache::Re
       const float scale = cache::scale_of<P>(cache::largest_of<LANES>(largest));
       inverse = 1.0f / scale;
       if (writes && lane == 0)
-        *reinterpret_cast<float*>(part.scales + id * lines.scale[0] + slot * lines.scale[1] + own * lines.scale[2]) = scale;
+        *reinterpret_cast<float*>(
+            part.scales + id * lines.scale[0] + slot * lines.scale[1] + own * lines.scale[2]) = scale;
     }
 
     // 5b. store elements or codes
@@ -131,39 +136,45 @@ __device__ __forceinline__ void append(const Rotation& rotation, const cache::Re
   }
 }
 
-template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int HEADS, int THREADS, bool RAGGED, bool CHECKED, class I>
+template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int HEADS, int THREADS, bool RAGGED,
+    bool CHECKED, class I>
 __global__ void __launch_bounds__(THREADS)
-append_pages(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k, const u8* v, const i32* table, const i32* lengths,
-             const i32* offsets, i32* status, cache::Batch<I> batch, typename DivisorOf<I>::type heads, I count,
-             const __grid_constant__ Lines keys, const __grid_constant__ Lines values) {
+    append_pages(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k, const u8* v, const i32* table,
+        const i32* lengths, const i32* offsets, i32* status, cache::Batch<I> batch, typename DivisorOf<I>::type heads,
+        I count, const __grid_constant__ Lines keys, const __grid_constant__ Lines values) {
   const cache::Requests<RAGGED, I> requests{batch, table, lengths, offsets};
   const Side side = Side::separate();
   const Part part = side.keys ? Part{k_pages, k_scales, k} : Part{v_pages, v_scales, v};
-  append<T, P, SCALING, V, ITEMS, LANES, HEADS, THREADS, CHECKED>(cache::Unrotated{}, requests, part, side.keys ? keys : values, side, status, heads, count);
+  append<T, P, SCALING, V, ITEMS, LANES, HEADS, THREADS, CHECKED>(
+      cache::Unrotated{}, requests, part, side.keys ? keys : values, side, status, heads, count);
 }
 
-template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int HEADS, int THREADS, bool RAGGED, bool CHECKED, class I,
-          class Rotation>
+template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int HEADS, int THREADS, bool RAGGED,
+    bool CHECKED, class I, class Rotation>
 __global__ void __launch_bounds__(THREADS)
-append_rotated(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k, const u8* v, const i32* table, const i32* lengths,
-              const i32* offsets, i32* status, cache::Batch<I> batch, typename DivisorOf<I>::type heads, I count,
-              const __grid_constant__ Lines keys, const __grid_constant__ Lines values, const typename Rotation::Position* positions,
-              const typename Rotation::Table* cosines, const typename Rotation::Table* sines, const __grid_constant__ position::Places places, float factor) {
+    append_rotated(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k, const u8* v, const i32* table,
+        const i32* lengths, const i32* offsets, i32* status, cache::Batch<I> batch, typename DivisorOf<I>::type heads,
+        I count, const __grid_constant__ Lines keys, const __grid_constant__ Lines values,
+        const typename Rotation::Position* positions, const typename Rotation::Table* cosines,
+        const typename Rotation::Table* sines, const __grid_constant__ position::Places places, float factor) {
   const cache::Requests<RAGGED, I> requests{batch, table, lengths, offsets};
   const Rotation rotation{{places, positions, cosines, sines}, factor};
   const Side side = Side::interleaved();
   const Part part = side.keys ? Part{k_pages, k_scales, k} : Part{v_pages, v_scales, v};
-  append<T, P, SCALING, V, ITEMS, LANES, HEADS, THREADS, CHECKED>(rotation, requests, part, side.keys ? keys : values, side, status, heads, count);
+  append<T, P, SCALING, V, ITEMS, LANES, HEADS, THREADS, CHECKED>(
+      rotation, requests, part, side.keys ? keys : values, side, status, heads, count);
 }
 
 // Status of every request, one warp each, before the rows are written.
 template <int THREADS, class Rotation, bool RAGGED, class I>
-__device__ __forceinline__ void check(const Rotation& rotation, const cache::Requests<RAGGED, I>& requests, i32* status) {
+__device__ __forceinline__ void check(
+    const Rotation& rotation, const cache::Requests<RAGGED, I>& requests, i32* status) {
   const bool broken = requests.broken();
   const u32 b = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
   const bool live = b < requests.batch.requests && !broken;
   const i64 count = live ? requests.span(b).count : 0;
-  const i32 fault = requests.template fault<32>(rotation, live ? b : 0, count, live ? requests.lengths[b] : 0, threadIdx.x % 32);
+  const i32 fault = requests.template fault<32>(
+      rotation, live ? b : 0, count, live ? requests.lengths[b] : 0, threadIdx.x % 32);
   if (b < requests.batch.requests && threadIdx.x % 32 == 0) status[b] = broken ? cache::OFFSETS : fault;
 }
 
@@ -175,7 +186,8 @@ check_requests(const i32* table, const i32* lengths, const i32* offsets, i32* st
 
 template <bool RAGGED, int THREADS, class I, class Rotation>
 __global__ void __launch_bounds__(THREADS)
-check_rotated(const i32* table, const i32* lengths, const i32* offsets, i32* status, cache::Batch<I> batch, const typename Rotation::Position* positions,
-             const __grid_constant__ position::Places places) {
-  check<THREADS>(Rotation{{places, positions, nullptr, nullptr}, 1.0f}, cache::Requests<RAGGED, I>{batch, table, lengths, offsets}, status);
+    check_rotated(const i32* table, const i32* lengths, const i32* offsets, i32* status, cache::Batch<I> batch,
+        const typename Rotation::Position* positions, const __grid_constant__ position::Places places) {
+  check<THREADS>(Rotation{{places, positions, nullptr, nullptr}, 1.0f},
+      cache::Requests<RAGGED, I>{batch, table, lengths, offsets}, status);
 }

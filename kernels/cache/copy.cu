@@ -15,8 +15,8 @@ struct Arrays { Array of[4]; };
 
 template <int WIDTH, int THREADS, int UNROLL>
 __global__ void __launch_bounds__(THREADS)
-copy_pages(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const i32* source, const i32* dest, i32* status, const __grid_constant__ Arrays arrays,
-           Divisor32 chunks, Divisor32 layers, u32 pages) {
+    copy_pages(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const i32* source, const i32* dest, i32* status,
+        const __grid_constant__ Arrays arrays, Divisor32 chunks, Divisor32 layers, u32 pages) {
   using T = typename Word<WIDTH>::type;
   const u32 part = blockIdx.y;
   u8* const base = part == 0 ? k_pages : part == 1 ? v_pages : part == 2 ? k_scales : v_scales;

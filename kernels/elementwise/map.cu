@@ -37,7 +37,8 @@ template <int V, int SPLAT, class A, class... Rest> struct Inputs<V, SPLAT, A, R
   }
 };
 
-template <class F, class C, int DIGITS, class Out, int V, class Row> __device__ __forceinline__ Vec<Out, V> evaluate(const Row& row) {
+template <class F, class C, int DIGITS, class Out, int V, class Row>
+__device__ __forceinline__ Vec<Out, V> evaluate(const Row& row) {
   C y[V];
 #pragma unroll
   for (int k = 0; k < V; ++k) y[k] = row.template apply<F, C, DIGITS>(k);
@@ -73,9 +74,10 @@ __global__ void __launch_bounds__(THREADS) map_contiguous(I count, Out* out, con
   }
 }
 
-template <class F, class C, int DIGITS, int V, int UNROLL, int THREADS, int R, int SPLAT, class I, class Out, class... In>
+template <class F, class C, int DIGITS, int V, int UNROLL, int THREADS, int R, int SPLAT, class I, class Out,
+    class... In>
 __global__ void __launch_bounds__(THREADS)
-map_strided(I vectors, Dims<I, R, 1 + sizeof...(In)> dims, Out* out, const In*... in) {
+    map_strided(I vectors, Dims<I, R, 1 + sizeof...(In)> dims, Out* out, const In*... in) {
   const I first = I(blockIdx.x) * (THREADS * UNROLL) + threadIdx.x;
   // 1. Locate and load all vectors
   Inputs<V, SPLAT, In...> row[UNROLL];
@@ -106,15 +108,18 @@ template <class C, int DIGITS, class Out, int V, int K, class Row> struct Evalua
   template <class F, class... Rest, int N>
   static __device__ __forceinline__ void store(const Row& row, const Outputs<Out, N>& out, const i64 (&offset)[N]) {
     *reinterpret_cast<Vec<Out, V>*>(reinterpret_cast<u8*>(out.at[K]) + offset[K]) = evaluate<F, C, DIGITS, Out, V>(row);
-    if constexpr (sizeof...(Rest) != 0) EvaluateEach<C, DIGITS, Out, V, K + 1, Row>::template store<Rest...>(row, out, offset);
+    if constexpr (sizeof...(Rest) != 0)
+      EvaluateEach<C, DIGITS, Out, V, K + 1, Row>::template store<Rest...>(row, out, offset);
   }
 };
 template <class C, int DIGITS, class Out, int V, class Row, class... F, int N>
-__device__ __forceinline__ void store_each(Functors<F...>*, const Row& row, const Outputs<Out, N>& out, const i64 (&offset)[N]) {
+__device__ __forceinline__ void store_each(
+    Functors<F...>*, const Row& row, const Outputs<Out, N>& out, const i64 (&offset)[N]) {
   EvaluateEach<C, DIGITS, Out, V, 0, Row>::template store<F...>(row, out, offset);
 }
 
-// map_contiguous for N outputs. An output may be an input: all inputs of an element are loaded before any result is stored.
+// map_contiguous for N outputs. An output may be an input: all inputs of an element are loaded before any result is
+// stored.
 template <class F, class C, int DIGITS, int V, int UNROLL, int THREADS, class I, class Out, int N, class... In>
 __global__ void __launch_bounds__(THREADS) map_several_contiguous(I count, Outputs<Out, N> out, const In*... in) {
   const I first = (I(blockIdx.x) * (THREADS * UNROLL) + threadIdx.x) * V;
@@ -152,9 +157,10 @@ __global__ void __launch_bounds__(THREADS) map_several_contiguous(I count, Outpu
 }
 
 // map_strided for N outputs, each with strides of its own.
-template <class F, class C, int DIGITS, int V, int UNROLL, int THREADS, int R, int SPLAT, class I, class Out, int N, class... In>
+template <class F, class C, int DIGITS, int V, int UNROLL, int THREADS, int R, int SPLAT, class I, class Out, int N,
+    class... In>
 __global__ void __launch_bounds__(THREADS)
-map_several_strided(I vectors, Dims<I, R, N + sizeof...(In)> dims, Outputs<Out, N> out, const In*... in) {
+    map_several_strided(I vectors, Dims<I, R, N + sizeof...(In)> dims, Outputs<Out, N> out, const In*... in) {
   const I first = I(blockIdx.x) * (THREADS * UNROLL) + threadIdx.x;
   // 1. Locate and load all vectors
   Inputs<V, SPLAT, In...> row[UNROLL];

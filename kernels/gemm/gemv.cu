@@ -3,8 +3,8 @@
 // gemv_rows:   B is contiguous along k. WARPS_K warps split k of COLS columns; a thread issues UNROLL vector loads per
 //              column before the first FMA. Many short CTAs, as SMs then finish together (H200, 134 MB: 31 us, not 33).
 // gemv_strips: B is contiguous along n. LANES lanes cover LANES x V columns, the CTA's other threads split k in runs of
-//              UNROLL. A thread has its own cp.async pipeline of STAGES stages (StageBuffers), without barriers; 16-bit scalars
-//              go through a register. More than 64 KB in flight per SM costs 1 to 2 % (H200: DRAM pages).
+//              UNROLL. A thread has its own cp.async pipeline of STAGES stages (StageBuffers), without barriers; 16-bit
+//              scalars go through a register. More than 64 KB in flight per SM costs 1 to 2 % (H200: DRAM pages).
 // Order:       shuffles, then shared memory in warp order: fixed by the configuration. Split K: second pass reduce.cu.
 // swap_ab:     the host transposes a problem with few columns, so that its large operand is B.
 // Shared:      gemv_strips' stages (STAGES UNROLL V elements per thread), then M x columns partial sums per warp of k.
@@ -45,8 +45,8 @@ template <class Vector> __device__ __forceinline__ Vector read_once(const void* 
   }
 }
 
-// A thread-private cp.async pipeline for vectors of B: STAGES stages of K_BLOCK vectors. No other thread reads them, so no
-// barrier is needed.
+// A thread-private cp.async pipeline for vectors of B: STAGES stages of K_BLOCK vectors. No other thread reads them, so
+// no barrier is needed.
 template <class T, int V, int K_BLOCK, int THREADS> struct StageBuffers {
   using Vector = Vec<T, V>;
   static constexpr int BYTES = sizeof(Vector);
@@ -133,9 +133,9 @@ template <class Acc, int M, int WIDTH, int PARTS> struct CtaReduction {
 };
 
 template <class T, class Acc, int M, int V, int WIDE, int COLS, int UNROLL, int WARPS, int WARPS_K, class Epi>
-__global__ void __launch_bounds__(WARPS * 32, M * COLS == 1 ? 40 / WARPS : 1)  // one sum needs 48 registers
-gemv_rows(const T* a, const T* b, Epi epilogue, OperandStrides a_strides, OperandStrides b_strides, Batch batch, u32 m, u32 n, u32 k, u32 splits,
-          u32 k_split, i64 split_stride) {
+__global__ void __launch_bounds__(WARPS * 32, M* COLS == 1 ? 40 / WARPS : 1)  // one sum needs 48 registers
+    gemv_rows(const T* a, const T* b, Epi epilogue, OperandStrides a_strides, OperandStrides b_strides, Batch batch,
+        u32 m, u32 n, u32 k, u32 splits, u32 k_split, i64 split_stride) {
   constexpr int WIDTH = WARPS / WARPS_K * COLS, K_STEP = WARPS_K * 32 * V;
   using Vector = Vec<T, V>;
   using Reduction = CtaReduction<Acc, M, WIDTH, WARPS_K>;
@@ -194,8 +194,8 @@ gemv_rows(const T* a, const T* b, Epi epilogue, OperandStrides a_strides, Operan
 
 template <class T, class Acc, int M, int V, int WIDE, int LANES, int UNROLL, int WARPS, class Epi>
 __global__ void __launch_bounds__(WARPS * 32, 1)
-gemv_strips(const T* a, const T* b, Epi epilogue, OperandStrides a_strides, OperandStrides b_strides, Batch batch, u32 m, u32 n, u32 k, u32 splits,
-            u32 k_split, i64 split_stride) {
+    gemv_strips(const T* a, const T* b, Epi epilogue, OperandStrides a_strides, OperandStrides b_strides, Batch batch,
+        u32 m, u32 n, u32 k, u32 splits, u32 k_split, i64 split_stride) {
   constexpr int WIDTH = LANES * V, STEP = WARPS * 32 / LANES * UNROLL;
   using Stages = StageBuffers<T, V, UNROLL, WARPS * 32>;
   using Reduction = CtaReduction<Acc, M, WIDTH, WARPS>;
@@ -208,7 +208,8 @@ gemv_strips(const T* a, const T* b, Epi epilogue, OperandStrides a_strides, Oper
   const auto fetch = [&](u32 k_block) {
     const u32 at_k = from_k + k_block * STEP;
 #pragma unroll
-    for (int u = 0; u < UNROLL; ++u) Stages::fetch(k_block, u, b + (at_k + u) * b_strides.row, inside && at_k + u < share.k_end);
+    for (int u = 0; u < UNROLL; ++u)
+      Stages::fetch(k_block, u, b + (at_k + u) * b_strides.row, inside && at_k + u < share.k_end);
     commit_copies();
   };
   // 1. Pipeline prologue
@@ -222,7 +223,8 @@ gemv_strips(const T* a, const T* b, Epi epilogue, OperandStrides a_strides, Oper
     fetch(k_block + STAGES - 1);
     Acc x[M][UNROLL];  // loaded while the stage is in flight
 #pragma unroll
-    for (int i = 0; i < M; ++i) read_token<Acc, UNROLL, WIDE>(x[i], a + a_strides.at(min(u32(i), m - 1), 0), a_strides.col, at_k, share.k_end);
+    for (int i = 0; i < M; ++i)
+      read_token<Acc, UNROLL, WIDE>(x[i], a + a_strides.at(min(u32(i), m - 1), 0), a_strides.col, at_k, share.k_end);
     await_copies<STAGES - 1>();
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {

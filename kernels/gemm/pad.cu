@@ -120,7 +120,8 @@ template <int WIDTH, int R> struct Transposed {
     i64 offset[1] = {0};
     batch.locate(matrix, offset);
     // The thread's part of a unit: SQUARE elements of ELEMENTS lines from `line`, one word of chunk `first` + unit STEP
-    const u32 line = (warp % STRETCHES * 8 + block) * ELEMENTS, first = warp / STRETCHES, k = k0 + first * ELEMENTS + word * SQUARE;
+    const u32 line = (warp % STRETCHES * 8 + block) * ELEMENTS, first = warp / STRETCHES,
+              k = k0 + first * ELEMENTS + word * SQUARE;
     const u8* const from = source.from + offset[0] + i64(line0 + line) * across + i64(k) * along;
     const auto address = [&](u32 unit, u32 i) { return from + i64(unit * (STEP * ELEMENTS) + i) * along; };
 
@@ -129,9 +130,11 @@ template <int WIDTH, int R> struct Transposed {
     u32 loaded = 0;
 #pragma unroll
     for (u32 unit = 0; unit < UNITS; ++unit) {
-      bool whole = across == WIDTH && line0 + line + ELEMENTS <= lines && k + unit * (STEP * ELEMENTS) + SQUARE <= length;
+      bool whole = across == WIDTH && line0 + line + ELEMENTS <= lines &&
+          k + unit * (STEP * ELEMENTS) + SQUARE <= length;
 #pragma unroll
-      for (u32 i = 0; i < SQUARE; ++i) whole = whole && (u32(u64(address(unit, i))) % CHUNK == 0 || source.holds(address(unit, i)));
+      for (u32 i = 0; i < SQUARE; ++i)
+        whole = whole && (u32(u64(address(unit, i))) % CHUNK == 0 || source.holds(address(unit, i)));
       if (whole) {
 #pragma unroll
         for (u32 i = 0; i < SQUARE; ++i) source.load(low[unit][i], high[unit][i], address(unit, i));
@@ -156,7 +159,8 @@ template <int WIDTH, int R> struct Transposed {
           flip(square);
 #pragma unroll
           for (u32 i = 0; i < SQUARE; ++i)
-            memcpy(reinterpret_cast<u32*>(&staged[line + w * SQUARE + i][(first + unit * STEP) ^ block]) + word, &square[i], 4);
+            memcpy(reinterpret_cast<u32*>(&staged[line + w * SQUARE + i][(first + unit * STEP) ^ block]) + word,
+                &square[i], 4);
         }
       }
     // 3. Units at the edge element by element
@@ -179,7 +183,8 @@ template <int WIDTH, int R> struct Transposed {
     u8* const into = to + (i64(matrix) * lines + line0 + row) * pitch + i64(k0 + chunk * ELEMENTS) * WIDTH;
     uint4 found[LINES * CHUNKS / THREADS];
 #pragma unroll
-    for (u32 down = 0, i = 0; down < LINES; down += THREADS / CHUNKS, ++i) found[i] = staged[row + down][chunk ^ (row + down) / ELEMENTS % 8];
+    for (u32 down = 0, i = 0; down < LINES; down += THREADS / CHUNKS, ++i)
+      found[i] = staged[row + down][chunk ^ (row + down) / ELEMENTS % 8];
 #pragma unroll
     for (u32 down = 0, i = 0; down < LINES; down += THREADS / CHUNKS, ++i)
       if (line0 + row + down < lines) *reinterpret_cast<uint4*>(into + down * pitch) = found[i];

@@ -1,7 +1,8 @@
 // out = epilogue(A B) by FMA (SIMT), for any element type, strides and alignment.
 //
 // Tiling:   BM x BN per CTA, TM x TN per thread in W x W blocks spread evenly over the tile (W: 16 bytes of Acc).
-// Grid:     tile swizzle with group_m = GROUP, times `splits` of K with outputs spaced by `split_stride` elements, times matrices.
+// Grid:     tile swizzle with group_m = GROUP, times `splits` of K with outputs spaced by `split_stride` elements,
+//           times matrices.
 // Pipeline: STAGES stages of BK in shared memory, k outermost, one barrier per k_block; cp.async STAGES - 1
 //           k_blocks ahead, or through registers if elements are converted or vectors along k are transposed.
 // Order:    each output is one chain of IEEE FMAs of Acc in the order of K, for every tile shape.
@@ -48,10 +49,12 @@ template <class T, class Acc, int MN, int BK, int THREADS, bool ALONG_K, int V> 
     return ALONG_K ? (threadIdx.x / (LANES * MN) * LANES + threadIdx.x % LANES) * V : threadIdx.x * V / MN;
   }
   static __device__ __forceinline__ constexpr int k_of(int i) { return i / PASSES * STEP_K; }
-  static __device__ __forceinline__ constexpr int offset_of(int i) { return (k_of(i) * PITCH + i % PASSES * ROWS) * SIZE; }
+  static __device__ __forceinline__ constexpr int offset_of(int i) {
+    return (k_of(i) * PITCH + i % PASSES * ROWS) * SIZE;
+  }
 
-  // Issues the loads of the next k_block for the stage at byte offset `stage_offset`: `ks` valid k's, zeros after. A vector is
-  // never partly valid.
+  // Issues the loads of the next k_block for the stage at byte offset `stage_offset`: `ks` valid k's, zeros after. A
+  // vector is never partly valid.
   __device__ __forceinline__ void fetch(u32 stage_offset, u32 ks = BK) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
@@ -148,10 +151,10 @@ template <class A, class B, int WARPS_N> struct Own {
 };
 
 template <class T, class Acc, int BM, int BN, int BK, int TM, int TN, int STAGES, int CTAS, bool A_ALONG_K, int A_V,
-          bool B_ALONG_K, int B_V, class Epi>
-__global__ void __launch_bounds__(BM / TM * (BN / TN), CTAS)
-simt(const T* __restrict__ a, const T* __restrict__ b, Epi epilogue, OperandStrides a_strides, OperandStrides b_strides, Batch batch, u32 m, u32 n, u32 k,
-     u32 tiles_m, u32 tiles_n, u32 splits, u32 k_split, i64 split_stride) {
+    bool B_ALONG_K, int B_V, class Epi>
+__global__ void __launch_bounds__(BM / TM * (BN / TN), CTAS) simt(const T* __restrict__ a, const T* __restrict__ b,
+    Epi epilogue, OperandStrides a_strides, OperandStrides b_strides, Batch batch, u32 m, u32 n, u32 k, u32 tiles_m,
+    u32 tiles_n, u32 splits, u32 k_split, i64 split_stride) {
   constexpr int THREADS = BM / TM * (BN / TN);
   constexpr int WARPS_N = BN / TN / LANES_N;
   using LoaderA = Loader<T, Acc, BM, BK, THREADS, A_ALONG_K, A_V>;
@@ -166,8 +169,10 @@ simt(const T* __restrict__ a, const T* __restrict__ b, Epi epilogue, OperandStri
   const Tile<BM, BN> tile(tiles_m, tiles_n, splits);
   const BatchIndex at = batch.locate(tile.matrix);
   const u32 k_begin = tile.split * k_split, ks = k_begin < k ? min(k - k_begin, k_split) : 0;
-  LoaderA from_a(a + a_strides.batch_offset(at) + a_strides.at(0, k_begin), a_strides.row, a_strides.col, tile.m, m, stages);
-  LoaderB from_b(b + b_strides.batch_offset(at) + b_strides.at(k_begin, 0), b_strides.col, b_strides.row, tile.n, n, stages + BK * PITCH_A);
+  LoaderA from_a(
+      a + a_strides.batch_offset(at) + a_strides.at(0, k_begin), a_strides.row, a_strides.col, tile.m, m, stages);
+  LoaderB from_b(b + b_strides.batch_offset(at) + b_strides.at(k_begin, 0), b_strides.col, b_strides.row, tile.n, n,
+      stages + BK * PITCH_A);
   const Own<FragmentA, FragmentB, WARPS_N> own;
   const auto next = [](u32 stage_offset) { return stage_offset + STAGE == STAGES_BYTES ? 0 : stage_offset + STAGE; };
 

@@ -1,8 +1,8 @@
 // out = epilogue(A B) by mma.sync, single-buffered: global memory -> registers -> shared memory -> tensor cores.
 //
 // Tiling:  BM x BN per CTA, WM x WN per warp, k_blocks of BK; tile swizzle with `group_m` (Place) per matrix.
-// Loads:   a thread holds its vectors of the next k_block (GlobalLoader) in registers during the mma loop. One-element vectors
-//          take any strides and alignment. Out-of-range elements are zero. Two barriers per k_block.
+// Loads:   a thread holds its vectors of the next k_block (GlobalLoader) in registers during the mma loop. One-element
+//          vectors take any strides and alignment. Out-of-range elements are zero. Two barriers per k_block.
 // Shared:  (BM + BN) BK sizeof(T) bytes, swizzled (tile.cuh).   Bound: latency between the barriers.
 #include "ptx/async_copy.cuh"
 #include "products/epilogue.cuh"
@@ -21,9 +21,10 @@ template <class T, int BYTES> __device__ __forceinline__ Vec<T, BYTES / sizeof(T
   return vector;
 }
 
-template <class T, class Epilogue, int BM, int BN, int BK, int WM, int WN, bool A_K_MAJOR, int A_BYTES, bool B_K_MAJOR, int B_BYTES>
-__global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, 1)
-tc(const T* a, const T* b, Epilogue epilogue, OperandStrides a_strides, OperandStrides b_strides, Batch batch, u32 M, u32 N, u32 K, u32 group_m) {
+template <class T, class Epilogue, int BM, int BN, int BK, int WM, int WN, bool A_K_MAJOR, int A_BYTES, bool B_K_MAJOR,
+    int B_BYTES>
+__global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, 1) tc(const T* a, const T* b, Epilogue epilogue,
+    OperandStrides a_strides, OperandStrides b_strides, Batch batch, u32 M, u32 N, u32 K, u32 group_m) {
   using TileA = Tile<T, BM, BK, A_K_MAJOR>;
   using TileB = Tile<T, BN, BK, B_K_MAJOR>;
   constexpr int THREADS = BM / WM * (BN / WN) * 32;
@@ -47,15 +48,19 @@ tc(const T* a, const T* b, Epilogue epilogue, OperandStrides a_strides, OperandS
   VectorB held_b[LoaderB::COUNT];
 
   const auto fetch_next = [&] {
-    loader_a.each(0, 1, false, [&](int i, u32, const u8* from, int valid) { held_a[i] = fetch<T, A_BYTES>(from, valid); });
-    loader_b.each(0, 1, false, [&](int i, u32, const u8* from, int valid) { held_b[i] = fetch<T, B_BYTES>(from, valid); });
+    loader_a.each(
+        0, 1, false, [&](int i, u32, const u8* from, int valid) { held_a[i] = fetch<T, A_BYTES>(from, valid); });
+    loader_b.each(
+        0, 1, false, [&](int i, u32, const u8* from, int valid) { held_b[i] = fetch<T, B_BYTES>(from, valid); });
     loader_a.advance();
     loader_b.advance();
   };
   const auto keep = [&] {  // on copies of the loaders, only for the shared offsets: the loaders are at the next k_block
-    LoaderA(loader_a).each(0, 1, true, [&](int i, u32 to, const u8*, int) { *reinterpret_cast<VectorA*>(memory + to) = held_a[i]; });
+    LoaderA(loader_a).each(
+        0, 1, true, [&](int i, u32 to, const u8*, int) { *reinterpret_cast<VectorA*>(memory + to) = held_a[i]; });
     u8* const image_b = memory + TileA::BYTES;
-    LoaderB(loader_b).each(0, 1, true, [&](int i, u32 to, const u8*, int) { *reinterpret_cast<VectorB*>(image_b + to) = held_b[i]; });
+    LoaderB(loader_b).each(
+        0, 1, true, [&](int i, u32 to, const u8*, int) { *reinterpret_cast<VectorB*>(image_b + to) = held_b[i]; });
   };
 
   // 2. Main loop over k_blocks: store to shared memory, load the next k_block, multiply

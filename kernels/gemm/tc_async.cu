@@ -1,8 +1,10 @@
 // out = epilogue(A B) by mma.sync with a cp.async pipeline: f16, bf16, f32 as tf32, f64.
 //
 // Tiling:   BM x BN per CTA, WM x WN per warp, k_blocks of BK in steps of one mma.
-// Grid:     tile swizzle with `group_m` (Place) per matrix and split of K; splits are spaced by `split_stride` elements.
-// Loads:    vectors of A_BYTES and B_BYTES by cp.async (GlobalLoader), zero-filled; one-element vectors take any strides.
+// Grid:     tile swizzle with `group_m` (Place) per matrix and split of K; splits are spaced by `split_stride`
+//           elements.
+// Loads:    vectors of A_BYTES and B_BYTES by cp.async (GlobalLoader), zero-filled; one-element vectors take any
+//           strides.
 // Pipeline: STAGES stages, one barrier per k_block; double-buffered fragments, loaded one mma step ahead.
 // Order:    each output accumulates in the order of K, one mma after the other, for every tile shape.
 // Registers: 128 accumulators per thread, so predicates, addresses and offsets must need few.
@@ -14,10 +16,11 @@
 #include "ptx/overlap.cuh"
 #include "products/tile.cuh"
 
-template <class T, class Epilogue, int BM, int BN, int BK, int WM, int WN, int STAGES, bool A_K_MAJOR, int A_BYTES, bool B_K_MAJOR, int B_BYTES>
+template <class T, class Epilogue, int BM, int BN, int BK, int WM, int WN, int STAGES, bool A_K_MAJOR, int A_BYTES,
+    bool B_K_MAJOR, int B_BYTES>
 __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, 1)
-tc_async(const T* a, const T* b, Epilogue epilogue, OperandStrides a_strides, OperandStrides b_strides, Batch batch, u32 M, u32 N, u32 K, u32 group_m, u32 splits,
-         u32 k_per_split, u64 split_stride) {
+    tc_async(const T* a, const T* b, Epilogue epilogue, OperandStrides a_strides, OperandStrides b_strides, Batch batch,
+        u32 M, u32 N, u32 K, u32 group_m, u32 splits, u32 k_per_split, u64 split_stride) {
   using TileA = Tile<T, BM, BK, A_K_MAJOR>;
   using TileB = Tile<T, BN, BK, B_K_MAJOR>;
   using LoaderA = GlobalLoader<TileA, A_BYTES, BM / WM * (BN / WN) * 32>;
@@ -47,8 +50,10 @@ tc_async(const T* a, const T* b, Epilogue epilogue, OperandStrides a_strides, Op
   const auto issue_copies = [&](int share, int shares, bool whole) {
     if (whole || loader_a.k > 0) {
       const u32 to_a = write, to_b = write + TileA::BYTES;
-      loader_a.each(share, shares, whole, [&](int, u32 at, const u8* from, int valid) { copy_async<A_BYTES>(to_a + at, from, valid); });
-      loader_b.each(share, shares, whole, [&](int, u32 at, const u8* from, int valid) { copy_async<B_BYTES>(to_b + at, from, valid); });
+      loader_a.each(share, shares, whole,
+          [&](int, u32 at, const u8* from, int valid) { copy_async<A_BYTES>(to_a + at, from, valid); });
+      loader_b.each(share, shares, whole,
+          [&](int, u32 at, const u8* from, int valid) { copy_async<B_BYTES>(to_b + at, from, valid); });
     }
     if (share + 1 < shares) return;
     commit_copies();

@@ -2,14 +2,15 @@
 //
 // Tiling:   persistent CTAs, RESIDENT per SM; BM x BN tiles, swizzled (raster.cuh); k_blocks of 128 bytes of K.
 // Threads:  one producer warpgroup, of which one thread issues TMA, and one or two consumer warpgroups of 64 ROWS rows
-//           by BN columns. Two consumers share a tile, or (BM = 64 ROWS) alternate between tiles: ping-pong.
-// Pipeline: STAGES stages (StageBuffers), full and empty mbarriers; a stage is released after the next one's wgmmas are issued.
+//           by BN columns. Two consumers share a tile, or (BM = 64 * ROWS) alternate between tiles: ping-pong.
+// Pipeline: STAGES stages (StageBuffers), full, empty mbarriers; a stage is released after the next wgmmas are issued.
 // Cluster:  either CLUSTER CTAs stacked along M, which load 1 / CLUSTER of the B tile each and multicast it, or SPLIT
 //           CTAs that split K of one tile and reduce through DSMEM in rank order; these compute one tile only.
 // fp8:      the tensor cores accumulate 14 bits (DeepSeek-V3, arXiv:2412.19437, section 3.3.2). PROMOTED: per-k_block
 //           accumulators are promoted to f32 and multiplied by the block scales, if any.
-// Edges:    K-major or (16-bit) MN-major boxes, 128-byte swizzle. TMA zero-fills K. Rows past M or N are not loaded, as
-//           zero fill is slower than a read; the stale rows in the stage only reach results that are not stored.
+// Edges:    K-major or (16-bit) MN-major boxes, 128-byte swizzle. TMA zero-fills past the end of K. Rows past M or N are
+//           not loaded (the last box is shorter), as zero fill is slower than a read; the stage's stale rows only reach
+//           results that are not stored.
 // Epilogue: registers -> shared memory -> TMA store, overlapped with the next tile; ragged rows by warps; or direct.
 // Shared:   STAGES (BM + BN) 128 B + block scales + at most two 8 KB buffers per consumer; split K reuses the stages.
 // Bound:    tensor cores; power above 2048^3; DRAM for few rows.
@@ -41,7 +42,8 @@ struct Boxes {
 
 // The stage buffers (A, then B), the barriers (16 bytes per stage), and 512 bytes further the stages' block scales.
 template <int BM, int BN, int STAGES, bool B_MN, int SCALES> struct StageBuffers {
-  static constexpr u32 A_BYTES = BM * BLOCK_K_BYTES, B_BYTES = (B_MN ? (BN + 63) / 64 * 64 : BN) * BLOCK_K_BYTES, STAGE = A_BYTES + B_BYTES;
+  static constexpr u32 A_BYTES = BM * BLOCK_K_BYTES, B_BYTES = (B_MN ? (BN + 63) / 64 * 64 : BN) * BLOCK_K_BYTES,
+                       STAGE = A_BYTES + B_BYTES;
   u32 base, barriers;
   __device__ __forceinline__ u32 a(u32 stage) const { return base + stage * STAGE; }
   __device__ __forceinline__ u32 b(u32 stage) const { return base + stage * STAGE + A_BYTES; }
@@ -53,7 +55,8 @@ template <int BM, int BN, int STAGES, bool B_MN, int SCALES> struct StageBuffers
 // Loads one operand's k_block into a stage: EXTENT rows from `mn`, of which `left` exist, from element `k` of K. With
 // PARTS > 1, this CTA loads part `part` and multicasts it to all. MN_MAJOR: a box is 64 mn wide.
 template <int EXTENT, bool MN_MAJOR, bool BATCHED, int PARTS>
-__device__ __forceinline__ void fill(u32 to, const Boxes& boxes, i32 mn, i32 left, i32 k, const BatchIndex& b, u32 full, u32 part) {
+__device__ __forceinline__ void fill(
+    u32 to, const Boxes& boxes, i32 mn, i32 left, i32 k, const BatchIndex& b, u32 full, u32 part) {
   constexpr u16 EVERY = (1 << PARTS) - 1;
   if constexpr (MN_MAJOR) {
     constexpr int BOXES = (EXTENT + 63) / 64;
@@ -66,7 +69,8 @@ __device__ __forceinline__ void fill(u32 to, const Boxes& boxes, i32 mn, i32 lef
   } else {
     const i32 offset = part * (EXTENT / PARTS);
     const TensorMap& map = left - offset < EXTENT / PARTS ? boxes.edge : boxes.whole;
-    if (offset < left) tma::load<BATCHED, (PARTS > 1)>(to + offset * BLOCK_K_BYTES, map, k, mn + offset, b, full, EVERY);
+    if (offset < left)
+      tma::load<BATCHED, (PARTS > 1)>(to + offset * BLOCK_K_BYTES, map, k, mn + offset, b, full, EVERY);
   }
 }
 
@@ -79,15 +83,16 @@ template <int EXTENT, bool MN_MAJOR> __device__ __forceinline__ u32 arriving(i32
 // Epilogue of one consumer's 64 x BN accumulators, in parts of WIDTH columns: double-buffered, or with one buffer per
 // part if the stages are free (`roomy`). `whole`: the per-tensor scale. `name`: the consumer's named barrier.
 template <int BN, EpilogueStore STORE, bool BATCHED, class E>
-__device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, const TensorMap& out, const Extents& extents, i64 row, i64 col,
-                                       const BatchIndex& batch, float whole, u32 buffers, bool roomy, u32 name) {
+__device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, const TensorMap& out,
+    const Extents& extents, i64 row, i64 col, const BatchIndex& batch, float whole, u32 buffers, bool roomy, u32 name) {
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, m = warp * 16 + lane / 4, n = lane % 4 * 2;
   asm volatile("" : "+l"(col));  // opaque: otherwise ptxas keeps all column offsets across calls and spills them
   // Two neighbouring accumulators times their scales. Indices are clamped at the edges, so the loads are unconditional.
   const auto pair_of = [&](float (&pair)[2], int r, i64 at_row, i64 at_col) {
     pair[0] = acc[r] * whole;
     pair[1] = acc[r + 1] * whole;
-    epilogue.scale(pair, min(at_row, i64(extents.m) - 1), min(at_col, i64(extents.n) - 1), min(at_col + 1, i64(extents.n) - 1));
+    epilogue.scale(
+        pair, min(at_row, i64(extents.m) - 1), min(at_col, i64(extents.n) - 1), min(at_col + 1, i64(extents.n) - 1));
   };
   if constexpr (STORE == DIRECT) {
     // Direct stores from the wgmma accumulator layout
@@ -117,7 +122,8 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
           float pair[2];
           const i64 at_row = row + m + half * 8, at_col = x + group * 8 + n;
           pair_of(pair, i * WIDTH / 2 + group * 4 + half * 2, at_row, at_col);
-          if (!E::READS || (at_row < extents.m && at_col < extents.n)) epilogue.values(pair, at_row, at_col, at_col + 1 < extents.n);
+          if (!E::READS || (at_row < extents.m && at_col < extents.n))
+            epilogue.values(pair, at_row, at_col, at_col + 1 < extents.n);
           part.set(group, half, pair);
         }
       // Wait until the buffer's previous TMA store has read it
@@ -135,10 +141,12 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
         u8* const to = reinterpret_cast<u8*>(epilogue.out + epilogue.out_strides.at(row, x));
         const i64 rows = extents.m - row, cols = extents.n - x;
         if constexpr (TRANSPOSED) {
-          staging::store_by_warps<u16, WIDTH, Part::ROW_BYTES>(buffer, to, epilogue.out_strides.col * SIZE, cols, rows * SIZE);
+          staging::store_by_warps<u16, WIDTH, Part::ROW_BYTES>(
+              buffer, to, epilogue.out_strides.col * SIZE, cols, rows * SIZE);
         } else {
           using Word = typename Word<E::PAIRS ? 4 : SIZE>::type;
-          staging::store_by_warps<Word, 64, Part::ROW_BYTES>(buffer, to, epilogue.out_strides.row * SIZE, rows, cols * SIZE);
+          staging::store_by_warps<Word, 64, Part::ROW_BYTES>(
+              buffer, to, epilogue.out_strides.row * SIZE, rows, cols * SIZE);
         }
       } else if (threadIdx.x % 128 == 0) {
         tma::store<BATCHED>(out, buffer, i32(TRANSPOSED ? row : x), i32(TRANSPOSED ? x : row), batch);
@@ -148,18 +156,19 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
   }
 }
 
-template <class In, int BM, int BN, int ROWS, int CONSUMERS, int STAGES, int CLUSTER, int SPLIT, int RESIDENT, bool A_MN, bool B_MN, bool BATCHED, EpilogueStore STORE, class Accumulator,
-          class E>
+template <class In, int BM, int BN, int ROWS, int CONSUMERS, int STAGES, int CLUSTER, int SPLIT, int RESIDENT,
+    bool A_MN, bool B_MN, bool BATCHED, EpilogueStore STORE, class Accumulator, class E>
 __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (1 + CONSUMERS), RESIDENT)
-    gemm(const __grid_constant__ Boxes a, const __grid_constant__ Boxes b, const __grid_constant__ TensorMap out_map, const E epilogue,
-         const Raster raster, const Extents extents, const __grid_constant__ Accumulator accumulator) {
+    gemm(const __grid_constant__ Boxes a, const __grid_constant__ Boxes b, const __grid_constant__ TensorMap out_map,
+        const E epilogue, const Raster raster, const Extents extents, const __grid_constant__ Accumulator accumulator) {
   constexpr int BK = BLOCK_K_BYTES / sizeof(In);
   constexpr int SHARERS = BM / (64 * ROWS);  // consumers per tile
   constexpr bool PING_PONG = SHARERS < CONSUMERS;
   constexpr int SCALES = Accumulator::template STAGED<BM>;
   constexpr int REGISTERS = 65536 / (128 * (1 + CONSUMERS) * RESIDENT) / 8 * 8;  // per thread, at launch
   constexpr int KEPT = BATCHED ? 56 : 40;  // registers per producer thread after setmaxnreg
-  static_assert(RESIDENT == 1 || CONSUMERS == 1, "only two consumers and a producer share out registers, all of an SM's");
+  static_assert(
+      RESIDENT == 1 || CONSUMERS == 1, "only two consumers and a producer share out registers, all of an SM's");
   // 1. Shared memory: stages, epilogue buffers, barriers. Split K: received partial sums and buffers overlay the stages
   extern __shared__ __align__(1024) u8 raw[];
   StageBuffers<BM, BN, STAGES, B_MN, SCALES> stages;
@@ -168,15 +177,16 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
   stages.base = shared_address(raw);
   // PARCEL: bytes of partial sums from one peer; MAIL: from all peers (inbox)
   constexpr u32 PARCEL = BM * BN / SPLIT * 4, MAIL = PARCEL * (SPLIT - 1);
-  constexpr u32 BUFFERS = STORE == DIRECT ? 0 : staging::BUFFERS<typename E::Out, BN / SPLIT>, STAGED = CONSUMERS * BUFFERS;
+  constexpr u32 BUFFERS = STORE == DIRECT ? 0 : staging::BUFFERS<typename E::Out, BN / SPLIT>,
+                STAGED = CONSUMERS * BUFFERS;
   constexpr u32 IN_FLIGHT = STAGES * decltype(stages)::STAGE, AFTERWARDS = MAIL + STAGED;
   const u32 inbox = stages.base, staging = stages.base + (SPLIT > 1 ? MAIL : IN_FLIGHT);
   stages.barriers = stages.base + (SPLIT == 1 ? IN_FLIGHT + STAGED : IN_FLIGHT > AFTERWARDS ? IN_FLIGHT : AFTERWARDS);
   const u32 arrived = stages.full(STAGES);
 
   // 2. Roles. above: the CTA's tile row in a multicast cluster, whose CLUSTER stacked tiles are one tile of the raster;
-  // part: its split of K, k_blocks [first, last). sharer: the consumer's part of a shared tile; pair_index: its index in a
-  // ping-pong pair. step: tiles of the raster per pass of the grid
+  // part: its split of K, k_blocks [first, last). sharer: the consumer's part of a shared tile; pair_index: its index
+  // in a ping-pong pair. step: tiles of the raster per pass of the grid
   const u32 group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), rank = CLUSTER * SPLIT > 1 ? cluster::rank() : 0;
   const u32 above = CLUSTER > 1 ? rank : 0, part = SPLIT > 1 ? rank : 0;
   const u32 consumer = group - 1, sharer = PING_PONG ? 0 : consumer, pair_index = PING_PONG && group > 0 ? consumer : 0;
@@ -273,7 +283,8 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
         for (int k = 0; k < BLOCK_K_BYTES / 32; ++k)
 #pragma unroll
           for (int r = 0; r < ROWS; ++r)
-            wgmma(into[r], of_a + k * warpgroup::NEXT_K<A_MN> + r * warpgroup::NEXT_64, of_b + k * warpgroup::NEXT_K<B_MN>, k || accumulate);
+            wgmma(into[r], of_a + k * warpgroup::NEXT_K<A_MN> + r * warpgroup::NEXT_64,
+                of_b + k * warpgroup::NEXT_K<B_MN>, k || accumulate);
         warpgroup::commit();
       };
       const i64 row = i64(work.m * CLUSTER + above) * BM + sharer * ROWS * 64, col = i64(work.n) * BN;
@@ -365,7 +376,8 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
 #pragma unroll
         for (u32 peer = 0; peer < SPLIT; ++peer)
           if (peer != part) {
-            const u32 there = cluster::address(inbox + (part - (part > peer)) * PARCEL + place, peer), bell = cluster::address(arrived, peer);
+            const u32 there = cluster::address(inbox + (part - (part > peer)) * PARCEL + place, peer),
+                      bell = cluster::address(arrived, peer);
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) cluster::send<SHARE>(acc[r] + peer * SHARE, there + r * SHARE * 512, bell);
           }
@@ -383,13 +395,15 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
             }
           }
           const i64 from = col + part * (BN / SPLIT);
-          finish<BN / SPLIT, STORE, BATCHED>(sum, finishing, out_map, extents, row + r * 64, from, work.batch, whole, buffers, roomy, group);
+          finish<BN / SPLIT, STORE, BATCHED>(
+              sum, finishing, out_map, extents, row + r * 64, from, work.batch, whole, buffers, roomy, group);
         }
       } else {
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
           const u32 own = buffers + (roomy ? r * (64 * BN * u32(sizeof(typename E::Out))) : 0);
-          finish<BN, STORE, BATCHED>(acc[r], finishing, out_map, extents, row + r * 64, col, work.batch, whole, own, roomy, group);
+          finish<BN, STORE, BATCHED>(
+              acc[r], finishing, out_map, extents, row + r * 64, col, work.batch, whole, own, roomy, group);
         }
       }
     }

@@ -34,7 +34,8 @@ __device__ __forceinline__ u32 set_of(const u8* x, u64 mask, I first, I count, c
     if constexpr (WIDTH == 1) {
       const uint4 whole = *reinterpret_cast<const uint4*>(x + begin);
       const u32 four = u32(mask);
-      return set_of_four(whole.x, four) | set_of_four(whole.y, four) << 4 | set_of_four(whole.z, four) << 8 | set_of_four(whole.w, four) << 12;
+      return set_of_four(whole.x, four) | set_of_four(whole.y, four) << 4 | set_of_four(whole.z, four) << 8 |
+          set_of_four(whole.w, four) << 12;
     }
     constexpr int V = 16 / WIDTH;
     Vec<T, V> part[PER_THREAD / V];
@@ -56,7 +57,8 @@ __device__ __forceinline__ u32 set_of(const u8* x, u64 mask, I first, I count, c
 
 // Launch 1: nonzero elements per tile.
 template <bool VECTOR, int WIDTH, class I, int R>
-__global__ void __launch_bounds__(TILE_THREADS) count_tiles(u32* counts, const u8* x, u64 mask, I count, Dims<I, R, 1> dims) {
+__global__ void __launch_bounds__(TILE_THREADS)
+    count_tiles(u32* counts, const u8* x, u64 mask, I count, Dims<I, R, 1> dims) {
   const u32 set = set_of<VECTOR, WIDTH>(x, mask, I(blockIdx.x) * TILE, count, dims);
   u32 total;
   exclusive_sum<TILE_THREADS>(u32(__popc(set)), total);

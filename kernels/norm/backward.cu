@@ -1,8 +1,8 @@
 // grad_x = rstd (g - mean(g) - n mean(g n)) along rows, g = grad weight, n = (x - mean) rstd; see norm/gradient.cuh.
 //
 // Grid:      persistent CTAs; a CTA takes rows blockIdx.x, blockIdx.x + gridDim.x, ... (a stripe).
-// Pipeline:  resident rows: cp.async, STAGES rows prefetched (rows/prefetcher.cuh). A thread has the same columns of every
-//            row, so weight and its parts of grad_weight and grad_bias stay in registers.
+// Pipeline:  resident rows: cp.async, STAGES rows prefetched (rows/prefetcher.cuh). A thread has the same columns of
+//            every row, so weight and its parts of grad_weight and grad_bias stay in registers.
 // Weights:   each CTA writes its sums as one row of `partial`; sum_stripes adds these in order. Streamed rows:
 //            grad_weight and grad_bias are left to norm_weight_backward, with 2 more reads.
 // Shared:    STAGES rows of x and grad per group.   Bound: DRAM.
@@ -15,11 +15,10 @@
 
 using namespace norms;
 
-template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int CTAS, int STAGES, int R, int RC,
-          class I, bool CENTERED, int WITH>
-__global__ void __launch_bounds__(THREADS, CTAS)
-norm_backward(I count, I length, Places<I, R, RC> places, T* grad_x, C* partial, const T* grad, const T* x, const C* means,
-              const C* rstds, const W* weight) {
+template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int CTAS, int STAGES,
+    int R, int RC, class I, bool CENTERED, int WITH>
+__global__ void __launch_bounds__(THREADS, CTAS) norm_backward(I count, I length, Places<I, R, RC> places, T* grad_x,
+    C* partial, const T* grad, const T* x, const C* means, const C* rstds, const W* weight) {
   struct Loaded { rows::Pack<T, V> x, grad; };
   using Line = rows::Row<RESIDENT, Loaded, V, ITEMS, LANES, I>;
   extern __shared__ __align__(16) unsigned char shared[];
@@ -35,7 +34,8 @@ norm_backward(I count, I length, Places<I, R, RC> places, T* grad_x, C* partial,
     return Statistics<CENTERED, C>(places, at, means, rstds);
   };
   const auto load = [&](I column) {
-    return Loaded{rows::loaded<T, V>(places.template at<X>(x, at, column)), rows::loaded<T, V>(places.template at<GRAD>(grad, at, column))};
+    return Loaded{rows::loaded<T, V>(places.template at<X>(x, at, column)),
+        rows::loaded<T, V>(places.template at<GRAD>(grad, at, column))};
   };
   const auto scales = [&](I column) { return rows::loaded<W, V>(places.template at<SCALE>(weight, at, column)); };
   rows::Row<RESIDENT && (WITH & WEIGHT), rows::Pack<W, V>, V, ITEMS, LANES, I> weights(length, lane);
@@ -47,7 +47,8 @@ norm_backward(I count, I length, Places<I, R, RC> places, T* grad_x, C* partial,
     });
   };
   // Normalized x (n), grad, and g = grad * weight of one vector.
-  const auto terms = [&](const Loaded& loaded, I column, int i, const Statistics<CENTERED, C>& of, C (&normal)[V], C (&raw)[V], C (&g)[V]) {
+  const auto terms = [&](const Loaded& loaded, I column, int i, const Statistics<CENTERED, C>& of, C(&normal)[V],
+                         C(&raw)[V], C(&g)[V]) {
     C w[V];
     (RESIDENT ? prefetcher[2 * i] : loaded.x).widen(normal);
     (RESIDENT ? prefetcher[2 * i + 1] : loaded.grad).widen(raw);

@@ -9,9 +9,8 @@
 using namespace norms;
 
 template <class T, class C, int V, int WARPS, int R, int RC, class I, bool CENTERED, int WITH>
-__global__ void __launch_bounds__(WARPS * 32)
-norm_weight_backward(I count, I length, I stripe, Places<I, R, RC> places, C* partial, const T* grad, const T* x, const C* means,
-                     const C* rstds) {
+__global__ void __launch_bounds__(WARPS * 32) norm_weight_backward(I count, I length, I stripe, Places<I, R, RC> places,
+    C* partial, const T* grad, const T* x, const C* means, const C* rstds) {
   __shared__ C sums[2][WARPS][32 * V];
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const I column = (I(blockIdx.x) * 32 + lane) * V, first = I(blockIdx.y) * stripe, end = min(count, first + stripe);

@@ -3,9 +3,9 @@
 // Rounding:  computed in C, rounded once. h is rounded to T; f32 has more than twice the digits of a 16-bit T, so the
 //            sum's own rounding is innocuous (S. A. Figueroa, "When is double rounding innocuous?", 1995).
 // norm:          LANES threads per row: part of a warp, a warp, or a CTA (rows/row.cuh), resident or streamed.
-// norm_unaligned: one CTA per long row at any alignment, streamed, no residual (rows/unaligned.cuh; variant "unaligned").
-// *_cluster:     the CTAs of a cluster share a row (rows/cluster_reduce.cuh).
-// norm_kept_cluster: as norm_unaligned_cluster; x is read once and stays in shared memory (variant "kept").
+// norm_unaligned: one CTA per long row at any alignment, streamed, no residual (rows/unaligned.cuh; variant
+// "unaligned"). *_cluster:     the CTAs of a cluster share a row (rows/cluster_reduce.cuh). norm_kept_cluster: as
+// norm_unaligned_cluster; x is read once and stays in shared memory (variant "kept").
 // Accuracy:  mean and mean square deviation are two passes, so that a large mean costs no accuracy.
 // WITH:      which optional operands exist.
 // Shared:    one value per warp.   Bound: DRAM.
@@ -18,10 +18,10 @@
 enum With { WEIGHT = 1, BIAS = 2, RESIDUAL = 4, STATS = 8 };
 enum Operand { OUT, SUM, MEAN, RSTD, X, ADDED, SCALE, SHIFT, OPERANDS };
 
-template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, bool CENTERED, int WITH, int CTAS>
-__device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::Places<I, R, RC, OPERANDS>& places, T* out,
-                                         T* residual_out, C* mean_out, C* rstd_out, const T* x, const T* residual,
-                                         const W* weight, const W* bias) {
+template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I,
+    bool CENTERED, int WITH, int CTAS>
+__device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::Places<I, R, RC, OPERANDS>& places,
+    T* out, T* residual_out, C* mean_out, C* rstd_out, const T* x, const T* residual, const W* weight, const W* bias) {
   using Pack = rows::Pack<T, V>;
   struct Loaded { Pack x, residual; };
   const rows::Part<CTAS, I> part(length, V, THREADS / LANES, threadIdx.x / LANES);
@@ -43,7 +43,9 @@ __device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::P
   // EARLY: weights are prefetched during the statistics if registers suffice.
   constexpr bool EARLY = RESIDENT && LANES <= 256 && (WITH & WEIGHT) && !(WITH & BIAS);
   rows::Row<EARLY, rows::Pack<W, V>, V, ITEMS, LANES, I> scale(live ? part.length : 0, threadIdx.x % LANES);
-  const auto weights = [&](I column) { return rows::loaded<W, V>(places.template at<SCALE>(weight, at, part.first + column)); };
+  const auto weights = [&](I column) {
+    return rows::loaded<W, V>(places.template at<SCALE>(weight, at, part.first + column));
+  };
   scale.load(weights);
   line.pass(load, [&](Loaded& loaded, I column, int) {
     if constexpr (WITH & RESIDUAL) {
@@ -56,7 +58,8 @@ __device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::P
     for (int v = 0; v < V; ++v) sum += CENTERED ? h[v] : h[v] * h[v];
   });
   const auto reload = [&](I column) {
-    const T* from = WITH & RESIDUAL ? places.template at<SUM>(residual_out, at, part.first + column) : places.template at<X>(x, at, part.first + column);
+    const T* from = WITH & RESIDUAL ? places.template at<SUM>(residual_out, at, part.first + column)
+                                    : places.template at<X>(x, at, part.first + column);
     return Loaded{rows::loaded<T, V>(from), {}};
   };
 
@@ -97,25 +100,30 @@ __device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::P
   rows::cluster_barrier<CTAS>();
 }
 
-template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, bool CENTERED, int WITH>
+template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I,
+    bool CENTERED, int WITH>
 __global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
-norm(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, T* residual_out, C* mean_out, C* rstd_out, const T* x,
-     const T* residual, const W* weight, const W* bias) {
-  norm_row<T, W, C, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, CENTERED, WITH, 1>(count, length, eps, places, out, residual_out, mean_out, rstd_out, x, residual, weight, bias);
+    norm(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, T* residual_out, C* mean_out,
+        C* rstd_out, const T* x, const T* residual, const W* weight, const W* bias) {
+  norm_row<T, W, C, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, CENTERED, WITH, 1>(
+      count, length, eps, places, out, residual_out, mean_out, rstd_out, x, residual, weight, bias);
 }
 
 #if __CUDA_ARCH__ >= 900
-template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, bool CENTERED, int WITH, int CTAS>
+template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I,
+    bool CENTERED, int WITH, int CTAS>
 __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREADS, 1)
-norm_cluster(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, T* residual_out, C* mean_out, C* rstd_out, const T* x,
-             const T* residual, const W* weight, const W* bias) {
-  norm_row<T, W, C, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, CENTERED, WITH, CTAS>(count, length, eps, places, out, residual_out, mean_out, rstd_out, x, residual, weight, bias);
+    norm_cluster(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, T* residual_out,
+        C* mean_out, C* rstd_out, const T* x, const T* residual, const W* weight, const W* bias) {
+  norm_row<T, W, C, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, CENTERED, WITH, CTAS>(
+      count, length, eps, places, out, residual_out, mean_out, rstd_out, x, residual, weight, bias);
 }
 #endif
 
-template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH, int CTAS, int KEPT>
-__device__ __forceinline__ void norm_part(I length, C eps, const rows::Places<I, R, 0, OPERANDS>& places, T* out, C* mean_out, C* rstd_out,
-                                          const T* x, const W* weight, const W* bias) {
+template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH, int CTAS,
+    int KEPT>
+__device__ __forceinline__ void norm_part(I length, C eps, const rows::Places<I, R, 0, OPERANDS>& places, T* out,
+    C* mean_out, C* rstd_out, const T* x, const W* weight, const W* bias) {
   // HELD: weights of T's size are loaded as vectors like x; others by elements, and fewer vectors of x are in flight.
   constexpr bool HELD = sizeof(W) == sizeof(T);
   constexpr int SCALED = HELD && WITH & WEIGHT, SHIFTED = HELD && WITH & BIAS, INPUTS = 1 + SCALED + SHIFTED;
@@ -166,23 +174,27 @@ __device__ __forceinline__ void norm_part(I length, C eps, const rows::Places<I,
 
 template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH>
 __global__ void __launch_bounds__(LANES, sizeof(T) == 4 ? 1 : 0)  // f32: for sm_80, else ptxas spills
-norm_unaligned(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T*, C* mean_out, C* rstd_out, const T* x, const T*,
-              const W* weight, const W* bias) {
-  norm_part<T, W, C, V, ITEMS, LANES, R, I, CENTERED, WITH, 1, 0>(length, eps, places, out, mean_out, rstd_out, x, weight, bias);
+    norm_unaligned(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T*, C* mean_out, C* rstd_out,
+        const T* x, const T*, const W* weight, const W* bias) {
+  norm_part<T, W, C, V, ITEMS, LANES, R, I, CENTERED, WITH, 1, 0>(
+      length, eps, places, out, mean_out, rstd_out, x, weight, bias);
 }
 
 #if __CUDA_ARCH__ >= 900
 template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH, int CTAS>
 __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, 1)
-norm_unaligned_cluster(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T*, C* mean_out, C* rstd_out, const T* x, const T*,
-                      const W* weight, const W* bias) {
-  norm_part<T, W, C, V, ITEMS, LANES, R, I, CENTERED, WITH, CTAS, 0>(length, eps, places, out, mean_out, rstd_out, x, weight, bias);
+    norm_unaligned_cluster(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T*, C* mean_out,
+        C* rstd_out, const T* x, const T*, const W* weight, const W* bias) {
+  norm_part<T, W, C, V, ITEMS, LANES, R, I, CENTERED, WITH, CTAS, 0>(
+      length, eps, places, out, mean_out, rstd_out, x, weight, bias);
 }
 
-template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH, int KEPT, int CTAS>
+template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH, int KEPT,
+    int CTAS>
 __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, (rows::KEPT_CTAS<C, LANES>))
-norm_kept_cluster(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T*, C* mean_out, C* rstd_out, const T* x, const T*,
-                  const W* weight, const W* bias) {
-  norm_part<T, W, C, V, ITEMS, LANES, R, I, CENTERED, WITH, CTAS, KEPT>(length, eps, places, out, mean_out, rstd_out, x, weight, bias);
+    norm_kept_cluster(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T*, C* mean_out, C* rstd_out,
+        const T* x, const T*, const W* weight, const W* bias) {
+  norm_part<T, W, C, V, ITEMS, LANES, R, I, CENTERED, WITH, CTAS, KEPT>(
+      length, eps, places, out, mean_out, rstd_out, x, weight, bias);
 }
 #endif

@@ -30,10 +30,11 @@ template <class I> struct RopeShape {
   I width, half;  // columns per row; half of the rotated columns
 };
 
-template <class T, class C, class Position, class Table, bool TABLES, bool INTERLEAVED, bool INVERSE, int V, int HEADS, class I>
-__global__ void __launch_bounds__(ROPE_THREADS)
-rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, RopeRows k_rows, RopeAngles angles, T* out, T* k_out, i32* status,
-     const T* x, const T* k, const Position* positions, const Table* cosines, const Table* sines, i64 offset, C factor) {
+template <class T, class C, class Position, class Table, bool TABLES, bool INTERLEAVED, bool INVERSE, int V, int HEADS,
+    class I>
+__global__ void __launch_bounds__(ROPE_THREADS) rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows,
+    RopeRows rows, RopeRows k_rows, RopeAngles angles, T* out, T* k_out, i32* status, const T* x, const T* k,
+    const Position* positions, const Table* cosines, const Table* sines, i64 offset, C factor) {
   const I item = I(blockIdx.x) * ROPE_THREADS + threadIdx.x;
   if (item >= shape.items) return;
   // 1. chunk, token, head group
@@ -55,8 +56,10 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
   const RopeRows &read = of_x ? rows : k_rows, &written = of_x ? to_rows : to_k_rows;
   const i64 column = V > 1 ? 1 : read.column, to_column = V > 1 ? 1 : written.column;
   I head = of_x ? group : group - shape.x.groups;
-  const T* from = (of_x ? x : k) + (i64(batch) * read.batch + i64(token) * read.token + i64(head) * read.head + i64(first) * column);
-  T* to = (of_x ? out : k_out) + (i64(batch) * written.batch + i64(token) * written.token + i64(head) * written.head + i64(first) * to_column);
+  const T* from = (of_x ? x : k) +
+      (i64(batch) * read.batch + i64(token) * read.token + i64(head) * read.head + i64(first) * column);
+  T* to = (of_x ? out : k_out) +
+      (i64(batch) * written.batch + i64(token) * written.token + i64(head) * written.head + i64(first) * to_column);
   const i64 next = i64(heads.groups) * read.head, to_next = i64(heads.groups) * written.head;
   const i64 pair_offset = i64(second - first) * column, to_pair_offset = i64(second - first) * to_column;
 
@@ -77,7 +80,8 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
   const i64 at = i64(u64(source.at(batch, token, token)) + u64(offset));
   const bool known = source.known(at);
   if constexpr (TABLES) {
-    if (chunk == 0 && group == 0 && (angles.sequence || batch == 0)) status[i64(batch) * angles.sequence + token] = known ? 0 : 1;
+    if (chunk == 0 && group == 0 && (angles.sequence || batch == 0))
+      status[i64(batch) * angles.sequence + token] = known ? 0 : 1;
   }
   position::Rotation<C, V> rotation = {};
   if (rotates) rotation = source.template of<C, V>(at, i64(chunk) * V);

@@ -1,7 +1,7 @@
 // out = scale * code - least: GGUF blocks to f32, f16 or bf16, with the `gguf` package's separate roundings.
 //
-// Threads: 32 weights per thread in four runs of eight: at a distance of 32 in a block of 256 (shared code words and scales), 16
-//          in two blocks of 32 with 4-bit codes, otherwise one run in each of four blocks.
+// Threads: 32 weights per thread in four runs of eight: at a distance of 32 in a block of 256 (shared code words and
+//          scales), 16 in two blocks of 32 with 4-bit codes, otherwise one run in each of four blocks.
 // Convert: a code is OR'ed into the mantissa of 2^23, which is then subtracted. Formats with a minimum use one FMA,
 //          which rounds like product and difference, as their product is exact.
 // Memory:  16-byte stores, contiguous over 64, 32 or 512 bytes; neighbouring threads share a block through L1. ALIGN:
@@ -31,13 +31,19 @@ template <int STORE, class Out> __device__ __forceinline__ void put(Out* to, con
 }
 
 template <class F, class Out, int ALIGN, int STORE, int THREADS, class I>
-__global__ void __launch_bounds__(THREADS) gguf_dequantize(Out* __restrict__ out, const u8* __restrict__ blocks, I thirty_twos) {
-  constexpr int EACH = F::WEIGHTS == 256 ? 4 : F::Codes::NIBBLE_HALVES ? 2 : 1, RUN_STEP = EACH == 4 ? 32 : 16, TIMES = 4 / EACH;
+__global__ void __launch_bounds__(THREADS)
+    gguf_dequantize(Out* __restrict__ out, const u8* __restrict__ blocks, I thirty_twos) {
+  constexpr int EACH = F::WEIGHTS == 256 ? 4
+      : F::Codes::NIBBLE_HALVES          ? 2
+                                         : 1,
+                RUN_STEP = EACH == 4 ? 32 : 16, TIMES = 4 / EACH;
   constexpr u32 UNITS = F::WEIGHTS / (8 * EACH);  // units of 8 EACH weights per block
   overlap::wait();
   const I units = thirty_twos * TIMES, begin = I(blockIdx.x) * (THREADS * TIMES) + threadIdx.x;
   if (begin >= units) return;
-  const auto within = [](I unit) -> u32 { return EACH == 4 ? u32(unit) % UNITS / 4 * 128 | u32(unit) % 4 * 8 : u32(unit) % UNITS * 8; };
+  const auto within = [](I unit) -> u32 {
+    return EACH == 4 ? u32(unit) % UNITS / 4 * 128 | u32(unit) % 4 * 8 : u32(unit) % UNITS * 8;
+  };
 
   // 1. All loads, before any store
   u32 codes[4][2];
@@ -68,7 +74,8 @@ __global__ void __launch_bounds__(THREADS) gguf_dequantize(Out* __restrict__ out
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
       const u32 four = F::SIGNED ? codes[i][k / 4] ^ 0x80808080u : codes[i][k / 4];
-      const float code = __uint_as_float(__byte_perm(four, shifted, 0x7440 | k % 4)) - (8388608.0f + (F::SIGNED ? 128 : F::LESS));
+      const float code = __uint_as_float(__byte_perm(four, shifted, 0x7440 | k % 4)) -
+          (8388608.0f + (F::SIGNED ? 128 : F::LESS));
       x[k] = F::LEAST ? fmaf(scale[i], code, -least[i]) : __fmul_rn(scale[i], code);
     }
     put<STORE>(out + i64(unit / UNITS) * F::WEIGHTS + within(unit) + i % EACH * RUN_STEP, x);

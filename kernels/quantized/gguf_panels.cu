@@ -4,7 +4,8 @@
 // Pipeline: raw blocks by 16-byte cp.async, RAWS chunk stages (SHIFTED: unaligned chunks from the aligned address
 //           below); x by cp.async, four k_block stages; during the mmas of a k_block each thread dequantizes 32 weights
 //           of the next one into the other of two swizzled panels of BN rows of 128 bytes. One barrier per k_block.
-// Grid:     tile swizzle with `group_m` (Place), times splits of K, spaced by `split_stride` elements, added by reduce.cu.
+// Grid:     tile swizzle with `group_m` (Place), times splits of K, spaced by `split_stride` elements, added by
+//           reduce.cu.
 // Order:    each output accumulates in the order of K, one mma after the other.
 // Shared:   RAWS chunks of BN rows (Q4_K: 144 bytes each), two panels of BN 128 bytes, 4 BM 128 bytes of x.
 // Bound:    issue: about 5 instructions per Q4_K weight and BM-row tile to dequantize; N = 8192, K = 28672 in 45 us,
@@ -40,10 +41,10 @@ template <class F, class T> struct Widening {
   }
 };
 
-template <class F, class T, class Epi, int ALIGN, bool SHIFTED, int BM, int BN, int WM, int WN, int RAWS, int CTAS, int X_BYTES>
-__global__ void __launch_bounds__(2 * BN, CTAS)
-gguf_panels(const T* x, const u8* weights, Epi epilogue, i64 x_step, i64 pitch, u32 m, u32 n, u32 k, u32 group_m, u32 chunks_per_split,
-            u64 split_stride) {
+template <class F, class T, class Epi, int ALIGN, bool SHIFTED, int BM, int BN, int WM, int WN, int RAWS, int CTAS,
+    int X_BYTES>
+__global__ void __launch_bounds__(2 * BN, CTAS) gguf_panels(const T* x, const u8* weights, Epi epilogue, i64 x_step,
+    i64 pitch, u32 m, u32 n, u32 k, u32 group_m, u32 chunks_per_split, u64 split_stride) {
   constexpr int THREADS = 2 * BN, EACH = 32;
   static_assert(BM / WM * (BN / WN) * 32 == THREADS, "two threads widen a row of a k_block");
   using TileX = Tile<T, BM, BLOCK_K, true>;
@@ -57,7 +58,8 @@ gguf_panels(const T* x, const u8* weights, Epi epilogue, i64 x_step, i64 pitch, 
 
   // 1. Loaders. Out-of-range weight rows are clamped to the last and not stored
   const Place<BM, BN> place(m, n, group_m);
-  const u32 chunks = (k + CHUNK - 1) / CHUNK, first = place.matrix * chunks_per_split, end = min(chunks, first + chunks_per_split);
+  const u32 chunks = (k + CHUNK - 1) / CHUNK, first = place.matrix * chunks_per_split,
+            end = min(chunks, first + chunks_per_split);
   const gguf::RowCopies<S> blocks{weights + i64(min(place.n + row, n - 1)) * pitch, pitch};
   GlobalLoader<TileX, X_BYTES, THREADS> loader(x, x_step, 1, place.m, m, min(k, first * CHUNK), min(k, end * CHUNK));
   const Reader<TileX, WM, true> read_x(warp % (BM / WM) * WM, lane);
@@ -73,14 +75,17 @@ gguf_panels(const T* x, const u8* weights, Epi epilogue, i64 x_step, i64 pitch, 
   // compile-time
   Widening<F, T> widening;
   const auto widen = [&](u32 slot, u32 chunk, u32 sub, u32 i) {
-    const u32 first_weight = sub * BLOCK_K + half * EACH, block = first_weight / F::WEIGHTS, weight = first_weight % F::WEIGHTS + i * 8;
+    const u32 first_weight = sub * BLOCK_K + half * EACH, block = first_weight / F::WEIGHTS,
+              weight = first_weight % F::WEIGHTS + i * 8;
     const u8* from = pool + slot * SLOT + row * S::PITCH + blocks.shift(chunk) + block * F::BYTES;
     if (i * 8 % F::SUB == 0) widening.prologue(typename F::template Scales<ALIGN>(from), weight / F::SUB);
     u32 packed[2][2];
 #pragma unroll
-    for (u32 h = 0; h < 2; ++h) widening.four(packed[h], F::Codes::template four<ALIGN>(from, weight & ~15u, i * 8 % 16 + 4 * h));
-    *reinterpret_cast<uint4*>(pool + PANELS_AT + sub % 2 * Panel::BYTES + Panel::offset(int(row), int(half * EACH + i * 8) * 2)) =
-        make_uint4(packed[0][0], packed[0][1], packed[1][0], packed[1][1]);
+    for (u32 h = 0; h < 2; ++h)
+      widening.four(packed[h], F::Codes::template four<ALIGN>(from, weight & ~15u, i * 8 % 16 + 4 * h));
+    *reinterpret_cast<uint4*>(pool + PANELS_AT + sub % 2 * Panel::BYTES +
+        Panel::offset(int(row), int(half * EACH + i * 8) * 2)) = make_uint4(packed[0][0], packed[0][1], packed[1][0],
+        packed[1][1]);
   };
 
   // 2. Pipeline prologue, first panel

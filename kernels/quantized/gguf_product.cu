@@ -71,25 +71,29 @@ template <class X, int UNITS, int TILES, bool WHOLE, bool STRIDED_PAIRS> struct 
 // an idle pipe, joins half words. sm_90 instructions at one bf16 token, copies excluded (of them two-cycle ones): Q4_K
 // 248 (148), Q4_0 242 (135), Q5_0 385 (211), Q8_0 397 (192), Q6_K 387 (202), Q2_K 267 (144), Q3_K 373 (227), MXFP4 430
 // (172), IQ4_NL 310 (105) and 100 wavefronts with BOOK, 468 (357) without. Q4_K at 2, 4, 8 tokens: 267, 296, 395.
-template <class F, class X, class Out, int ALIGN, bool SHIFTED, bool WHOLE, int SPREAD, int TILES, int CHUNK, int WARPS_N, int WARPS_K,
-          int STAGES, int CTAS, bool BOOK, int PREFETCHED>
-__global__ void __launch_bounds__(WARPS_N * WARPS_K * 32, CTAS)
-gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step, i64 pitch, u32 tokens, u32 rows, u32 k) {
+template <class F, class X, class Out, int ALIGN, bool SHIFTED, bool WHOLE, int SPREAD, int TILES, int CHUNK,
+    int WARPS_N, int WARPS_K, int STAGES, int CTAS, bool BOOK, int PREFETCHED>
+__global__ void __launch_bounds__(WARPS_N * WARPS_K * 32, CTAS) gguf_product(
+    Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step, i64 pitch, u32 tokens, u32 rows, u32 k) {
   using S = gguf::Slot<F, ALIGN, SHIFTED, CHUNK>;
   constexpr int UNITS = F::SUB / 16, SUBS = PART / F::SUB, GROUPS = SUBS / SPREAD, PARTS = CHUNK / PART;
   constexpr int OF_TOKEN = X::COLUMNS * SPREAD, TOKENS = 8 * TILES / OF_TOKEN;
   constexpr bool ROLLED = TILES > 2;  // loop over groups not unrolled, no prefetch: the accumulators need the registers
   static_assert(GROUPS % PREFETCHED == 0);
-  constexpr int LESS = F::LESS + X::template MORE<F::SIGNED>;  // of the format, and of the codes' widening
+  // Offset of the multiplied codes, to be subtracted: the format's (weight = scale * (code - LESS) - least, format.cuh) and
+  // what the widening of codes adds (MORE, fragments.cuh). FOLDS: an offset or a minimum remains, times a sum of activations
+  constexpr int LESS = F::LESS + X::template MORE<F::SIGNED>;
   constexpr bool FOLDS = LESS != 0 || F::LEAST;
-  // IN_PLACE: codes stay at their bit position in the byte, which multiplies them by a power of two; the scale makes up
-  // for it. All formats with such codes have F::LESS == 0: fold takes that scale, which fits the widening's offset only
+  // IN_PLACE: codes stay at their bit position in the byte, which multiplies them by a power of two; the scale is divided
+  // by it. fold takes the divided scale too: right for the offset of the widening (MORE), and not for one of the format,
+  // but all formats with such codes have F::LESS == 0
   constexpr int BITS = F::Codes::Only::BITS;
   constexpr bool IN_PLACE = SPREAD > 1 && X::template IN_PLACE<BITS>;
   constexpr bool LOOKED = F::Codes::LOOKED && !X::ROUNDED;  // a codebook maps codes to floats
   static_assert(!BOOK || (LOOKED && UNITS == 2 && F::Codes::NIBBLE_HALVES), "a byte holds codes of both units");
   using Place = typename X::template Place<BITS ? BITS : 4>;
-  constexpr bool STRIDED_PAIRS = IN_PLACE || (LOOKED ? !BOOK && F::Codes::STRIDED_PAIRS : X::template STRIDED_PAIRS<F::SIGNED>);
+  constexpr bool STRIDED_PAIRS = IN_PLACE ||
+      (LOOKED ? !BOOK && F::Codes::STRIDED_PAIRS : X::template STRIDED_PAIRS<F::SIGNED>);
   using Activations = Group<X, UNITS, TILES, WHOLE, STRIDED_PAIRS>;
   using Acc = typename X::Acc;
   const u32 warp = threadIdx.x / 32, lane = kept(threadIdx.x % 32), g = lane / 4, t = lane % 4;
@@ -104,10 +108,12 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   float* const table = sums_of_rows + WARPS_N * WARPS_K * (2 * TOKENS * ROWS) + warp * (ROWS * Table<F>::PITCH);
 
   // 1. BOOK: write the table from code bytes to value pairs, one copy per lane and bank
-  const u32 book = shared_address(sums_of_rows + WARPS_N * WARPS_K * (2 * TOKENS * ROWS + (SPREAD == 8 ? 0 : ROWS * Table<F>::PITCH)));
+  const u32 book = shared_address(
+      sums_of_rows + WARPS_N * WARPS_K * (2 * TOKENS * ROWS + (SPREAD == 8 ? 0 : ROWS * Table<F>::PITCH)));
   const u32 own_page = book + lane * 4, page = BOOK ? kept(128 + (k >> 30)) : 0;
   if constexpr (BOOK) {
-    F::Codes::template write<typename X::Number>(pool + (book - shared_address(pool)) / 16, threadIdx.x, WARPS_N * WARPS_K * 32);
+    F::Codes::template write<typename X::Number>(
+        pool + (book - shared_address(pool)) / 16, threadIdx.x, WARPS_N * WARPS_K * 32);
     __syncthreads();
   }
 
@@ -118,7 +124,8 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   const u8* token[TILES];
 #pragma unroll
   for (int tile = 0; tile < TILES; ++tile)
-    token[tile] = x + i64(min(first_token + (tile * 8 + g) / OF_TOKEN, tokens - 1)) * x_step + X::at(of_group * F::SUB / 32 * 32);
+    token[tile] = x + i64(min(first_token + (tile * 8 + g) / OF_TOKEN, tokens - 1)) * x_step +
+        X::at(of_group * F::SUB / 32 * 32);
 
   // 3. Weight loader: cp.async of the next chunk of the CTA's rows, continuing into its next row block
   constexpr u32 WIDE = WARPS_N * ROWS;
@@ -142,7 +149,8 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   float place[2] = {1, 1};
   if constexpr (IN_PLACE) {
 #pragma unroll
-    for (int e = 0; e < 2; ++e) place[e] = __uint_as_float((127 - Place::place(F::Codes::Only::P::above((t + 4 * e) * F::SUB))) << 23);
+    for (int e = 0; e < 2; ++e)
+      place[e] = __uint_as_float((127 - Place::place(F::Codes::Only::P::above((t + 4 * e) * F::SUB))) << 23);
   }
 
   // 4. Pipeline prologue: STAGES - 1 chunks of weights, PREFETCHED groups of activations
@@ -153,8 +161,8 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   // a group of 16 (SUB == 16, SPREAD == 1) adds half a block
   const auto load_group = [&](Activations& some, u32 first, u32 group) {
     const u32 begin = (WHOLE ? min(first, k - PART) : first) + group * (SPREAD * F::SUB);
-    some.load(token, within + (SPREAD * F::SUB % 32 ? group % 2 * (4 * X::LANE) : 0), X::at(begin / 32 * 32) - X::at(0), part,
-              i32(k) - i32(begin + of_group * F::SUB));
+    some.load(token, within + (SPREAD * F::SUB % 32 ? group % 2 * (4 * X::LANE) : 0), X::at(begin / 32 * 32) - X::at(0),
+        part, i32(k) - i32(begin + of_group * F::SUB));
   };
   Activations prefetched[PREFETCHED];
   if constexpr (!ROLLED) {
@@ -184,7 +192,8 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
 
 #pragma unroll 1
       for (u32 of_chunk = 0; of_chunk < PARTS; ++of_chunk) {
-        const u32 first = chunk * CHUNK + of_chunk * PART, after = (chunk + WARPS_K < chunks ? chunk + WARPS_K : own_k) * CHUNK;
+        const u32 first = chunk * CHUNK + of_chunk * PART,
+                  after = (chunk + WARPS_K < chunks ? chunk + WARPS_K : own_k) * CHUNK;
 
         // 6. Decode scales and minima of sub-blocks 8 i + t + 4 e; share them in the row's table unless SPREAD == 8
         float own_scale[SUBS / 8][2][2], own_fold[SUBS / 8][2][2];
@@ -216,7 +225,10 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
           else own = prefetched[group % PREFETCHED];
           if constexpr (BOOK) own.pair_units();
           if constexpr (!ROLLED)
-            load_group(prefetched[group % PREFETCHED], group + PREFETCHED < GROUPS ? first : of_chunk + 1 < PARTS ? first + PART : after,
+            load_group(prefetched[group % PREFETCHED],
+                group + PREFETCHED < GROUPS ? first
+                    : of_chunk + 1 < PARTS  ? first + PART
+                                            : after,
                 (group + PREFETCHED) % GROUPS);
 
           // 7. Sums of activations by an mma with ones (the same in every row)
@@ -260,18 +272,22 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
               if constexpr (IN_PLACE) {
                 using Plane = typename F::Codes::Only::P;
 #pragma unroll
-                for (int h = 0; h < 2; ++h) codes[h] = Plane::template bytes_of<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
+                for (int h = 0; h < 2; ++h)
+                  codes[h] = Plane::template bytes_of<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
 #pragma unroll
-                for (int i = 0; i < X::A; ++i) a[i] = Place::pair(codes[i % 2], i / 2, Plane::above(weight & IN_BLOCK), exponents);
+                for (int i = 0; i < X::A; ++i)
+                  a[i] = Place::pair(codes[i % 2], i / 2, Plane::above(weight & IN_BLOCK), exponents);
               } else if constexpr (BOOK) {
 #pragma unroll
                 for (int i = 0; i < X::A; ++i)
                   a[i] = shared_word(__byte_perm(bytes[s][i % 2], 0, 0x4440 + 2 * unit + i / 2) * page + own_page);
               } else if constexpr (LOOKED) {
-                X::template look_up<typename F::Codes, ALIGN>(a, chunk_of[0] + block, chunk_of[1] + block, weight & IN_BLOCK, 4 * t);
+                X::template look_up<typename F::Codes, ALIGN>(
+                    a, chunk_of[0] + block, chunk_of[1] + block, weight & IN_BLOCK, 4 * t);
               } else {
 #pragma unroll
-                for (int h = 0; h < 2; ++h) codes[h] = F::Codes::template four<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
+                for (int h = 0; h < 2; ++h)
+                  codes[h] = F::Codes::template four<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
                 X::template widen<F::SIGNED>(a, codes[0], codes[1], exponents);
               }
 #pragma unroll
@@ -299,7 +315,8 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
                 fold[e][h] = own_fold[group][e][h];
               } else {
                 const u32 sub = group * SPREAD + (2 * t + e) % SPREAD;
-                const Vec<float, 2> both = *reinterpret_cast<const Vec<float, 2>*>(table + (g + 8 * h) * Table<F>::PITCH + sub * 2);
+                const Vec<float, 2> both = *reinterpret_cast<const Vec<float, 2>*>(
+                    table + (g + 8 * h) * Table<F>::PITCH + sub * 2);
                 scale[e][h] = both.at[0];
                 fold[e][h] = both.at[1];
               }
@@ -352,7 +369,8 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
       const u32 number = i / WIDE, row = i % WIDE;
       float sum = 0;
 #pragma unroll
-      for (u32 w = 0; w < WARPS_K; ++w) sum += meeting[((row / ROWS * WARPS_K + w) * TOKENS + number) * ROWS + row % ROWS];
+      for (u32 w = 0; w < WARPS_K; ++w)
+        sum += meeting[((row / ROWS * WARPS_K + w) * TOKENS + number) * ROWS + row % ROWS];
       if (cta_rows + row < rows && first_token + number < tokens)
         out[(first_token + number) * out_step + cta_rows + row] = convert<Out>(sum);
     }

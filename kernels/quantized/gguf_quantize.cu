@@ -14,7 +14,8 @@ gguf_quantize(u8* out, const T* from, typename DivisorOf<I>::type blocks_of_row,
   const I index = I(blockIdx.x) * (THREADS / Make::LANES) + threadIdx.x / Make::LANES;
   const bool stores = index < blocks;
   const I row = stores ? blocks_of_row.divide(index) : 0;
-  const u32 first = u32((stores ? index : 0) - row * blocks_of_row.divisor) * (Make::LANES * 8) + threadIdx.x % Make::LANES * 8;
+  const u32 first = u32((stores ? index : 0) - row * blocks_of_row.divisor) * (Make::LANES * 8) +
+      threadIdx.x % Make::LANES * 8;
   from += i64(row) * columns + first;
 
   // 1. Load eight values, non-finite ones as 0

@@ -12,9 +12,9 @@ constexpr int THREADS = 256;
 enum Order { SEQUENTIAL, BY_GROUP, BY_INDEX };
 
 template <class Layout, class T, class S, Order ORDER, bool WIDE, class I>
-__global__ void __launch_bounds__(THREADS)
-dequantize(T* out, const typename Layout::Word* codes, const S* scales, const void* zeros, const i32* order, i64 row, i64 col, u32 K, u32 N, u32 pitch,
-           Divisor32 group_size, u32 groups, typename DivisorOf<I>::type along, I eights) {
+__global__ void __launch_bounds__(THREADS) dequantize(T* out, const typename Layout::Word* codes, const S* scales,
+    const void* zeros, const i32* order, i64 row, i64 col, u32 K, u32 N, u32 pitch, Divisor32 group_size, u32 groups,
+    typename DivisorOf<I>::type along, I eights) {
   const I i = I(blockIdx.x) * THREADS + threadIdx.x;
   if (i >= eights) return;
   const u32 n = u32(along.divide(i)), k8 = u32(i - I(n) * along.divisor), own = group_size.divide(k8 * 8);
@@ -57,16 +57,16 @@ dequantize(T* out, const typename Layout::Word* codes, const S* scales, const vo
 // Tiled layout to 16-bit floats contiguous along k. K is a multiple of 8, and a group holds whole runs of 8. `blocks`:
 // tiles along K.
 template <class T, class S>
-__global__ void __launch_bounds__(THREADS)
-dequantize_tiles(T* out, const uint4* codes, const S* scales, const u8* zeros, i64 col, u32 K, u32 N, u32 pitch, Divisor32 group_size,
-                 Divisor32 blocks, u32 lanes) {
+__global__ void __launch_bounds__(THREADS) dequantize_tiles(T* out, const uint4* codes, const S* scales,
+    const u8* zeros, i64 col, u32 K, u32 N, u32 pitch, Divisor32 group_size, Divisor32 blocks, u32 lanes) {
   const u32 i = blockIdx.x * THREADS + threadIdx.x;
   if (i >= lanes) return;
   const u32 tile = i / 32, lane = i % 32, strip = blocks.divide(tile), first = strip * 16 + lane / 4 * 2;
   const uint4 q = codes[i];
 #pragma unroll
   for (u32 half = 0; half < 2; ++half) {
-    const u32 k = (tile - strip * blocks.divisor) * 64 + half * 32 + lane % 4 * 8, words[2] = {half ? q.z : q.x, half ? q.w : q.y};
+    const u32 k = (tile - strip * blocks.divisor) * 64 + half * 32 + lane % 4 * 8,
+              words[2] = {half ? q.z : q.x, half ? q.w : q.y};
     if (k >= K) break;
     const u64 at = u64(group_size.divide(k)) * pitch + first;
 #pragma unroll
@@ -77,7 +77,8 @@ dequantize_tiles(T* out, const uint4* codes, const S* scales, const u8* zeros, i
       float x[8];
 #pragma unroll
       for (u32 e = 0; e < 8; ++e)
-        x[e] = (__uint_as_float(0x4b000000 | (words[e / 4] >> (row + e % 4 / 2 * 2 + e % 2 * 4) * 4 & 15)) - base) * factor;
+        x[e] = (__uint_as_float(0x4b000000 | (words[e / 4] >> (row + e % 4 / 2 * 2 + e % 2 * 4) * 4 & 15)) - base) *
+            factor;
       *reinterpret_cast<Vec<T, 8>*>(out + (first + row) * col + k) = round_to<T, 8>(x);
     }
   }

@@ -4,7 +4,8 @@
 // Tiling:   a CTA has STRIPS strips; its warps take k_blocks of 128 of K round-robin.
 // Pipeline: each warp has its own cp.async pipeline of STAGES stages, with __syncwarp only and without load registers.
 // Order:    the warps' partial sums are added through shared memory in warp order.
-// Grid:     x: groups of strips over all weights; y: splits of K, spaced by `split_stride` elements, added by reduce.cu.
+// Grid:     x: groups of strips over all weights; y: splits of K, spaced by `split_stride` elements, added by
+//           reduce.cu.
 // Shared:   WARPS STAGES (STRIPS 1.1 KB + TOKENS 256 bytes), reused for the partial sums.
 // Bound:    DRAM: codes and scales at 4.6 TB/s (H200); about 1.3 instructions per weight and lane.
 #include "products/epilogue.cuh"
@@ -12,11 +13,11 @@
 #include "quantized/int4_loader.cuh"
 
 template <class T, class S, int TOKENS, int STRIPS, int WARPS, int STAGES, int GROUP, bool ZEROS, class Epi, int COUNT>
-__global__ void __launch_bounds__(WARPS * 32, 1)
-int4_gemv(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, u32 k, u32 blocks, u32 groups, u32 k_blocks_per_split,
-          u64 split_stride) {
+__global__ void __launch_bounds__(WARPS * 32, 1) int4_gemv(const T* x, nibbles::Weights<S, Epi, COUNT> weights,
+    u32 pitch, u32 m, u32 k, u32 blocks, u32 groups, u32 k_blocks_per_split, u64 split_stride) {
   using StageLayout = nibbles::StageLayout<T, S, STRIPS, TOKENS, GROUP, ZEROS>;
-  constexpr u32 STAGE = StageLayout::WEIGHTS + StageLayout::ACTIVATIONS, ROWS = STRIPS * 16, WIDTH = StageLayout::TILES * 8;
+  constexpr u32 STAGE = StageLayout::WEIGHTS + StageLayout::ACTIVATIONS, ROWS = STRIPS * 16,
+                WIDTH = StageLayout::TILES * 8;
   extern __shared__ __align__(128) u8 pool[];
   const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, stages = shared_address(pool) + warp * STAGES * STAGE;
   nibbles::Share<S, Epi> share(weights, blockIdx.x, blocks, k_blocks_per_split);
@@ -61,7 +62,8 @@ int4_gemv(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m,
       for (int e = 0; e < 2; ++e) {
         const u32 token = tile * 8 + lane % 4 * 2 + e;
         const Vec<float, 2> pair{{acc[s][tile][e] * StageLayout::UNIT, acc[s][tile][e + 2] * StageLayout::UNIT}};
-        if (token < TOKENS) *reinterpret_cast<Vec<float, 2>*>(sums + (warp * WIDTH + token) * ROWS + s * 16 + lane / 4 * 2) = pair;
+        if (token < TOKENS)
+          *reinterpret_cast<Vec<float, 2>*>(sums + (warp * WIDTH + token) * ROWS + s * 16 + lane / 4 * 2) = pair;
       }
   __syncthreads();
   // 4. Add in warp order, epilogue of column pairs

@@ -16,16 +16,19 @@
 #include "quantized/int4_loader.cuh"
 #include "quantized/int4_pipeline.cuh"
 
-template <class T, class S, int TOKENS, int STRIPS, int WARPS, int PARTS, int SHARE, int STAGES, int GROUP, bool ZEROS, class Epi, int COUNT>
+template <class T, class S, int TOKENS, int STRIPS, int WARPS, int PARTS, int SHARE, int STAGES, int GROUP, bool ZEROS,
+    class Epi, int COUNT>
 __global__ void __launch_bounds__(WARPS * PARTS * SHARE * 32, WARPS * PARTS * SHARE > 4 ? 1 : 2)
-int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, u32 k, u32 blocks, u32 groups, u32 k_blocks_per_split,
-         u64 split_stride) {
+    int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, u32 k, u32 blocks, u32 groups,
+        u32 k_blocks_per_split, u64 split_stride) {
   using StageLayout = nibbles::StageLayout<T, S, STRIPS, TOKENS, GROUP, ZEROS>;
-  constexpr u32 TOKENS_AT = WARPS * StageLayout::WEIGHTS, SHARER_BYTES = TOKENS_AT + StageLayout::ACTIVATIONS, STAGE = SHARE * SHARER_BYTES;
+  constexpr u32 TOKENS_AT = WARPS * StageLayout::WEIGHTS, SHARER_BYTES = TOKENS_AT + StageLayout::ACTIVATIONS,
+                STAGE = SHARE * SHARER_BYTES;
   constexpr u32 THREADS = WARPS * PARTS * 32, OWN = TOKENS / PARTS, TILES = OWN / 8;  // per group; tokens per warp
   static_assert(OWN % 8 == 0);
   extern __shared__ __align__(128) u8 pool[];
-  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, part = threadIdx.x / 32 / WARPS % PARTS, sharer = SHARE == 1 ? 0 : threadIdx.x / THREADS;
+  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, part = threadIdx.x / 32 / WARPS % PARTS,
+            sharer = SHARE == 1 ? 0 : threadIdx.x / THREADS;
   const u32 tiles = (m + TOKENS - 1) / TOKENS;
   u32 column, token;  // column group; first token of the tile
   const auto find = [&](u32 tile) {
@@ -36,8 +39,8 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
   const nibbles::Share<S, Epi> share(weights, column, blocks, k_blocks_per_split);
   const u32 begin = share.begin + sharer, end = share.end;
   const auto first = [&](const nibbles::Weight<S, Epi>& own) { return ((column - own.first) * WARPS + warp) * STRIPS; };
-  const nibbles::GlobalLoader<StageLayout, THREADS, PARTS> loader(share, x + u64(token) * pitch, pitch, m - token, k, blocks, groups, first(share.own),
-                                                 part, threadIdx.x % THREADS);
+  const nibbles::GlobalLoader<StageLayout, THREADS, PARTS> loader(share, x + u64(token) * pitch, pitch, m - token, k,
+      blocks, groups, first(share.own), part, threadIdx.x % THREADS);
   overlap::wait();
 
   // 1. Pipeline prologue
@@ -45,7 +48,8 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
   const u32 stages = free, past = free + STAGES * STAGE;
   const auto fetch = [&](int part, int parts) {
     constexpr int ALL = decltype(loader)::ALL;
-    loader.issue(free + warp * StageLayout::WEIGHTS, free + TOKENS_AT, coming, coming < end, part * ALL / parts, (part + 1) * ALL / parts);
+    loader.issue(free + warp * StageLayout::WEIGHTS, free + TOKENS_AT, coming, coming < end, part * ALL / parts,
+        (part + 1) * ALL / parts);
     if (part + 1 < parts) return;
     commit_copies();
     coming += SHARE;

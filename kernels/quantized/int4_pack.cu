@@ -11,7 +11,8 @@
 constexpr int THREADS = 256;
 
 template <class From, class To>
-__global__ void __launch_bounds__(THREADS) repack(const typename From::Word* from, typename To::Word* to, const i32* gather, u32 K, u32 N, u64 words) {
+__global__ void __launch_bounds__(THREADS)
+    repack(const typename From::Word* from, typename To::Word* to, const i32* gather, u32 K, u32 N, u64 words) {
   const u64 word = u64(blockIdx.x) * THREADS + threadIdx.x;
   if (word >= words) return;
   u32 made = 0;
@@ -25,9 +26,8 @@ __global__ void __launch_bounds__(THREADS) repack(const typename From::Word* fro
 }
 
 template <class From, class To, class S>
-__global__ void __launch_bounds__(THREADS)
-repack_groups(const S* scales, const void* zeros, S* to_scales, typename nibbles::Zeros<To>::Word* to_zeros, u32 N, u32 from_pitch,
-              u32 to_pitch) {
+__global__ void __launch_bounds__(THREADS) repack_groups(const S* scales, const void* zeros, S* to_scales,
+    typename nibbles::Zeros<To>::Word* to_zeros, u32 N, u32 from_pitch, u32 to_pitch) {
   using Z = nibbles::Zeros<To>;
   const u32 group = blockIdx.y, first = (blockIdx.x * THREADS + threadIdx.x) * 8;
   if (first >= to_pitch) return;
@@ -73,8 +73,8 @@ scales_of(const T* w, S* scales, u8* zeros, i64 row, i64 col, u32 K, u32 N, u32 
 
 // Quantizes a matrix to the tiled layout.
 template <class T, class S, bool ZEROS>
-__global__ void __launch_bounds__(THREADS)
-quantize(const T* w, const S* scales, const u8* zeros, u32* to, i64 row, i64 col, u32 K, u32 N, u32 pitch, u32 group_size, u64 words) {
+__global__ void __launch_bounds__(THREADS) quantize(const T* w, const S* scales, const u8* zeros, u32* to, i64 row,
+    i64 col, u32 K, u32 N, u32 pitch, u32 group_size, u64 words) {
   const u64 word = u64(blockIdx.x) * THREADS + threadIdx.x;
   if (word >= words) return;
   u32 made = 0;

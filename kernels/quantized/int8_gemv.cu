@@ -32,9 +32,11 @@ using namespace quantized;
 
 extern __shared__ uint4 memory[];
 
-template <class A, class S, class Way, int TOKENS, int ACCESS, int UNROLL, int WARPS, int CTAS, bool EARLY, bool GROUPED, bool ZEROED, class Finish, int COUNT>
+template <class A, class S, class Way, int TOKENS, int ACCESS, int UNROLL, int WARPS, int CTAS, bool EARLY,
+    bool GROUPED, bool ZEROED, class Finish, int COUNT>
 __global__ void __launch_bounds__(WARPS * 32, CTAS)
-int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT> segments, u32 m, u32 k, u32 k_split, i64 split_stride, u32 group, u32 pitch) {
+    int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT> segments, u32 m, u32 k,
+        u32 k_split, i64 split_stride, u32 group, u32 pitch) {
   using Acc = typename Product<A>::Acc;
   constexpr bool DYNAMIC = !Same<A, S>::value;
   constexpr int OCTETS = TOKENS / 8, ROUND = UNROLL * Way::STEP, READ = DYNAMIC ? Way::RUN : ACCESS;
@@ -45,7 +47,8 @@ int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT>
   for (int i = 1; i < COUNT; ++i)
     if (blockIdx.x >= segments.at[i].first) place = i;
   const Segment<Finish>& own = segments.at[COUNT > 1 ? place : 0];
-  const u32 first = (blockIdx.x - own.first) * Way::COLUMNS, begin = blockIdx.y * k_split, end = min(k, begin + k_split);
+  const u32 first = (blockIdx.x - own.first) * Way::COLUMNS, begin = blockIdx.y * k_split,
+            end = min(k, begin + k_split);
   Acc* sums = reinterpret_cast<Acc*>(memory);
   u32 from = begin + warp * ROUND;
   // 1. Prefetch the first weights into L2 before the PDL wait: a prefetch reads no value, so it is safe there
@@ -72,9 +75,13 @@ int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT>
   float total[GROUPED ? Way::BLOCKS : 1][OCTETS][4] = {};
   int of_columns[ZEROED ? Way::BLOCKS : 1][4] = {}, of_tokens[OCTETS][4] = {};
   typename Way::Raw raw[UNROLL];
-  const auto load = [&](int u, u32 at, bool whole) { Way::load(raw[u], own.b, own.step, first, own.n, at + u * Way::STEP, end, whole); };
+  const auto load = [&](int u, u32 at, bool whole) {
+    Way::load(raw[u], own.b, own.step, first, own.n, at + u * Way::STEP, end, whole);
+  };
   Tokens<A, Way> early[OCTETS];
-  const auto prefetch_tokens = [&](int j, u32 at, bool whole) { early[j].template load<READ>(token[j], at, DYNAMIC ? pitch : end, whole); };
+  const auto prefetch_tokens = [&](int j, u32 at, bool whole) {
+    early[j].template load<READ>(token[j], at, DYNAMIC ? pitch : end, whole);
+  };
   // mmas of one step. held: its tokens are already loaded; ahead: load the tokens of the step at `next` meanwhile
   const auto multiply = [&](int u, u32 at, bool whole, bool held = false, bool ahead = false, u32 next = 0) {
     typename Way::Words words;
@@ -129,7 +136,8 @@ int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT>
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
       const bool last = u + 1 == UNROLL;
-      multiply(u, from + u * Way::STEP, true, EARLY, EARLY && (!last || more), last ? next : from + (u + 1) * Way::STEP);
+      multiply(
+          u, from + u * Way::STEP, true, EARLY, EARLY && (!last || more), last ? next : from + (u + 1) * Way::STEP);
       if (AHEAD && more) load(u, next, true);
     }
     from = next;
@@ -165,7 +173,8 @@ int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT>
   Finish finish = own.finish;
   finish.out += blockIdx.y * split_stride;
   if constexpr (DYNAMIC) {
-    finish.scale_a = reinterpret_cast<const float*>(reinterpret_cast<const i8*>(sums + WARPS * TOKENS * Way::COLUMNS) + m * pitch);
+    finish.scale_a = reinterpret_cast<const float*>(
+        reinterpret_cast<const i8*>(sums + WARPS * TOKENS * Way::COLUMNS) + m * pitch);
     finish.scale_a_step = 1;
   }
   for (u32 i = threadIdx.x; i < m * Way::COLUMNS; i += WARPS * 32) {

@@ -8,7 +8,8 @@
 __device__ __forceinline__ int sum_of_four(u32 word, int sum, i8) { return __dp4a(int(word), 0x01010101, sum); }
 __device__ __forceinline__ int sum_of_four(u32 word, int sum, u8) { return int(__dp4a(word, 0x01010101u, u32(sum))); }
 
-template <class T, int BYTES, int THREADS> __global__ void __launch_bounds__(THREADS) line_sums(const T* x, i64 step, u32 lines, u32 k, int* sums) {
+template <class T, int BYTES, int THREADS>
+__global__ void __launch_bounds__(THREADS) line_sums(const T* x, i64 step, u32 lines, u32 k, int* sums) {
   const u32 line = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
   overlap::wait();
   if (line >= lines) return;

@@ -34,7 +34,8 @@ nf4_dequantize(Out* out, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, u3
     raw[round] = magnitudes.read(u32(eight >> shift));
 #pragma unroll
     for (int i = 0; i < 4 / ALIGN; ++i)
-      words[round] |= u32(*reinterpret_cast<const typename Word<ALIGN>::type*>(codes + eight * 4 + i * ALIGN)) << i * 8 * ALIGN % 32;
+      words[round] |= u32(*reinterpret_cast<const typename Word<ALIGN>::type*>(codes + eight * 4 + i * ALIGN))
+          << i * 8 * ALIGN % 32;
   }
 
   // 2. Look up (whole warps, for the shuffles), scale, store

@@ -21,14 +21,16 @@
 
 template <class T, bool DOUBLE, int TOKENS, int STRIPS, int ACROSS, int ALONG, int STAGES, int DEPTH, class Epi>
 __global__ void __launch_bounds__(ACROSS * ALONG * 32, 1)
-nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi epilogue, u32 pitch, u32 m, u32 n, u32 k, u32 shift,
-         u32 k_blocks_per_split, u32 tiles, u64 split_stride) {
+    nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi epilogue, u32 pitch, u32 m, u32 n,
+        u32 k, u32 shift, u32 k_blocks_per_split, u32 tiles, u64 split_stride) {
   using StageLayout = nf4::Rows<T, STRIPS, TOKENS, ACROSS, DEPTH>;
   using Raw = typename nf4::Magnitudes<DOUBLE>::Raw;
-  constexpr u32 ROWS = ACROSS * STRIPS * 16, TILES = StageLayout::TILES, SPREAD = StageLayout::SPREAD, CHUNKS = StageLayout::CHUNKS, WORDS = StageLayout::WORDS;
+  constexpr u32 ROWS = ACROSS * STRIPS * 16, TILES = StageLayout::TILES, SPREAD = StageLayout::SPREAD,
+                CHUNKS = StageLayout::CHUNKS, WORDS = StageLayout::WORDS;
   constexpr u32 THREADS = ACROSS * ALONG * 32, CHAINS = STRIPS * TILES < 4 ? 2 : 1;  // independent mma chains
   extern __shared__ __align__(256) u8 pool[];
-  const u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, side = threadIdx.x / 32 % ACROSS, k_group = threadIdx.x / (32 * ACROSS);
+  const u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, side = threadIdx.x / 32 % ACROSS,
+            k_group = threadIdx.x / (32 * ACROSS);
   const u32 stages = shared_address(pool) + nf4::LINES + k_group * STAGES * StageLayout::BYTES;
   const u32 group = blockIdx.x / tiles, first_token = (blockIdx.x - group * tiles) * TOKENS;  // first token
   const u32 first = group * ROWS + side * (STRIPS * 16), chunks = k / nf4::CHUNK;
@@ -43,11 +45,14 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
   const nf4::Copies<StageLayout, ACROSS> copies(codes, x, pitch, m, n, k, first, threadIdx.x % (32 * ACROSS));
   // Rotate the order of k_blocks by CTA, against contention for the same L2 lines
   const u32 start_offset = blockIdx.x * 7 % max(end - min(begin, end), 1u);
-  const auto k_block_of = [&](u32 at) { return at + start_offset < end ? at + start_offset : at + start_offset - (end - begin); };
+  const auto k_block_of = [&](u32 at) {
+    return at + start_offset < end ? at + start_offset : at + start_offset - (end - begin);
+  };
   u32 coming = begin + k_group;
   const auto fetch = [&](u32 stage) {
     const u32 to = stages + stage * StageLayout::BYTES;
-    if (coming < end) copies.issue(to + side * StageLayout::CODES, to + ACROSS * StageLayout::CODES, k_block_of(coming));
+    if (coming < end)
+      copies.issue(to + side * StageLayout::CODES, to + ACROSS * StageLayout::CODES, k_block_of(coming));
     commit_copies();
     coming += ALONG;
   };
@@ -78,13 +83,16 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
     float absmax[STRIPS][2];
 #pragma unroll
     for (u32 i = 0; i < STRIPS * 2; ++i)
-      absmax[i / 2][i % 2] = k_block_of(at) * CHUNKS + t % CHUNKS < chunks ? magnitudes.template value<nf4::LINE / 4>(next[i / 2][i % 2], map, offset) : 0.0f;
+      absmax[i / 2][i % 2] = k_block_of(at) * CHUNKS + t % CHUNKS < chunks
+          ? magnitudes.template value<nf4::LINE / 4>(next[i / 2][i % 2], map, offset)
+          : 0.0f;
     if (at + ALONG < end) load_absmax(at + ALONG);
     await_copies<STAGES - 2>();
     if constexpr (ACROSS == 1) __syncwarp();
     else barrier_sync(1 + k_group, ACROSS * 32);
     fetch(stage == 0 ? STAGES - 1 : stage - 1);
-    const u32 from = stages + stage * StageLayout::BYTES, own = from + side * StageLayout::CODES, tokens = from + ACROSS * StageLayout::CODES;
+    const u32 from = stages + stage * StageLayout::BYTES, own = from + side * StageLayout::CODES,
+              tokens = from + ACROSS * StageLayout::CODES;
 #pragma unroll
     for (u32 round = 0; round < CHUNKS / SPREAD; ++round) {
       float sum[CHAINS][STRIPS][TILES][4] = {};
@@ -100,7 +108,8 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
           uint4 (&b)[TILES] = kept[SPREAD == 1 ? 0 : stretch % 2][word % 2];
 #pragma unroll
           for (u32 tile = 0; tile < TILES; ++tile) {
-            const u32 at = tokens + (((part * WORDS + word) * TOKENS + tile * 8 + g % (TOKENS < 8 ? TOKENS : 8)) * 4 + t) * 16;
+            const u32 at = tokens +
+                (((part * WORDS + word) * TOKENS + tile * 8 + g % (TOKENS < 8 ? TOKENS : 8)) * 4 + t) * 16;
             if constexpr (SPREAD == 1) b[tile] = nf4::load_four(at);
             else nf4::load_four(b[tile], at, active);
           }
@@ -111,7 +120,8 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
               u32 a[4];
 #pragma unroll
               for (u32 i = 0; i < 4; ++i)
-                a[i] = *reinterpret_cast<const u32*>(pool + nf4::index_of(words[s][i % 2][word], step * 2 + i / 2, lane));
+                a[i] = *reinterpret_cast<const u32*>(
+                    pool + nf4::index_of(words[s][i % 2][word], step * 2 + i / 2, lane));
 #pragma unroll
               for (u32 tile = 0; tile < TILES; ++tile) {
                 const u32 pair[2] = {step ? b[tile].z : b[tile].x, step ? b[tile].w : b[tile].y};
@@ -124,7 +134,10 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
 #pragma unroll
       for (u32 i = 0; i < STRIPS * 2; ++i) {
         float factor[2];
-        const auto of = [&](u32 e) { return __shfl_sync(~0u, absmax[i / 2][i % 2], g * 4 + (round * SPREAD + (SPREAD > 1 ? (t * 2 + e) / TOKENS : 0)) % CHUNKS); };
+        const auto of = [&](u32 e) {
+          return __shfl_sync(
+              ~0u, absmax[i / 2][i % 2], g * 4 + (round * SPREAD + (SPREAD > 1 ? (t * 2 + e) / TOKENS : 0)) % CHUNKS);
+        };
         factor[0] = of(0);
         factor[1] = TOKENS == 1 && SPREAD > 1 ? of(1) : factor[0];
 #pragma unroll
@@ -149,7 +162,8 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
 #pragma unroll
   for (u32 i = 0; i < STRIPS * TILES * 4; ++i) {
     const u32 s = i / (TILES * 4), tile = i / 4 % TILES, e = i % 4, column = tile * 8 + t * 2 + e % 2;
-    if (column < COLUMNS) sums[(k_group * COLUMNS + column) * ROW_PITCH + (side * STRIPS + s) * 16 + e / 2 * 8 + g] = acc[s][tile][e];
+    if (column < COLUMNS)
+      sums[(k_group * COLUMNS + column) * ROW_PITCH + (side * STRIPS + s) * 16 + e / 2 * 8 + g] = acc[s][tile][e];
   }
   __syncthreads();
   // 6. Add in order, epilogue of row pairs
@@ -160,7 +174,8 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
     float pair[2] = {};
 #pragma unroll
     for (u32 part = 0; part < ALONG * SPREAD; ++part) {
-      const Vec<float, 2> own = *reinterpret_cast<const Vec<float, 2>*>(sums + (part * TOKENS + token) * ROW_PITCH + row);
+      const Vec<float, 2> own = *reinterpret_cast<const Vec<float, 2>*>(
+          sums + (part * TOKENS + token) * ROW_PITCH + row);
       pair[0] += own.at[0];
       pair[1] += own.at[1];
     }

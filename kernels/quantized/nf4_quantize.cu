@@ -16,11 +16,15 @@
 constexpr int OF_SUM = 4096;
 
 // The decision boundary of two neighbouring values: x above it gets the second code.
-__device__ __forceinline__ float middle(const float* values, u32 code) { return 0.5f * __fadd_rn(values[code], values[code + 1]); }
+__device__ __forceinline__ float middle(const float* values, u32 code) {
+  return 0.5f * __fadd_rn(values[code], values[code + 1]);
+}
 
 // The interval of x, 0 to 30, by rounding in the mantissa of 2^23. It is monotonic in x, so x and a boundary in
 // different intervals compare like the intervals.
-__device__ __forceinline__ u32 interval(float x) { return __float_as_uint(__fmaf_rn(x, 15.0f, 8388608.0f + 15.0f)) & 31; }
+__device__ __forceinline__ u32 interval(float x) {
+  return __float_as_uint(__fmaf_rn(x, 15.0f, 8388608.0f + 15.0f)) & 31;
+}
 
 template <class T, int V, int LANES, bool WORDS, int CTA, class I>
 __global__ void __launch_bounds__(CTA) nf4_quantize(u8* codes, float* absmax, const T* x, I eights) {

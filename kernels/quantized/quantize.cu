@@ -23,8 +23,8 @@ using quantized::Scale;
 enum Operand { CODES, SCALES, ZEROS, X, OPERANDS };
 
 template <class T, class P, bool ZERO, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I>
-__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, float, THREADS>))
-quantize_rows(I count, I length, rows::Places<I, R, RC, OPERANDS> places, P* codes, float* scales, P* zeros, const T* x) {
+__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, float, THREADS>)) quantize_rows(
+    I count, I length, rows::Places<I, R, RC, OPERANDS> places, P* codes, float* scales, P* zeros, const T* x) {
   using Pack = rows::Pack<T, V>;
   const I row = I(blockIdx.x) * (THREADS / LANES) + threadIdx.x / LANES;
   const bool live = row < count;
@@ -138,9 +138,8 @@ find_ranges(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> places
 }
 
 template <class T, class P, bool ZERO, int V, int LANES, int DEPTH, int THREADS, int R, int RC, class I, bool COLUMN>
-__global__ void __launch_bounds__(THREADS)
-quantize_ranged(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> places, P* codes, float* scales, P* zeros, const T* x,
-                const u32* ranges) {
+__global__ void __launch_bounds__(THREADS) quantize_ranged(I count, I length, I stripe,
+    rows::Places<I, R, RC, OPERANDS> places, P* codes, float* scales, P* zeros, const T* x, const u32* ranges) {
   constexpr int OWN = COLUMN ? V : 1;
   const Part<V, LANES, DEPTH, THREADS, I> part(gridDim.x - 1 - blockIdx.x, count, length, stripe);
   overlap::wait();
@@ -174,8 +173,8 @@ quantize_ranged(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> pl
 }
 
 template <class T, class P, bool ZERO, int V, int LANES, int DEPTH, int THREADS, int R, int RC, class I, bool COLUMN>
-__global__ void __launch_bounds__(THREADS)
-dequantize(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> places, const P* codes, const float* scales, const P* zeros, T* out) {
+__global__ void __launch_bounds__(THREADS) dequantize(I count, I length, I stripe,
+    rows::Places<I, R, RC, OPERANDS> places, const P* codes, const float* scales, const P* zeros, T* out) {
   const Part<V, LANES, DEPTH, THREADS, I> part(blockIdx.x, count, length, stripe);
   overlap::wait();
   overlap::release();

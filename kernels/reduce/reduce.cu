@@ -15,11 +15,11 @@
 
 enum Operand { OUT, X, OPERANDS };
 
-template <class Op, class T, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, bool CHUNKED,
-          bool UNALIGNED>
+template <class Op, class T, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I,
+    bool CHUNKED, bool UNALIGNED>
 __global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
-reduce_rows(I count, I length, I chunk, I chunks, int correction, rows::Places<I, R, RC, OPERANDS> places, typename Op::Result* out,
-            typename Op::State* partial, const T* x) {
+    reduce_rows(I count, I length, I chunk, I chunks, int correction, rows::Places<I, R, RC, OPERANDS> places,
+        typename Op::Result* out, typename Op::State* partial, const T* x) {
   using UnalignedVec = rows::UnalignedVec<T, V, UNALIGNED>;
   const I part = CHUNKED ? I(blockIdx.x) % chunks : 0, block = CHUNKED ? I(blockIdx.x) / chunks : I(blockIdx.x);
   const I row = block * (THREADS / LANES) + threadIdx.x / LANES, lane = threadIdx.x % LANES;
@@ -145,8 +145,8 @@ reduce_columns(I count, I length, I extent, I chunk, I chunks, int correction, r
 
 // out = finish(join of the states of all chunks), OUTS results per CTA, in a fixed order.
 template <class Op, int THREADS, int OUTS, int R, class I>
-__global__ void __launch_bounds__(THREADS, 1)
-join_chunks(I results, u32 chunks, i64 extent, int correction, Dims<I, R, 1> dims, typename Op::Result* out, const typename Op::State* partial) {
+__global__ void __launch_bounds__(THREADS, 1) join_chunks(I results, u32 chunks, i64 extent, int correction,
+    Dims<I, R, 1> dims, typename Op::Result* out, const typename Op::State* partial) {
   using State = typename Op::State;
   const I result = I(blockIdx.x) * OUTS + threadIdx.x % OUTS;
   const bool live = result < results;
@@ -169,5 +169,6 @@ join_chunks(I results, u32 chunks, i64 extent, int correction, Dims<I, R, 1> dim
   if (!live || threadIdx.x >= OUTS) return;
   i64 offset[1] = {0};
   if constexpr (R > 0) dims.locate(result, offset);
-  *reinterpret_cast<typename Op::Result*>(reinterpret_cast<u8*>(out) + offset[0]) = Op::finish(state, extent, correction);
+  *reinterpret_cast<typename Op::Result*>(reinterpret_cast<u8*>(out) + offset[0]) = Op::finish(
+      state, extent, correction);
 }

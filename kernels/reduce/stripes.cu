@@ -6,7 +6,8 @@
 #include "ptx/overlap.cuh"
 
 template <class C, class W, int WARPS, class I>
-__global__ void __launch_bounds__(WARPS * 32) sum_stripes(u32 stripes, I length, const C* partial, W* first, W* second) {
+__global__ void __launch_bounds__(WARPS * 32)
+    sum_stripes(u32 stripes, I length, const C* partial, W* first, W* second) {
   __shared__ C sums[WARPS][32];
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const I column = I(blockIdx.x) * 32 + lane;

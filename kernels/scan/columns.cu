@@ -16,9 +16,8 @@ template <class T> __device__ __forceinline__ T* stepped(T* base, i64 bytes) {
 }
 
 template <class T, class O, class C, int V, int ITEMS, int WARPS, int MODE, int R, class I>
-__global__ void __launch_bounds__(WARPS * 32)
-scan_columns(I count, I length, I extent, I chunk, I chunks, rows::Places<I, R, 0, OPERANDS> places, i64 out_step, i64 x_step, O* out,
-             C* totals, const T* x) {
+__global__ void __launch_bounds__(WARPS * 32) scan_columns(I count, I length, I extent, I chunk, I chunks,
+    rows::Places<I, R, 0, OPERANDS> places, i64 out_step, i64 x_step, O* out, C* totals, const T* x) {
   __shared__ C slots[2][WARPS][V][32];
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const I blocks = (length + 32 * V - 1) / (32 * V), part = MODE == WHOLE ? 0 : I(blockIdx.x) % chunks;

@@ -23,13 +23,15 @@ template <int LANES, class C> __device__ __forceinline__ C sum_up_to(C x, u32 la
   return x;
 }
 
-template <class T, class O, class C, int V, int ITEMS, int LANES, int WARPS, int THREADS, bool VECTOR, int MODE, int R, int RC, class I>
-__global__ void __launch_bounds__(THREADS)
-scan_rows(I count, I length, I chunk, I chunks, rows::Places<I, R, RC, OPERANDS> places, O* out, C* totals, const T* x) {
+template <class T, class O, class C, int V, int ITEMS, int LANES, int WARPS, int THREADS, bool VECTOR, int MODE, int R,
+    int RC, class I>
+__global__ void __launch_bounds__(THREADS) scan_rows(
+    I count, I length, I chunk, I chunks, rows::Places<I, R, RC, OPERANDS> places, O* out, C* totals, const T* x) {
   constexpr int GROUP = LANES * WARPS, SEGMENT = LANES * V * ITEMS;
   __shared__ C slots[2][WARPS];
   const u32 lane = threadIdx.x % LANES, warp = WARPS > 1 ? threadIdx.x / 32 : 0;
-  const I part = MODE == WHOLE ? 0 : I(blockIdx.x) % chunks, block = MODE == WHOLE ? I(blockIdx.x) : I(blockIdx.x) / chunks;
+  const I part = MODE == WHOLE ? 0 : I(blockIdx.x) % chunks,
+          block = MODE == WHOLE ? I(blockIdx.x) : I(blockIdx.x) / chunks;
   const I row = block * (THREADS / GROUP) + threadIdx.x / GROUP;
   const bool live = row < count;
   i64 at[OPERANDS];

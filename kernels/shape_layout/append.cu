@@ -7,19 +7,28 @@
 #include "core/index.cuh"
 
 // Predicated store. A branch on a value just loaded stalls instruction fetch until the load completes: 0.15 us here.
-__device__ __forceinline__ void store_if(bool yes, u8* p, u8 x) { asm volatile("{.reg .pred q; setp.ne.u32 q, %0, 0; @q st.global.u8 [%1], %2;}" ::"r"(u32(yes)), "l"(p), "h"(u16(x))); }
-__device__ __forceinline__ void store_if(bool yes, u16* p, u16 x) { asm volatile("{.reg .pred q; setp.ne.u32 q, %0, 0; @q st.global.u16 [%1], %2;}" ::"r"(u32(yes)), "l"(p), "h"(x)); }
-__device__ __forceinline__ void store_if(bool yes, u32* p, u32 x) { asm volatile("{.reg .pred q; setp.ne.u32 q, %0, 0; @q st.global.u32 [%1], %2;}" ::"r"(u32(yes)), "l"(p), "r"(x)); }
-__device__ __forceinline__ void store_if(bool yes, u64* p, u64 x) { asm volatile("{.reg .pred q; setp.ne.u32 q, %0, 0; @q st.global.u64 [%1], %2;}" ::"r"(u32(yes)), "l"(p), "l"(x)); }
+__device__ __forceinline__ void store_if(bool yes, u8* p, u8 x) {
+  asm volatile("{.reg .pred q; setp.ne.u32 q, %0, 0; @q st.global.u8 [%1], %2;}" ::"r"(u32(yes)), "l"(p), "h"(u16(x)));
+}
+__device__ __forceinline__ void store_if(bool yes, u16* p, u16 x) {
+  asm volatile("{.reg .pred q; setp.ne.u32 q, %0, 0; @q st.global.u16 [%1], %2;}" ::"r"(u32(yes)), "l"(p), "h"(x));
+}
+__device__ __forceinline__ void store_if(bool yes, u32* p, u32 x) {
+  asm volatile("{.reg .pred q; setp.ne.u32 q, %0, 0; @q st.global.u32 [%1], %2;}" ::"r"(u32(yes)), "l"(p), "r"(x));
+}
+__device__ __forceinline__ void store_if(bool yes, u64* p, u64 x) {
+  asm volatile("{.reg .pred q; setp.ne.u32 q, %0, 0; @q st.global.u64 [%1], %2;}" ::"r"(u32(yes)), "l"(p), "l"(x));
+}
 __device__ __forceinline__ void store_if(bool yes, uint4* p, uint4 x) {
-  asm volatile("{.reg .pred q; setp.ne.u32 q, %0, 0; @q st.global.v4.u32 [%1], {%2, %3, %4, %5};}" ::"r"(u32(yes)), "l"(p), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w));
+  asm volatile("{.reg .pred q; setp.ne.u32 q, %0, 0; @q st.global.v4.u32 [%1], {%2, %3, %4, %5};}" ::"r"(u32(yes)),
+      "l"(p), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w));
 }
 
 // Copies `count` words with R axes per pair; with MANY the first axis is the sequence.
 template <class I, class Position, int R, int WIDTH, int THREADS, int UNROLL, int PARTS, bool MANY>
-__global__ void __launch_bounds__(THREADS)
-append_runs(u8* dest0, u8* dest1, const u8* source0, const u8* source1, const Position* position, i32* status, I sequences,
-            i64 limit, i64 dest_step, I count, typename DivisorOf<I>::type words_per_sequence, Dims<I, R, 2> dims) {
+__global__ void __launch_bounds__(THREADS) append_runs(u8* dest0, u8* dest1, const u8* source0, const u8* source1,
+    const Position* position, i32* status, I sequences, i64 limit, i64 dest_step, I count,
+    typename DivisorOf<I>::type words_per_sequence, Dims<I, R, 2> dims) {
   using T = typename Word<WIDTH>::type;
   if (count == 0) {  // no tokens: only the status
     for (I s = I(blockIdx.x) * THREADS + threadIdx.x; status && s < sequences; s += I(gridDim.x) * THREADS)
@@ -48,7 +57,8 @@ append_runs(u8* dest0, u8* dest1, const u8* source0, const u8* source1, const Po
   for (int u = 0; u < UNROLL; ++u) {
     const bool fits = at[u] >= 0 && at[u] <= limit;
     store_if(fits, reinterpret_cast<T*>(dest + to[u] + at[u] * dest_step), value[u]);
-    const bool reports = status && blockIdx.y == 0 && first + u * THREADS == (MANY ? sequence[u] * words_per_sequence.divisor : 0);
+    const bool reports = status && blockIdx.y == 0 &&
+        first + u * THREADS == (MANY ? sequence[u] * words_per_sequence.divisor : 0);
     store_if(reports, reinterpret_cast<u32*>(status + sequence[u]), fits ? 0u : 1u);
   }
 }

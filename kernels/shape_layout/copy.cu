@@ -19,14 +19,15 @@ constexpr u32 SECTOR = 32;  // bytes, the unit of transfers between DRAM and L2
 // that hold its source are inside the source run, `lag` bytes below: no byte outside the view is read.
 __device__ __forceinline__ bool inside(u64 dest, u64 run_dest, i64 length, i64 lag) {
   u64 from = (dest - lag) & ~u64(CHUNK - 1), run_source = run_dest - lag;
-  return dest >= run_dest && dest + CHUNK <= run_dest + length && from >= run_source && from + 2 * CHUNK <= run_source + length;
+  return dest >= run_dest && dest + CHUNK <= run_dest + length &&
+      from >= run_source && from + 2 * CHUNK <= run_source + length;
 }
 
 // ENDS: grains loaded at a run's end before the first store. I: index type of chunks. R: outer axes. GRAIN: the largest
 // power of two, at most 16, that divides every address, stride and run length.
 template <class I, int R, int GRAIN, int ENDS, int UNROLL>
-__global__ void __launch_bounds__(THREADS)
-copy_runs(u8* dest, const u8* source, i64 length, I chunks, typename DivisorOf<I>::type chunks_per_run, Dims<I, R, 2> dims) {
+__global__ void __launch_bounds__(THREADS) copy_runs(
+    u8* dest, const u8* source, i64 length, I chunks, typename DivisorOf<I>::type chunks_per_run, Dims<I, R, 2> dims) {
   I base = I(blockIdx.x) * (THREADS * UNROLL) + threadIdx.x;
   uint4 value[UNROLL];
   u64 to[UNROLL];
@@ -116,8 +117,8 @@ __device__ __forceinline__ void fetch(const u8* sector) { asm volatile("prefetch
 //          issued with the loads, this latency is hidden. With SECTORS only the partial sectors of runs that also have
 //          whole ones, otherwise every slot's sector.
 template <class I, int R, int WIDTH, int UNROLL, bool SECTORS, bool FETCH>
-__global__ void __launch_bounds__(THREADS)
-copy_slots(u8* dest, const u8* source, u32 length, I slots, typename DivisorOf<I>::type slots_per_run, Gaps<I, R> gaps) {
+__global__ void __launch_bounds__(THREADS) copy_slots(
+    u8* dest, const u8* source, u32 length, I slots, typename DivisorOf<I>::type slots_per_run, Gaps<I, R> gaps) {
   using T = typename Word<WIDTH>::type;
   const I first = I(blockIdx.x) * (THREADS * UNROLL) + threadIdx.x;
   T value[UNROLL];

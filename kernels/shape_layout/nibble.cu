@@ -8,7 +8,9 @@
 
 constexpr int THREADS = 256;
 
-__device__ __forceinline__ u32 nibble(const u8* base, i64 element) { return (base[element >> 1] >> ((element & 1) * 4)) & 15u; }
+__device__ __forceinline__ u32 nibble(const u8* base, i64 element) {
+  return (base[element >> 1] >> ((element & 1) * 4)) & 15u;
+}
 
 template <class I, int R>
 __global__ void __launch_bounds__(THREADS)

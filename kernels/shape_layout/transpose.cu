@@ -28,9 +28,8 @@ template <int R, bool ALONG_B> struct Place {
 };
 
 template <int WIDTH, int VECTOR, int CA, int CB, int R>
-__global__ void __launch_bounds__(CA* CB)
-transpose_blocks(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 dest_a, i64 source_b, u32 tiles_a, u32 tiles_b,
-                 Dims<u64, R, 2> dims) {
+__global__ void __launch_bounds__(CA* CB) transpose_blocks(u8* dest, const u8* source, i64 extent_a, i64 extent_b,
+    i64 dest_a, i64 source_b, u32 tiles_a, u32 tiles_b, Dims<u64, R, 2> dims) {
   using T = typename Word<WIDTH>::type;
   constexpr int N = VECTOR / WIDTH;
   using V = Vec<T, N>;
@@ -51,7 +50,9 @@ transpose_blocks(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 des
       for (int i = 0; i < N; ++i)
 #pragma unroll
         for (int j = 0; j < N; ++j)
-          rows[i].at[j] = b + i < extent_b && a + j < extent_a ? *reinterpret_cast<const T*>(from + i * source_b + j * WIDTH) : T{};
+          rows[i].at[j] = b + i < extent_b && a + j < extent_a
+              ? *reinterpret_cast<const T*>(from + i * source_b + j * WIDTH)
+              : T{};
     }
     flip(rows);
     // 2. Store to shared memory. 64-byte rows cover half the banks: every other thread stores its second row first, in
@@ -83,9 +84,8 @@ transpose_blocks(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 des
 }
 
 template <int WIDTH, int R>
-__global__ void __launch_bounds__(TILE_THREADS)
-transpose_tile(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 dest_a, i64 source_b, u32 tiles_a, u32 tiles_b,
-               Dims<u64, R, 2> dims) {
+__global__ void __launch_bounds__(TILE_THREADS) transpose_tile(u8* dest, const u8* source, i64 extent_a, i64 extent_b,
+    i64 dest_a, i64 source_b, u32 tiles_a, u32 tiles_b, Dims<u64, R, 2> dims) {
   using T = typename Word<WIDTH>::type;
   __shared__ T staged[TILE][TILE + 1];
   const Place<R, false> place(tiles_a, tiles_b, dims);
@@ -94,7 +94,8 @@ transpose_tile(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 dest_
 #pragma unroll
   for (int k = slow; k < TILE; k += TILE_THREADS / TILE)
     if (a0 + fast < extent_a && b0 + k < extent_b)
-      staged[k][fast] = *reinterpret_cast<const T*>(source + place.offset[1] + (b0 + k) * source_b + (a0 + fast) * WIDTH);
+      staged[k][fast] = *reinterpret_cast<const T*>(
+          source + place.offset[1] + (b0 + k) * source_b + (a0 + fast) * WIDTH);
   __syncthreads();
 #pragma unroll
   for (int k = slow; k < TILE; k += TILE_THREADS / TILE)

@@ -1,9 +1,10 @@
 // grad_x = y (grad - sum(grad y)), or LOG: grad - exp(y) sum(grad), along rows. Computed in C, rounded once.
 //
 // softmax_backward:          LANES threads per row (rows/row.cuh), resident in registers or streamed.
-// softmax_backward_unaligned: one CTA per long row at any alignment, streamed (rows/unaligned.cuh; variant "unaligned").
-// *_cluster:                 the CTAs of a cluster share a row, sums combined through DSMEM (rows/cluster_reduce.cuh).
-// softmax_backward_kept_cluster: as softmax_backward_unaligned_cluster; the first KEPT of grad and y are read once and
+// softmax_backward_unaligned: one CTA per long row at any alignment, streamed (rows/unaligned.cuh; variant
+// "unaligned"). *_cluster:                 the CTAs of a cluster share a row, sums combined through DSMEM
+// (rows/cluster_reduce.cuh). softmax_backward_kept_cluster: as softmax_backward_unaligned_cluster; the first KEPT of
+// grad and y are read once and
 //                            stay in shared memory (variant "kept").
 // Shared:    one value per warp.   Bound: DRAM.
 #include "math/exp.cuh"
@@ -20,9 +21,10 @@ template <class C, int DIGITS, bool LOG> __device__ __forceinline__ C gradient(C
   return LOG ? grad - root * sum * root : y * (grad - sum);
 }
 
-template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, int CTAS>
-__device__ __forceinline__ void gradient_row(I count, I length, const rows::Places<I, R, RC, OPERANDS>& places, T* grad_x,
-                                             const T* grad, const T* y) {
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R,
+    int RC, class I, int CTAS>
+__device__ __forceinline__ void gradient_row(
+    I count, I length, const rows::Places<I, R, RC, OPERANDS>& places, T* grad_x, const T* grad, const T* y) {
   struct Loaded { rows::Pack<T, V> grad, y; };
   const rows::Part<CTAS, I> part(length, V, THREADS / LANES, threadIdx.x / LANES);
   const bool live = part.row < count;
@@ -30,7 +32,8 @@ __device__ __forceinline__ void gradient_row(I count, I length, const rows::Plac
   places.enter(live ? part.row : 0, at);
   rows::Row<RESIDENT, Loaded, V, ITEMS, LANES, I> line(live ? part.length : 0, threadIdx.x % LANES);
   const auto load = [&](I column) {
-    return Loaded{rows::loaded<T, V>(places.template at<GRAD>(grad, at, part.first + column)), rows::loaded<T, V>(places.template at<Y>(y, at, part.first + column))};
+    return Loaded{rows::loaded<T, V>(places.template at<GRAD>(grad, at, part.first + column)),
+        rows::loaded<T, V>(places.template at<Y>(y, at, part.first + column))};
   };
   line.load(load);
 
@@ -57,22 +60,27 @@ __device__ __forceinline__ void gradient_row(I count, I length, const rows::Plac
   rows::cluster_barrier<CTAS>();
 }
 
-template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I>
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R,
+    int RC, class I>
 __global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
-softmax_backward(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
-  gradient_row<T, C, DIGITS, LOG, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, 1>(count, length, places, grad_x, grad, y);
+    softmax_backward(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+  gradient_row<T, C, DIGITS, LOG, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, 1>(
+      count, length, places, grad_x, grad, y);
 }
 
 #if __CUDA_ARCH__ >= 900
-template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, int CTAS>
-__global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREADS, 1)
-softmax_backward_cluster(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
-  gradient_row<T, C, DIGITS, LOG, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, CTAS>(count, length, places, grad_x, grad, y);
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R,
+    int RC, class I, int CTAS>
+__global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREADS, 1) softmax_backward_cluster(
+    I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+  gradient_row<T, C, DIGITS, LOG, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, CTAS>(
+      count, length, places, grad_x, grad, y);
 }
 #endif
 
 template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int CTAS, int KEPT>
-__device__ __forceinline__ void gradient_part(I length, const rows::Places<I, R, 0, OPERANDS>& places, T* grad_x, const T* grad, const T* y) {
+__device__ __forceinline__ void gradient_part(
+    I length, const rows::Places<I, R, 0, OPERANDS>& places, T* grad_x, const T* grad, const T* y) {
   const rows::Part<CTAS, I> part(length, V, 1, 0);
   i64 at[OPERANDS];
   places.enter(part.row, at);
@@ -100,8 +108,8 @@ softmax_backward_unaligned(I length, rows::Places<I, R, 0, OPERANDS> places, T* 
 
 #if __CUDA_ARCH__ >= 900
 template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int CTAS>
-__global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, 1)
-softmax_backward_unaligned_cluster(I length, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+__global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, 1) softmax_backward_unaligned_cluster(
+    I length, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
   gradient_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, CTAS, 0>(length, places, grad_x, grad, y);
 }
 

@@ -21,11 +21,15 @@ enum Operand { OUT, X, OPERANDS };
 template <class C, bool LOG> struct Finish {
   C scale;  // 1 / s, or log(s)
   __device__ __forceinline__ Finish(C sum) : scale(LOG ? math::log<24>(sum) : C(1) / sum) {}
-  __device__ __forceinline__ C operator()(C shifted, C exponential) const { return LOG ? shifted - scale : exponential * scale; }
+  __device__ __forceinline__ C operator()(C shifted, C exponential) const {
+    return LOG ? shifted - scale : exponential * scale;
+  }
 };
 
-template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, int CTAS>
-__device__ __forceinline__ void softmax_row(I count, I length, const rows::Places<I, R, RC, OPERANDS>& places, T* out, const T* x) {
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R,
+    int RC, class I, int CTAS>
+__device__ __forceinline__ void softmax_row(
+    I count, I length, const rows::Places<I, R, RC, OPERANDS>& places, T* out, const T* x) {
   using Sum = rows::ShiftedSum<C, DIGITS>;
   struct Loaded { rows::Pack<T, V> x; C exponential[V]; };
   const rows::Part<CTAS, I> part(length, V, THREADS / LANES, threadIdx.x / LANES);
@@ -79,22 +83,25 @@ __device__ __forceinline__ void softmax_row(I count, I length, const rows::Place
   rows::cluster_barrier<CTAS>();
 }
 
-template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I>
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R,
+    int RC, class I>
 __global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
-softmax_rows(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* out, const T* x) {
+    softmax_rows(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* out, const T* x) {
   softmax_row<T, C, DIGITS, LOG, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, 1>(count, length, places, out, x);
 }
 
 #if __CUDA_ARCH__ >= 900
-template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, int CTAS>
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R,
+    int RC, class I, int CTAS>
 __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREADS, 1)
-softmax_rows_cluster(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* out, const T* x) {
+    softmax_rows_cluster(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* out, const T* x) {
   softmax_row<T, C, DIGITS, LOG, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, CTAS>(count, length, places, out, x);
 }
 #endif
 
 template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int CTAS, int KEPT>
-__device__ __forceinline__ void softmax_part(I length, const rows::Places<I, R, 0, OPERANDS>& places, T* out, const T* x) {
+__device__ __forceinline__ void softmax_part(
+    I length, const rows::Places<I, R, 0, OPERANDS>& places, T* out, const T* x) {
   using Sum = rows::ShiftedSum<C, DIGITS>;
   const rows::Part<CTAS, I> part(length, V, 1, 0);
   i64 at[OPERANDS];
@@ -140,8 +147,8 @@ softmax_kept_cluster(I length, rows::Places<I, R, 0, OPERANDS> places, T* out, c
 
 // `places` has the inner axis as columns; `*_step`: byte stride of the softmax axis.
 template <class T, class C, int DIGITS, bool LOG, int V, int WARPS, int R, class I>
-__global__ void __launch_bounds__(WARPS * 32)
-softmax_columns(I count, I length, I extent, rows::Places<I, R, 0, OPERANDS> places, i64 out_step, i64 x_step, T* out, const T* x) {
+__global__ void __launch_bounds__(WARPS * 32) softmax_columns(
+    I count, I length, I extent, rows::Places<I, R, 0, OPERANDS> places, i64 out_step, i64 x_step, T* out, const T* x) {
   using Sum = rows::ShiftedSum<C, DIGITS>;
   using Pack = rows::Pack<T, V>;
   constexpr int GROUP = 4, DEPTH = V * int(sizeof(C)) > 8 ? GROUP : 2 * GROUP;
@@ -158,7 +165,8 @@ softmax_columns(I count, I length, I extent, rows::Places<I, R, 0, OPERANDS> pla
   const auto load = [&](I base, Pack (&pack)[DEPTH]) {  // DEPTH loads in flight
 #pragma unroll
     for (int k = 0; k < DEPTH; ++k)
-      if (base + k * WARPS < end) pack[k].load(reinterpret_cast<const T*>(reinterpret_cast<const u8*>(from) + i64(base + k * WARPS) * x_step));
+      if (base + k * WARPS < end)
+        pack[k].load(reinterpret_cast<const T*>(reinterpret_cast<const u8*>(from) + i64(base + k * WARPS) * x_step));
   };
 
   // 1. m and s of every column
@@ -176,7 +184,8 @@ softmax_columns(I count, I length, I extent, rows::Places<I, R, 0, OPERANDS> pla
       C values[V];
       pack[k].widen(values);
 #pragma unroll
-      for (int v = 0; v < V; ++v) a[v][k / GROUP][k % GROUP] = base + k * WARPS < end ? values[v] : rows::minus_infinity<C>();
+      for (int v = 0; v < V; ++v)
+        a[v][k / GROUP][k % GROUP] = base + k * WARPS < end ? values[v] : rows::minus_infinity<C>();
     }
 #pragma unroll
     for (int v = 0; v < V; ++v)

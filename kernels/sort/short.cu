@@ -31,7 +31,8 @@ template <class T> using WordOf = typename Order<T>::Word;
 
 // Copies the element at `place` of the row to `slot` of the results.
 template <class T, class I, int R>
-__device__ __forceinline__ void put(const Rows<I, R>& rows, const i64 (&offset)[3], u8* values, u8* indices, const u8* x, u32 slot, u32 place) {
+__device__ __forceinline__ void put(
+    const Rows<I, R>& rows, const i64 (&offset)[3], u8* values, u8* indices, const u8* x, u32 slot, u32 place) {
   const auto* from = reinterpret_cast<const WordOf<T>*>(x + offset[X] + place * rows.step[X]);
   *reinterpret_cast<WordOf<T>*>(values + offset[VALUES] + slot * rows.step[VALUES]) = *from;
   *reinterpret_cast<i64*>(indices + offset[INDICES] + slot * rows.step[INDICES]) = place;
@@ -45,7 +46,8 @@ template <class T, int V> __device__ __forceinline__ Vec<WordOf<T>, V> load(cons
 
 // One warp sorts `count` (at most 32 N) entries and calls give(slot, place) for the first k: by place if `in_order`.
 template <int BYTES, int N, class E, class Give>
-__device__ __forceinline__ void give_sorted(const E* list, u32 count, u32 k, bool in_order, u32 lane, const Give& give) {
+__device__ __forceinline__ void give_sorted(
+    const E* list, u32 count, u32 k, bool in_order, u32 lane, const Give& give) {
   E x[N];
 #pragma unroll
   for (int r = 0; r < N; ++r) x[r] = lane * N + r < count ? list[lane * N + r] : E{};
@@ -62,15 +64,16 @@ __device__ __forceinline__ void give_sorted(const E* list, u32 count, u32 k, boo
 }
 
 // The warp's lane that holds the k-th sorted entry writes it, with at least 1, which is below every element.
-template <class C, int N, class E> __device__ __forceinline__ void share_kth(const E (&sorted)[N], u32 k, u32 lane, E* kth) {
+template <class C, int N, class E>
+__device__ __forceinline__ void share_kth(const E (&sorted)[N], u32 k, u32 lane, E* kth) {
 #pragma unroll
   for (int r = 0; r < N; ++r)
     if (lane * N + r == k - 1) *kth = greater(sorted[r], C::with(E{}, 0));
 }
 
 template <class T, class I, int R, int V, int ITEMS, int LANES, int KEEP>
-__global__ void __launch_bounds__(LANES < 128 ? 128 : LANES)
-held_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 in_order, typename Order<T>::Key flip, Rows<I, R> rows) {
+__global__ void __launch_bounds__(LANES < 128 ? 128 : LANES) held_rows(u8* values, u8* indices, const u8* x, I count,
+    u32 n, u32 k, u32 in_order, typename Order<T>::Key flip, Rows<I, R> rows) {
   using C = Compact<int(sizeof(T))>;
   using E = typename C::E;
   constexpr int ROWS = LANES == 32 ? 4 : 1, KEPT = KEEP ? KEEP : 1, MAXIMA = KEPT * LANES, GROUPS = 2 * KEPT;
@@ -89,7 +92,8 @@ held_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 in_or
   // 1. load and make entries
   Vec<WordOf<T>, V> held[ITEMS];
   const auto place = [&](int item) { return (item * LANES + lane) * V; };
-  const auto there = [&](int item) { return item < ITEMS - 1 || place(item) < n; };  // one item less does not hold the row
+  // one item less does not hold the row
+  const auto there = [&](int item) { return item < ITEMS - 1 || place(item) < n; };
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i)
     if (there(i)) held[i] = load<T, V>(x + offset[X], rows.step[X], place(i));

@@ -24,14 +24,16 @@ template <class I, int R> struct Rows {
 
 // Copies the element at index `place` of the row to `slot` of the results.
 template <class T, class I, int R>
-__device__ __forceinline__ void put(const Rows<I, R>& rows, const i64 (&offset)[3], u8* values, u8* indices, const u8* x, u32 slot, u32 place) {
-  *reinterpret_cast<typename Order<T>::Word*>(values + offset[1] + slot * rows.step[1]) = at<T>(x + offset[0], rows.step[0], place);
+__device__ __forceinline__ void put(
+    const Rows<I, R>& rows, const i64 (&offset)[3], u8* values, u8* indices, const u8* x, u32 slot, u32 place) {
+  *reinterpret_cast<typename Order<T>::Word*>(values + offset[1] + slot * rows.step[1]) = at<T>(
+      x + offset[0], rows.step[0], place);
   *reinterpret_cast<i64*>(indices + offset[2] + slot * rows.step[2]) = place;
 }
 
 template <class T, class I, int R, int TILE>
-__global__ void __launch_bounds__(SORT_THREADS)
-sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 length, u32 in_order, typename Order<T>::Key flip, Rows<I, R> rows) {
+__global__ void __launch_bounds__(SORT_THREADS) sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k,
+    u32 length, u32 in_order, typename Order<T>::Key flip, Rows<I, R> rows) {
   using Key = typename Order<T>::Key;
   using E = typename EntryOf<Key>::type;
   __shared__ E tile[TILE];
@@ -52,7 +54,8 @@ sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 lengt
   sort_blocks<SORT_THREADS>(entries, TILE, length);
   // 2. in_order: sort the first k by index
   if (in_order) {
-    for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS) entries[i] = i % length < k ? entry(Key(0), index_of(entries[i])) : E{};
+    for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS)
+      entries[i] = i % length < k ? entry(Key(0), index_of(entries[i])) : E{};
     sort_blocks<SORT_THREADS>(entries, TILE, length);
   }
   // 3. store
@@ -74,7 +77,8 @@ template <class Key> struct Threshold {
 };
 
 // Radix select: 11 bits per pass, from the top.
-template <class T, class S> __device__ __forceinline__ Threshold<typename Order<T>::Key> threshold(u32* pool, const S& source, u32 k) {
+template <class T, class S>
+__device__ __forceinline__ Threshold<typename Order<T>::Key> threshold(u32* pool, const S& source, u32 k) {
   using Key = typename Order<T>::Key;
   constexpr int V = S::V, PER = (1 << DIGIT) / SELECT_THREADS;
   __shared__ u32 found[3];
@@ -92,7 +96,8 @@ template <class T, class S> __device__ __forceinline__ Threshold<typename Order<
       for (int v = 0; v < 2 * V; ++v) {
         const Key key = both[v / V].key[v % V];
         const bool mine = top.shift == Order<T>::BITS || (key >> top.shift) == top.prefix;
-        if (v % V < both[v / V].valid && mine) atomicAdd(&pool[u32((key >> low) & (digits - 1)) * COPIES + threadIdx.x % COPIES], 1u);
+        if (v % V < both[v / V].valid && mine)
+          atomicAdd(&pool[u32((key >> low) & (digits - 1)) * COPIES + threadIdx.x % COPIES], 1u);
       }
     }
     __syncthreads();
@@ -121,7 +126,8 @@ template <class T, class S> __device__ __forceinline__ Threshold<typename Order<
 
 // keep(slot, index, key), in row order, for the k keys of the source above the threshold or first among its ties.
 template <class T, class S, class Keep>
-__device__ __forceinline__ void keep_in_order(const S& source, const Threshold<typename Order<T>::Key>& top, u32 k, const Keep& keep) {
+__device__ __forceinline__ void keep_in_order(
+    const S& source, const Threshold<typename Order<T>::Key>& top, u32 k, const Keep& keep) {
   using Key = typename Order<T>::Key;
   constexpr int V = S::V;
   u32 above = 0, ties = 0;  // of the tiles before
@@ -197,8 +203,8 @@ template <class E> __device__ __forceinline__ E* sort_in_scratch(E* a, E* b, con
 // most k indices, `listed` per row. `samples`: sample vectors per thread, 0: radix select. `in_order`: row order.
 template <class T, class I, int R, int ROLE, bool VECTOR>
 __global__ void __launch_bounds__(SELECT_THREADS, 2)
-select_rows(u8* values, u8* indices, const u8* x, u32* list, void* scratch, u32 n, u32 k, u32 parts, u32 part, u32 listed,
-            u32 samples, u32 rank, u32 in_order, typename Order<T>::Key flip, Rows<I, R> rows) {
+    select_rows(u8* values, u8* indices, const u8* x, u32* list, void* scratch, u32 n, u32 k, u32 parts, u32 part,
+        u32 listed, u32 samples, u32 rank, u32 in_order, typename Order<T>::Key flip, Rows<I, R> rows) {
   using Key = typename Order<T>::Key;
   using E = typename EntryOf<Key>::type;
   __shared__ alignas(16) u32 pool[POOL];

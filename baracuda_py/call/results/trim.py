@@ -6,6 +6,7 @@ from typing import Any
 
 from ...runtime.gpu.driver import device_count, require_gpu
 from ...runtime.gpu.streams import current_stream, is_capturing, stream_pointer
+from ...runtime.scope import is_recording
 from ...tensor import intake
 from ...tensor.dispatch import answers_for, jax_answers
 from ...types import UnsupportedError
@@ -15,7 +16,10 @@ __all__ = ["refuse_capture", "trimmed"]
 
 
 def refuse_capture(op: str, x: Any, stream: Any) -> None:
-    """Raises UnsupportedError where a call on `x` would wait for a stream that is being captured, or is traced by JAX."""
+    """Raises UnsupportedError where a call on `x` would wait for a stream that is being captured, is recorded, or is traced by
+    JAX."""
+    if is_recording():
+        raise UnsupportedError(f"{op}: a recording replays launches, and waits for nothing", "pass trim=False")
     if answers_for((x,)) is jax_answers:
         raise UnsupportedError(
             f"{op}: the device counts the result's rows, which a traced call cannot wait for", "pass trim=False"

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ...plan.about.search import aliases_of
 from ...plan.registry import Op
 from ...plan.selection import Selection
 from ...types import DeviceSpec
@@ -15,7 +16,7 @@ from ..problems import compact
 from .example import example_of
 from .facts import DEVICE, bounds_of, descriptors, in_place, operands_of, plans_of, variants_of
 
-__all__ = ["escaped", "page_text", "signature_text", "table"]
+__all__ = ["escaped", "page_text", "signature_text", "split_parameters", "table"]
 
 WIDTH = 110  # columns of a signature
 
@@ -41,9 +42,14 @@ def _declaration(op: Op) -> str:
     return f"bp.{op.name}(\n{_folded(inner)}\n){result}"
 
 
+def split_parameters(parameters: str) -> list[str]:
+    """The text between the parentheses of a signature, as one text per parameter."""
+    return re.split(r", (?![^\[]*\])", parameters)
+
+
 def _folded(parameters: str) -> str:
     lines, line = [], "   "
-    for parameter in re.split(r", (?![^\[]*\])", parameters):
+    for parameter in split_parameters(parameters):
         if len(line) + len(parameter) + 2 > WIDTH:
             lines.append(line)
             line = "   "
@@ -83,7 +89,9 @@ def _prose(text: str) -> str:
 
 
 def _peers(op: Op) -> str:
-    return f" Elsewhere: {', '.join(f'{where} `{name}`' for where, name in op.peers.items())}." if op.peers else ""
+    aliases = ", ".join(f"`bp.{alias}`" for alias in aliases_of(op.name))
+    peers = ", ".join(f"{where} `{name}`" for where, name in op.peers.items())
+    return (f" Also {aliases}." if aliases else "") + (f" Elsewhere: {peers}." if peers else "")
 
 
 def _operands(op: Op) -> Iterator[str]:
@@ -103,13 +111,18 @@ def _flag(selection: Selection | None, flag: str) -> str:
     return f"only {', '.join(named)}" if named else "no"
 
 
+def _for_each_cuda(fix: str) -> str:
+    """A fix for readers of either CUDA: its hint names the extra of the CUDA that is installed where the page is written."""
+    return re.sub(r"'\.\[(\w+)1[23]\]' in a checkout$", r"'.[\g<1>12]' or '.[\g<1>13]' in a checkout", fix)
+
+
 def _variants(op: Op) -> Iterator[str]:
     yield "## Variants\n"
     yield "In the order in which they are listed; `select` takes the one of the least predicted time. A refusal is one of the"
     yield "op's samples, and the change in parentheses would admit it. The flags are those of the first problem served.\n"
     rows = []
     for variant in variants_of(op):
-        notes = [f"{r.reason} ({r.fix})" if r.fix else r.reason for r in variant.refusals]
+        notes = [f"{r.reason} ({_for_each_cuda(r.fix)})" if r.fix else r.reason for r in variant.refusals]
         if variant.on_request:
             notes.insert(0, f"only on request: {' or '.join(f'`{flag}=True`' for flag in variant.on_request)}")
         name = f"`{variant.name}`" + ("" if variant.backend == "bespoke" else f" ({variant.backend})")
@@ -134,8 +147,8 @@ def _gradient(op: Op) -> Iterator[str]:
     if op.gradient is not None:
         gradient = op.gradient
         made = ", ".join(f"`{to}` of `{of}`" for of, to in gradient.gradients.items())
-        saved = ", ".join(f"`{name}`" for name in gradient.saved)
-        yield f"[`{gradient.op}`]({gradient.op}.md) computes {made}, from `{gradient.grad}` and the saved {saved}."
+        saved = " and the saved " + ", ".join(f"`{name}`" for name in gradient.saved) if gradient.saved else ""
+        yield f"[`{gradient.op}`]({gradient.op}.md) computes {made}, from `{gradient.grad}`{saved}."
     elif expressions := getattr(row, "gradient", None):
         yield from table(("argument", "gradient"), [(f"`{n}`", f"`{of}`") for n, of in expressions.items()])
     else:

@@ -18,7 +18,7 @@ import numpy as np
 from ...plan.descriptor import Descriptor, Layout
 from ...plan.family import Family
 from ...plan.registry import get_op
-from ...runtime.gpu.device import default_device
+from ...runtime.scope import default_device
 from ...tensor.axes import c_strides
 from ...tensor.dispatch import describing
 from ...types import ElementKind, OperandTypeError, UnsupportedError

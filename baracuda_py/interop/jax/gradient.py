@@ -55,7 +55,7 @@ class _Jax:
         return x.sum(axes).reshape(shape)
 
     def broadcast_shapes(self, a: Any, b: Any) -> tuple[Any, ...]:
-        return jnp.broadcast_shapes(a, b)
+        return tuple(jnp.broadcast_shapes(a, b))
 
     def constant(self, name: str) -> str:
         return f"jax.lax.stop_gradient({name})"

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...runtime.gpu.device import default_device
+from ...runtime.scope import default_device
 from ...tensor import dispatch
 from ...types import UnsupportedError
 from ..called import arguments_of, op_of
 from .autocast import cast_operands
 from .gradient import recorded_arguments
 from .library import define_all, invoke, no_gradient
+from .packed import unpacked
 from .recorded import record, record_transformed
 from .results import named
 from .schema import Signature, signature_of
@@ -69,7 +70,8 @@ def call_op(name: str, given: dict[str, Any]) -> Any:
 
 def traced(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Answers a call of an op's function that TorchDynamo traces. Dynamo traces this as well."""
-    return call_op(name, signature_of(name).bind(args, kwargs))
+    signature = signature_of(name)
+    return call_op(name, unpacked(signature, signature.bind(args, kwargs)))
 
 
 # ---- operands ------------------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def learn(signature: Signature, given: Mapping[str, Any], written: tuple[str, ..
 def read_types(signature: Signature) -> None:
     """Makes the named tuples of all results that an op may have, ahead of traces, which may not see a table change."""
     slots = [slot.name for slot in signature.op.plan.descriptor.slots if slot.role != "in"]
-    names = slots + [name for name in signature.written if name not in slots]
+    names = list(dict.fromkeys((*slots, *signature.outputs, *signature.written)))
     for count in range(2, len(names) + 1):
         for some in itertools.combinations(names, count):
             if some[0] == names[0]:

@@ -63,7 +63,9 @@ class Signature(signature.Signature):
             elif p.name not in given:
                 values[p.name] = None if p.default is inspect.Parameter.empty else p.default
             elif p.annotation == PAIRS:
-                values[p.name] = _flattened(value, given)
+                values[p.name], indexed = _flattened(value, given["dest"])
+                if indexed:
+                    values["source"] = _with_axes(values["source"], indexed, len(given["dest"].shape))
             else:
                 values[p.name] = value
         for name in HOW:
@@ -115,16 +117,38 @@ def _unwritten(declared: str) -> str:
     return head + tail.partition(")")[2] if bracket and head == "Tensor" else declared
 
 
-def _flattened(ranges: Any, given: Mapping[str, Any]) -> list[Any]:
-    """Starts and ends, one after the other. Dynamo traces this."""
-    flat = []
-    for axis, part in enumerate(ranges):
+def _flattened(ranges: Any, dest: Any) -> tuple[list[Any], list[int]]:
+    """Starts and ends, one after the other, and the axes that an integer indexes. Dynamo traces this."""
+    rank = len(dest.shape)
+    items: list[Any] = [ranges] if ranges is Ellipsis or isinstance(ranges, (slice, int)) else list(ranges)
+    if any(not isinstance(item, (tuple, list)) for item in items):  # as NumPy's: axes that are not named are whole
+        gaps = [i for i, item in enumerate(items) if item is Ellipsis]
+        at = gaps[0] if gaps else len(items)
+        items = items[:at] + [slice(None)] * (rank - len(items) + len(gaps)) + items[at + len(gaps) :]
+    flat: list[Any] = []
+    indexed = []
+    for axis, part in enumerate(items):
+        extent = dest.shape[axis] if axis < rank else 0
         if isinstance(part, slice):
             if part.step not in (None, 1):
                 raise InvalidProblemError("write_slice: a window has no steps", "give slices without a step")
-            first, end = part.start, part.stop
-            flat += [0 if first is None else first, given["dest"].shape[axis] if end is None else end]
+            first, end = 0 if part.start is None else part.start, extent if part.stop is None else part.stop
+            flat += [first + extent if first < 0 else first, end + extent if end < 0 else end]
+        elif isinstance(part, int):
+            first = part + extent if part < 0 else part
+            flat += [first, first + 1]
+            indexed.append(axis)
         else:
             first, end = part
             flat += [first, end]
-    return flat
+    return flat, indexed
+
+
+def _with_axes(source: Any, indexed: list[int], rank: int) -> Any:
+    """A source with axes of extent 1 in the place of those that integers index. Dynamo traces this."""
+    kept = [axis for axis in range(rank) if axis not in indexed]
+    own = len(source.shape)
+    if own > len(kept):
+        return source
+    places = kept[len(kept) - own :]
+    return source[tuple(slice(None) if axis in places else None for axis in range(rank))]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math as numbers
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from ...plan.descriptor import Slot, described, integers, scalar
 from ...plan.plan import Plan
@@ -55,30 +54,14 @@ I32, F32 = ElementKind.I32, ElementKind.F32
     Slot("sinks", optional=True, takes=FLOATS),
     Slot("cu_seqlens_q", optional=True, element=I32, strided=False, aligned=False),
     Slot("cu_seqlens_k", optional=True, element=I32, strided=False, aligned=False),
+    fields=(*Attended.ahead, "lse_element", *Attended.behind),
 )
 class AttentionBackwardDescriptor(Attended):
     """The problem of `AttentionDescriptor` with what it saved, out and lse, and the gradient of out. With sinks there is a
     grad_sinks; grad_mask and grad_alibi_slopes are there where they have an element."""
 
-    q_shape: tuple[int, ...]
-    k_shape: tuple[int, ...]
-    v_shape: tuple[int, ...]
-    element: ElementKind
-    order: str = "BHSD"
-    causal: bool = False
-    window: tuple[int, ...] | None = None
-    softcapped: bool = False
-    offset_given: bool = False
-    block_size: tuple[int, ...] | None = None
-    max_seqlen_q: int | None = None
-    max_seqlen_k: int | None = None
     lse_element: ElementKind | None = None
-    math: MathPrecision | None = None
-    scale: float = numbers.inf
-    softcap: float = 1.0
-    offset: float = 0.0
     name: str = "attention_backward"
-    values: ClassVar[tuple[str, ...]] = Attended.values
 
     def __post_init__(self) -> None:
         self._names_op(("attention_backward",), "name")

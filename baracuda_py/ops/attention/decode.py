@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -41,7 +40,12 @@ class Decoding(Attended):
     max_seqlen_q: ClassVar[int | None] = None  # type: ignore[misc]
     max_seqlen_k: ClassVar[None] = None  # type: ignore[misc]
     math: ClassVar[None] = None  # type: ignore[misc]
+    out_element: ElementKind | None = None
+    cache_element: ElementKind | None = None
+    k_scale: float = 1.0
+    v_scale: float = 1.0
     values: ClassVar[tuple[str, ...]] = ("scale", "softcap", "k_scale", "v_scale")
+    behind: ClassVar[tuple[str, ...]] = ("out_element", "cache_element", "scale", "softcap", "k_scale", "v_scale")
     paged: ClassVar[bool] = False
     page_keys: ClassVar[int] = 1
     pages: ClassVar[int] = 0
@@ -145,6 +149,7 @@ class Decoding(Attended):
     Slot("v_scales", optional=True, takes=(F32,)),
     Slot("alibi_slopes", optional=True, takes=(F32,)),
     Slot("sinks", optional=True, takes=FLOATS),
+    fields=("q_shape", "k_shape", "v_shape", "element", "order", "window", "softcapped", *Decoding.behind),
 )
 class DecodeAttentionDescriptor(Decoding):
     """q of a few tokens a sequence, k and v caches of `k_shape` and `v_shape`, in an `order` ("BHSD" or "BSHD"); these hold
@@ -153,22 +158,7 @@ class DecodeAttentionDescriptor(Decoding):
     `softcapped` says that a softcap is given at run time; `lse_element` that lse is an output.
     """
 
-    q_shape: tuple[int, ...]
-    k_shape: tuple[int, ...]
-    v_shape: tuple[int, ...]
-    element: ElementKind
-    order: str = "BHSD"
-    window: tuple[int, ...] | None = None
-    softcapped: bool = False
-    out_element: ElementKind | None = None
-    cache_element: ElementKind | None = None
-    scale: float = math.inf
-    softcap: float = 1.0
-    k_scale: float = 1.0
-    v_scale: float = 1.0
-
     name = "attention_decode"
-    values: ClassVar[tuple[str, ...]] = Decoding.values
 
     @classmethod
     def of(

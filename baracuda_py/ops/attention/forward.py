@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math as numbers
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from ...plan.descriptor import Slot, described, integers
 from ...plan.fields import integer
@@ -55,6 +54,7 @@ NAMED = ("attention_tc", "attention_tc_causal", "attention_flash", "attention_fl
     Slot("sinks", optional=True, takes=FLOATS),
     Slot("cu_seqlens_q", optional=True, element=I32, strided=False, aligned=False),
     Slot("cu_seqlens_k", optional=True, element=I32, strided=False, aligned=False),
+    fields=(*Attended.ahead, "out_element", *Attended.behind),
 )
 class AttentionDescriptor(Attended):
     """q, k and v in an `order` ("BHSD", "BSHD" or "THD"; of rank 2, one head of one sequence), and what changes their scores.
@@ -64,25 +64,8 @@ class AttentionDescriptor(Attended):
     ends in "causal" makes it so; under "attention_tc" operands hold 16 bits and out f32.
     """
 
-    q_shape: tuple[int, ...]
-    k_shape: tuple[int, ...]
-    v_shape: tuple[int, ...]
-    element: ElementKind
-    order: str = "BHSD"
-    causal: bool = False
-    window: tuple[int, ...] | None = None
-    softcapped: bool = False
-    offset_given: bool = False
-    block_size: tuple[int, ...] | None = None
-    max_seqlen_q: int | None = None
-    max_seqlen_k: int | None = None
     out_element: ElementKind | None = None
-    math: MathPrecision | None = None
-    scale: float = numbers.inf
-    softcap: float = 1.0
-    offset: float = 0.0
     name: str = "attention"
-    values: ClassVar[tuple[str, ...]] = Attended.values
 
     def __post_init__(self) -> None:
         self._names_op(("attention", *NAMED), "name")

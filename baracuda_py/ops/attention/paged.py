@@ -42,7 +42,11 @@ LAYOUTS = {"NHD": (1, 2), "HND": (2, 1)}  # where a page's keys and its heads ar
     Slot("v_scales", optional=True, takes=(F32,)),
     Slot("alibi_slopes", optional=True, takes=(F32,)),
     Slot("sinks", optional=True, takes=FLOATS),
-)
+    fields=(
+        "q_shape", "k_pages_shape", "v_pages_shape", "page_table_shape", "element", "order", "page_layout", "window",
+        "softcapped", "max_seqlen_q", *Decoding.behind,
+    ),
+)  # fmt: skip
 class PagedAttentionDescriptor(Decoding):
     """q [B, T, Hq, D], or ragged [T, Hq, D]; pages [P, N, Hkv, D] (`page_layout` "NHD") or [P, Hkv, N, D] ("HND"), which hold
     `cache_element`, by default that of q.
@@ -50,25 +54,14 @@ class PagedAttentionDescriptor(Decoding):
     `softcapped` says that a softcap is given at run time; `lse_element` and `status_element` that these are outputs.
     """
 
-    q_shape: tuple[int, ...]
     k_pages_shape: tuple[int, ...]
     v_pages_shape: tuple[int, ...]
     page_table_shape: tuple[int, ...]
-    element: ElementKind
     order: str = "BSHD"  # of q; ragged: "THD"
     page_layout: str = "NHD"
-    window: tuple[int, ...] | None = None
-    softcapped: bool = False
     max_seqlen_q: int | None = None  # type: ignore[misc]
-    out_element: ElementKind | None = None
-    cache_element: ElementKind | None = None
-    scale: float = math.inf
-    softcap: float = 1.0
-    k_scale: float = 1.0
-    v_scale: float = 1.0
 
     name = "paged_attention"
-    values: ClassVar[tuple[str, ...]] = Decoding.values
     paged: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -219,6 +212,11 @@ class PagedAttentionPlan(Plan[PagedAttentionDescriptor]):
     `v_scale`."""
 
     descriptor = PagedAttentionDescriptor
+    statuses = {
+        1: ("a page that some token sees is not there", "fill the sequence's row of page_table with ids in [0, P)"),
+        2: ("the length is not one that the table has room for", "give 0 to the table's columns times the page size"),
+        3: ("cu_seqlens_q decreases, begins below 0 or ends behind the tokens", "pass sums of the sequences' lengths"),
+    }
     category = OpCategory.ATTENTION
     candidates = (SplitPages(), FlashPages(), LatentPages(), SimtPages())
     measures = oracle.MEASURES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -24,23 +25,27 @@ LAYOUTS = ("BHSD", "BSHD", "THD")
 WHOLE = 2.0**53  # offsets below are whole numbers that a float holds
 
 
+@dataclass(frozen=True)
 class Roped(Angled):
     """`names` has what is rotated by what comes of it: the first is always there, the second has a head count of its own."""
 
     shape: tuple[int, ...]
     element: ElementKind
-    head_layout: str
-    offset: float
-    attention_factor: float
+    style: str = "half"
+    head_layout: str = "BHSD"
+    offset: float = 0.0
+    attention_factor: float = 1.0
     if TYPE_CHECKING:  # a field that the table puts in
-        positions_shape: tuple[int, ...] | None
+        positions_shape: tuple[int, ...] | None = None
 
+    values: ClassVar[tuple[str, ...]] = ("offset", "attention_factor")
     inverse: ClassVar[bool] = False
     needed: ClassVar[tuple[str, ...]] = ("inv_freq_shape",)  # an example says how many pairs there are
     names: ClassVar[Mapping[str, str]] = {}  # output: what is rotated
 
-    def _completed(self) -> None:
-        """At construction: the names of style and layout are known ones, and every operand that is there holds something."""
+    def __post_init__(self) -> None:
+        """The names of style and layout are known ones, and every operand that is there holds something."""
+        super().__post_init__()
         usual = dict.fromkeys([*self.names.values()][1:], self.element)
         self._complete_angles({"positions": ElementKind.I64, **usual})
         self._member(LAYOUTS, "head_layout", upper=True)

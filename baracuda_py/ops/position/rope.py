@@ -19,11 +19,20 @@ from ._problem import Roped
 from .angles import ANGLES
 from .scaling import RopeScaling, plain
 
-__all__ = ["RopeBackwardDescriptor", "RopeBackwardPlan", "RopeDescriptor", "RopePlan", "rope", "rope_backward"]
+__all__ = [
+    "STATUSES",
+    "RopeBackwardDescriptor",
+    "RopeBackwardPlan",
+    "RopeDescriptor",
+    "RopePlan",
+    "rope",
+    "rope_backward",
+]
 
 POSITIONS = Slot("positions", optional=True, takes=(ElementKind.I32, ElementKind.I64), aligned=False)
 R = TypeVar("R", bound=Roped)
 STATUS = Slot("status", "out", element=ElementKind.I32, shape="tokens", strided=False, aligned=False)
+STATUSES = {1: ("the position is outside of cos and sin", "pass longer tables, or positions from 0 to their rows - 1")}
 
 
 @described(
@@ -34,19 +43,8 @@ class RopeDescriptor(Roped):
     """x of `shape` in `head_layout`, beside a k with its own head count where there is a `k_shape`, rotated by frequencies
     (`inv_freq_shape`) or by tables (`cos_shape`, `sin_shape`), at the positions 0, 1, ... where there is no `positions_shape`."""
 
-    shape: tuple[int, ...]
-    element: ElementKind
-    style: str = "half"
-    head_layout: str = "BHSD"
-    offset: float = 0.0
-    attention_factor: float = 1.0
     name: ClassVar[str] = "rope"
-    values: ClassVar[tuple[str, ...]] = ("offset", "attention_factor")
     names: ClassVar[Mapping[str, str]] = {"out": "x", "k_out": "k"}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._completed()
 
     @classmethod
     def of(
@@ -73,20 +71,9 @@ class RopeDescriptor(Roped):
 class RopeBackwardDescriptor(Roped):
     """The gradient of `rope`, whose fields it has; `k_grad` is the gradient of k_out."""
 
-    shape: tuple[int, ...]
-    element: ElementKind
-    style: str = "half"
-    head_layout: str = "BHSD"
-    offset: float = 0.0
-    attention_factor: float = 1.0
     name: ClassVar[str] = "rope_backward"
-    values: ClassVar[tuple[str, ...]] = ("offset", "attention_factor")
     names: ClassVar[Mapping[str, str]] = {"grad_x": "grad", "grad_k": "k_grad"}
     inverse: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._completed()
 
     @classmethod
     def of(
@@ -135,6 +122,7 @@ class RopePlan(_RotationPlan[RopeDescriptor]):
     `status`."""
 
     descriptor = RopeDescriptor
+    statuses = STATUSES
     probes = _probes("k")
 
 
@@ -143,6 +131,7 @@ class RopeBackwardPlan(_RotationPlan[RopeBackwardDescriptor]):
     or `cos`, `sin` and `status`."""
 
     descriptor = RopeBackwardDescriptor
+    statuses = STATUSES
     probes = _probes("k_grad")
 
 

@@ -39,7 +39,10 @@ class RowsSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
     """A group of threads a row, which stays in registers where it fits and is streamed where it does not."""
 
     variant = "rows"
-    launches = ("softmax/backward.cu:softmax_backward", "softmax/backward.cu:softmax_backward_cluster")
+    launches: ClassVar[tuple[str, ...]] = (
+        "softmax/backward.cu:softmax_backward",
+        "softmax/backward.cu:softmax_backward_cluster",
+    )
 
     def configs(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         """Accesses of 8 bytes, two of them as one of 16: rows of 16 KB take 0.87 of the time (H200)."""
@@ -57,11 +60,11 @@ class RowsSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
         return (desc.launch("softmax/backward.cu", "softmax_backward", config),)
 
 
-class UnalignedSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
+class UnalignedSoftmaxBackward(RowsSoftmaxBackward):
     """A CTA a long row that starts at any address, by aligned words."""
 
     variant = "unaligned"
-    launches: ClassVar[tuple[str, ...]] = (
+    launches = (
         "softmax/backward.cu:softmax_backward_unaligned",
         "softmax/backward.cu:softmax_backward_unaligned_cluster",
     )
@@ -71,12 +74,6 @@ class UnalignedSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
 
     def configs(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         yield unaligned_config(desc.rows(), desc.element, device)
-
-    def guarantee(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
-        return _guarantee.backward(desc.element, log=desc.log, depth=config.depth(desc.extent))
-
-    def cost(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
-        return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=10.0)
 
     def lower(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
         file, name = "softmax/backward.cu", "softmax_backward_unaligned"

@@ -66,7 +66,7 @@ class RowsSoftmax(Candidate[SoftmaxDescriptor]):
     """A group of threads a row, which stays in registers where it fits; else maximum and sum come in one pass."""
 
     variant = "rows"
-    launches = ("softmax/forward.cu:softmax_rows", "softmax/forward.cu:softmax_rows_cluster")
+    launches: ClassVar[tuple[str, ...]] = ("softmax/forward.cu:softmax_rows", "softmax/forward.cu:softmax_rows_cluster")
 
     def configs(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         for config in row_configs(desc.extent, desc.rows().vector(desc.element), desc.element):
@@ -83,11 +83,11 @@ class RowsSoftmax(Candidate[SoftmaxDescriptor]):
         return (desc.launch("softmax/forward.cu", "softmax_rows", config),)
 
 
-class UnalignedSoftmax(Candidate[SoftmaxDescriptor]):
+class UnalignedSoftmax(RowsSoftmax):
     """A CTA a row that starts at any address, by aligned words; maximum and sum come in one pass."""
 
     variant = "unaligned"
-    launches: ClassVar[tuple[str, ...]] = (
+    launches = (
         "softmax/forward.cu:softmax_unaligned",
         "softmax/forward.cu:softmax_unaligned_cluster",
     )
@@ -106,9 +106,6 @@ class UnalignedSoftmax(Candidate[SoftmaxDescriptor]):
     def guarantee(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
         depth = config.depth(desc.extent) + 1
         return _guarantee.forward(desc.element, log=desc.log, depth=depth, scalings=depth // config.vector + 2)
-
-    def cost(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
-        return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=10.0)
 
     def lower(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
         return (unaligned_launch(desc.rows(), "softmax/forward.cu", "softmax_unaligned", desc.template, config),)

@@ -19,9 +19,12 @@ template <class T> __device__ __forceinline__ u32 fma_pair(u32 a, u32 b, u32 c) 
 // The magnitude is shifted LEFT, so that the mantissa aligns with T's; the multiplication by FACTOR corrects the
 // exponent bias, subnormals included. A code is special if bit 7 of magnitude + BEYOND is set.
 template <class T, class E> struct Code;
-template <> struct Code<f16, e4m3> { static constexpr u32 LEFT = 7, FACTOR = 0x5c005c00, BEYOND = 0x01010101; };   // 2^8
-template <> struct Code<bf16, e4m3> { static constexpr u32 LEFT = 4, FACTOR = 0x7b807b80, BEYOND = 0x01010101; };  // 2^120
-template <> struct Code<bf16, e5m2> { static constexpr u32 LEFT = 5, FACTOR = 0x77807780, BEYOND = 0x04040404; };  // 2^112
+// 2^8
+template <> struct Code<f16, e4m3> { static constexpr u32 LEFT = 7, FACTOR = 0x5c005c00, BEYOND = 0x01010101; };
+// 2^120
+template <> struct Code<bf16, e4m3> { static constexpr u32 LEFT = 4, FACTOR = 0x7b807b80, BEYOND = 0x01010101; };
+// 2^112
+template <> struct Code<bf16, e5m2> { static constexpr u32 LEFT = 5, FACTOR = 0x77807780, BEYOND = 0x04040404; };
 
 // One word without special codes: pair[0] is bytes 0 and 2, pair[1] bytes 1 and 3.
 template <class T, class E> __device__ __forceinline__ void widen(u32 word, u32 (&pair)[2]) {

@@ -35,8 +35,12 @@ struct Scales {
   double k_number, v_number;
   u32 k_each, v_each;
 
-  __device__ __forceinline__ float of_keys(u32 kv_head) const { return float(k_number) * (k && !k_each ? k[kv_head * k_strides.head] : 1.0f); }
-  __device__ __forceinline__ float of_values(u32 kv_head) const { return float(v_number) * (v && !v_each ? v[kv_head * v_strides.head] : 1.0f); }
+  __device__ __forceinline__ float of_keys(u32 kv_head) const {
+    return float(k_number) * (k && !k_each ? k[kv_head * k_strides.head] : 1.0f);
+  }
+  __device__ __forceinline__ float of_values(u32 kv_head) const {
+    return float(v_number) * (v && !v_each ? v[kv_head * v_strides.head] : 1.0f);
+  }
 };
 
 // The k_blocks of 16 keys of one split: first, first + step, ... below end.

@@ -1,5 +1,6 @@
 // Score modifications of the tensor-core kernels: softcap, ALiBi, mask, block mask, each compiled in only if present.
-// Mirrors `changes` of baracuda_py/ops/attention/_forward/flash.py. (mask.cuh modifies one score, testing all at run time.)
+// Mirrors `changes` of baracuda_py/ops/attention/_forward/flash.py. (mask.cuh modifies one score, testing all at run
+// time.)
 #pragma once
 #include "attention/mask.cuh"
 
@@ -29,8 +30,10 @@ __device__ __forceinline__ bool all_count(const P& p, const H& head, int row, in
 // Applies a mask of type M to a tile of accumulators (layout as in change_scores). Where all rows and keys are visible,
 // adjacent bool entries are loaded by pairs, a row's together; others are loaded where a key is visible.
 template <class M, int BLOCKS, int N, class P, class H>
-__device__ __forceinline__ void mask_scores(float (&s)[BLOCKS][N][4], const P& p, const H& head, const Band& band, int row, int column, bool edge) {
-  i64 at = head.batch * p.mask_strides[0] + head.head * p.mask_strides[1] + row * p.mask_strides[2] + column * p.mask_strides[3];
+__device__ __forceinline__ void mask_scores(
+    float (&s)[BLOCKS][N][4], const P& p, const H& head, const Band& band, int row, int column, bool edge) {
+  i64 at = head.batch * p.mask_strides[0] + head.head * p.mask_strides[1] + row * p.mask_strides[2] +
+      column * p.mask_strides[3];
   if constexpr (sizeof(M) == 1) {
     const u8* const first = static_cast<const u8*>(p.mask) + at;
     const u64 odd = (reinterpret_cast<u64>(first) | u64(p.mask_strides[2])) % 2;
@@ -59,7 +62,8 @@ __device__ __forceinline__ void mask_scores(float (&s)[BLOCKS][N][4], const P& p
       for (int e = 0; e < 2; ++e) {
         const int j = column + 8 * n + e;
         float& score = s[r / 2][n][r % 2 * 2 + e];
-        if (row + 8 * r < head.rows && j >= seen.first && j < seen.end) score = masked_by<M>(score, p.mask, at + (8 * n + e) * p.mask_strides[3]);
+        if (row + 8 * r < head.rows && j >= seen.first && j < seen.end)
+          score = masked_by<M>(score, p.mask, at + (8 * n + e) * p.mask_strides[3]);
       }
     at += 8 * p.mask_strides[2];
   }
@@ -70,7 +74,8 @@ __device__ __forceinline__ void mask_scores(float (&s)[BLOCKS][N][4], const P& p
 template <int N, int KEYS, class P, class H>
 __device__ __forceinline__ void kept_by_mask(u32 (&bits)[N], const P& p, const H& head, int row, int column) {
   static_assert(2 * KEYS <= 32);
-  const u8* const first = static_cast<const u8*>(p.mask) + head.batch * p.mask_strides[0] + head.head * p.mask_strides[1];
+  const u8* const first = static_cast<const u8*>(p.mask) + head.batch * p.mask_strides[0] +
+      head.head * p.mask_strides[1];
   i64 along[KEYS];
 #pragma unroll
   for (int r = 0; r < KEYS; ++r) along[r] = min(column + 8 * r, head.keys - 1) * p.mask_strides[3];
@@ -89,8 +94,8 @@ __device__ __forceinline__ void kept_by_mask(u32 (&bits)[N], const P& p, const H
 // Accumulators of q k^T become scores. The thread's first element is (row, column); its row r is row + 8 r. `edge`:
 // some elements are invisible (length, causal, window); `mixed`: the block mask may drop some.
 template <int CHANGES, class T, int BLOCKS, int N, class P, class H>
-__device__ __forceinline__ void change_scores(float (&s)[BLOCKS][N][4], const P& p, const H& head, const Band& band, Units units,
-                                              float slope, int row, int column, bool edge, bool mixed) {
+__device__ __forceinline__ void change_scores(float (&s)[BLOCKS][N][4], const P& p, const H& head, const Band& band,
+    Units units, float slope, int row, int column, bool edge, bool mixed) {
 #pragma unroll
   for (int r = 0; r < 2 * BLOCKS; ++r) {
     const float distance = CHANGES & SLOPE ? float(column - (row + 8 * r + head.offset)) : 0.0f;
@@ -119,7 +124,8 @@ __device__ __forceinline__ void change_scores(float (&s)[BLOCKS][N][4], const P&
       for (int n = 0; n < N; ++n)
 #pragma unroll
         for (int e = 0; e < 2; ++e)
-          if (!in_a_block(p, head, row + 8 * r, column + 8 * n + e)) s[r / 2][n][r % 2 * 2 + e] = rows::minus_infinity<float>();
+          if (!in_a_block(p, head, row + 8 * r, column + 8 * n + e))
+            s[r / 2][n][r % 2 * 2 + e] = rows::minus_infinity<float>();
   }
   // 4. last key, causal, window
   if (edge) {

@@ -27,7 +27,8 @@ template <int HELD, int BLOCKS> struct HeldQueries {
 
 // s += Q K^T over D columns: 16 BLOCKS queries, rounded already, by 8 N keys; both addresses come from `lane_address`.
 template <class T, int D, class QueryPanels, class KeyPanels, int HELD, int BLOCKS, int N>
-__device__ __forceinline__ void add_scores(float (&s)[BLOCKS][N][4], const HeldQueries<HELD, BLOCKS>& held, u32 at_queries, u32 at_keys) {
+__device__ __forceinline__ void add_scores(
+    float (&s)[BLOCKS][N][4], const HeldQueries<HELD, BLOCKS>& held, u32 at_queries, u32 at_keys) {
   const auto load = [&](u32 (&a)[4], int b, int step) {
     if (step >= HELD) load_matrices<false>(a, QueryPanels::at(at_queries, b, step));
     else for (int i = 0; i < 4; ++i) a[i] = held.a[step][b][i];
@@ -44,7 +45,8 @@ template <class T, class ValuePanels> __device__ __forceinline__ u32 values_lane
 // acc += P V over KEYS keys and 8 N columns. weights(a, b, k) gives the A fragment of block b and k-step k. `carry` is
 // added in the second half of a panel, where a part's columns begin in the middle of one.
 template <class T, int KEYS, class ValuePanels, int BLOCKS, int N, class Weights>
-__device__ __forceinline__ void add_values(float (&acc)[BLOCKS][N][4], const Weights& weights, u32 at_values, u32 carry = 0) {
+__device__ __forceinline__ void add_values(
+    float (&acc)[BLOCKS][N][4], const Weights& weights, u32 at_values, u32 carry = 0) {
   if constexpr (IS_TF32<T>) {
 #pragma unroll
     for (int k = 0; k < KEYS / PART<T>; ++k) {

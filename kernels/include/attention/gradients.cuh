@@ -52,7 +52,8 @@ template <class T, class C> struct KeyGradients {
 struct Rows { int first, end; };
 template <class P, class H> __device__ __forceinline__ Rows rows_of(const P& p, const H& head, int j) {
   const i64 stands = j - head.offset;
-  return {int(max(min(stands - p.right, i64(head.rows)), i64(0))), int(max(min(stands + p.left + 1, i64(head.rows)), i64(0)))};
+  return {int(max(min(stands - p.right, i64(head.rows)), i64(0))),
+      int(max(min(stands + p.left + 1, i64(head.rows)), i64(0)))};
 }
 
 // The derivative of a score, as it enters the softmax, with respect to scale q k (softcap: 1 - tanh^2).

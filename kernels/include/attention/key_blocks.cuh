@@ -17,7 +17,8 @@ template <class Rows, class E> struct KeyBlock {
   static __device__ __forceinline__ int column(int lane) { return lane % LANES * EACH; }
 
   // line(i) is the address of the lane's chunk of row `row` + i; there(i): whether that row exists.
-  template <class Line, class There> __device__ __forceinline__ void copy(u32 to, const Line& line, const There& there) const {
+  template <class Line, class There>
+  __device__ __forceinline__ void copy(u32 to, const Line& line, const There& there) const {
     to += lands;
 #pragma unroll
     for (int i = 0; i < 16; i += GROUP) {
@@ -26,7 +27,8 @@ template <class Rows, class E> struct KeyBlock {
       const bool exists = there(i);
 #pragma unroll
       for (int panel = 0; panel < Rows::CHUNKS / LANES; ++panel)
-        copy_async<16>(at + panel * Rows::PANEL + i * Rows::PITCH, from + panel * PANEL, exists && panel * PANEL < left ? 16 : 0);
+        copy_async<16>(
+            at + panel * Rows::PANEL + i * Rows::PITCH, from + panel * PANEL, exists && panel * PANEL < left ? 16 : 0);
     }
   }
 };

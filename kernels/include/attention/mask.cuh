@@ -10,7 +10,8 @@ namespace attention {
 struct Keys { int first, end; };
 template <class P, class H> __device__ __forceinline__ Keys keys_of(const P& p, const H& head, int i) {
   const i64 stands = i + head.offset;
-  return {int(max(min(stands - p.left, i64(head.keys)), i64(0))), int(max(min(stands + p.right + 1, i64(head.keys)), i64(0)))};
+  return {int(max(min(stands - p.left, i64(head.keys)), i64(0))),
+      int(max(min(stands + p.right + 1, i64(head.keys)), i64(0)))};
 }
 
 // The same as offsets from i in 32 bits, for fewer than 2^30 rows and keys: row i sees keys j with i + first <= j < i +
@@ -19,14 +20,16 @@ struct Band {
   int first, end, keys;
   template <class P, class H> static __device__ __forceinline__ Band make(const P& p, const H& head) {
     constexpr i64 FAR = 1 << 30;
-    return {int(max(min(head.offset - p.left, FAR), -FAR)), int(max(min(head.offset + p.right + 1, FAR), -FAR)), head.keys};
+    return {
+        int(max(min(head.offset - p.left, FAR), -FAR)), int(max(min(head.offset + p.right + 1, FAR), -FAR)), head.keys};
   }
   __device__ __forceinline__ Keys of(int i) const { return {max(min(i + first, keys), 0), max(min(i + end, keys), 0)}; }
 };
 
 // Entry (row, key) of the block mask, in blocks; a block mask must exist.
 template <class P, class H> __device__ __forceinline__ bool block_counts(const P& p, const H& head, int row, int key) {
-  return p.block_mask[head.batch * p.block_strides[0] + head.head * p.block_strides[1] + row * p.block_strides[2] + key * p.block_strides[3]];
+  return p.block_mask[head.batch * p.block_strides[0] + head.head * p.block_strides[1] + row * p.block_strides[2] +
+      key * p.block_strides[3]];
 }
 // Whether the block mask keeps any block that intersects rows [row, row_end) and keys [key, key_end).
 template <class P, class H>
@@ -49,8 +52,10 @@ template <class M, class C> __device__ __forceinline__ C masked_by(C score, cons
   if constexpr (Same<M, u8>::value) return entry ? score : rows::minus_infinity<C>();
   else return score + convert<C>(entry);
 }
-template <class T, class C, class P, class H> __device__ __forceinline__ C masked(const P& p, const H& head, C score, int i, int j) {
-  const i64 at = head.batch * p.mask_strides[0] + head.head * p.mask_strides[1] + i * p.mask_strides[2] + j * p.mask_strides[3];
+template <class T, class C, class P, class H>
+__device__ __forceinline__ C masked(const P& p, const H& head, C score, int i, int j) {
+  const i64 at = head.batch * p.mask_strides[0] + head.head * p.mask_strides[1] + i * p.mask_strides[2] +
+      j * p.mask_strides[3];
   if (p.mask_kind == BOOL) return masked_by<u8>(score, p.mask, at);
   if (p.mask_kind == OWN) return masked_by<T>(score, p.mask, at);
   return masked_by<float>(score, p.mask, at);
@@ -63,7 +68,8 @@ __device__ __forceinline__ C changed(const P& p, const H& head, C score, int i, 
   if (p.capped) score = C(p.softcap) * math::tanh<24>(score / C(p.softcap));
   if (p.slopes) score += slope * C(j - (i + head.offset));
   if (p.mask_kind) score = masked<T, C>(p, head, score, i, j);
-  if (p.block_mask && !block_counts(p, head, i / int(p.block_rows), j / int(p.block_keys))) score = rows::minus_infinity<C>();
+  if (p.block_mask && !block_counts(p, head, i / int(p.block_rows), j / int(p.block_keys)))
+    score = rows::minus_infinity<C>();
   return score;
 }
 

@@ -24,7 +24,9 @@ template <int BN> struct PageLines {
   }
 
   // Address of a key's row of one head; null if it must not be read.
-  template <class T> __device__ __forceinline__ const T* row(const Cache& cache, const T* head, const OperandStrides& strides, int block, int key) const {
+  template <class T>
+  __device__ __forceinline__ const T* row(
+      const Cache& cache, const T* head, const OperandStrides& strides, int block, int key) const {
     Vec<i32, 2> at;
     load_shared(at, line(block, key));
     const i64 place = i64(at.at[0]) * int(strides.batch) + i64(at.at[1]) * int(strides.row);

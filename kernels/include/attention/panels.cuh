@@ -42,7 +42,8 @@ template <int ROWS, int COLUMNS> struct Panels {
       }
     }
     // The same for a gather: line(row) is the address of a row, null if there is none.
-    template <class Line> static __device__ __forceinline__ void issue_each(int thread, u32 to, int columns, const Line& line) {
+    template <class Line>
+    static __device__ __forceinline__ void issue_each(int thread, u32 to, int columns, const Line& line) {
       constexpr int CHUNK = 16 / sizeof(*line(0));
       asm volatile("" : "+r"(thread));
       to += offset(thread / LANES, thread % LANES);

@@ -60,7 +60,8 @@ template <class T, class Out, class C> struct Head {
     k = p.k + batch * p.k_strides.batch + kv_head * p.k_strides.head + keys_.first * p.k_strides.row;
     v = p.v + batch * p.v_strides.batch + kv_head * p.v_strides.head + keys_.first * p.v_strides.row;
     out = p.out + batch * p.out_strides.batch + head * p.out_strides.head + queries.first * p.out_strides.row;
-    lse = p.lse ? p.lse + batch * p.lse_strides.batch + head * p.lse_strides.head + queries.first * p.lse_strides.row : nullptr;
+    lse = p.lse ? p.lse + batch * p.lse_strides.batch + head * p.lse_strides.head + queries.first * p.lse_strides.row
+                : nullptr;
   }
 };
 
@@ -95,7 +96,8 @@ template <int BM, class P> struct TilePlace {
   int tile;
   __device__ __forceinline__ TilePlace(const P& p, u32 cta, u32 tiles, u32 section, u32 heads) {
     const u32 side_by_side = p.starts_q ? p.heads : heads;
-    const u32 first = cta / (section * tiles) * section, within = cta - first * tiles, width = min(section, side_by_side - first);
+    const u32 first = cta / (section * tiles) * section, within = cta - first * tiles,
+              width = min(section, side_by_side - first);
     const Place<P> place(p, first + within % width);
     batch = place.batch;
     head = place.head;

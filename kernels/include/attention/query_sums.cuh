@@ -16,9 +16,9 @@ struct Visitors {
 };
 
 // Tiles of BM queries, `tiles` per head, packed by sequence, in the register layout of the threads that add. Slices are
-// spaced by `slice_stride` floats. CTA i of a head adds to slice i % slices, after CTA i - slices if there is one; a tile's first
-// visitor stores, so that nothing is cleared. With no slices, CTAs add atomically in arrival order to zeros. `progress`:
-// the progress counter of each CTA, 0 at first (a semaphore per CTA).
+// spaced by `slice_stride` floats. CTA i of a head adds to slice i % slices, after CTA i - slices if there is one; a
+// tile's first visitor stores, so that nothing is cleared. With no slices, CTAs add atomically in arrival order to
+// zeros. `progress`: the progress counter of each CTA, 0 at first (a semaphore per CTA).
 struct QuerySums {
   float* at;
   u32* progress;
@@ -29,7 +29,9 @@ struct QuerySums {
   // Head, and CTA of that head, of CTA `flat` of the grid: the first CTAs of `section` heads, then their second ones.
   // Under causal the first ones take longest, so that the grid ends with short CTAs.
   __device__ __forceinline__ u32 first_of_section(u32 flat) const { return flat / (section * ctas) * section; }
-  __device__ __forceinline__ u32 heads_of_section(u32 flat) const { return min(section, gridDim.x / ctas - first_of_section(flat)); }
+  __device__ __forceinline__ u32 heads_of_section(u32 flat) const {
+    return min(section, gridDim.x / ctas - first_of_section(flat));
+  }
   __device__ __forceinline__ u32 head(u32 flat) const {
     return first_of_section(flat) + (flat - first_of_section(flat) * ctas) % heads_of_section(flat);
   }
@@ -38,7 +40,9 @@ struct QuerySums {
   }
 
   // Blocks of BN keys per CTA; 1 for CTAs that add in order, unless a sequence exceeds max_seqlen_k.
-  template <int BN> __device__ __forceinline__ u32 rounds(int keys) const { return ((keys + BN - 1) / BN + ctas - 1) / ctas; }
+  template <int BN> __device__ __forceinline__ u32 rounds(int keys) const {
+    return ((keys + BN - 1) / BN + ctas - 1) / ctas;
+  }
 
   __device__ __forceinline__ bool ordered() const { return slices && slices < ctas; }
   // The block of a CTA's round. CTAs that add in order have adjacent blocks, so that none waits for a later CTA;

@@ -33,7 +33,8 @@ template <int BLOCKS> struct OnlineSoftmax {
   // Updates the bases of rows with much higher scores and rescales sum and acc. `joined` receives each row's maximum,
   // equal in all lanes of a quad, and may combine it with that of other warps.
   template <int N, int M, class Joined>
-  __device__ __forceinline__ void follow(const float (&s)[BLOCKS][N][4], float factor, float (&acc)[BLOCKS][M][4], const Joined& joined) {
+  __device__ __forceinline__ void follow(
+      const float (&s)[BLOCKS][N][4], float factor, float (&acc)[BLOCKS][M][4], const Joined& joined) {
     float highest[ROWS], shrink[ROWS];
     bool moves = false;
 #pragma unroll
@@ -54,7 +55,8 @@ template <int BLOCKS> struct OnlineSoftmax {
     if (__any_sync(~0u, moves)) {
 #pragma unroll
       for (int r = 0; r < ROWS; ++r) {
-        shrink[r] = highest[r] == base[r] ? 1.0f : math::ex2_ftz(half_difference(base[r], highest[r]) * (2.0f * factor));
+        shrink[r] = highest[r] == base[r] ? 1.0f
+                                          : math::ex2_ftz(half_difference(base[r], highest[r]) * (2.0f * factor));
         base[r] = highest[r];
         sum[r] *= shrink[r];
 #pragma unroll

@@ -48,11 +48,14 @@ template <bool RAGGED, class I> struct Requests {
     return low;
   }
 
-  __device__ __forceinline__ i64 page_of(u32 b, u32 place) const { return table[b * batch.table_row + place * batch.table_column]; }
+  __device__ __forceinline__ i64 page_of(u32 b, u32 place) const {
+    return table[b * batch.table_row + place * batch.table_column];
+  }
 
   // The status of appending `count` tokens at `length`: 0 if possible. LANES adjacent lanes share the work; all threads
   // of the warp take part.
-  template <int LANES, class Rotation> __device__ __forceinline__ i32 fault(const Rotation& rotation, u32 b, i64 count, i64 length, u32 lane) const {
+  template <int LANES, class Rotation>
+  __device__ __forceinline__ i32 fault(const Rotation& rotation, u32 b, i64 count, i64 length, u32 lane) const {
     const bool fits = length >= 0 && length + count <= batch.capacity;
     bool bad = false;
     if (fits && count > 0) {
@@ -63,7 +66,8 @@ template <bool RAGGED, class I> struct Requests {
     const u32 group = (LANES == 32 ? ~0u : (1u << LANES % 32) - 1) << (threadIdx.x % 32 / LANES * LANES);
     const u32 votes = __ballot_sync(~0u, bad) & group;
     u32 outside = 0;
-    if constexpr (Rotation::ROTATES) outside = __ballot_sync(~0u, rotation.template outside<RAGGED, LANES>(*this, b, count, length, lane)) & group;
+    if constexpr (Rotation::ROTATES)
+      outside = __ballot_sync(~0u, rotation.template outside<RAGGED, LANES>(*this, b, count, length, lane)) & group;
     return count > 0 && !fits ? TOO_SHORT : votes ? NO_PAGE : outside ? OUTSIDE : 0;
   }
 };

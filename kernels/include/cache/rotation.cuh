@@ -8,7 +8,9 @@ namespace cache {
 // Column of a thread's i-th vector of V columns, where LANES threads share the row.
 struct Unrotated {
   static constexpr bool ROTATES = false;
-  template <int V, int LANES> static __device__ __forceinline__ u32 column(u32 i, u32 lane, u32) { return (i * LANES + lane) * V; }
+  template <int V, int LANES> static __device__ __forceinline__ u32 column(u32 i, u32 lane, u32) {
+    return (i * LANES + lane) * V;
+  }
 };
 
 // Vectors come in pairs: one from each half of the first 2 * half columns, or adjacent if INTERLEAVED; half % V == 0.
@@ -25,13 +27,15 @@ template <class Position_, class Table_, bool TABLES, bool INTERLEAVED> struct R
   }
 
   // The position of a request's i-th token: by default its index in the cache.
-  template <bool RAGGED, class I> __device__ __forceinline__ i64 at(const Requests<RAGGED, I>& requests, u32 b, i64 i, i64 length) const {
+  template <bool RAGGED, class I>
+  __device__ __forceinline__ i64 at(const Requests<RAGGED, I>& requests, u32 b, i64 i, i64 length) const {
     return angles.at(RAGGED ? 0 : b, RAGGED ? requests.span(b).begin + i : i, length + i);
   }
 
   // Whether some token of the request, among those this lane checks, has a position outside the cos/sin tables.
   template <bool RAGGED, int LANES, class I>
-  __device__ __forceinline__ bool outside(const Requests<RAGGED, I>& requests, u32 b, i64 count, i64 length, u32 lane) const {
+  __device__ __forceinline__ bool outside(
+      const Requests<RAGGED, I>& requests, u32 b, i64 count, i64 length, u32 lane) const {
     if (!TABLES || count == 0) return false;
     if (!angles.positions) return !angles.known(length) || !angles.known(length + count - 1);
     bool bad = false;

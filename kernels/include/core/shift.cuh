@@ -14,6 +14,6 @@ __device__ __forceinline__ uint4 shifted(uint4 low, uint4 high, u32 shift) {
     for (int k = 0; k < 5; ++k) w[k] = w[k + 1];
   }
   u32 bits = (shift & 3) * 8;
-  return make_uint4(__funnelshift_r(w[0], w[1], bits), __funnelshift_r(w[1], w[2], bits), __funnelshift_r(w[2], w[3], bits),
-                    __funnelshift_r(w[3], w[4], bits));
+  return make_uint4(__funnelshift_r(w[0], w[1], bits), __funnelshift_r(w[1], w[2], bits),
+      __funnelshift_r(w[2], w[3], bits), __funnelshift_r(w[3], w[4], bits));
 }

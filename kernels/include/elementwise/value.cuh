@@ -13,7 +13,8 @@ template <class T> struct Value {
   static __device__ __forceinline__ T of(u64 bits) {
     if constexpr (Same<T, double>::value) return __longlong_as_double(i64(bits));
     else if constexpr (Same<T, float>::value) return float(__longlong_as_double(i64(bits)));
-    else if constexpr (Same<T, f16>::value || Same<T, bf16>::value) return convert<T>(math::odd(__longlong_as_double(i64(bits))));
+    else if constexpr (Same<T, f16>::value || Same<T, bf16>::value)
+      return convert<T>(math::odd(__longlong_as_double(i64(bits))));
     else return T(bits);
   }
 };

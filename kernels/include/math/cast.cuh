@@ -32,7 +32,8 @@ template <int MANTISSA, int BIAS, u32 OVER> __device__ __forceinline__ u8 code(f
   constexpr u32 NORMAL = u32(128 - BIAS) << 23;
   constexpr u32 STEP = u32(127 - BIAS + 1 + DROPPED) << 23;  // adding this aligns a subnormal's last bit with an f32's
   u32 rounded;
-  if (size >= NORMAL) rounded = (size + (1u << (DROPPED - 1)) - 1 + (size >> DROPPED & 1) >> DROPPED) - (u32(127 - BIAS) << MANTISSA);
+  if (size >= NORMAL)
+    rounded = (size + (1u << (DROPPED - 1)) - 1 + (size >> DROPPED & 1) >> DROPPED) - (u32(127 - BIAS) << MANTISSA);
   else rounded = __float_as_uint(__uint_as_float(size) + __uint_as_float(STEP)) - STEP;
   return u8(sign | (size > 0x7f800000 ? nan : rounded >= OVER ? over : rounded));
 }

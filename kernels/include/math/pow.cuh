@@ -20,7 +20,8 @@ template <int digits> __device__ __forceinline__ float log2_parts(float x, float
   float s = f * t;
   float rest = 2.0f * t * fmaf(-s, f, 2.0f * (f * 0.5f - s));  // twice (f - s (2 + f)) / (2 + f)
   float s2 = s * s;
-  float tail = fmaf(s * s2, polynomial(s2, {0.666666667f, 0.4f, 0.285714286f, 0.222222222f, 0.181818182f}), fmaf(rest, s2, rest));
+  float tail = fmaf(
+      s * s2, polynomial(s2, {0.666666667f, 0.4f, 0.285714286f, 0.222222222f, 0.181818182f}), fmaf(rest, s2, rest));
   float log = 2.0f * s + tail;
   tail += 2.0f * s - log;
   float product = log * LOG2E;

@@ -5,7 +5,11 @@
 namespace math {
 
 // tanh.approx has relative error 2^-11 (PTX ISA), an eighth of a bf16 ulp.
-__device__ __forceinline__ float tanh_approx(float x) { float y; asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+__device__ __forceinline__ float tanh_approx(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 
 // tanh(x) from y = 2 log2(e) x, by two approximate instructions and three operations: absolute error within 2^-21.
 __device__ __forceinline__ float tanh_from_log2(float y) { return fmaf(-2.0f, rcp_ftz(ex2_ftz(y) + 1.0f), 1.0f); }

@@ -16,7 +16,8 @@ template <int digits> __device__ __forceinline__ float upper_tail(float x) {
     float u = rcp_ftz(fmaf(0.25f, x, 1.0f));
     return u * polynomial(u, {0.10121081f, 0.08162971f, 0.17726853f, -0.1002218f, 0.24008443f}) * ex2_ftz(p);
   } else if constexpr (digits <= F16) {
-    return t * polynomial(t, {0.12005742f, 0.11392282f, 0.14347342f, -0.015597691f, 0.21484912f, -0.07670065f}) * ex2_ftz(p);
+    return t * polynomial(t, {0.12005742f, 0.11392282f, 0.14347342f, -0.015597691f, 0.21484912f, -0.07670065f}) *
+        ex2_ftz(p);
   } else {
     constexpr float HALF_LOG2E_LOW = -9.6298e-09f;  // -log2(e)/2 - HALF_LOG2E
     float low = fmaf(fmaf(x, x, -s), HALF_LOG2E, fmaf(s, HALF_LOG2E_LOW, fmaf(s, HALF_LOG2E, -p)));

@@ -13,7 +13,9 @@ struct Wide {
   __device__ __forceinline__ explicit operator bool() const { return bits != 0; }
   __device__ __forceinline__ bool operator==(const Wide& b) const { return bits == b.bits && negative == b.negative; }
   __device__ __forceinline__ bool operator!=(const Wide& b) const { return !(*this == b); }
-  __device__ __forceinline__ bool operator<(const Wide& b) const { return negative == b.negative ? bits < b.bits : negative; }
+  __device__ __forceinline__ bool operator<(const Wide& b) const {
+    return negative == b.negative ? bits < b.bits : negative;
+  }
   __device__ __forceinline__ bool operator>(const Wide& b) const { return b < *this; }
   __device__ __forceinline__ bool operator<=(const Wide& b) const { return !(b < *this); }
   __device__ __forceinline__ bool operator>=(const Wide& b) const { return !(*this < b); }

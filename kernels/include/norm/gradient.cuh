@@ -14,8 +14,10 @@ template <class I, int R, int RC> using Places = rows::Places<I, R, RC, OPERANDS
 // mean and rstd that the forward op saved for a row.
 template <bool CENTERED, class C> struct Statistics {
   C mean, rstd;
-  template <class P> __device__ __forceinline__ Statistics(const P& places, const typename P::Row& at, const C* means, const C* rstds)
-      : mean(CENTERED ? *places.template of_row<MEAN>(means, at) : C(0)), rstd(*places.template of_row<RSTD>(rstds, at)) {}
+  template <class P>
+  __device__ __forceinline__ Statistics(const P& places, const typename P::Row& at, const C* means, const C* rstds)
+      : mean(CENTERED ? *places.template of_row<MEAN>(means, at) : C(0)),
+        rstd(*places.template of_row<RSTD>(rstds, at)) {}
   __device__ __forceinline__ C normal(C x) const { return (x - mean) * rstd; }
 };
 
@@ -23,7 +25,8 @@ template <bool CENTERED, class C> struct Statistics {
 template <int WITH, class C, class I> struct Partial {
   C *weight, *bias;
   __device__ __forceinline__ Partial(C* partial, u32 stripe, I length)
-      : weight(partial + i64(stripe) * ((WITH & WEIGHT) + (WITH & BIAS) / 2) * length), bias(weight + (WITH & WEIGHT) * length) {}
+      : weight(partial + i64(stripe) * ((WITH & WEIGHT) + (WITH & BIAS) / 2) * length),
+        bias(weight + (WITH & WEIGHT) * length) {}
 };
 
 }  // namespace norms

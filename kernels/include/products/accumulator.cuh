@@ -3,8 +3,8 @@
 #pragma once
 #include "ptx/tma.cuh"
 
-// STAGED<BM>: bytes of scales in a stage of a tile with BM rows. prefetch: of the scales' tensor map. ScaleProducer: the
-// producer's scale loader, for the tile at `row`. Scales: a consumer's scale reader, for the tile at `col`, from
+// STAGED<BM>: bytes of scales in a stage of a tile with BM rows. prefetch: of the scales' tensor map. ScaleProducer:
+// the producer's scale loader, for the tile at `row`. Scales: a consumer's scale reader, for the tile at `col`, from
 // k_block `first` on.
 struct Unscaled {
   template <int BM> static constexpr int STAGED = 0;
@@ -59,7 +59,8 @@ struct BlockScaled {
   struct Scales {
     const float* of_b;
     i64 next;
-    __device__ __forceinline__ Scales(const BlockScaled& scales, const BatchIndex& batch, u32 col, u32 first) : next(scales.b_strides.row) {
+    __device__ __forceinline__ Scales(const BlockScaled& scales, const BatchIndex& batch, u32 col, u32 first)
+        : next(scales.b_strides.row) {
       of_b = scales.b + scales.b_strides.batch_offset(batch) + scales.b_strides.at(first, col / 128);
     }
     // The next k_block's scales: of the thread's two rows among the 64 from row `first` of the stage's scales at
@@ -71,7 +72,8 @@ struct BlockScaled {
     }
   };
 
-  template <int N> static __device__ __forceinline__ void add(float (&acc)[N], const float (&part)[N], const Scale& scale) {
+  template <int N>
+  static __device__ __forceinline__ void add(float (&acc)[N], const float (&part)[N], const Scale& scale) {
     const float rows[2] = {scale.of_a[0] * scale.of_b, scale.of_a[1] * scale.of_b};
 #pragma unroll
     for (int i = 0; i < N; ++i) acc[i] = fma(part[i], rows[i / 2 % 2], acc[i]);

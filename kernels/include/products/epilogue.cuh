@@ -29,7 +29,8 @@ template <int ACTIVATION, int digits, class C> __device__ __forceinline__ C acti
 
 // PAIRED: every operand present has column stride 1 and is aligned, so that columns n and n + 1 (n even) are one
 // access.
-template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool PAIRED, class Acc = float> struct Epilogue {
+template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool PAIRED, class Acc = float>
+struct Epilogue {
   using Out = Out_;
   static constexpr bool READS = present<C> || present<Bias> || present<Residual>;  // reads at (m, n)
   static constexpr bool PAIRS = PAIRED;
@@ -69,7 +70,9 @@ template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool 
     return x;
   }
 
-  __device__ __forceinline__ void store(Acc acc, i64 m, i64 n) const { out[out_strides.at(m, n)] = convert<Out>(value(acc, m, n)); }
+  __device__ __forceinline__ void store(Acc acc, i64 m, i64 n) const {
+    out[out_strides.at(m, n)] = convert<Out>(value(acc, m, n));
+  }
 
   // The epilogue of (m, n) and (m, n + 1), n even; the second is undefined if `both` is false.
   __device__ __forceinline__ void values(Acc (&x)[2], i64 m, i64 n, bool both) const {
@@ -101,7 +104,8 @@ template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool 
 
  private:
   template <class T>
-  static __device__ __forceinline__ void add(Acc (&x)[2], Acc scale, const T* p, const OperandStrides& strides, i64 m, i64 n, bool both) {
+  static __device__ __forceinline__ void add(
+      Acc (&x)[2], Acc scale, const T* p, const OperandStrides& strides, i64 m, i64 n, bool both) {
     const T* at = p + strides.at(m, n);
     Vec<T, 2> pair{};
     if (both) pair = *reinterpret_cast<const Vec<T, 2>*>(at);

@@ -10,8 +10,10 @@
 template <class Tile, int BYTES, int THREADS> struct GlobalLoader {
   using T = typename Tile::Element;
   static constexpr bool K_MAJOR = Tile::K_MAJOR;
-  static constexpr int SIZE = sizeof(T), VECTORS = Tile::PITCH / BYTES, ROW_STEP = THREADS / VECTORS, COUNT = Tile::ROWS / ROW_STEP;
-  static_assert(THREADS % VECTORS == 0 && Tile::ROWS % ROW_STEP == 0 && COUNT >= 1, "every thread loads as many vectors");
+  static constexpr int SIZE = sizeof(T), VECTORS = Tile::PITCH / BYTES, ROW_STEP = THREADS / VECTORS,
+                       COUNT = Tile::ROWS / ROW_STEP;
+  static_assert(
+      THREADS % VECTORS == 0 && Tile::ROWS % ROW_STEP == 0 && COUNT >= 1, "every thread loads as many vectors");
 
   const u8* from;   // this thread's next vector
   i64 next, ahead;  // byte steps: to its next row, and from past its last row of a tile to the next tile
@@ -21,10 +23,12 @@ template <class Tile, int BYTES, int THREADS> struct GlobalLoader {
   static __device__ __forceinline__ int row() { return threadIdx.x / VECTORS; }
   static __device__ __forceinline__ int within() { return threadIdx.x % VECTORS * BYTES; }
 
-  __device__ __forceinline__ GlobalLoader(const T* operand, i64 mn_stride, i64 k_stride, u32 mn, u32 mn_extent, u32 k_first, u32 k_end)
+  __device__ __forceinline__ GlobalLoader(
+      const T* operand, i64 mn_stride, i64 k_stride, u32 mn, u32 mn_extent, u32 k_first, u32 k_end)
       : exist(int(min(mn_extent - mn, u32(Tile::MN)))), k(int(k_end - k_first)) {
     const i64 across = K_MAJOR ? mn_stride : k_stride, along = K_MAJOR ? k_stride : mn_stride;
-    from = reinterpret_cast<const u8*>(operand + mn * mn_stride + k_first * k_stride + row() * across + within() / SIZE * along);
+    from = reinterpret_cast<const u8*>(
+        operand + mn * mn_stride + k_first * k_stride + row() * across + within() / SIZE * along);
     next = across * (ROW_STEP * SIZE);
     ahead = k_stride * (Tile::BK * SIZE) - next * COUNT;
   }
@@ -37,7 +41,8 @@ template <class Tile, int BYTES, int THREADS> struct GlobalLoader {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
       if (i * shares / COUNT != share) continue;
-      visit(i, u32(Tile::offset(row() + i * ROW_STEP, within())), from, whole ? BYTES : i * ROW_STEP < rows ? bytes : 0);
+      visit(i, u32(Tile::offset(row() + i * ROW_STEP, within())), from,
+          whole ? BYTES : i * ROW_STEP < rows ? bytes : 0);
       from += next;
     }
   }

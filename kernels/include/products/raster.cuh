@@ -17,7 +17,8 @@ struct Raster {
   __device__ __forceinline__ Work locate(u32 i) const {
     const u32 per_matrix = rows * cols;
     const u32 matrix = i / per_matrix, tile = i - matrix * per_matrix;
-    const u32 first = tile / (group_m * cols) * group_m, height = min(group_m, rows - first), within = tile - first * cols;
+    const u32 first = tile / (group_m * cols) * group_m, height = min(group_m, rows - first),
+              within = tile - first * cols;
     return {first + within % height, within / height, batch.locate(matrix)};
   }
 };

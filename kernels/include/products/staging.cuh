@@ -14,7 +14,10 @@ template <int ROW_BYTES> __device__ __forceinline__ u32 swizzled(u32 row, u32 ch
 
 // The widest part of a tile of BN columns, the bytes of its buffer, and the bytes of a warpgroup's buffers: two if the
 // tile has more than one part.
-template <class T, int BN> constexpr int WIDEST = BN % (128 / int(sizeof(T))) == 0 ? 128 / int(sizeof(T)) : BN % 32 == 0 ? 32 : 16;
+template <class T, int BN>
+constexpr int WIDEST = BN % (128 / int(sizeof(T))) == 0 ? 128 / int(sizeof(T))
+    : BN % 32 == 0                                      ? 32
+                                                        : 16;
 template <class T, int BN> constexpr u32 BUFFER = 64 * WIDEST<T, BN> * sizeof(T);
 template <class T, int BN> constexpr u32 BUFFERS = BN > WIDEST<T, BN> ? 2 * BUFFER<T, BN> : BUFFER<T, BN>;
 
@@ -50,7 +53,8 @@ template <int WIDTH> struct Part<float, WIDTH, false> {
   }
   __device__ __forceinline__ void write(u32 buffer, u32 warp, u32 lane) const {
     const bool swapped = lane / 4 & (ROW_BYTES == 128 ? 1 : 2);
-    const u32 first = swizzled<ROW_BYTES>(warp * 16 + lane / 4, lane % 4 / 2 + (swapped ? 2 * SWAP_DISTANCE : 0)) + lane % 2 * 8;
+    const u32 first = swizzled<ROW_BYTES>(warp * 16 + lane / 4, lane % 4 / 2 + (swapped ? 2 * SWAP_DISTANCE : 0)) +
+        lane % 2 * 8;
 #pragma unroll
     for (int group = 0; group < WIDTH / 8; ++group)
 #pragma unroll

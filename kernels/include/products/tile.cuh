@@ -15,7 +15,8 @@ template <class T, int MN_, int BK_, bool K_MAJOR_> struct Tile {
   static constexpr bool BY_MATRIX = sizeof(T) == 2 || (sizeof(T) == 4 && K_MAJOR);
   static constexpr int ROWS = K_MAJOR ? MN : BK, PITCH = (K_MAJOR ? BK : MN) * int(sizeof(T)), CHUNKS = PITCH / 16;
   static constexpr int BYTES = ROWS * PITCH;
-  static_assert(CHUNKS == 4 ? BY_MATRIX && K_MAJOR : CHUNKS % 8 == 0, "swizzles are for rows of 64 bytes or of multiples of 128");
+  static_assert(
+      CHUNKS == 4 ? BY_MATRIX && K_MAJOR : CHUNKS % 8 == 0, "swizzles are for rows of 64 bytes or of multiples of 128");
 
   static __device__ __forceinline__ int swizzle(int row) {
     return !BY_MATRIX ? row % 4 * 2 : CHUNKS == 4 ? row / 2 % 4 : row % 8;
@@ -41,7 +42,9 @@ template <class Tile, int EXTENT, bool IS_A> struct Reader {
 
   u32 first_offset;
 
-  static __device__ __forceinline__ constexpr int slot(int half, int part) { return IS_A ? 2 * part + half : PARTS * half + part; }
+  static __device__ __forceinline__ constexpr int slot(int half, int part) {
+    return IS_A ? 2 * part + half : PARTS * half + part;
+  }
 
   __device__ __forceinline__ Reader(int first, int lane) {
     const int g = lane / 4, t = lane % 4;
@@ -85,7 +88,8 @@ template <class T, int WM, int WN> struct WarpTile {
   Acc acc[A_BLOCKS][2 * B_BLOCKS][4] = {};
 
   template <class ReaderA, class ReaderB>
-  static __device__ __forceinline__ void load(Fragments& f, const ReaderA& a, u32 tile_a, const ReaderB& b, u32 tile_b, int step) {
+  static __device__ __forceinline__ void load(
+      Fragments& f, const ReaderA& a, u32 tile_a, const ReaderB& b, u32 tile_b, int step) {
 #pragma unroll
     for (int i = 0; i < A_BLOCKS; ++i) a.load(f.a[i], tile_a, i, step);
 #pragma unroll
@@ -112,7 +116,8 @@ template <class T, int WM, int WN> struct WarpTile {
   }
 
   // Predicated epilogue store of the tile at (m, n) of the M x N result.
-  template <class Epilogue> __device__ __forceinline__ void store(const Epilogue& epilogue, u32 m, u32 n, u32 M, u32 N, int lane) {
+  template <class Epilogue>
+  __device__ __forceinline__ void store(const Epilogue& epilogue, u32 m, u32 n, u32 M, u32 N, int lane) {
     m += lane / 4;
     n += lane % 4 * 2;
 #pragma unroll
@@ -136,7 +141,8 @@ template <int BM, int BN> struct Place {
     const u32 rows = (M + BM - 1) / BM, columns = (N + BN - 1) / BN;
     matrix = blockIdx.x / (rows * columns);
     const u32 tile = blockIdx.x - matrix * rows * columns;
-    const u32 first = tile / (group_m * columns) * group_m, height = min(group_m, rows - first), within = tile - first * columns;
+    const u32 first = tile / (group_m * columns) * group_m, height = min(group_m, rows - first),
+              within = tile - first * columns;
     n = within / height * BN;
     m = (first + within % height) * BM;
   }

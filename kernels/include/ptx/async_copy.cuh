@@ -9,7 +9,8 @@ template <int BYTES> __device__ __forceinline__ void copy_async(u32 to, const vo
   if constexpr (BYTES == 16)  // bypasses L1, which the tiles would only evict
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid) : "memory");
   else if constexpr (BYTES >= 4)
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(BYTES), "r"(valid) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(BYTES), "r"(valid)
+        : "memory");
   else
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(valid ? *static_cast<const u16*>(from) : u16(0)) : "memory");
 }

@@ -23,7 +23,10 @@ __device__ __forceinline__ u32 address(u32 here, u32 rank) {
 
 // Loads from the shared memory of any CTA of the cluster.
 __device__ __forceinline__ void load_far(Vec<float, 4>& x, u32 there) {
-  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.at[0]), "=f"(x.at[1]), "=f"(x.at[2]), "=f"(x.at[3]) : "r"(there) : "memory");
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+      : "=f"(x.at[0]), "=f"(x.at[1]), "=f"(x.at[2]), "=f"(x.at[3])
+      : "r"(there)
+      : "memory");
 }
 __device__ __forceinline__ void load_far(Vec<float, 2>& x, u32 there) {
   asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(x.at[0]), "=f"(x.at[1]) : "r"(there) : "memory");
@@ -34,8 +37,10 @@ __device__ __forceinline__ void load_far(Vec<float, 2>& x, u32 there) {
 template <int N> __device__ __forceinline__ void send(const float* x, u32 there, u32 bell) {
 #pragma unroll
   for (int i = 0; i < N; i += 4)
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there + i * 512), "f"(x[i]),
-                 "f"(x[i + 1]), "f"(x[i + 2]), "f"(x[i + 3]), "r"(bell) : "memory");
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+                     there + i * 512),
+        "f"(x[i]), "f"(x[i + 1]), "f"(x[i + 2]), "f"(x[i + 3]), "r"(bell)
+        : "memory");
 }
 
 }  // namespace cluster
@@ -45,7 +50,10 @@ template <int N> __device__ __forceinline__ void add_shared(float (&sum)[N], u32
 #pragma unroll
   for (int i = 0; i < N; i += 4) {
     float x[4];
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(address + i * 512) : "memory");
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+        : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+        : "r"(address + i * 512)
+        : "memory");
 #pragma unroll
     for (int j = 0; j < 4; ++j) sum[i + j] += x[j];
   }

@@ -14,7 +14,8 @@ template <> struct Mma<f16> {
   static constexpr int K = 16, PARTS = 2;
   static __device__ __forceinline__ void run(float (&c)[4], const u32* a, const u32* b) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
 };
 
@@ -24,7 +25,8 @@ template <> struct Mma<bf16> {
   static constexpr int K = 16, PARTS = 2;
   static __device__ __forceinline__ void run(float (&c)[4], const u32* a, const u32* b) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
 };
 
@@ -35,7 +37,8 @@ template <> struct Mma<float> {
   static constexpr int K = 8, PARTS = 2;
   static __device__ __forceinline__ void run(float (&c)[4], const u32* a, const u32* b) {
     asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
 };
 
@@ -79,5 +82,9 @@ template <bool TRANSPOSE> __device__ __forceinline__ void load_matrices(u32* to,
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address) : "memory");
 }
 
-__device__ __forceinline__ void load_shared(u32& to, u32 address) { asm volatile("ld.shared.b32 %0, [%1];" : "=r"(to) : "r"(address) : "memory"); }
-__device__ __forceinline__ void load_shared(double& to, u32 address) { asm volatile("ld.shared.f64 %0, [%1];" : "=d"(to) : "r"(address) : "memory"); }
+__device__ __forceinline__ void load_shared(u32& to, u32 address) {
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(to) : "r"(address) : "memory");
+}
+__device__ __forceinline__ void load_shared(double& to, u32 address) {
+  asm volatile("ld.shared.f64 %0, [%1];" : "=d"(to) : "r"(address) : "memory");
+}

@@ -16,7 +16,9 @@ struct Range {
     down = finite ? fmaxf(down, -x) : down;
     up = finite ? fmaxf(up, x) : up;
   }
-  __device__ __forceinline__ Range join(const Range& other) const { return {fmaxf(down, other.down), fmaxf(up, other.up)}; }
+  __device__ __forceinline__ Range join(const Range& other) const {
+    return {fmaxf(down, other.down), fmaxf(up, other.up)};
+  }
 };
 
 struct Scale {

@@ -8,7 +8,8 @@ namespace quantized {
 // All THREADS of the CTA process one row at a time by accesses of ACCESS bytes, in two passes: range, then codes. Rows
 // are padded with zeros to `pitch` bytes. Ends with a barrier.
 template <class S, int ACCESS, int THREADS>
-__device__ __forceinline__ void quantize_tokens(i8* codes, float* scales, const S* x, i64 row, u32 m, u32 k, u32 pitch) {
+__device__ __forceinline__ void quantize_tokens(
+    i8* codes, float* scales, const S* x, i64 row, u32 m, u32 k, u32 pitch) {
   constexpr int V = ACCESS / int(sizeof(S));
   for (u32 i = 0; i < m; ++i, x += row, codes += pitch) {
     Range range{};

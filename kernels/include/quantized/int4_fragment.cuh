@@ -59,7 +59,10 @@ template <> struct Unpack<bf16> {
 };
 
 __device__ __forceinline__ void load_quad(u32 (&to)[4], u32 from) {
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+      : "r"(from)
+      : "memory");
 }
 
 // A stage of one k_block (128 of K) in shared memory. Weights of STRIPS strips of 16 rows: codes [strip][2][lane]
@@ -68,8 +71,10 @@ __device__ __forceinline__ void load_quad(u32 (&to)[4], u32 from) {
 template <class T, class S, int STRIPS_, int TOKENS_, int GROUP, bool ZEROS> struct StageLayout {
   using Element = T;
   using Scale = S;
-  static constexpr int STRIPS = STRIPS_, TOKENS = TOKENS_, DEPTH = 128, GROUPS = DEPTH / GROUP, TILES = (TOKENS + 7) / 8;
-  static constexpr u32 CODES = STRIPS * 1024, SCALES = GROUPS * STRIPS * 32, ZERO_BYTES = ZEROS ? GROUPS * STRIPS * 16 : 0;
+  static constexpr int STRIPS = STRIPS_, TOKENS = TOKENS_, DEPTH = 128, GROUPS = DEPTH / GROUP,
+                       TILES = (TOKENS + 7) / 8;
+  static constexpr u32 CODES = STRIPS * 1024, SCALES = GROUPS * STRIPS * 32,
+                       ZERO_BYTES = ZEROS ? GROUPS * STRIPS * 16 : 0;
   static constexpr int CHAINS = STRIPS * TILES < 8 ? 2 : 1;  // independent accumulator chains, for mma latency
   static constexpr float UNIT = Unpack<T>::UNIT;             // of accumulators
   static constexpr u32 WEIGHTS = CODES + SCALES + ZERO_BYTES, ACTIVATIONS = TOKENS * DEPTH * 2;
@@ -82,7 +87,10 @@ template <class T, class S, int STRIPS_, int TOKENS_, int GROUP, bool ZEROS> str
   static __device__ __forceinline__ u32 zeros_of(u32 weights, int group, int s, u32 lane) {
     u16 pair = 0x0808;
     if constexpr (ZEROS)
-      asm volatile("ld.shared.u16 %0, [%1];" : "=h"(pair) : "r"(weights + CODES + SCALES + (group * STRIPS + s) * 16 + lane / 4 * 2) : "memory");
+      asm volatile("ld.shared.u16 %0, [%1];"
+          : "=h"(pair)
+          : "r"(weights + CODES + SCALES + (group * STRIPS + s) * 16 + lane / 4 * 2)
+          : "memory");
     return pair;
   }
 
@@ -117,7 +125,8 @@ template <class T, class S, int STRIPS_, int TOKENS_, int GROUP, bool ZEROS> str
           u32 b[TILES][4] = {};
 #pragma unroll
           for (int tile = 0; tile < TILES; ++tile)
-            if (TOKENS % 8 == 0 || g < TOKENS) load_quad(b[tile], tokens + (chunk * TOKENS + tile * 8) * 64 + lane * 16);
+            if (TOKENS % 8 == 0 || g < TOKENS)
+              load_quad(b[tile], tokens + (chunk * TOKENS + tile * 8) * 64 + lane * 16);
 #pragma unroll
           for (int step = 0; step < 2; ++step)
 #pragma unroll

@@ -60,7 +60,8 @@ struct Tiled {
     const u32 deep = (K + DEPTH - 1) / DEPTH, within = word % WORDS, lane = within / 4, j = within % 4, r = i % 4;
     const u64 tile = word / WORDS;
     const u32 strip = u32(tile / deep), block = u32(tile - u64(strip) * deep);
-    return {block * DEPTH + j / 2 * 32 + lane % 4 * 8 + j % 2 * 4 + r / 2 * 2 + i / 4, strip * ROWS + lane / 4 * 2 + r % 2};
+    return {
+        block * DEPTH + j / 2 * 32 + lane % 4 * 8 + j % 2 * 4 + r / 2 * 2 + i / 4, strip * ROWS + lane / 4 * 2 + r % 2};
   }
 };
 
@@ -114,11 +115,13 @@ template <class Layout> __device__ __forceinline__ u32 zero_at(const void* zeros
 
 // The code of (k, n): `code_inside` requires it inside the matrix; `code_at` returns 8, the default zero point,
 // outside.
-template <class Layout> __device__ __forceinline__ u32 code_inside(const typename Layout::Word* codes, u32 k, u32 n, u32 K, u32 N) {
+template <class Layout>
+__device__ __forceinline__ u32 code_inside(const typename Layout::Word* codes, u32 k, u32 n, u32 K, u32 N) {
   const Spot at = Layout::spot(k, n, K, N);
   return (u32(codes[at.word]) >> at.place * 4 & 15) ^ Layout::FLIP;
 }
-template <class Layout> __device__ __forceinline__ u32 code_at(const typename Layout::Word* codes, u32 k, u32 n, u32 K, u32 N) {
+template <class Layout>
+__device__ __forceinline__ u32 code_at(const typename Layout::Word* codes, u32 k, u32 n, u32 K, u32 N) {
   return k < K && n < N ? code_inside<Layout>(codes, k, n, K, N) : 8;
 }
 

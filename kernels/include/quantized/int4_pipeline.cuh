@@ -15,8 +15,10 @@ namespace nibbles {
 template <class StageLayout, int TILES> struct Pipeline {
   using T = typename StageLayout::Element;
   using S = typename StageLayout::Scale;
-  static constexpr int STRIPS = StageLayout::STRIPS, STEPS = StageLayout::DEPTH / 16, OF_GROUP = STEPS / StageLayout::GROUPS;
-  static constexpr int AHEAD = OF_GROUP > 2 ? 2 : 1, READ = STEPS - AHEAD;  // token prefetch distance; step that opens the next stage
+  static constexpr int STRIPS = StageLayout::STRIPS, STEPS = StageLayout::DEPTH / 16,
+                       OF_GROUP = STEPS / StageLayout::GROUPS;
+  // token prefetch distance; step that opens the next stage
+  static constexpr int AHEAD = OF_GROUP > 2 ? 2 : 1, READ = STEPS - AHEAD;
 
   float acc[STRIPS][TILES][4] = {}, sum[STRIPS][TILES][4] = {};
   u32 words[STRIPS][4], a[2][4], b[2][TILES][4], scale[STRIPS] = {}, zero[STRIPS];
@@ -28,7 +30,8 @@ template <class StageLayout, int TILES> struct Pipeline {
     if (step % OF_GROUP == 0) zero[s] = StageLayout::zeros_of(weights, step / OF_GROUP, s, lane);
   }
   __device__ __forceinline__ void load_tokens(int step, int tile, u32 tokens, u32 lane) {
-    if (step % 2 == 0) load_quad(b[step / 2 % 2][tile], tokens + (step / 2 * StageLayout::TOKENS + tile * 8) * 64 + lane * 16);
+    if (step % 2 == 0)
+      load_quad(b[step / 2 % 2][tile], tokens + (step / 2 * StageLayout::TOKENS + tile * 8) * 64 + lane * 16);
   }
   // Unpacks the A fragment of strip s; two buffers alternate from strip to strip.
   __device__ __forceinline__ void unpack(int step, int s) {
@@ -59,7 +62,8 @@ template <class StageLayout, int TILES> struct Pipeline {
   // when the stage has been read: it waits for the next stage and sets `weights` and `tokens` to it, or keeps them if
   // there is none.
   template <class Refill, class Next>
-  __device__ __forceinline__ void multiply(u32& weights, u32& tokens, u32 lane, const Refill& refill, const Next& next) {
+  __device__ __forceinline__ void multiply(
+      u32& weights, u32& tokens, u32 lane, const Refill& refill, const Next& next) {
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
       const int then = (step + 1) % STEPS;

@@ -13,10 +13,10 @@ namespace nf4 {
 constexpr int CHUNK = 64;      // row lengths are multiples of it
 constexpr int OF_SCALE = 256;  // absmax codes per scale
 
-__constant__ const float VALUES[16] = {
-    -1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f, -0.18477343022823334f,
-    -0.09105003625154495f, 0.0f, 0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f,
-    0.44070982933044434f, 0.5626170039176941f, 0.7229568362236023f, 1.0f};
+__constant__ const float VALUES[16] = {-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
+    -0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f, 0.07958029955625534f,
+    0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,
+    0.7229568362236023f, 1.0f};
 
 // Bit position of element i of the eight in a word: the first element of a byte is its high nibble.
 __device__ __forceinline__ u32 place(u32 i) { return i * 4 ^ 4; }
@@ -36,7 +36,8 @@ __device__ __forceinline__ float mapped(u32 code) {
 // Normalisation to [-1, 1]: multiplication by 1 / most in two factors, since 1 / most may overflow f32. 0 if most is 0.
 struct Inverse {
   float lift, inverse;
-  __device__ __forceinline__ explicit Inverse(float most) : lift(most < 0x1p-64f ? 0x1p64f : 1.0f), inverse(most == 0.0f ? 0.0f : __frcp_rn(most * lift)) {}
+  __device__ __forceinline__ explicit Inverse(float most)
+      : lift(most < 0x1p-64f ? 0x1p64f : 1.0f), inverse(most == 0.0f ? 0.0f : __frcp_rn(most * lift)) {}
   __device__ __forceinline__ float operator()(float x) const { return __fmul_rn(x * lift, inverse); }
 };
 

@@ -14,7 +14,8 @@ constexpr u32 LINE = 256, LINES = 256 * LINE, OF_LINE = LINE / 2;  // bytes; off
 // Replicates a 32-bit number over half a line; neighbouring threads start at different banks.
 __device__ __forceinline__ void fill(u8* line, u32 number, u32 thread) {
 #pragma unroll
-  for (u32 i = 0; i < 8; ++i) *reinterpret_cast<uint4*>(line + (i + thread) % 8 * 16) = {number, number, number, number};
+  for (u32 i = 0; i < 8; ++i)
+    *reinterpret_cast<uint4*>(line + (i + thread) % 8 * 16) = {number, number, number, number};
 }
 
 template <class T, bool DOUBLE, u32 THREADS> __device__ __forceinline__ void make_table(u8* pool) {
@@ -25,6 +26,8 @@ template <class T, bool DOUBLE, u32 THREADS> __device__ __forceinline__ void mak
 }
 
 // Table offset of the pair of byte `i` of a word, in the lane's bank.
-__device__ __forceinline__ u32 index_of(u32 word, u32 i, u32 lane) { return __byte_perm(word, lane * 4, 0x5504 | i << 4); }
+__device__ __forceinline__ u32 index_of(u32 word, u32 i, u32 lane) {
+  return __byte_perm(word, lane * 4, 0x5504 | i << 4);
+}
 
 }  // namespace nf4

@@ -18,7 +18,9 @@ template <class A> struct Summed { u8 bits; };
 enum Zeros { NO_ZEROS, BY_OPERAND_SUMS, CONSTANT };
 
 template <class Out> __device__ __forceinline__ Out finished(float x) { return convert<Out>(x); }
-template <> __device__ __forceinline__ i8 finished<i8>(float x) { return x == x ? i8(__float2int_rn(fminf(fmaxf(x, -128.0f), 127.0f))) : i8(0); }
+template <> __device__ __forceinline__ i8 finished<i8>(float x) {
+  return x == x ? i8(__float2int_rn(fminf(fmaxf(x, -128.0f), 127.0f))) : i8(0);
+}
 
 // A column's scale and bias.
 template <class Out> struct Column { float scale, bias; };
@@ -26,7 +28,8 @@ template <> struct Column<int> { int bias; };
 
 // The epilogue. PAIRED: columns n and n + 1 (n even) of out are one access. Steps are in elements, 0 for a scalar
 // operand.
-template <class Out_, class Bias, int ACTIVATION, bool PAIRED, bool SCALED_A, bool SCALED_B, Zeros ZEROS, class Zero> struct Finish {
+template <class Out_, class Bias, int ACTIVATION, bool PAIRED, bool SCALED_A, bool SCALED_B, Zeros ZEROS, class Zero>
+struct Finish {
   using Out = Out_;
   static constexpr int DIGITS = sizeof(Out) == 4 ? 24 : Same<Out, f16>::value ? 11 : 8;
 
@@ -71,7 +74,8 @@ template <class Out_, class Bias, int ACTIVATION, bool PAIRED, bool SCALED_A, bo
   }
 
   // The epilogue of accumulator (m, n), which must be inside the matrix.
-  template <class Acc> __device__ __forceinline__ Out value(Acc sum, i64 m, i64 n, float row_scale, const Column<Out>& column) const {
+  template <class Acc>
+  __device__ __forceinline__ Out value(Acc sum, i64 m, i64 n, float row_scale, const Column<Out>& column) const {
     const Acc all = exact(sum, m, n);
     if constexpr (Same<Out, int>::value) {
       int x = all;
@@ -93,7 +97,8 @@ template <class Out_, class Bias, int ACTIVATION, bool PAIRED, bool SCALED_A, bo
 
   // Stores (m, n) and (m, n + 1), n even; the second only if `both`.
   template <class Acc>
-  __device__ __forceinline__ void store(const Acc* sum, i64 m, i64 n, bool both, float row_scale, const Column<Out>* columns) const {
+  __device__ __forceinline__ void store(
+      const Acc* sum, i64 m, i64 n, bool both, float row_scale, const Column<Out>* columns) const {
     const Out first = value(sum[0], m, n, row_scale, columns[0]);
     if (PAIRED && both) {
       *reinterpret_cast<Vec<Out, 2>*>(out + m * row + n) = {first, value(sum[1], m, n + 1, row_scale, columns[1])};
@@ -117,7 +122,8 @@ template <> struct Mma<quantized::Eight<i8>> {
   static constexpr int K = 32, PARTS = 2;
   static __device__ __forceinline__ void run(int (&c)[4], const u32* a, const u32* b) {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
 };
 template <> struct Mma<quantized::Eight<u8>> {
@@ -126,7 +132,8 @@ template <> struct Mma<quantized::Eight<u8>> {
   static constexpr int K = 32, PARTS = 2;
   static __device__ __forceinline__ void run(int (&c)[4], const u32* a, const u32* b) {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
 };
 
@@ -134,8 +141,10 @@ template <class A> struct Mma<quantized::Summed<A>> : Mma<quantized::Eight<A>> {
 
 // A warp's tile. The scales and biases of its rows and columns are loaded before the stores: after a store, which might
 // alias them, the compiler would reload them.
-template <class A, int WM, int WN> struct WarpTile<quantized::Eight<A>, WM, WN> : WarpTile<quantized::Summed<A>, WM, WN> {
-  template <class Finish> __device__ __forceinline__ void store(const Finish& finish, u32 m, u32 n, u32 M, u32 N, int lane) {
+template <class A, int WM, int WN>
+struct WarpTile<quantized::Eight<A>, WM, WN> : WarpTile<quantized::Summed<A>, WM, WN> {
+  template <class Finish>
+  __device__ __forceinline__ void store(const Finish& finish, u32 m, u32 n, u32 M, u32 N, int lane) {
     constexpr int ROWS = WM / 8, COLUMNS = WN / 8;
     m += lane / 4;
     n += lane % 4 * 2;

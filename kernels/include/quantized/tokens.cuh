@@ -1,9 +1,9 @@
 // B fragments of a few tokens, and mma.sync of 16 weight columns (quantized/words.cuh) by 8 tokens.
 //
-// i8, u8: the words are A fragments without conversion (K = 32), and sums are exact. f16, bf16 (W8A16): the words are widened
-// to pairs (K = 16), bytes 0 and 2, then 1 and 3. f16: the byte b with its sign bit flipped, under high byte 0x64, is
-// 1152 + b; minus 1152. bf16: the low 7 bits under 0x4300 are 128 + their value; minus 0x4300 (128) or, if the sign bit
-// is set, 0x4380 (256). 1.25 and 2 instructions per weight.
+// i8, u8: the words are A fragments without conversion (K = 32), and sums are exact. f16, bf16 (W8A16): the words are
+// widened to pairs (K = 16), bytes 0 and 2, then 1 and 3. f16: the byte b with its sign bit flipped, under high byte
+// 0x64, is 1152 + b; minus 1152. bf16: the low 7 bits under 0x4300 are 128 + their value; minus 0x4300 (128) or, if the
+// sign bit is set, 0x4380 (256). 1.25 and 2 instructions per weight.
 #pragma once
 #include "ptx/mma.cuh"
 #include "quantized/words.cuh"
@@ -50,10 +50,13 @@ template <class A, class Way> struct Tokens {
 
 template <class A> struct Product {  // f16, bf16
   using Acc = float;
-  template <class Way> static __device__ __forceinline__ void add(float (&acc)[4], const u32 (&words)[2][Way::WORDS], const Tokens<A, Way>& tokens) {
+  template <class Way>
+  static __device__ __forceinline__ void add(
+      float (&acc)[4], const u32 (&words)[2][Way::WORDS], const Tokens<A, Way>& tokens) {
 #pragma unroll
     for (int w = 0; w < Way::WORDS; ++w) {
-      const u32 a[4] = {Pairs<A>::of(words[0][w]), Pairs<A>::of(words[1][w]), Pairs<A>::of(words[0][w] >> 8), Pairs<A>::of(words[1][w] >> 8)};
+      const u32 a[4] = {Pairs<A>::of(words[0][w]), Pairs<A>::of(words[1][w]), Pairs<A>::of(words[0][w] >> 8),
+          Pairs<A>::of(words[1][w] >> 8)};
       const u32 low = tokens.word(w), high = tokens.word(w, 1);
       const u32 b[2] = {__byte_perm(low, high, 0x5410), __byte_perm(low, high, 0x7632)};
       Mma<A>::run(acc, a, b);
@@ -74,20 +77,25 @@ template <> __device__ __forceinline__ void multiply<u8>(int (&c)[4], const u32 
 template <class A> struct Exact {
   using Acc = int;
   static constexpr u32 ONES = 0x01010101;
-  template <class Way> static __device__ __forceinline__ void add(int (&acc)[4], const u32 (&words)[2][Way::WORDS], const Tokens<A, Way>& tokens) {
+  template <class Way>
+  static __device__ __forceinline__ void add(
+      int (&acc)[4], const u32 (&words)[2][Way::WORDS], const Tokens<A, Way>& tokens) {
 #pragma unroll
     for (int w = 0; w < Way::WORDS; w += 2)
-      multiply<A>(acc, {words[0][w], words[1][w], words[0][w + 1], words[1][w + 1]}, tokens.word(w), tokens.word(w + 1));
+      multiply<A>(
+          acc, {words[0][w], words[1][w], words[0][w + 1], words[1][w + 1]}, tokens.word(w), tokens.word(w + 1));
   }
   // Sums along K by mma with ones: of the lane's columns in acc[0] and acc[2], of its tokens in acc[0] and acc[1].
-  template <class Way> static __device__ __forceinline__ void add_columns(int (&acc)[4], const u32 (&words)[2][Way::WORDS]) {
+  template <class Way>
+  static __device__ __forceinline__ void add_columns(int (&acc)[4], const u32 (&words)[2][Way::WORDS]) {
 #pragma unroll
     for (int w = 0; w < Way::WORDS; w += 2)
       multiply<A>(acc, {words[0][w], words[1][w], words[0][w + 1], words[1][w + 1]}, ONES, ONES);
   }
   template <class Way> static __device__ __forceinline__ void add_tokens(int (&acc)[4], const Tokens<A, Way>& tokens) {
 #pragma unroll
-    for (int w = 0; w < Way::WORDS; w += 2) multiply<A>(acc, {ONES, ONES, ONES, ONES}, tokens.word(w), tokens.word(w + 1));
+    for (int w = 0; w < Way::WORDS; w += 2)
+      multiply<A>(acc, {ONES, ONES, ONES, ONES}, tokens.word(w), tokens.word(w + 1));
   }
 };
 template <> struct Product<i8> : Exact<i8> {};

@@ -10,7 +10,8 @@ namespace quantized {
 
 // Loads BYTES by accesses of ACCESS bytes, with zeros for accesses that begin at byte `there` or later. ONCE: read-once
 // data, no L1 allocation.
-template <int BYTES, int ACCESS, bool ONCE> __device__ __forceinline__ void fetch(u32 (&to)[BYTES / 4], const void* from, int there) {
+template <int BYTES, int ACCESS, bool ONCE>
+__device__ __forceinline__ void fetch(u32 (&to)[BYTES / 4], const void* from, int there) {
   using Access = typename Word<ACCESS>::type;
   union Held { u32 words[BYTES / 4]; Access parts[BYTES / ACCESS]; __device__ Held() {} } held;
 #pragma unroll
@@ -21,8 +22,10 @@ template <int BYTES, int ACCESS, bool ONCE> __device__ __forceinline__ void fetc
     const Access* at = static_cast<const Access*>(from) + i;
     if constexpr (ACCESS == 16 && ONCE)
       asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(held.words[4 * i]), "=r"(held.words[4 * i + 1]), "=r"(held.words[4 * i + 2]), "=r"(held.words[4 * i + 3])
-                   : "l"(at) : "memory");
+          : "=r"(held.words[4 * i]), "=r"(held.words[4 * i + 1]), "=r"(held.words[4 * i + 2]),
+          "=r"(held.words[4 * i + 3])
+          : "l"(at)
+          : "memory");
     else held.parts[i] = *at;
   }
 #pragma unroll
@@ -38,17 +41,21 @@ template <int BLOCKS_, int ACCESS> struct AlongK {
   struct Raw { u32 at[BLOCKS][2][4]; };
   using Words = u32[BLOCKS][2][WORDS];
 
-  static __device__ __forceinline__ int column(int block, int half) { return 16 * block + 8 * half + threadIdx.x % 32 / 4; }
+  static __device__ __forceinline__ int column(int block, int half) {
+    return 16 * block + 8 * half + threadIdx.x % 32 / 4;
+  }
   static __device__ __forceinline__ int of_word(int word) { return 16 * (threadIdx.x % 4) + 4 * word; }
   static __device__ __forceinline__ bool inside(u32, u32) { return true; }
   // `step`: column stride in bytes. Out-of-range columns are clamped to the last. `whole`: no k is past the end.
-  static __device__ __forceinline__ void load(Raw& raw, const i8* b, i64 step, u32 first, u32 n, u32 k, u32 end, bool whole) {
+  static __device__ __forceinline__ void load(
+      Raw& raw, const i8* b, i64 step, u32 first, u32 n, u32 k, u32 end, bool whole) {
     const u32 own = k + of_word(0);
 #pragma unroll
     for (int i = 0; i < BLOCKS; ++i)
 #pragma unroll
       for (int h = 0; h < 2; ++h)
-        fetch<16, ACCESS, true>(raw.at[i][h], b + min(first + column(i, h), n - 1) * step + own, whole ? 16 : int(end) - int(own));
+        fetch<16, ACCESS, true>(
+            raw.at[i][h], b + min(first + column(i, h), n - 1) * step + own, whole ? 16 : int(end) - int(own));
   }
   static __device__ __forceinline__ void prefetch(const i8* b, i64 step, u32 first, u32 n, u32 k, u32 end) {
 #pragma unroll
@@ -69,11 +76,14 @@ template <int BLOCKS_, int ACCESS> struct AlongN {
   struct Raw { u32 at[2][4][4]; };
   using Words = u32[BLOCKS][2][WORDS];
 
-  static __device__ __forceinline__ int column(int block, int half) { return 16 * (threadIdx.x % 32 / 4) + 2 * block + half; }
+  static __device__ __forceinline__ int column(int block, int half) {
+    return 16 * (threadIdx.x % 32 / 4) + 2 * block + half;
+  }
   static __device__ __forceinline__ int of_word(int word) { return 16 * word + 4 * (threadIdx.x % 4); }
   static __device__ __forceinline__ bool inside(u32 first, u32 n) { return first + COLUMNS <= n; }
   // `step`: row stride in bytes. `whole`: no k and no column is past the end.
-  static __device__ __forceinline__ void load(Raw& raw, const i8* b, i64 step, u32 first, u32 n, u32 k, u32 end, bool whole) {
+  static __device__ __forceinline__ void load(
+      Raw& raw, const i8* b, i64 step, u32 first, u32 n, u32 k, u32 end, bool whole) {
     const u32 own = first + column(0, 0);
 #pragma unroll
     for (int word = 0; word < 2; ++word)
@@ -97,7 +107,8 @@ template <int BLOCKS_, int ACCESS> struct AlongN {
       for (int q = 0; q < 4; ++q) {
         const u32* rows[4] = {raw.at[word][0], raw.at[word][1], raw.at[word][2], raw.at[word][3]};
         const u32 low = __byte_perm(rows[0][q], rows[1][q], 0x5140), high = __byte_perm(rows[0][q], rows[1][q], 0x7362);
-        const u32 low2 = __byte_perm(rows[2][q], rows[3][q], 0x5140), high2 = __byte_perm(rows[2][q], rows[3][q], 0x7362);
+        const u32 low2 = __byte_perm(rows[2][q], rows[3][q], 0x5140),
+                  high2 = __byte_perm(rows[2][q], rows[3][q], 0x7362);
         to[2 * q][0][word] = __byte_perm(low, low2, 0x5410);
         to[2 * q][1][word] = __byte_perm(low, low2, 0x7632);
         to[2 * q + 1][0][word] = __byte_perm(high, high2, 0x5410);

@@ -13,7 +13,9 @@ template <int CTAS, class I> struct Part {
   I length;  // columns of the part
 
   // Columns of every part but the last.
-  static __device__ __forceinline__ I columns(I length, int vector) { return ((length + vector - 1) / vector + CTAS - 1) / CTAS * vector; }
+  static __device__ __forceinline__ I columns(I length, int vector) {
+    return ((length + vector - 1) / vector + CTAS - 1) / CTAS * vector;
+  }
   // CTAS = 1: GROUPS rows per CTA.
   __device__ __forceinline__ Part(I length, int vector, int groups, int group) {
     if constexpr (CTAS == 1) {
@@ -27,8 +29,8 @@ template <int CTAS, class I> struct Part {
   }
 };
 
-// The states of the cluster's CTAs in rank order, in shared memory: one warp fetches all of them at once. All threads take
-// part; consecutive calls differ in SLOT (shared-memory slot).
+// The states of the cluster's CTAs in rank order, in shared memory: one warp fetches all of them at once. All threads
+// take part; consecutive calls differ in SLOT (shared-memory slot).
 template <int CTAS, int SLOT, class S> __device__ __forceinline__ const S* fetched(const S& own) {
   static_assert(sizeof(S) % 4 == 0 && CTAS <= 32);
   __shared__ S slot, all[CTAS];
@@ -47,7 +49,8 @@ template <int CTAS, int SLOT, class S> __device__ __forceinline__ const S* fetch
   return all;
 }
 // All-reduce of the CTAs' states over the cluster.
-template <int CTAS, int SLOT, class S, class Join> __device__ __forceinline__ S cluster_reduce(const S& own, const Join& join) {
+template <int CTAS, int SLOT, class S, class Join>
+__device__ __forceinline__ S cluster_reduce(const S& own, const Join& join) {
   if constexpr (CTAS == 1) return own;
   const S* const all = fetched<CTAS, SLOT>(own);
   S whole = all[0];

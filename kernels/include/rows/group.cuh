@@ -16,7 +16,8 @@ template <class S> __device__ __forceinline__ S from_lane(const S& x, int mask) 
 // All-reduce of the states of a group by join(lower lane's, higher lane's): butterfly shuffles, then
 // warps in order, so that LANES alone fixes the order and all threads get the same bits. All threads of the CTA take
 // part. Consecutive calls without a barrier between them use different SLOT (shared memory) or `parity`.
-template <int LANES, int SLOT = 0, class S, class Join> __device__ __forceinline__ S group_reduce(S x, const Join& join, u32 parity = 0) {
+template <int LANES, int SLOT = 0, class S, class Join>
+__device__ __forceinline__ S group_reduce(S x, const Join& join, u32 parity = 0) {
   const u32 lane = threadIdx.x % 32;
 #pragma unroll
   for (int mask = 1; mask < 32 && mask < LANES; mask *= 2) {

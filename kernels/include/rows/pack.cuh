@@ -44,14 +44,16 @@ template <class T, int V, class C> __device__ __forceinline__ void widen_words(c
     union Both { Pack<T, V> pack; u32 word[V / 2]; __device__ Both() {} } both;
     both.pack = pack;
 #pragma unroll
-    for (int v = 0; v < V; v += 2) x[v] = __uint_as_float(both.word[v / 2] << 16), x[v + 1] = __uint_as_float(both.word[v / 2] & 0xffff0000);
+    for (int v = 0; v < V; v += 2)
+      x[v] = __uint_as_float(both.word[v / 2] << 16), x[v + 1] = __uint_as_float(both.word[v / 2] & 0xffff0000);
   } else {
     pack.widen(x);
   }
 }
-// UnalignedVec: the vector at `from`, which is column `index` of a row of `length`. UNALIGNED: loaded as the two aligned
-// 16-byte words that contain it and funnel shifted; at the row's ends, where a word would exceed the row, by elements, but
-// INSIDE memory that holds whole words. Columns ignore the alignment.
+// UnalignedVec: the vector at `from`, which is column `index` of a row of `length`. UNALIGNED: loaded as the two
+//               aligned
+// 16-byte words that contain it and funnel shifted; at the row's ends, where a word would exceed the row, by elements,
+// but INSIDE memory that holds whole words. Columns ignore the alignment.
 template <class T, int V, bool UNALIGNED> struct UnalignedVec {
   Pack<T, V> pack;
   template <class I> __device__ __forceinline__ void load(const T* from, I, I) { pack.load(from); }
@@ -62,8 +64,12 @@ template <class T, int V> struct UnalignedVec<T, V, true> {
   uint4 low, high;
 
   // Elements between the start of the word that holds the first element and that.
-  static __device__ __forceinline__ u32 behind(const T* from) { return u32(reinterpret_cast<u64>(from)) % 16 / u32(sizeof(T)); }
-  static __device__ __forceinline__ const uint4* word(const T* from) { return reinterpret_cast<const uint4*>(from - behind(from)); }
+  static __device__ __forceinline__ u32 behind(const T* from) {
+    return u32(reinterpret_cast<u64>(from)) % 16 / u32(sizeof(T));
+  }
+  static __device__ __forceinline__ const uint4* word(const T* from) {
+    return reinterpret_cast<const uint4*>(from - behind(from));
+  }
 
   // From the word, of which the vector begins `late` elements behind the start.
   template <bool INSIDE, class I> __device__ __forceinline__ void load(const uint4* word, u32 late, I index, I length) {
@@ -71,7 +77,8 @@ template <class T, int V> struct UnalignedVec<T, V, true> {
     if (INSIDE || index >= late) low = word[0];
     if (late && (INSIDE || index + 2 * V <= length + late)) high = word[1];
   }
-  template <bool INSIDE, class I> __device__ __forceinline__ Pack<T, V> whole(const T* row, u32 late, I index, I length) const {
+  template <bool INSIDE, class I>
+  __device__ __forceinline__ Pack<T, V> whole(const T* row, u32 late, I index, I length) const {
     union Both { uint4 word; Pack<T, V> pack; __device__ Both() {} } both;
     both.word = low;
     if (late) both.word = shifted(low, high, late * u32(sizeof(T)));
@@ -80,7 +87,9 @@ template <class T, int V> struct UnalignedVec<T, V, true> {
       for (int v = 0; v < V; ++v) both.pack.part[0].at[v] = row[index + v];
     return both.pack;
   }
-  template <class I> __device__ __forceinline__ void load(const T* from, I index, I length) { load<false>(word(from), behind(from), index, length); }
+  template <class I> __device__ __forceinline__ void load(const T* from, I index, I length) {
+    load<false>(word(from), behind(from), index, length);
+  }
   template <class I> __device__ __forceinline__ Pack<T, V> whole(const T* from, I index, I length) const {
     return whole<false>(from - index, behind(from), index, length);
   }
@@ -96,7 +105,9 @@ template <class C, class T, int V> __device__ __forceinline__ void add_rounded(P
   x.round(a);
 }
 // Load and widen.
-template <class T, class C, int V> __device__ __forceinline__ void fetch(C (&x)[V], const T* from) { loaded<T, V>(from).widen(x); }
+template <class T, class C, int V> __device__ __forceinline__ void fetch(C (&x)[V], const T* from) {
+  loaded<T, V>(from).widen(x);
+}
 // Round and store.
 template <class T, class C, int V> __device__ __forceinline__ void put(T* to, const C (&x)[V]) {
   Pack<T, V> pack;

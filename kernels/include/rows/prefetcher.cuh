@@ -15,7 +15,8 @@ template <class T, int V, int COUNT, int THREADS, int STAGES, bool ON = true> st
   u32 stage = 0;
   Pack<T, V> held[NARROW ? COUNT : 1] = {};
 
-  __device__ __forceinline__ explicit Prefetcher(unsigned char* shared) : own(reinterpret_cast<Pack<T, V>*>(shared) + threadIdx.x) {}
+  __device__ __forceinline__ explicit Prefetcher(unsigned char* shared)
+      : own(reinterpret_cast<Pack<T, V>*>(shared) + threadIdx.x) {}
 
   // Prologue: issues the first STAGES rows: row, row + step, ...
   template <class Fetch, class I> __device__ __forceinline__ void start(const Fetch& fetch, I row, I step) {

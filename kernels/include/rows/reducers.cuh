@@ -17,7 +17,9 @@ template <class C, bool LARGEST> __device__ __forceinline__ C outermost() {
 }
 
 template <class Op> struct Joined {
-  template <int LANES, class S> static __device__ __forceinline__ S gather(const S& own) { return group_reduce<LANES>(own, Op::join); }
+  template <int LANES, class S> static __device__ __forceinline__ S gather(const S& own) {
+    return group_reduce<LANES>(own, Op::join);
+  }
 };
 
 // MEAN: of floating types; NaN without terms.
@@ -30,19 +32,39 @@ template <class C, class Out, bool MEAN> struct Sum : Joined<Sum<C, Out, MEAN>> 
     for (int v = 0; v < V; ++v) s += x[v];
   }
   static __device__ __forceinline__ State join(const State& a, const State& b) { return a + b; }
-  template <class I> static __device__ __forceinline__ Out finish(const State& s, I n, int) { return convert<Out>(MEAN ? s / C(n) : s); }
+  template <class I> static __device__ __forceinline__ Out finish(const State& s, I n, int) {
+    return convert<Out>(MEAN ? s / C(n) : s);
+  }
 };
 
 template <class C, class Out, bool LARGEST> struct Extremum : Joined<Extremum<C, Out, LARGEST>> {
   using State = C;
   using Result = Out;
   static __device__ __forceinline__ State none() { return outermost<C, LARGEST>(); }
-  static __device__ __forceinline__ State join(const State& a, const State& b) { return LARGEST ? math::maximum(a, b) : math::minimum(a, b); }
+  static __device__ __forceinline__ State join(const State& a, const State& b) {
+    return LARGEST ? math::maximum(a, b) : math::minimum(a, b);
+  }
   template <int V, class I> static __device__ __forceinline__ void add(State& s, const C (&x)[V], I) {
 #pragma unroll
     for (int v = 0; v < V; ++v) s = join(s, x[v]);
   }
   template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) { return convert<Out>(s); }
+};
+
+// How many terms equal the maximum (LARGEST) or the minimum; 0 where a term is NaN.
+template <class C, class Out, bool LARGEST> struct Ties : Joined<Ties<C, Out, LARGEST>> {
+  struct State { C value; i64 count; };
+  using Result = Out;
+  static __device__ __forceinline__ State none() { return {outermost<C, LARGEST>(), 0}; }
+  static __device__ __forceinline__ State join(const State& a, const State& b) {
+    const C most = Extremum<C, C, LARGEST>::join(a.value, b.value);
+    return {most, (a.value == most ? a.count : 0) + (b.value == most ? b.count : 0)};
+  }
+  template <int V, class I> static __device__ __forceinline__ void add(State& s, const C (&x)[V], I) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) s = join(s, {x[v], 1});
+  }
+  template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) { return convert<Out>(C(s.count)); }
 };
 
 // Index of the first maximum; NaN counts as the maximum.
@@ -99,7 +121,8 @@ template <class C, class Out> struct Variance {
     return {count, mean, rows::sum<LANES, 2>(own.squares + own.count * difference * difference)};
   }
   static __device__ __forceinline__ State join(const State& a, const State& b) {
-    const C count = a.count + b.count, share = count > 0 ? quotient(b.count, count) : C(0), difference = b.mean - a.mean;
+    const C count = a.count + b.count, share = count > 0 ? quotient(b.count, count) : C(0),
+            difference = b.mean - a.mean;
     return {count, a.mean + difference * share, a.squares + b.squares + a.count * share * difference * difference};
   }
   template <int V, class I> static __device__ __forceinline__ void add(State& s, const C (&x)[V], I) {
@@ -122,7 +145,9 @@ template <class C, class Out, int DIGITS> struct LogSumExp {
   static __device__ __forceinline__ State none() { return State::none(); }
   template <int V, class I> static __device__ __forceinline__ void add(State& s, const C (&x)[V], I) { s.add(x); }
   static __device__ __forceinline__ State join(const State& a, const State& b) { return State::join(a, b); }
-  template <int LANES> static __device__ __forceinline__ State gather(const State& own) { return State::template gather<LANES>(own); }
+  template <int LANES> static __device__ __forceinline__ State gather(const State& own) {
+    return State::template gather<LANES>(own);
+  }
   template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) {
     const bool infinite = s.most == -minus_infinity<C>();  // most = +inf: the sum is NaN
     return convert<Out>(infinite ? s.most : s.most + math::log<24>(s.sum));

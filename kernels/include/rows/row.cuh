@@ -10,7 +10,8 @@ namespace rows {
 
 // Second launch bound (min CTAs per SM) of row kernels, 0 for none. Without it ptxas spills in some of them at half of
 // the registers that a CTA may have.
-template <bool RESIDENT, class C, int THREADS> constexpr int LEAST_CTAS = THREADS <= 512 && (!RESIDENT || sizeof(C) == 8) ? 1 : 0;
+template <bool RESIDENT, class C, int THREADS>
+constexpr int LEAST_CTAS = THREADS <= 512 && (!RESIDENT || sizeof(C) == 8) ? 1 : 0;
 
 template <bool RESIDENT, class Loaded, int V, int ITEMS, int LANES, class I> struct Row {
   static constexpr I STEP = I(ITEMS) * LANES * V;

@@ -6,7 +6,9 @@ namespace rows {
 
 template <class C> struct Two {
   C first, second;
-  __device__ __forceinline__ Two operator+(const Two& other) const { return {first + other.first, second + other.second}; }
+  __device__ __forceinline__ Two operator+(const Two& other) const {
+    return {first + other.first, second + other.second};
+  }
 };
 
 template <class I, u32 GROUPS> struct Stripe {
@@ -14,7 +16,8 @@ template <class I, u32 GROUPS> struct Stripe {
   I first, step, row;  // first row of the CTA; grid stride; first row of the group
 
   __device__ __forceinline__ explicit Stripe(u32 lanes)
-      : group(GROUPS > 1 ? threadIdx.x / lanes : 0), first(I(blockIdx.x) * GROUPS), step(I(gridDim.x) * GROUPS), row(first + group) {}
+      : group(GROUPS > 1 ? threadIdx.x / lanes : 0), first(I(blockIdx.x) * GROUPS), step(I(gridDim.x) * GROUPS),
+        row(first + group) {}
 
   // Adds the column sums of all groups in group order and stores one row at `to`. A thread has ITEMS vectors of V
   // columns (rows/row.cuh); `slots` is shared memory for GROUPS rows.
@@ -24,7 +27,8 @@ template <class I, u32 GROUPS> struct Stripe {
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i)
-      if (const I column = I(i * LANES + threadIdx.x % LANES) * V; column < length) put(slots + group * STEP + column, sums[i]);
+      if (const I column = I(i * LANES + threadIdx.x % LANES) * V; column < length)
+        put(slots + group * STEP + column, sums[i]);
     __syncthreads();
     for (I column = threadIdx.x; column < length; column += GROUPS * LANES) {
       C total = slots[column];

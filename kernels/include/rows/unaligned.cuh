@@ -25,8 +25,8 @@ template <class T, class C, int V, int ITEMS, int LANES, class I, int N> struct 
     constexpr I STEP = I(ITEMS / N) * LANES * V;
     return (length + STAGES * STEP - 1) / (STAGES * STEP) * STEP;
   }
-  // Begins to copy inputs to dynamic shared memory, which has room for `most` columns of each and a word; `from` is there
-  // afterwards, at the same place in a word. Whole words by cp.async, the ends of a row by elements.
+  // Begins to copy inputs to dynamic shared memory, which has room for `most` columns of each and a word; `from` is
+  // there afterwards, at the same place in a word. Whole words by cp.async, the ends of a row by elements.
   template <int KEPT> __device__ __forceinline__ void keep(I most) {
     if constexpr (KEPT > 0) {
       extern __shared__ __align__(16) u8 kept[];
@@ -52,14 +52,17 @@ template <class T, class C, int V, int ITEMS, int LANES, class I, int N> struct 
           const u8* const whole = reinterpret_cast<const u8*>(own[k] + head[k]);
           const I end = min(words[k], first + stage() / V);
 #pragma unroll 4
-          for (I word = first + threadIdx.x; word < end; word += LANES) copy_async<16>(to + 16 * word, whole + 16 * word, 16);
+          for (I word = first + threadIdx.x; word < end; word += LANES)
+            copy_async<16>(to + 16 * word, whole + 16 * word, 16);
         }
         commit_copies();
       }
     }
   }
-  // each(Columns&) for V columns at a time, the first time after `keep` as they ARRIVE; columns past the end are `none`.
-  template <int KEPT, bool ARRIVE = false, class Each> __device__ __forceinline__ void pass(C none, const Each& each) const {
+  // each(Columns&) for V columns at a time, the first time after `keep` as they ARRIVE; columns past the end are
+  // `none`.
+  template <int KEPT, bool ARRIVE = false, class Each>
+  __device__ __forceinline__ void pass(C none, const Each& each) const {
     const I whole = length - length % V;
     const I part = ARRIVE && KEPT > 0 ? stage() : whole;
 #pragma unroll 1
@@ -79,7 +82,8 @@ template <class T, class C, int V, int ITEMS, int LANES, class I, int N> struct 
   }
   // Stores result(Column, index) for every column.
   template <int KEPT, class Result> __device__ __forceinline__ void write(T* to, const Result& result) const {
-    const I head = min(length, I((16 - reinterpret_cast<u64>(to) % 16) % 16 / sizeof(T))), body = (length - head) / V * V;
+    const I head = min(length, I((16 - reinterpret_cast<u64>(to) % 16) % 16 / sizeof(T))),
+            body = (length - head) / V * V;
     for (I i = threadIdx.x; i < length - body; i += LANES) {
       const I index = i < head ? i : i + body;
       Column column;
@@ -138,8 +142,10 @@ template <class T, class C, int V, int ITEMS, int LANES, class I, int N> struct 
         Columns columns;
 #pragma unroll
         for (int k = 0; k < N; ++k)
-          if (k < KEPT) widen_words(vec[i][k].template whole<true>(from[k], late[k], at + i * VECTOR_STRIDE, length), columns[k]);
-          else widen_words(vec[i][k].template whole<false>(from[k], late[k], at + i * VECTOR_STRIDE, length), columns[k]);
+          if (k < KEPT)
+            widen_words(vec[i][k].template whole<true>(from[k], late[k], at + i * VECTOR_STRIDE, length), columns[k]);
+          else
+            widen_words(vec[i][k].template whole<false>(from[k], late[k], at + i * VECTOR_STRIDE, length), columns[k]);
         each(columns, at + i * VECTOR_STRIDE);
       }
     }

@@ -25,7 +25,8 @@ template <class E> __device__ __forceinline__ E lesser(const E& a, const E& b) {
 __device__ __forceinline__ u32 from_lane(u32 x, u32 mask) { return __shfl_xor_sync(~0u, x, mask); }
 __device__ __forceinline__ u64 from_lane(u64 x, u32 mask) { return __shfl_xor_sync(~0u, x, mask); }
 
-// Compare-exchange of one thread's registers at a distance of `distance` (MIRRORED: within 2 * distance), greater first.
+// Compare-exchange of one thread's registers at a distance of `distance` (MIRRORED: within 2 * distance), greater
+// first.
 template <int N, class E> __device__ __forceinline__ void exchange_within(E (&x)[N], int distance, bool mirrored) {
 #pragma unroll
   for (int r = 0; r < N; ++r) {

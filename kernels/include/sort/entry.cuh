@@ -39,14 +39,18 @@ template <class T> struct Order {
   }
 };
 
-// Keys of V adjacent elements ^ `flip`, those of 16 bits two at a time. Floats of at most 32 bits are added to zero first,
-// which makes a +0 of -0; min.NaN makes the canonical NaN of every one: all bits but the sign, so that its key is ALL.
-template <class T, int V> __device__ __forceinline__ void keys_of(const Vec<typename Order<T>::Word, V>& x, typename Order<T>::Key flip, typename Order<T>::Key (&keys)[V]) {
+// Keys of V adjacent elements ^ `flip`, those of 16 bits two at a time. Floats of at most 32 bits are added to zero
+// first, which makes a +0 of -0; min.NaN makes the canonical NaN of every one: all bits but the sign, so that its key
+// is ALL.
+template <class T, int V>
+__device__ __forceinline__ void keys_of(
+    const Vec<typename Order<T>::Word, V>& x, typename Order<T>::Key flip, typename Order<T>::Key (&keys)[V]) {
   if constexpr (FormOf<T>::value == Form::FLOAT && sizeof(T) == 2) {
 #pragma unroll
     for (int v = 0; v < V; v += 2) {
       u32 pair = u32(x.at[v]) | (v + 1 < V ? u32(x.at[v + 1 < V ? v + 1 : v]) << 16 : 0);
-      if constexpr (Same<T, f16>::value) asm("fma.rn.f16x2 %0, %0, %1, %2;\n\tmin.NaN.f16x2 %0, %0, %0;" : "+r"(pair) : "r"(0x3c003c00), "r"(0));
+      if constexpr (Same<T, f16>::value)
+        asm("fma.rn.f16x2 %0, %0, %1, %2;\n\tmin.NaN.f16x2 %0, %0, %0;" : "+r"(pair) : "r"(0x3c003c00), "r"(0));
       else asm("fma.rn.bf16x2 %0, %0, %1, %2;\n\tmin.NaN.bf16x2 %0, %0, %0;" : "+r"(pair) : "r"(0x3f803f80), "r"(0));
       u32 signs;  // of each half, in all its bits
       asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(signs) : "r"(pair));
@@ -103,7 +107,8 @@ template <class E> __device__ __forceinline__ void exchange(E& a, E& b, bool fal
 // Bitonic sort of each block of `length` entries (a power of two), descending (K. E. Batcher, "Sorting networks and
 // their applications", AFIPS 1968); `total` is a power of two >= 4. Of THREADS threads, those with four entries work;
 // CTA barriers before and after.
-template <int THREADS, class E> __device__ __forceinline__ void sort_blocks(const Entries<E>& entries, u32 total, u32 length) {
+template <int THREADS, class E>
+__device__ __forceinline__ void sort_blocks(const Entries<E>& entries, u32 total, u32 length) {
   const u32 workers = total / 4 > THREADS ? THREADS : total / 4 < 32 ? 32 : total / 4;
   __syncthreads();
   if (threadIdx.x < workers) {

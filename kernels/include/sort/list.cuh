@@ -8,7 +8,8 @@ constexpr int DIGIT = 11, COPIES = 4, POOL = (1 << DIGIT) * COPIES;  // words
 
 // The greatest key that `rank` of the threads' keys reach; the search by bits stops as soon as exactly `rank` reach it.
 // One warp, one bit at a time.
-template <class T> __device__ __forceinline__ typename Order<T>::Key bound_of(u32* pool, typename Order<T>::Key own, u32 rank) {
+template <class T>
+__device__ __forceinline__ typename Order<T>::Key bound_of(u32* pool, typename Order<T>::Key own, u32 rank) {
   using Key = typename Order<T>::Key;
   Key* const keys = reinterpret_cast<Key*>(pool);
   __shared__ Key found;
@@ -34,7 +35,8 @@ template <class T> __device__ __forceinline__ typename Order<T>::Key bound_of(u3
 // Lists all keys >= a bound, in any order, and returns their number (not exact if they exceed the pool). The bound is a
 // key that `rank` threads reach with the greatest element of their `samples` vectors.
 template <class T, class S, class E>
-__device__ __forceinline__ u32 list_greatest(u32* pool, const Entries<E>& entries, const S& source, u32 samples, u32 rank) {
+__device__ __forceinline__ u32 list_greatest(
+    u32* pool, const Entries<E>& entries, const S& source, u32 samples, u32 rank) {
   using Key = typename Order<T>::Key;
   constexpr u32 V = S::V, DEPTH = S::DEPTH, TILE = SELECT_THREADS * V, MOST = POOL * 4 / sizeof(E);
   struct Batch { Stored<T, V> at[DEPTH]; };

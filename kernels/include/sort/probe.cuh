@@ -29,13 +29,15 @@ template <class T> struct Probe {
   Word flip_mask;  // XOR for smallest-k: the sign of floats, all bits of integers
 
   __device__ __forceinline__ Probe(Key bound, Key flip)
-      : least(value(Word(stored(bound)))), flip_mask(Word(FormOf<T>::value == Form::FLOAT ? flip & Order<T>::SIGN : flip)) {}
+      : least(value(Word(stored(bound)))),
+        flip_mask(Word(FormOf<T>::value == Form::FLOAT ? flip & Order<T>::SIGN : flip)) {}
   static __device__ __forceinline__ C value(Word word) { return convert<C>(*reinterpret_cast<const T*>(&word)); }
   // The element with this key; NaN for keys above infinity's, so that everything passes.
   static __device__ __forceinline__ Key stored(Key key) {
     if constexpr (FormOf<T>::value == Form::UNSIGNED) return key;
     if constexpr (FormOf<T>::value == Form::SIGNED) return key ^ Order<T>::SIGN;
-    if constexpr (FormOf<T>::value == Form::FLOAT) return key & Order<T>::SIGN ? key ^ Order<T>::SIGN : ~key & Order<T>::ALL;
+    if constexpr (FormOf<T>::value == Form::FLOAT)
+      return key & Order<T>::SIGN ? key ^ Order<T>::SIGN : ~key & Order<T>::ALL;
   }
   template <int V> __device__ __forceinline__ bool passes(Stored<T, V> vector) const {
     Stored<T, V> flip_masks = {};

@@ -53,7 +53,8 @@ template <class T, int ROLE, bool VECTOR> struct Source {
       for (int v = 0; v < V; ++v) found.key[v] = Order<T>::key(whole.get(v)) ^ flip;
     } else {
 #pragma unroll
-      for (int v = 0; v < V; ++v) found.key[v] = v < found.valid ? Order<T>::key(at<T>(row, step, place(i + v))) ^ flip : Key(0);
+      for (int v = 0; v < V; ++v)
+        found.key[v] = v < found.valid ? Order<T>::key(at<T>(row, step, place(i + v))) ^ flip : Key(0);
     }
     return found;
   }

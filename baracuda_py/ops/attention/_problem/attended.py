@@ -49,25 +49,30 @@ def computed(element: ElementKind) -> ElementKind:
 
 
 class Attended(Descriptor):
-    """What problems of attention have in common. A subclass has these fields, and operands q, k and v."""
+    """What problems of attention have in common. A subclass has these fields, or states them, and operands q, k and v."""
 
     q_shape: tuple[int, ...]
     k_shape: tuple[int, ...]
     v_shape: tuple[int, ...]
     element: ElementKind
-    order: str  # the operands' layout: of LAYOUTS
-    causal: bool
-    window: tuple[int, ...] | None  # keys to the left and right; -1: all
-    softcapped: bool
-    offset_given: bool  # else the last query sees the last key
-    block_size: tuple[int, ...] | None
-    max_seqlen_q: int | None
-    max_seqlen_k: int | None
-    math: MathPrecision | None
-    scale: float  # infinite: 1 / sqrt(d)
-    softcap: float
-    offset: float
+    order: str = "BHSD"  # the operands' layout: of LAYOUTS
+    causal: bool = False
+    window: tuple[int, ...] | None = None  # keys to the left and right; -1: all
+    softcapped: bool = False
+    offset_given: bool = False  # else the last query sees the last key
+    block_size: tuple[int, ...] | None = None
+    max_seqlen_q: int | None = None
+    max_seqlen_k: int | None = None
+    scale: float = math.inf  # infinite: 1 / sqrt(d)
+    math: MathPrecision | None = None
+    softcap: float = 1.0
+    offset: float = 0.0
     values: ClassVar[tuple[str, ...]] = ("scale", "softcap", "offset")
+    ahead: ClassVar[tuple[str, ...]] = (  # the first fields of problems of whole sequences
+        "q_shape", "k_shape", "v_shape", "element", "order", "causal", "window", "softcapped", "offset_given", "block_size",
+        "max_seqlen_q", "max_seqlen_k",
+    )  # fmt: skip
+    behind: ClassVar[tuple[str, ...]] = ("math", "scale", "softcap", "offset", "name")
 
     def __post_init__(self) -> None:
         self._member(LAYOUTS, "order", upper=True)

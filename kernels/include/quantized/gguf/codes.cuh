@@ -60,7 +60,8 @@ template <Book BOOK, class P> struct Looked {
   // PRMT selectors unchanged, so low and high nibbles are looked up together. E2M1: the code's sign, exponent and
   // mantissa bits are shifted to the float's positions, which gives 2^-15 (f16) or 2^-127 (bf16) of the codebook entry,
   // subnormal where e2m1 is, and then scaled.
-  template <class Half, int ALIGN> static __device__ __forceinline__ void pairs_of(u32 (&pairs)[2], const u8* block, u32 first, u32 within) {
+  template <class Half, int ALIGN>
+  static __device__ __forceinline__ void pairs_of(u32 (&pairs)[2], const u8* block, u32 first, u32 within) {
     const bool high = P::above(first) != 0;
     if constexpr (BOOK == E2M1) {
       u32 bytes[2];
@@ -97,7 +98,8 @@ template <Book BOOK, class P> struct Looked {
 
  private:
   template <class Half> static __device__ __forceinline__ u32 half_of(u32 code) {
-    const u32 number = code & 8 ? __byte_perm(Pages<BOOK>::AT[2], Pages<BOOK>::AT[3], code & 7) : __byte_perm(Pages<BOOK>::AT[0], Pages<BOOK>::AT[1], code & 7);
+    const u32 number = code & 8 ? __byte_perm(Pages<BOOK>::AT[2], Pages<BOOK>::AT[3], code & 7)
+                                : __byte_perm(Pages<BOOK>::AT[0], Pages<BOOK>::AT[1], code & 7);
     return convert<Half>(float(i8(number))).bits;
   }
   // Codes of bytes 0 and 2. bf16: one IMAD shifts sign and magnitude by different amounts; the mask drops the other
@@ -123,7 +125,8 @@ template <Book BOOK, class P> struct Looked {
   // The lower or the upper bytes of four codebook entries as 16-bit floats
   template <class Half> static __device__ constexpr u32 page(int number, int byte) {
     u32 bytes = 0;
-    for (int i = 0; i < 4; ++i) bytes |= (half_bits<Half>(i8(Pages<BOOK>::AT[number] >> (8 * i))) >> (8 * byte) & 0xff) << (8 * i);
+    for (int i = 0; i < 4; ++i)
+      bytes |= (half_bits<Half>(i8(Pages<BOOK>::AT[number] >> (8 * i))) >> (8 * byte) & 0xff) << (8 * i);
     return bytes;
   }
   // Byte masks (0 or 0xff) of the highest bits of the nibbles of bytes FIRST and FIRST + 1, low nibble first

@@ -28,7 +28,8 @@ template <class F, int ALIGN> struct TwoScales {
   }
 };
 // Six-bit scales and minima (Q4_K, Q5_K).
-template <int WEIGHTS, int BYTES, class C, class D, class M, int AT, int ALIGN> struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / 8, C, Each<D, M, SixBits<AT>, 8>>, ALIGN> {
+template <int WEIGHTS, int BYTES, class C, class D, class M, int AT, int ALIGN>
+struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / 8, C, Each<D, M, SixBits<AT>, 8>>, ALIGN> {
   static __device__ __forceinline__ void of(float (&scale)[2], float (&least)[2], const u8* chunk, u32 first, u32 t) {
     const u8* block = chunk + first / 8 * BYTES;
     SixBits<AT>::template two<ALIGN>(scale, least, block, t);
@@ -41,12 +42,15 @@ template <int WEIGHTS, int BYTES, class C, class D, class M, int AT, int ALIGN> 
   }
 };
 template <int WEIGHTS, int BYTES, class C, class D, class M, int AT, int SUBS, int ALIGN>
-struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / SUBS, C, Each<D, M, Integers<0, false, Plane<4, AT, 16>>, SUBS>>, ALIGN> {
+struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / SUBS, C, Each<D, M, Integers<0, false, Plane<4, AT, 16>>, SUBS>>,
+    ALIGN> {
   static_assert(SUBS == 16);  // one byte per sub-block: scale in the low nibble, minimum in the high one
   static __device__ __forceinline__ void of(float (&scale)[2], float (&least)[2], const u8* chunk, u32 first, u32 t) {
     const u8* block = chunk + first / 16 * BYTES;
-    const u32 low = word<ALIGN_AT<ALIGN, AT>>(block + AT + first % 16), high = word<ALIGN_AT<ALIGN, AT>>(block + AT + first % 16 + 4);
-    const u32 bytes = __byte_perm(low, high, t * 0x0101u + 0x0400u), scales = bytes & 0x000f000fu, minima = bytes >> 4 & 0x000f000fu;
+    const u32 low = word<ALIGN_AT<ALIGN, AT>>(block + AT + first % 16),
+              high = word<ALIGN_AT<ALIGN, AT>>(block + AT + first % 16 + 4);
+    const u32 bytes = __byte_perm(low, high, t * 0x0101u + 0x0400u), scales = bytes & 0x000f000fu,
+              minima = bytes >> 4 & 0x000f000fu;
     const float d = D::template read<ALIGN>(block) * 0x1p24f, m = M::template read<ALIGN>(block) * 0x1p24f;
 #pragma unroll
     for (int e = 0; e < 2; ++e) {  // the integer is an f16 subnormal, integer * 2^-24
@@ -57,7 +61,9 @@ struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / SUBS, C, Each<D, M, Integers<0
 };
 // Six bits in two planes (GROUP 8 and 4), minus 32: the lane's byte of the high plane serves four sub-blocks.
 template <int WEIGHTS, int BYTES, class C, class D, int AT, int HIGH, int SUBS, int ALIGN>
-struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / SUBS, C, Each<D, Nothing, Integers<32, false, Plane<4, AT, 8>, Plane<2, HIGH, 4>>, SUBS>>, ALIGN> {
+struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / SUBS, C,
+                     Each<D, Nothing, Integers<32, false, Plane<4, AT, 8>, Plane<2, HIGH, 4>>, SUBS>>,
+    ALIGN> {
   static_assert(SUBS == 16);
   static __device__ __forceinline__ void of(float (&scale)[2], float (&least)[2], const u8* chunk, u32 first, u32 t) {
     const u8* block = chunk + first / 16 * BYTES;
@@ -75,11 +81,14 @@ struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / SUBS, C, Each<D, Nothing, Inte
 // Six bits in two planes (GROUP 1), minus 32: the fields of t and t + 4 are 16 bits (low plane) and 8 bits (high plane)
 // from each other.
 template <int WEIGHTS, int BYTES, class C, class D, int AT, int HIGH, int SUBS, int ALIGN>
-struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / SUBS, C, Each<D, Nothing, Integers<32, false, Plane<4, AT, 1>, Plane<2, HIGH, 1>>, SUBS>>, ALIGN> {
+struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / SUBS, C,
+                     Each<D, Nothing, Integers<32, false, Plane<4, AT, 1>, Plane<2, HIGH, 1>>, SUBS>>,
+    ALIGN> {
   static_assert(SUBS == 8);
   static __device__ __forceinline__ void of(float (&scale)[2], float (&least)[2], const u8* chunk, u32 first, u32 t) {
     const u8* block = chunk + first / 8 * BYTES;
-    const u32 low = word<ALIGN_AT<ALIGN, AT>>(block + AT) >> (4 * t), high = half_word<ALIGN_AT<ALIGN, HIGH>>(block + HIGH) >> (2 * t);
+    const u32 low = word<ALIGN_AT<ALIGN, AT>>(block + AT) >> (4 * t),
+              high = half_word<ALIGN_AT<ALIGN, HIGH>>(block + HIGH) >> (2 * t);
     const u32 codes = (low & 0x000f000fu) | (__byte_perm(high, 0, 0x4140) << 4 & 0x00300030u);
     const float d = D::template read<ALIGN>(block) * 0x1p24f;
 #pragma unroll

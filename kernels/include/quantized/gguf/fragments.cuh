@@ -26,15 +26,17 @@ __device__ __forceinline__ u32 less_pair(u32 a, u32 b, bf16) {
   return d;
 }
 
-// Widens four code bytes to two pairs of 16-bit floats. STRIDED_PAIRS: pair order 0 and 2, then 1 and 3. `exponents`: EXPONENTS
-// in a register. The float is (code + MORE) / INVERSE.
+// Widens four code bytes to two pairs of 16-bit floats. STRIDED_PAIRS: pair order 0 and 2, then 1 and 3. `exponents`:
+// EXPONENTS in a register. The float is (code + MORE) / INVERSE.
 template <class Half, bool SIGNED, bool EXACTLY> struct Widened;
 template <bool EXACTLY> struct Widened<f16, false, EXACTLY> {
   static constexpr float INVERSE = 16777216.0f;
   static constexpr int MORE = 0;
   static constexpr bool STRIDED_PAIRS = false;
   static constexpr u32 EXPONENTS = 0;
-  static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) { return __byte_perm(codes, 0, i ? 0x4342 : 0x4140); }
+  static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) {
+    return __byte_perm(codes, 0, i ? 0x4342 : 0x4140);
+  }
 };
 template <bool EXACTLY> struct Widened<f16, true, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
@@ -100,7 +102,8 @@ template <class X, class Half> struct Floats {
   static constexpr float START = 0;
   static __device__ __forceinline__ float number(float sum, float) { return sum; }
 
-  template <bool SIGNED> static __device__ __forceinline__ void widen(u32 (&a)[A], u32 upper, u32 lower, [[maybe_unused]] u32 exponents) {
+  template <bool SIGNED>
+  static __device__ __forceinline__ void widen(u32 (&a)[A], u32 upper, u32 lower, [[maybe_unused]] u32 exponents) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       a[2 * i] = Wide<SIGNED>::pair(upper, i, exponents);
@@ -116,7 +119,9 @@ template <class X, class Half> struct Floats {
 #pragma unroll
     for (int i = 0; i < A; ++i) a[i] = pairs[i % 2][i / 2];
   }
-  static __device__ __forceinline__ void multiply(float (&c)[4], const u32 (&a)[A], const u32 (&b)[B]) { Mma<Half>::run(c, a, b); }
+  static __device__ __forceinline__ void multiply(float (&c)[4], const u32 (&a)[A], const u32 (&b)[B]) {
+    Mma<Half>::run(c, a, b);
+  }
 };
 
 template <class X> struct Exact : Floats<X, X> {
@@ -149,7 +154,8 @@ template <> struct Exact<float> : Floats<float, bf16> {
     const Vec<float, 4> four = *reinterpret_cast<const Vec<float, 4>*>(x);
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      b[i] = __byte_perm(cut(four.at[STRIDED_PAIRS ? i : 2 * i], part), cut(four.at[STRIDED_PAIRS ? i + 2 : 2 * i + 1], part), 0x7632);
+      b[i] = __byte_perm(
+          cut(four.at[STRIDED_PAIRS ? i : 2 * i], part), cut(four.at[STRIDED_PAIRS ? i + 2 : 2 * i + 1], part), 0x7632);
   }
 };
 
@@ -169,9 +175,11 @@ struct Rounded {
   // without a conversion: |sum| < 2^22, as it has at most 32 products of 8-bit codes. 1.5 * 2^23 times an f16 scale is
   // exact, so the product is rounded once, by the FMA.
   static constexpr int START = 0x4b400000;
-  static __device__ __forceinline__ float number(int sum, float scale) { return fmaf(__int_as_float(sum), scale, -12582912.0f * scale); }
+  static __device__ __forceinline__ float number(int sum, float scale) {
+    return fmaf(__int_as_float(sum), scale, -12582912.0f * scale); }
 
-  template <bool SIGNED> static __device__ __forceinline__ void widen(u32 (&a)[A], u32 upper, u32 lower, [[maybe_unused]] u32 exponents) {
+  template <bool SIGNED>
+  static __device__ __forceinline__ void widen(u32 (&a)[A], u32 upper, u32 lower, [[maybe_unused]] u32 exponents) {
     a[0] = upper;
     a[1] = lower;
   }
@@ -180,9 +188,13 @@ struct Rounded {
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(b[0]));
   }
   static __device__ __forceinline__ u32 at(u32 k) { return k / 32 * BLOCK + 4 + k % 32; }
-  template <bool> static __device__ __forceinline__ void load(u32 (&b)[1], const u8* x, u32) { b[0] = *reinterpret_cast<const u32*>(x); }
+  template <bool> static __device__ __forceinline__ void load(u32 (&b)[1], const u8* x, u32) {
+    b[0] = *reinterpret_cast<const u32*>(x);
+  }
   // The scale of the block whose first code is at `x`.
-  static __device__ __forceinline__ float scale(const u8* x) { return convert<float>(*reinterpret_cast<const f16*>(x - 4)); }
+  static __device__ __forceinline__ float scale(const u8* x) {
+    return convert<float>(*reinterpret_cast<const f16*>(x - 4));
+  }
 };
 
 }  // namespace gguf

@@ -35,7 +35,8 @@ template <int BITS_, int AT, int GROUP> struct Plane {
   }
   // The same bytes as pairs, 0 and 2, 1 and 3, in the low bytes of half words; the high bytes are undefined if loaded
   // as a word.
-  template <int ALIGN> static __device__ __forceinline__ void strided_pairs(u32 (&pairs)[2], const u8* block, u32 first, u32 within) {
+  template <int ALIGN>
+  static __device__ __forceinline__ void strided_pairs(u32 (&pairs)[2], const u8* block, u32 first, u32 within) {
     if constexpr (ALIGN_AT<ALIGN, AT> == 1) {
       const u8* from = block + AT + first / GROUP / FIELDS * GROUP + first % GROUP + within;
 #pragma unroll
@@ -83,7 +84,9 @@ template <class P> struct Stack<P> {
 template <class P, class Q> struct Stack<P, Q> {
   static constexpr int BITS = P::BITS + Q::BITS;
   static constexpr bool NIBBLE_HALVES = P::NIBBLE_HALVES;
-  static __device__ __forceinline__ u32 one(const u8* block, u32 code) { return P::one(block, code) | Q::one(block, code) << P::BITS; }
+  static __device__ __forceinline__ u32 one(const u8* block, u32 code) {
+    return P::one(block, code) | Q::one(block, code) << P::BITS;
+  }
   template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
     return P::template four<ALIGN>(block, first, within) | Q::template four<ALIGN>(block, first, within) << P::BITS;
   }

@@ -36,7 +36,9 @@ __device__ __forceinline__ int held(int x, int low, int high) { return min(max(x
 
 // The value of largest magnitude; the first one on a tie.
 struct Farther {
-  __device__ __forceinline__ float operator()(float first, float second) const { return fabsf(second) > fabsf(first) ? second : first; }
+  __device__ __forceinline__ float operator()(float first, float second) const {
+    return fabsf(second) > fabsf(first) ? second : first;
+  }
 };
 template <int LANES> __device__ __forceinline__ float extreme_of(const float (&x)[8]) {
   float most = x[0];
@@ -65,8 +67,10 @@ template <int FROM, int BITS> __device__ __forceinline__ void packed(u32 (&bytes
     for (int i = 0; i < 4; ++i) bytes[w] |= (u32(codes[4 * w + i]) >> FROM & ((1u << BITS) - 1)) << (8 * i);
   }
 }
-// Stores eight bytes: low nibbles from this thread's codes, high nibbles from those of the thread with bit LANE_BIT set.
-template <int LANE_BIT, int ALIGN> __device__ __forceinline__ void store_nibbles(u8* to, const int (&codes)[8], bool stores) {
+// Stores eight bytes: low nibbles from this thread's codes, high nibbles from those of the thread with bit LANE_BIT
+// set.
+template <int LANE_BIT, int ALIGN>
+__device__ __forceinline__ void store_nibbles(u8* to, const int (&codes)[8], bool stores) {
   u32 bytes[2];
   packed<0, 4>(bytes, codes);
 #pragma unroll
@@ -154,7 +158,8 @@ struct SixBitScales {
     const float most_step = largest_of<32>(step), most_least = largest_of<32>(least);
     const int s = part_of(step, most_step), m = part_of(least, most_least);
     const float scale = __fmul_rn(store_f16<ALIGN>(block, __fdiv_rn(most_step, 63.0f), stores && lane == 0), float(s));
-    const float offset = __fmul_rn(store_f16<ALIGN>(block + 2, __fdiv_rn(most_least, 63.0f), stores && lane == 0), float(m));
+    const float offset = __fmul_rn(
+        store_f16<ALIGN>(block + 2, __fdiv_rn(most_least, 63.0f), stores && lane == 0), float(m));
 
     // Pack six-bit scales: sub-blocks j and j + 4 share bytes
     const int s_after = __shfl_xor_sync(~0u, s, 16), m_after = __shfl_xor_sync(~0u, m, 16);
@@ -182,7 +187,8 @@ struct ByteScales {
     const float step = __fdiv_rn(extreme_of<2>(x), -32.0f);
     const float extreme = rows::group_reduce<32>(step, Farther{});
     const int s = held(__float2int_rn(__fmul_rn(step, __fmul_rn(-128.0f, inverse_of(extreme)))), -128, 127);
-    const float scale = __fmul_rn(store_f16<ALIGN>(block + 208, __fdiv_rn(extreme, -128.0f), stores && lane == 0), float(s));
+    const float scale = __fmul_rn(
+        store_f16<ALIGN>(block + 208, __fdiv_rn(extreme, -128.0f), stores && lane == 0), float(s));
     if (stores && lane % 2 == 0) block[192 + lane / 2] = u8(s);
     int codes[8];
 #pragma unroll

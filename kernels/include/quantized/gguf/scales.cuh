@@ -31,7 +31,8 @@ template <class D, class M> struct WholeAndSum {
   static constexpr bool LEAST = true;
   template <int ALIGN> struct Of {
     float d, m;
-    __device__ __forceinline__ explicit Of(const u8* block) : d(D::template read<ALIGN>(block)), m(M::template read<ALIGN>(block)) {}
+    __device__ __forceinline__ explicit Of(const u8* block)
+        : d(D::template read<ALIGN>(block)), m(M::template read<ALIGN>(block)) {}
     __device__ __forceinline__ float scale(u32) const { return d; }
     __device__ __forceinline__ float least(u32) const { return -m; }
   };
@@ -65,13 +66,16 @@ template <int AT> struct SixBits {
       scales[1] = (w[2] & 0x0f0f0f0fu) | (w[0] >> 2 & 0x30303030u);
       minima[1] = (w[2] >> 4 & 0x0f0f0f0fu) | (w[1] >> 2 & 0x30303030u);
     }
-    static __device__ __forceinline__ int at(const u32 (&of)[2], u32 j) { return int((j < 4 ? of[0] : of[1]) >> (j % 4 * 8) & 0xff); }
+    static __device__ __forceinline__ int at(const u32 (&of)[2], u32 j) {
+      return int((j < 4 ? of[0] : of[1]) >> (j % 4 * 8) & 0xff);
+    }
     template <int> __device__ __forceinline__ int scale(u32 j) const { return at(scales, j); }
     template <int> __device__ __forceinline__ int least(u32 j) const { return at(minima, j); }
   };
   // Scales and minima of sub-blocks t and t + 4, t < 4, times 2^-24: the integers are read as f16 subnormals, without a
   // conversion.
-  template <int ALIGN> static __device__ __forceinline__ void two(float (&scale)[2], float (&least)[2], const u8* block, u32 t) {
+  template <int ALIGN>
+  static __device__ __forceinline__ void two(float (&scale)[2], float (&least)[2], const u8* block, u32 t) {
     u32 w[3];
 #pragma unroll
     for (int i = 0; i < 3; ++i) w[i] = word<ALIGN_AT<ALIGN, AT>>(block + AT + 4 * i);
@@ -95,7 +99,9 @@ template <class D, class M, class Ints, int SUBS> struct Each {
     __device__ __forceinline__ explicit Of(const u8* block) : integers(block), d(D::template read<ALIGN>(block)), m(0) {
       if constexpr (LEAST) m = M::template read<ALIGN>(block);
     }
-    __device__ __forceinline__ float scale(u32 j) const { return __fmul_rn(d, float(integers.template scale<SUBS>(j))); }
+    __device__ __forceinline__ float scale(u32 j) const {
+      return __fmul_rn(d, float(integers.template scale<SUBS>(j)));
+    }
     __device__ __forceinline__ float least(u32 j) const {
       if constexpr (LEAST) return __fmul_rn(m, float(integers.template least<SUBS>(j)));
       else return 0;

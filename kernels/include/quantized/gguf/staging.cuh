@@ -31,7 +31,8 @@ __device__ __forceinline__ void copy_if(bool is_one, u32 to, const u8* from) {
 // the address of every vector; otherwise, to save registers, the first address and 32-bit offsets to the others.
 template <class S, bool WHOLE, u32 STEP, bool EACH> struct WarpCopies {
   static constexpr int COUNT = (ROWS * S::VECTORS + 31) / 32, ADDRESSES = EACH ? COUNT : 1;
-  static constexpr bool DENSE = !EACH && S::PITCH == S::VECTORS * 16;  // the stage has no padding: constant lane strides
+  // the stage has no padding: constant lane strides
+  static constexpr bool DENSE = !EACH && S::PITCH == S::VECTORS * 16;
   const u8* at[ADDRESSES];  // address in the next chunk, before rounding down to 16 bytes (SHIFTED)
   u32 offset[COUNT];        // byte offsets from at[0] to the other vectors, unless EACH
   u32 to[DENSE ? 1 : COUNT];
@@ -46,7 +47,8 @@ template <class S, bool WHOLE, u32 STEP, bool EACH> struct WarpCopies {
 #pragma unroll
     for (int i = 0; i < ADDRESSES; ++i) at[i] = weights + i64(row(i)) * pitch + i64(chunk) * S::BYTES + within(i, lane);
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) offset[i] = ADDRESSES == 1 ? (row(i) - row(0)) * u32(pitch) + within(i, lane) - within(0, lane) : 0;
+    for (int i = 0; i < COUNT; ++i)
+      offset[i] = ADDRESSES == 1 ? (row(i) - row(0)) * u32(pitch) + within(i, lane) - within(0, lane) : 0;
   }
   // Copies chunk `chunk` to the stage at byte offset `slot` and advances by STEP chunks; zeros past the row's end, and
   // nothing is read there.
@@ -71,7 +73,8 @@ template <class S, bool WHOLE, u32 STEP, bool EACH> struct WarpCopies {
  private:
   static __device__ __forceinline__ u32 row_of(int i, u32 lane) { return (i * 32 + lane) / S::VECTORS; }
   static __device__ __forceinline__ u32 within(int i, u32 lane) { return (i * 32 + lane) % S::VECTORS * 16; }
-  static __device__ __forceinline__ bool is_one(int i, u32 lane) { return (i + 1) * 32 <= ROWS * S::VECTORS || i * 32 + lane < ROWS * S::VECTORS; }
+  static __device__ __forceinline__ bool is_one(int i, u32 lane) {
+    return (i + 1) * 32 <= ROWS * S::VECTORS || i * 32 + lane < ROWS * S::VECTORS; }
   __device__ __forceinline__ u32 place(int i) const { return DENSE ? to[0] + i * 512 : to[i]; }
   __device__ __forceinline__ const u8* byte_of(int i) const { return ADDRESSES == 1 ? at[0] + i32(offset[i]) : at[i]; }
   __device__ __forceinline__ const u8* word_of(int i) const {
@@ -98,7 +101,8 @@ template <class S> struct RowCopies {
       const u32 within = (2 * i + half) * 16;
       if (within >= S::VECTORS * 16) break;
       const i64 left = pitch - begin - within;
-      copy_async<16>(slot + within, whole || left > 0 ? row + begin + within : row, whole ? 16 : left > 0 ? u32(min(left, i64(16))) : 0);
+      copy_async<16>(slot + within, whole || left > 0 ? row + begin + within : row,
+          whole ? 16 : left > 0 ? u32(min(left, i64(16))) : 0);
     }
   }
 };
