@@ -36,7 +36,7 @@ class Watch:
 
     @contextmanager
     def entered(self) -> Iterator[Watch]:
-        # Where the program traces by itself, objects that are older cannot be told from new ones.
+        # Where the program traces by itself, objects that are older look like new ones.
         self._tracing = not tracemalloc.is_tracing()
         if self._tracing:
             tracemalloc.start(1)  # the innermost line: more would slow emulated kernels tenfold
@@ -71,7 +71,7 @@ class Watch:
                     self._note(made, [x for x in (*args, *(kwargs or {}).values()) if is_tensor(x)])
                 return result
 
-        return Noted()  # type: ignore[no-any-return]
+        return Noted()
 
     def _note(self, made: list[Any], given: list[Any]) -> None:
         """Notes new memory among the results of a function of torch."""
