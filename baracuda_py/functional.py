@@ -20,7 +20,7 @@ from .plan.descriptor import Descriptor
 from .plan.family import Family
 from .runtime.gpu.device import spec_of
 from .runtime.gpu.driver import device_count
-from .runtime.scope import NO_SCOPE, PendingCall, current, process
+from .runtime.scope import UNSCOPED, PendingCall, current, process
 from .runtime.untraced import untraced
 from .tensor import Tensor, ordinal_of
 from .tensor.arrays import described_for
@@ -52,7 +52,7 @@ def call(
     operand's first touched element.
     """
     scope = current(process.scope)
-    if scope is not NO_SCOPE:
+    if scope is not UNSCOPED:
         pref, device = scope.applied(pref, device)
         if scope.intercept is not None and not describing.get():
             return _intercepted(

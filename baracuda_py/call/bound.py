@@ -9,7 +9,7 @@ from typing import Any
 from ..plan.selection import Selection
 from ..runtime.gpu.driver import driver_error, require_gpu
 from ..runtime.gpu.streams import stream_pointer
-from ..runtime.scope import NO_SCOPE, current, recordings
+from ..runtime.scope import UNSCOPED, current, recordings
 from ..tensor import HOST_ORDINAL
 from .host import prepare
 from .paths.resolve import resolve
@@ -87,7 +87,7 @@ class BoundPlan:
 
     def __call__(self, stream: Any = None) -> Any:
         """Launches; returns the output(s). Checks nothing."""
-        if recordings and (recording := current(NO_SCOPE).recording) is not None:
+        if recordings and (recording := current(UNSCOPED).recording) is not None:
             return recording.launch(self, stream)
         if self._device() != self.ordinal:
             with require_gpu("bind").cuda.Device(self.ordinal):

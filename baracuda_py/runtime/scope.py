@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
 from ..types import DeviceSpec, PlanPreference, UnsupportedError
 
 __all__ = [
-    "ENVIRONMENT_DEVICE",
-    "NO_SCOPE",
+    "UNSCOPED",
+    "VARIABLE",
     "PendingCall",
     "Recording",
     "Scope",
@@ -29,7 +29,7 @@ __all__ = [
     "scoped_preference",
 ]
 
-ENVIRONMENT_DEVICE = "BARACUDA_DEVICE"
+VARIABLE = "BARACUDA_DEVICE"
 
 
 class PendingCall(NamedTuple):
@@ -70,7 +70,7 @@ class Scope(NamedTuple):
         return (self.preference if pref is None else merged(self.preference, pref)), device
 
 
-NO_SCOPE = Scope()
+UNSCOPED = Scope()
 _UNREAD = Scope()  # the process's scope before the environment was read
 
 
@@ -84,8 +84,8 @@ class _Process:
     def read(self) -> Scope:
         """The process's scope; the environment is read at the first use."""
         if self.scope is _UNREAD:
-            named = self._environment = os.environ.get(ENVIRONMENT_DEVICE, "").strip()
-            self.scope = Scope(f"cuda:{named}" if named.isdecimal() else named) if named else NO_SCOPE
+            named = self._environment = os.environ.get(VARIABLE, "").strip()
+            self.scope = Scope(f"cuda:{named}" if named.isdecimal() else named) if named else UNSCOPED
         return self.scope
 
     def is_environment(self, device: Any) -> bool:
@@ -94,7 +94,7 @@ class _Process:
 
     def set(self, device: Any) -> None:
         self._environment = ""
-        self.scope = NO_SCOPE if device is None else Scope(device)
+        self.scope = UNSCOPED if device is None else Scope(device)
 
     def forget(self) -> None:
         """Has the environment read again."""
@@ -112,23 +112,23 @@ recordings: list[Recording] = []
 def default_device() -> Any:
     """The device that ``device=None`` means: that of the innermost ``with bp.device(...)``, else the process's, else None (the
     current CUDA device)."""
-    return current(NO_SCOPE).applied(None, None)[1]
+    return current(UNSCOPED).applied(None, None)[1]
 
 
 def scoped_preference(pref: Any) -> Any:
     """The preference of a selection that was given `pref`, in this context."""
-    return current(NO_SCOPE).applied(pref, "")[0]
+    return current(UNSCOPED).applied(pref, "")[0]
 
 
 def is_recording() -> bool:
     """Whether the calls of this context are recorded."""
-    return current(NO_SCOPE).recording is not None
+    return current(UNSCOPED).recording is not None
 
 
 @contextmanager
 def replaced(**fields: Any) -> Iterator[None]:
     """A context whose scope has other fields."""
-    token = _scopes.set(current(NO_SCOPE)._replace(**fields))
+    token = _scopes.set(current(UNSCOPED)._replace(**fields))
     try:
         yield
     finally:
@@ -172,7 +172,7 @@ def preference(**wanted: Unpack[_Scoped]) -> AbstractContextManager[None]:
 
 @contextmanager
 def _preferring(own: PlanPreference) -> Iterator[None]:
-    with replaced(preference=merged(current(NO_SCOPE).preference, own)):
+    with replaced(preference=merged(current(UNSCOPED).preference, own)):
         yield
 
 

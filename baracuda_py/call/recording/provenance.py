@@ -36,7 +36,7 @@ class Watch:
 
     @contextmanager
     def entered(self) -> Iterator[Watch]:
-        # Where the program traces by itself, objects that are older cannot be distinguished from new ones.
+        # Where the program traces by itself, objects that are older look like new ones.
         self._tracing = not tracemalloc.is_tracing()
         if self._tracing:
             tracemalloc.start(1)  # the innermost line: more would slow emulated kernels tenfold

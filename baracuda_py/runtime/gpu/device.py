@@ -12,7 +12,7 @@ from typing import Any
 
 from ...types import DeviceMismatchError, DeviceSpec, UnsupportedError
 from ...types.errors import shown
-from ..scope import ENVIRONMENT_DEVICE, default_device, process, replaced
+from ..scope import VARIABLE, default_device, process, replaced
 from ..system.libraries import installed_libraries
 from .driver import device_count, require_gpu
 
@@ -93,7 +93,7 @@ def spec_of(which: Any = None) -> DeviceSpec:
     except UnsupportedError as error:
         if not process.is_environment(which):
             raise
-        raise UnsupportedError(f"{ENVIRONMENT_DEVICE}={which}: {error.reason}", error.fix) from None
+        raise UnsupportedError(f"{VARIABLE}={which}: {error.reason}", error.fix) from None
 
 
 def _spec_of(which: Any) -> DeviceSpec:
