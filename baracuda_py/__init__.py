@@ -23,6 +23,7 @@ Shell: python -m baracuda_py ops | env | demo. dir(bp) has all names.
 from __future__ import annotations
 
 import importlib
+import os
 import warnings
 from typing import Any
 
@@ -33,6 +34,9 @@ __version__ = "0.1.0"
 __all__ = [
     "__version__"
 ]  # a star import would shadow sum, abs and max; and help(bp) is a page, not all of its names in full
+
+if os.environ.get("BARACUDA_LOG"):
+    importlib.import_module("baracuda_py.runtime.system.logs").show(os.environ["BARACUDA_LOG"])
 
 
 def __getattr__(name: str) -> Any:
@@ -46,6 +50,17 @@ def __getattr__(name: str) -> Any:
         warnings.warn(f"bp.{name} is a helper of the library and will go", DeprecationWarning, stacklevel=2)
         return getattr(importlib.import_module(f"baracuda_py.{module}"), attribute)
     else:
+        from .types.names import ADVICE, ALIASES
+
+        if ALIASES.get(name) in NAMES:
+            return __getattr__(ALIASES[name])
+        if name in ADVICE:
+            raise AttributeError(f"module 'baracuda_py' has no attribute {name!r}: {ADVICE[name]}")
+        value = (
+            None if name.startswith("_") else importlib.import_module("baracuda_py.plan.registry").function_named(name)
+        )
+        if value is not None:  # an op of another package
+            return value
         raise AttributeError(
             f"module 'baracuda_py' has no attribute {name!r}; bp.list_ops() lists the ops, bp.find({name!r}) searches"
         )
@@ -54,4 +69,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*NAMES, *KINDS, "__version__"])
+    from .types.names import ALIASES
+
+    return sorted([*NAMES, *KINDS, *(alias for alias in ALIASES if alias not in NAMES), "__version__"])

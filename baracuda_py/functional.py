@@ -18,12 +18,13 @@ from .call.paths.ready import MISSED, Ready
 from .call.paths.resolve import resolve
 from .plan.descriptor import Descriptor
 from .plan.family import Family
-from .runtime.gpu.device import default_device, spec_of
+from .runtime.gpu.device import spec_of
 from .runtime.gpu.driver import device_count
+from .runtime.scope import NO_SCOPE, PendingCall, current, process
 from .runtime.untraced import untraced
 from .tensor import Tensor, ordinal_of
 from .tensor.arrays import described_for
-from .tensor.dispatch import answers, is_dispatched
+from .tensor.dispatch import Described, answers_for, describing
 from .types import DeviceSpec, InternalError, PlanPreference
 
 __all__ = ["call"]
@@ -50,10 +51,29 @@ def call(
     miss. `values` are run-time values, which must not change afterwards. `shifts` are the bytes by which they move each
     operand's first touched element.
     """
-    key: list[Any] = [plan, options, pref, default_device() if device is None else device]
+    scope = current(process.scope)
+    if scope is not NO_SCOPE:
+        pref, device = scope.applied(pref, device)
+        if scope.intercept is not None and not describing.get():
+            return _intercepted(
+                scope.intercept,
+                plan,
+                operands,
+                describe,
+                describe_args,
+                values,
+                stream=stream,
+                pref=pref,
+                device=device,
+            )
+    key: list[Any] = [plan, options, pref, device]
     pointers: list[int] = []
     ordinal = read(operands.values(), shifts, key, pointers)
-    if ordinal is None and is_dispatched(operands.values()):
+    if ordinal is None and describing.get():
+        desc = describe(*describe_args)
+        desc.validate()
+        return Described(plan, desc, operands, values or _NOTHING)
+    if ordinal is None and (answers := answers_for(operands.values())) is not None:
         return answers.load().called(
             plan, operands, describe, describe_args, options, values, stream=stream, pref=pref, device=device
         )
@@ -74,6 +94,25 @@ def call(
     return _call_checked(
         plan, key[:PREFIX_LENGTH], operands, describe, describe_args, values, shifts, stream, pref, device
     )
+
+
+@untraced
+def _intercepted(
+    intercept: Callable[[PendingCall], Any],
+    kind: type[Family[Any]],
+    operands: Mapping[str, Any],
+    describe: Callable[..., Descriptor],
+    describe_args: tuple[Any, ...],
+    values: Mapping[str, Any] | None,
+    *,
+    stream: Any,
+    pref: PlanPreference | None,
+    device: Any,
+) -> Any:
+    """A call that its context answers: it is described and checked as a new one, and neither selected nor launched here."""
+    spec, desc = _described(operands, describe, describe_args, device)
+    given = {name: x for name, x in operands.items() if x is not None} | dict(values or {})
+    return intercept(PendingCall(kind, desc, given, stream, pref, spec))
 
 
 @untraced
@@ -118,12 +157,7 @@ def _call_checked(
 ) -> Any:
     """The long path: describes, selects (or finds the plan), checks every operand, runs, and stores the call. `head` is the
     prefix of its key, before the operands."""
-    detect_frameworks()
-    spec = _device_for(device, operands)
-    with described_for(spec.host_memory):
-        desc = describe(*describe_args)
-    desc.validate()
-    check_gathered(desc, operands)
+    spec, desc = _described(operands, describe, describe_args, device)
     selection = plan_cache.selection(kind, desc.canonical(), PlanPreference.of(pref), spec)
     given = {name: x for name, x in operands.items() if x is not None} | dict(values or {})
     if spec.host_memory:
@@ -147,12 +181,20 @@ def _call_checked(
     return result
 
 
-def _device_for(device: Any, operands: Mapping[str, Any]) -> DeviceSpec:
-    """The DeviceSpec that `device` means. Without one (None, outside ``with bp.device(...)``) it is that of the operands' CUDA
-    device."""
-    if device is None and default_device() is None and device_count():
+def _described(
+    operands: Mapping[str, Any], describe: Callable[..., Descriptor], describe_args: tuple[Any, ...], device: Any
+) -> tuple[DeviceSpec, Descriptor]:
+    """The device of a call and its descriptor, which is valid and names the operands that were gathered. Without a device
+    (None, and no default one) it is that of the operands' CUDA device."""
+    detect_frameworks()
+    if device is None and device_count():
         device = ordinal_of(operands.values())
-    return spec_of(device)
+    spec = spec_of(device)
+    with described_for(spec.host_memory):
+        desc = describe(*describe_args)
+    desc.validate()
+    check_gathered(desc, operands)
+    return spec, desc
 
 
 def _begins_alike(desc: Descriptor, shifts: Sequence[int] | None) -> bool:

@@ -1,1 +1,1 @@
-"""The benchmark harness: ours, a matched floor and the peers, side by side in one run (``python -m benchmarks``)."""
+"""The benchmark harness: ours, a matched floor and the peers, together in one run (``python -m benchmarks``)."""

@@ -14,7 +14,7 @@ __all__ = ["ATTENTION_ROWS", "BACKENDS", "CHANGES", "CUDNN", "FA2", "Changes", "
 
 FA2, CUDNN = "torch FA2", "torch cuDNN"
 FREE = "own"  # ours, whose bits depend on the batch
-TOLD = "max_seqlen"  # ours, told how long the longest sequence is
+WITH_MAX_SEQLEN = "max_seqlen"  # ours, with the longest sequence's length
 BACKENDS = {FA2: "FLASH_ATTENTION", CUDNN: "CUDNN_ATTENTION"}
 TOKENS = 16384  # of all sequences together
 WIDTH = 2048  # columns of all heads together
@@ -116,7 +116,7 @@ def _invariant(length: int, d: int) -> Row:
 
 
 def _ragged(sequences: int, length: int) -> Row:
-    """Sequences one behind the other, without being told how long the longest is, and told."""
+    """Sequences one behind the other, without the longest one's length and with it."""
     heads, kv_heads, d = 32, 8, 128
     shape, of_keys = (sequences * length, heads, d), (sequences * length, kv_heads, d)
 
@@ -134,7 +134,7 @@ def _ragged(sequences: int, length: int) -> Row:
             "out": kit.empty(shape, "bfloat16"),
         }
         calls: Calls = {}
-        for name, longest in ((OURS, None), (TOLD, length)):
+        for name, longest in ((OURS, None), (WITH_MAX_SEQLEN, length)):
             desc = bp.AttentionDescriptor.of(
                 **given, layout="THD", causal=True, max_seqlen_q=longest, max_seqlen_k=longest
             )
@@ -148,7 +148,7 @@ def _ragged(sequences: int, length: int) -> Row:
     size = itemsize("bfloat16") * sequences * length * d
     return Row(
         "attention", f"ragged {sequences}x{length} {heads}/{kv_heads} d{d} causal", "attention", shape, "bfloat16",
-        size * (heads + 2 * kv_heads), size * heads, make, Target(0.95, "paired", TOLD), flops=4 * d * pairs,
+        size * (heads + 2 * kv_heads), size * heads, make, Target(0.95, "paired", WITH_MAX_SEQLEN), flops=4 * d * pairs,
     )  # fmt: skip
 
 

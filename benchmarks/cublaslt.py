@@ -85,13 +85,13 @@ class _Problem:
 
         one, zero = ctypes.byref(ctypes.c_float(1)), ctypes.byref(ctypes.c_float(0))
         b, a, out = (ctypes.c_void_p(operands[name].data.ptr) for name in ("b", "a", "out"))
-        algorithm, room = ctypes.byref(heuristic.algorithm), _size(heuristic.workspace)
+        algorithm, workspace_bytes = ctypes.byref(heuristic.algorithm), _size(heuristic.workspace)
         scratch, current = ctypes.c_void_p(self._workspace.data.ptr), cupy.cuda.get_current_stream
 
         def launch() -> None:
             self._ask(
                 "cublasLtMatmul", self._handle, self._product, one, b, self._b, a, self._a, zero, out, self._out, out,
-                self._out, algorithm, scratch, room, ctypes.c_void_p(current().ptr),
+                self._out, algorithm, scratch, workspace_bytes, ctypes.c_void_p(current().ptr),
             )  # fmt: skip
 
         return launch

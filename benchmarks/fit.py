@@ -114,7 +114,7 @@ def _escaped(text: str) -> str:
 
 
 def write(gpu: str, fits: Sequence[Fit], source: str) -> list[Path]:
-    """Writes the tables that predict better; the other tables of their families' files stay as they are."""
+    """Writes the tables that predict better; the other tables of their families' files are unchanged."""
     kept = [found for found in fits if found.fitted and found.better]
     written = []
     for family in sorted({found.model.table.partition(".")[0] for found in kept}):

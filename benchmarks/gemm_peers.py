@@ -53,19 +53,19 @@ def _torch_call(kit: Kit, product: Product, operands: Operands) -> TorchCall | N
 
 
 def padded_call(kit: Kit, product: Product, operands: Operands) -> TorchCall:
-    """What a user of cuBLAS does with rows that are no multiple of 16 bytes apart: copy them into wider ones, multiply, and
+    """What a user of cuBLAS does with rows whose pitch is no multiple of 16 bytes: copy them into wider ones, multiply, and
     cut the result out. The wider arrays are there beforehand, their edges zero."""
     torch = kit.torch
     a, b, out = (kit.as_torch(operands[name]) for name in ("a", "b", "out"))
     m, n, k = product.m, product.n, product.k
     wide_n, wide_k = (-(-extent // EIGHT) * EIGHT for extent in (n, k))
 
-    def room(rows: int, columns: int) -> Any:
+    def wider(rows: int, columns: int) -> Any:
         return torch.zeros((rows, columns), dtype=a.dtype, device=a.device)
 
-    wide_a = room(m, wide_k) if wide_k != k else a
-    wide_b = room(wide_k, wide_n) if (wide_k, wide_n) != (k, n) else b
-    wide_out = room(m, wide_n) if wide_n != n else out
+    wide_a = wider(m, wide_k) if wide_k != k else a
+    wide_b = wider(wide_k, wide_n) if (wide_k, wide_n) != (k, n) else b
+    wide_out = wider(m, wide_n) if wide_n != n else out
 
     def call() -> None:
         if wide_a is not a:

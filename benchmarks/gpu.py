@@ -94,7 +94,7 @@ def made_by(meta: dict[str, Any]) -> dict[str, Any]:
 
 
 def checked_out() -> str | None:
-    """The commit that lies here, with ``+`` where files differ from it; None outside a checkout."""
+    """The commit of this checkout, with ``+`` where files differ from it; None outside a checkout."""
 
     def git(*arguments: str) -> str:
         root = Path(__file__).parent

@@ -191,7 +191,7 @@ def _kv_append(kit: Kit) -> dict[str, Call]:
 
 
 def _decode(kit: Kit) -> dict[str, Call]:
-    """One launch, for so few keys. Lengths lie on the device."""
+    """One launch, for so few keys. Lengths are on the device."""
     import cupy
 
     import baracuda_py as bp

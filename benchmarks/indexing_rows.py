@@ -61,7 +61,7 @@ def _take(shape: tuple[int, int], dtype: str) -> Row:
 
 
 def _nonzero(count: int, share: float) -> Row:
-    """Indices of that share of booleans, the buffer untrimmed; torch is told beforehand how many there are."""
+    """Indices of that share of booleans, the buffer untrimmed; torch is given their number beforehand."""
 
     def make(kit: Kit) -> Calls:
         import baracuda_py as bp

@@ -40,7 +40,7 @@ def _cublas(kit: Kit, m: int, n: int, k: int) -> Call | None:
 
 
 def _square(n: int, out: str) -> Row:
-    """s8 products of s8, as they are or scaled by rows and columns."""
+    """s8 products of s8, unscaled or scaled by rows and columns."""
 
     def make(kit: Kit) -> Calls:
         import baracuda_py as bp
@@ -61,7 +61,7 @@ def _square(n: int, out: str) -> Row:
 
 
 def _tokens(m: int, n: int, k: int, dtype: str, *, along_k: bool = True, dynamic: bool = False) -> Row:
-    """A few tokens, or many, with weights [n, k]: s8, or floats as they are (W8A16), or quantised on the way."""
+    """A few tokens, or many, with weights [n, k]: s8, or floats (W8A16), or quantized on the way."""
 
     def make(kit: Kit) -> Calls:
         import baracuda_py as bp

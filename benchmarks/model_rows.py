@@ -109,8 +109,8 @@ def _token(name: str, model: Model) -> Row:
     return Row("models", f"{name} token", "paged_attention", shape, BF16, read, written, make, target)
 
 
-def _append(name: str, model: Model, requests: int, tokens: int, *, turned: bool, target: Target | None) -> Row:
-    """New tokens into pages, as they are or turned on the way. The peer turns them by a launch of its own."""
+def _append(name: str, model: Model, requests: int, tokens: int, *, rotated: bool, target: Target | None) -> Row:
+    """New tokens into pages, unchanged or rotated on the way. The peer rotates them by a launch of its own."""
     shape = (requests, tokens, model.kv_heads, model.head_dim)
     v_shape = (*shape[:3], model.v_head_dim)
 
@@ -128,13 +128,13 @@ def _append(name: str, model: Model, requests: int, tokens: int, *, turned: bool
             **pages, "k": k, "v": v, "lengths": kit.xp.full(requests, 17, np.int32), "status": kit.xp.zeros(requests, np.int32),
             "page_table": kit.xp.random.permutation(requests * each).reshape(requests, each).astype(np.int32),
         }  # fmt: skip
-        more = {"inv_freq": inv_freq} if turned else {}
+        more = {"inv_freq": inv_freq} if rotated else {}
         described = {n: x for n, x in (given | more).items() if n != "status"}
         desc = bp.PagedKvAppendDescriptor.of(**described, style=model.style)
         return {OURS: bp.PagedKvAppendPlan.select(desc).bind(**given, **more)}
 
     moved = SIZE * (prod(shape) + prod(v_shape))
-    label = f"{name} append {requests}x{tokens}" + (" turned" if turned else "")
+    label = f"{name} append {requests}x{tokens}" + (" turned" if rotated else "")
     return Row("models", label, "paged_kv_append", shape, BF16, moved, moved, make, target)
 
 
@@ -144,9 +144,9 @@ def _rows() -> Iterator[Row]:
             yield _prompt(name, model)
         yield _token(name, model)
     llama = MODELS["Llama-3 8B"]
-    for turned in (False, True):
-        yield _append("Llama-3 8B", llama, 16, 1024, turned=turned, target=Target(1.06))
-        yield _append("Llama-3 8B", llama, 64, 1, turned=turned, target=None)
+    for rotated in (False, True):
+        yield _append("Llama-3 8B", llama, 16, 1024, rotated=rotated, target=Target(1.06))
+        yield _append("Llama-3 8B", llama, 64, 1, rotated=rotated, target=None)
 
 
 MODEL_ROWS: tuple[Row, ...] = tuple(_rows())

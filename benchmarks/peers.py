@@ -32,15 +32,15 @@ def cupy_call(op: str) -> Callable[..., Any] | None:
     return getattr(cupy, CUPY_UFUNCS[op]) if op in CUPY_UFUNCS else others.get(op)
 
 
-def torch_function(torch: Any, op: str) -> Callable[..., Any]:
-    """Torch's eager function for `op`, taking ``out=``; without it the result is allocated.
+def torch_function(torch: Any, op: str) -> Callable[..., Any] | None:
+    """Torch's eager function for `op`, taking ``out=``; without it the result is allocated. None where torch has none.
 
     Its relu has no kernel that writes into `out`: ``aten::relu.out`` makes a fresh relu and copies it. A clamp does.
     """
     if op == "relu":
         return lambda x, out=None: torch.clamp_min(x, 0, out=out)
     if op not in TORCH_OVERLOADS:
-        return getattr(torch, op)  # type: ignore[no-any-return]
+        return getattr(torch, op, None)
     overloads = getattr(torch.ops.aten, op)
 
     def call(x: Any, out: Any = None) -> Any:

@@ -126,5 +126,5 @@ def _speedups(duels: Sequence[Duel], where: str) -> Any:
 
 
 def _jitter(index: int) -> float:
-    """A place in -1…1, neighbours far apart: what hides no dot behind the next."""
+    """A place in -1…1, neighbours at a distance: no dot hides the next."""
     return 2 * ((index * 0.618034) % 1) - 1

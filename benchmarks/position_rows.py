@@ -31,13 +31,13 @@ def _rope(
     def halves(x: Any) -> tuple[Any, Any]:
         return (x[..., ::2], x[..., 1::2]) if interleaved else (x[..., :pairs], x[..., pairs:])
 
-    def turned(torch: Any, x: Any, cos: Any, sin: Any) -> Any:
+    def rotated(torch: Any, x: Any, cos: Any, sin: Any) -> Any:
         a, b = halves(x)
         both = a * cos - b * sin, b * cos + a * sin
         return torch.stack(both, -1).flatten(-2) if interleaved else torch.cat(both, -1)
 
     def theirs(torch: Any, q: Any, k: Any, cos: Any, sin: Any) -> Any:
-        return turned(torch, q, cos, sin), turned(torch, k, cos, sin)
+        return rotated(torch, q, cos, sin), rotated(torch, k, cos, sin)
 
     def make(kit: Kit) -> Calls:
         import baracuda_py as bp

@@ -21,7 +21,7 @@ Operands = dict[str, Any]
 class Product:
     """out[m, n] = a[m, k] b[k, n], batched.
 
-    `layout` says how a and b lie, a letter each: "r" in rows, "c" in columns, that is, a transposed view of rows. `name` is
+    `layout` is the order of a and b, one letter each: "r" in rows, "c" in columns, that is, a transposed view of rows. `name` is
     our function of it.
     """
 
@@ -66,7 +66,7 @@ class Product:
 
     @property
     def ragged(self) -> bool:
-        """Whether the rows (or columns, as they lie) of an operand are no multiple of 16 bytes apart."""
+        """Whether the pitch of an operand's rows (or columns, by its layout) is no multiple of 16 bytes."""
         a, b = (self.k if self.layout[0] == "r" else self.m), (self.n if self.layout[1] == "r" else self.k)
         pitches = (a * itemsize(self.dtype), b * itemsize(self.dtype), self.n * itemsize(self.result))
         return any(p % 16 for p in pitches)

@@ -13,7 +13,7 @@ from .target import BEST, Target
 
 __all__ = ["ROW_FAMILIES"]
 
-# A few rows that are longer than an SM's registers, which clusters share; the last is tuned to by nobody.
+# A few rows that are longer than an SM's registers, which clusters share; no library is tuned to the last.
 LONG = ((7, 999999), (2049, 151936), (5, 700001))
 NORMS = ((16384, 4096), (8192, 8192), (4096, 16384), (131072, 128))
 SOFTMAX = ((16384, 8192), (4096, 50257), (131072, 128))

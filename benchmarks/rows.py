@@ -174,12 +174,8 @@ def _elementwise(
         calls: Calls = {OURS: lambda: ours(*inputs, out=out)}
         if (peer := cupy_call(op)) is not None:
             calls["cupy"] = lambda: peer(*inputs, out=out)
-        if kit.torch is not None:
-            eager, torch_inputs, torch_out = (
-                torch_function(kit.torch, op),
-                [*map(kit.as_torch, inputs)],
-                kit.as_torch(out),
-            )
+        if kit.torch is not None and (eager := torch_function(kit.torch, op)) is not None:
+            torch_inputs, torch_out = [*map(kit.as_torch, inputs)], kit.as_torch(out)
             calls["torch"] = lambda: eager(*torch_inputs, out=torch_out)
             if (fused := kit.compiled(op, lambda *x: eager(*x))) is not None:
                 calls["torch.compile"] = lambda: fused(*torch_inputs)

@@ -46,7 +46,7 @@ def paired(ours: Sequence[float], other: Sequence[float]) -> Paired:
 
 
 def interval(values: Sequence[float], confidence: float = 0.95, resamples: int = 2000) -> tuple[float, float]:
-    """Where the median lies with that confidence: the bootstrap's percentiles, the same ones for the same values."""
+    """Where the median is with that confidence: the bootstrap's percentiles, the same ones for the same values."""
     rng = random.Random(0)
     medians = sorted(median(rng.choices(values, k=len(values))) for _ in range(resamples))
     tail = int((1 - confidence) / 2 * resamples)

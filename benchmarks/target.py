@@ -39,7 +39,7 @@ class Target:
         """Whether the limit holds.
 
         `ratio` is the paired ratio of our time to theirs where there is one, else the quotient of the two times serves;
-        `interval` is where it lies.
+        `interval` is where it is.
         """
         if self.kind == "absolute":
             return ours_us <= self.limit

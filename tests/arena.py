@@ -130,7 +130,7 @@ class Slot:
         return image
 
     def touched(self) -> Array:
-        """A mask over the image: True where an element of the operand lies."""
+        """A mask over the image: True where an element of the operand is."""
         mask = np.zeros(self.initial.shape, np.uint8)
         if 0 not in self.shape:
             bits = as_bytes(self.view(mask))

@@ -7,6 +7,7 @@ and ``--full --record`` writes down those that passed.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ import pytest
 
 import baracuda_py
 from baracuda_py.plan.about.digest import lowered_digest
+from baracuda_py.plan.registry import get_op
 from baracuda_py.runtime.system.toolchain import nvrtc_version
 
 from . import records
@@ -27,28 +29,56 @@ __all__ = ["PROPERTY", "Known", "Recorder", "run_of"]
 
 PROPERTY = "emulated"  # of a report: [op, run] of each run that its test made or left out
 SECTION = "emulated"  # of an op's record
-# What emulates and judges the result; the data, the kernels and how they are launched are in each run's own digest.
-JUDGES = ("emulator", "numerics", "types")  # folders of the package; the families' oracles judge too
+# What emulates and judges every result; the data, the kernels and how they are launched are in each run's own digest. The oracles
+# that an op's family uses judge too.
+JUDGES = (
+    "emulator",
+    "numerics",
+    *(f"types/{name}.py" for name in ("elements", "faults", "gguf", "kinds", "precision")),
+)
 DIGITS = 10
-ROOT = Path(baracuda_py.__file__).parent.parent
+PACKAGE = Path(baracuda_py.__file__).parent
+ROOT = PACKAGE.parent
 
 
-@lru_cache(maxsize=1)
-def judged_by() -> str:
-    """The digest of what emulates and judges, the compiler's version among it."""
+@lru_cache(maxsize=256)
+def judged_by(op: str) -> str:
+    """The digest of what emulates an op and judges its results, the compiler's version among it."""
     digest = hashlib.sha256(repr(nvrtc_version()).encode())
-    for path in judges():
+    for path in judges(op):
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
-def judges() -> list[Path]:
-    """The files that emulate and judge."""
-    package, tests = ROOT / "baracuda_py", ROOT / "tests"
-    folders = [*(package / name for name in JUDGES), tests / "gauntlet"]
-    oracles = (path for path in (package / "ops").rglob("*.py") if "oracle" in (path.stem, path.parent.name))
-    files = (path for folder in folders for path in folder.rglob("*.py") if not path.name.endswith("_test.py"))
-    return [*sorted(files), *sorted(oracles), tests / "arena.py"]
+def judges(op: str) -> list[Path]:
+    """The files that emulate an op and judge its results."""
+    named = [PACKAGE / name for name in JUDGES] + [ROOT / "tests" / "gauntlet", ROOT / "tests" / "arena.py"]
+    files = (path for place in named for path in (place.rglob("*.py") if place.is_dir() else (place,)))
+    family = PACKAGE / "ops" / get_op(op).function.__module__.split(".")[2]
+    return [*sorted(path for path in files if not path.name.endswith("_test.py")), *_oracles_of(family)]
+
+
+@lru_cache(maxsize=64)
+def _oracles_of(family: Path) -> list[Path]:
+    """The oracles that a family's modules import, and those that these import."""
+    found: set[Path] = set()
+    to_read = sorted(family.rglob("*.py"))
+    while to_read:
+        fresh = {path for path in _imported(to_read.pop()) if "oracle" in (path.stem, path.parent.name)} - found
+        found |= fresh
+        to_read += fresh
+    return sorted(found)
+
+
+def _imported(path: Path) -> set[Path]:
+    """The package's modules that a module imports by relative names."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            place = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+            for name in (place, *(place / alias.name for alias in node.names)):
+                found |= {file for file in (name.with_suffix(".py"), name / "__init__.py") if file.is_file()}
+    return found
 
 
 def run_of(problem: Problem, plan: Any, way: str) -> str:
@@ -63,7 +93,7 @@ def run_of(problem: Problem, plan: Any, way: str) -> str:
 @lru_cache(maxsize=256)
 def _known(op: str) -> frozenset[str]:
     section = records.read(records.records_dir(), op).get(SECTION, {})
-    return frozenset(section.get("runs", "").split()) if section.get("judged_by") == judged_by() else frozenset()
+    return frozenset(section.get("runs", "").split()) if section.get("judged_by") == judged_by(op) else frozenset()
 
 
 class Known:
@@ -101,4 +131,4 @@ class Recorder:
 
 def put(op: str, runs: Iterable[str]) -> None:
     text = " ".join(sorted(runs))
-    records.put(records.records_dir(), op, SECTION, {"judged_by": judged_by(), "runs": text} if text else None)
+    records.put(records.records_dir(), op, SECTION, {"judged_by": judged_by(op), "runs": text} if text else None)

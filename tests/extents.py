@@ -15,8 +15,8 @@ def choose(small: bool) -> None:
 
 
 def extent(size: int) -> int:
-    """`size`; with ``--small`` at most a few hundred, as far beyond a multiple of `UNIT` as it was: edges lie as they do at full
-    size."""
+    """`size`; with ``--small`` at most a few hundred, as far beyond a multiple of `UNIT` as it was: edges are where
+    they are at full size."""
     return min(size, MOST * UNIT + size % UNIT) if _small else size
 
 

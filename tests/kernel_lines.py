@@ -2,7 +2,7 @@
 
 ``python -m tests.kernel_lines FOLDER`` after a run of the tests with BARACUDA_KERNEL_LINES=FOLDER lists the others, and fails
 where a line is not among the exceptions of kernels/unexecuted.txt or where one of these was executed. ``--write`` makes that
-file anew.
+file again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["Executed", "main"]
 
 EXCEPTIONS = ROOT / "kernels" / "unexecuted.txt"
 FOLDER = "BARACUDA_KERNEL_LINES"
-TURN = " again"  # behind a line: the loop that ends there, gone round once more
+LOOPED = " again"  # behind a line: the loop that ends there, gone round once more
 
 
 class Executed:
-    """Lines of kernels that were translated, and how often threads executed each; with `TURN` behind it, how often they went
+    """Lines of kernels that were translated, and how often threads executed each; with `LOOPED` behind it, how often they went
     back from a loop's end to its beginning. What only a second turn can get wrong is executed by no loop of one turn."""
 
     def __init__(self) -> None:
@@ -45,9 +45,9 @@ class Executed:
                 for instruction in code.instructions:
                     self.counts[instruction.source] += 0
                 for source in loops_of(code):
-                    self.counts[source + TURN] += 0
+                    self.counts[source + LOOPED] += 0
         self.counts.update(report.lines)
-        self.counts.update({source + TURN: turns for source, turns in report.turns.items()})
+        self.counts.update({source + LOOPED: turns for source, turns in report.turns.items()})
 
     def save(self) -> None:
         if folder := os.environ.get(FOLDER):
@@ -66,7 +66,7 @@ def lines_of(folder: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
     for path in folder.glob("*.json"):
         for line, count in json.loads(path.read_text()).items():
-            if line.removesuffix(TURN) and not line.removesuffix(TURN).endswith(
+            if line.removesuffix(LOOPED) and not line.removesuffix(LOOPED).endswith(
                 ":0"
             ):  # what the compiler made up has no line
                 counts[line] += count
@@ -76,7 +76,7 @@ def lines_of(folder: Path) -> Counter[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--write", action="store_true", help="make the list of exceptions anew")
+    parser.add_argument("--write", action="store_true", help="make the list of exceptions again")
     given = parser.parse_args()
     counts = lines_of(given.folder)
     if not counts:
@@ -97,7 +97,7 @@ def main() -> int:
 
 
 def _place(line: str) -> tuple[str, int]:
-    file, _, number = line.removesuffix(TURN).rpartition(":")
+    file, _, number = line.removesuffix(LOOPED).rpartition(":")
     return file, int(number)
 
 

@@ -103,8 +103,8 @@ def record(
         if name in failed:
             held = None
         elif all(held.get(key) == entry[key] for key in SAME):  # a run in parts: the first part speaks for it
-            told = {"emulator": emulator[name]} if name in emulator else {}
-            held = held | told | _listed(tests | set(held["tests"]), held.get("samples", {}) | samples)
+            emulated = {"emulator": emulator[name]} if name in emulator else {}
+            held = held | emulated | _listed(tests | set(held["tests"]), held.get("samples", {}) | samples)
         elif required(name) <= tests:
             held = entry | {"emulator": emulator.get(name, "not compared")} | _listed(tests, samples)
         records.put(folder, name, "device", held)

@@ -103,7 +103,7 @@ def in_ci() -> bool:
 
 
 def spilled(message: str) -> None:
-    """A spill nobody declared: a failure. With an NVRTC newer than NEWEST it is a user's warning, for his kernels are right
+    """A spill that is not declared: a failure. With an NVRTC newer than NEWEST it is a user's warning, for his kernels are right
     all the same, and still our failure: that is how we come to know of it."""
     if in_ci() or nvrtc_version() <= NEWEST:
         raise AssertionError(message)
@@ -178,8 +178,8 @@ def wgmma_s(kind: str, batch: tuple[int, ...]) -> list[Kernel]:
 
 
 def gemv_s(arch: str) -> list[Kernel]:
-    """gemv's kernels for every pitch. No sample has every number of tokens in every vector's width. Tokens that lie across are
-    read element by element."""
+    """gemv's kernels for every pitch. No sample has every number of tokens in every vector's width. Tokens along the other axis
+    are read element by element."""
     found: dict[Kernel, None] = {}
     for kind, tokens, n in itertools.product(("bf16", "f32", "f64"), (2, 4, 8), (4096, 4098, 4095)):
         desc = bp.MatmulDescriptor((tokens, 4096), (4096, n), kind, kind, a_strides=(1, tokens))

@@ -29,6 +29,12 @@ def facts(plan: bp.MatmulPlan) -> tuple[bp.ElementKind, tuple[int, ...], bp.Acti
     return desc.a_element, desc.a_shape, desc.activation, str(plan.precision_guarantee.bound), plan.cost.seconds
 
 
+def asked(x: Any, w: Any) -> tuple[bp.MatmulPlan, bp.MatmulDescriptor, bp.BoundPlan]:
+    with bp.preference(batch_invariant=True, max_workspace_bytes=0):
+        plan = bp.matmul.plan(x, w, activation="silu", device="h200")
+    return plan, bp.matmul.of(x, w), bp.matmul.bind(x, w, device="cpu")
+
+
 unary = bp.UnaryPlan.select(bp.UnaryDescriptor("relu", (4,), "f32"), device="cpu")
 binary = bp.BinaryDescriptor(bp.BinaryKind.POW, [4], [4], "bf16", bp.BF16)
 view = bp.ContiguizeDescriptor(shape=[4, 4], element="s4", x_strides=(1, 4))

@@ -61,12 +61,13 @@ class Use:
 
 @dataclass(frozen=True)
 class Table:
-    """The words, and the files (relative to the package), pages and CUDA sources (relative to the repository) that are free of
-    them."""
+    """The words, and the files (relative to the package), tests and benchmarks, pages and CUDA sources (relative to the
+    repository) that are free of them."""
 
     words: tuple[Word, ...]
     folders: tuple[str, ...]
     files: tuple[str, ...]
+    tests: tuple[str, ...]
     globs: tuple[str, ...]
     sources: tuple[str, ...]
 
@@ -81,13 +82,22 @@ class Table:
             for entry in table["word"]
         )  # fmt: skip
         return Table(
-            tuple(words), tuple(table["folders"]), tuple(table["files"]), tuple(table["pages"]), tuple(table["sources"])
+            tuple(words),
+            tuple(table["folders"]),
+            tuple(table["files"]),
+            tuple(table["tests"]),
+            tuple(table["pages"]),
+            tuple(table["sources"]),
         )
 
     def paths(self) -> list[Path]:
         """The files that are read."""
         inside = [path for folder in self.folders for path in sorted((PACKAGE / folder).rglob("*.py"))]
         return [*inside, *(PACKAGE / name for name in self.files)]
+
+    def outside(self) -> list[Path]:
+        """The Python files beside the package that are read."""
+        return [path for glob in self.tests for path in sorted(ROOT.glob(glob))]
 
     def kernels(self) -> list[Path]:
         """The CUDA sources that are read."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ..plan.selection import Selection
 from ..runtime.gpu.driver import driver_error, require_gpu
 from ..runtime.gpu.streams import stream_pointer
+from ..runtime.scope import NO_SCOPE, current, recordings
 from ..tensor import HOST_ORDINAL
 from .host import prepare
 from .paths.resolve import resolve
@@ -68,6 +70,11 @@ class BoundPlan:
         """The plan that is bound."""
         return self.selection.family(self.selection)
 
+    @property
+    def operands(self) -> Mapping[str, Any]:
+        """The operands and run-time values that it launches with, outputs that it allocated included."""
+        return MappingProxyType({name: x for name, x in self._given.items() if name != "workspace" and x is not None})
+
     def update(self, **given: Any) -> BoundPlan:
         """Binds other operands or run-time values; those not named stay."""
         merged = {**self._given, **given}
@@ -80,6 +87,8 @@ class BoundPlan:
 
     def __call__(self, stream: Any = None) -> Any:
         """Launches; returns the output(s). Checks nothing."""
+        if recordings and (recording := current(NO_SCOPE).recording) is not None:
+            return recording.launch(self, stream)
         if self._device() != self.ordinal:
             with require_gpu("bind").cuda.Device(self.ordinal):
                 return self(stream)

@@ -41,6 +41,9 @@ class PlanCache:
         self.clock = itertools.count(1)  # next() is atomic, so a hit takes no lock
         self._misses = self._looks = 0
 
+    def __repr__(self) -> str:
+        return f"<PlanCache {len(self._plans)} plans of {self._limit}, {len(self.calls)} calls>"
+
     def info(self) -> CacheInfo:
         with self._lock:  # reading the clock advances it
             hits = next(self.clock) - 1 - self._looks

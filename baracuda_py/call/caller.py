@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..plan.selection import Selection
+from ..runtime.scope import NO_SCOPE, current, recordings
 from .host import run_on_host
 from .operands.key import detect_frameworks, read
 from .paths.ready import MISSED, Ready
@@ -34,6 +35,8 @@ class Caller:
 
     def __call__(self, operands: dict[str, Any], workspace: Any, stream: Any) -> Any:
         """Validates new layouts, launches, and returns the result."""
+        if recordings and (recording := current(NO_SCOPE).recording) is not None:
+            return recording.run(self._selection, operands, workspace, stream)
         if self._on_host:
             return run_on_host(self._selection, operands)
         moved = 0

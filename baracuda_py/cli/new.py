@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = subprocess.run([sys.executable, *step], cwd=CHECKOUT, check=False).returncode
         if code:
             return code
-    print(f"next: python -m pytest tests -k {names.op}, and docs/adding-an-op.md")
+    print(f"next: python -m pytest --op {names.op} --op {names.op}_backward, and docs/adding-an-op.md")
     return 0
 
 

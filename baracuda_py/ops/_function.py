@@ -87,7 +87,7 @@ def function_of(
         }  # fmt: skip
         parts = None if gathers else _Parts.of(plan.descriptor, signature, rules, fixed)
         if parts is None:
-            known |= {"_restated": _restated(tuple(own.parameters))}
+            known |= {"_restated": _restated(name, tuple(own.parameters))}
             text = _text(name, signature, _forwarded(own))
         else:
             known |= {"_usual": parts.usual, "_derived": rules.derived and rules.derived.by}
@@ -104,7 +104,7 @@ def function_of(
         function.__signature__ = signature.replace(return_annotation="Any")  # type: ignore[attr-defined]
         function.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()} | {"return": "Any"}
         if parts is not None:
-            names["_describe"].arguments_of = parts.arguments_of
+            names["_describe"].arguments_of, names["_describe"].op = parts.arguments_of, name
             function.flags = {output: flag for output, flag in parts.asked.items() if flag in parts.flags}  # type: ignore[attr-defined]
         return function
 
@@ -275,7 +275,7 @@ def _forwarded(own: inspect.Signature) -> list[str]:
     ]
 
 
-def _restated(parameters: tuple[str, ...]) -> Callable[..., Descriptor]:
+def _restated(name: str, parameters: tuple[str, ...]) -> Callable[..., Descriptor]:
     """What describes a call whose body gathers its own operands: ``describe()``, the arguments of the call behind it."""
 
     def describe_call(describe: Callable[[], Descriptor], *_arguments: Any) -> Descriptor:
@@ -284,5 +284,5 @@ def _restated(parameters: tuple[str, ...]) -> Callable[..., Descriptor]:
     def arguments_of(_describe: Callable[[], Descriptor], *arguments: Any) -> dict[str, Any]:
         return dict(zip(parameters, arguments))
 
-    describe_call.arguments_of = arguments_of  # type: ignore[attr-defined]
+    describe_call.arguments_of, describe_call.op = arguments_of, name  # type: ignore[attr-defined]
     return describe_call

@@ -51,6 +51,8 @@ class PagedKVCache:
                 raise InvalidProblemError(f"{what}: {name} is a {type(given).__name__}", f"pass a {wanted.__name__}")
         self.spec, self.device = spec, device
         self.rope, self.style = rope, choice(STYLES)(style, f"{what}: style")
+        if rope is None and self.style != "half":
+            raise InvalidProblemError(f"{what}: style={style!r} was given and no rope", "pass rope=, a RopeScaling")
         if rope is not None and 2 * len(rope.inv_freq) > spec.head_dim:
             raise InvalidProblemError(
                 f"{what}: rope has {len(rope.inv_freq)} pairs, and keys have {spec.head_dim} columns",

@@ -9,20 +9,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .about.status import check
     from .candidate import Candidate, Cost, Feasibility
     from .descriptor import Descriptor, Layout, Operand
     from .grammar import glossary
     from .plan import Plan
     from .registry import Gradient, Op, all_ops, all_wanted, find, get_op, list_ops, register
     from .selection import LaunchConfig, Selection
+    from .tables.comparison import compare
 
 __all__ = [
     "Candidate", "Cost", "Descriptor", "Feasibility", "Gradient", "LaunchConfig", "Layout", "Op", "Operand", "Plan", "Selection",
-    "all_ops", "all_wanted", "find", "get_op", "glossary", "list_ops", "register",
+    "all_ops", "all_wanted", "check", "compare", "find", "get_op", "glossary", "list_ops", "register",
 ]  # fmt: skip
 _PLACES = {
-    "candidate": ("Candidate", "Cost", "Feasibility"), "descriptor": ("Descriptor", "Layout", "Operand"),
-    "grammar": ("glossary",), "plan": ("Plan",),
+    "tables.comparison": ("compare",), "about.status": ("check",), "candidate": ("Candidate", "Cost", "Feasibility"),
+    "descriptor": ("Descriptor", "Layout", "Operand"), "grammar": ("glossary",), "plan": ("Plan",),
     "registry": ("Gradient", "Op", "all_ops", "all_wanted", "find", "get_op", "list_ops", "register"),
     "selection": ("LaunchConfig", "Selection"),
 }  # fmt: skip

@@ -15,6 +15,7 @@ from ..types import (
     PlanPreference,
     PrecisionGuarantee,
 )
+from ..types.units import bytes_text, time_text
 from .descriptor import Descriptor
 from .lowering import Sub, lowered
 
@@ -129,6 +130,10 @@ class Cost:
     seconds: float
     limit: str = "bandwidth"
 
+    def __repr__(self) -> str:
+        said = (bytes_text(self.bytes), f"{self.flops:.3g} FLOPs", time_text(self.seconds), f"limited by {self.limit}")
+        return f"<Cost {', '.join(said)}>"
+
     @staticmethod
     def streaming(
         device: DeviceSpec, nbytes: int, *, flops: int = 0, instructions: float = 0.0, efficiency: float = 1.0
@@ -167,6 +172,9 @@ class Candidate(Generic[D]):
     on_request: ClassVar[
         tuple[str, ...]
     ] = ()  # flags of a preference; if there are any, one must be set for the candidate to be considered
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: variant {self.variant}>"
 
     def supports(self, desc: D, device: DeviceSpec) -> Feasibility:
         return next((said for constraint in self.constraints if not (said := constraint.of(desc))), OK)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from ..tensor import Tensor, intake
 from ..tensor.axes import INT64, alignment_of, c_strides
 from ..types import ElementKind, InvalidProblemError, OperandTypeError
-from ..types.keeping import complete
+from ..types.keeping import complete, said_fields
 from .fields import Conversion, choice, integer, integers, kind, plain, scalar
 from .slot import Layout, Operand, Slot, bounded_fields, described, filled_fields, own_fields
 
@@ -40,7 +40,7 @@ class ProblemKey(NamedTuple):
     axis: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Descriptor:
     """Base of every descriptor.
 
@@ -60,6 +60,9 @@ class Descriptor:
     signature_operands: ClassVar[tuple[Operand, ...]] = ()  # all operands that a problem of the family may have
     conversions: ClassVar[tuple[tuple[str, Conversion, bool], ...]] = ()
     value_conversions: ClassVar[Mapping[str, Conversion]] = {}  # of run-time values: to float, or to int if declared so
+
+    def __repr__(self) -> str:
+        return said_fields(self)
 
     def __post_init__(self) -> None:
         held = self.__dict__

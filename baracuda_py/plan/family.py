@@ -51,6 +51,8 @@ class Family(Generic[D]):
     # The operand whose kind the sku shows, and either a second one, whose kind it shows where that differs, or a kind that it
     # always shows. By default it shows the kind of the first operand alone.
     shown: ClassVar[tuple[str, str | ElementKind] | None] = None
+    # What each value of the output `status` but 0 means, as pairs (cause, fix).
+    statuses: ClassVar[Mapping[int, tuple[str, str]]] = {}
     result_type: ClassVar[Any] = None  # the named tuple of several results; generated if None
     # Fields of small problems, which reach every candidate. The steps that they lower to identify the version of the family's
     # host code (about/ledger.py). Fields that the op's name fixes are omitted.

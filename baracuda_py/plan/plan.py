@@ -15,6 +15,7 @@ from ..call.operands.intake import feasible
 from ..runtime.compile.compiler import compile_kernels, compile_ptx
 from ..runtime.compile.inspect import KernelView
 from ..runtime.gpu.driver import require_gpu
+from ..runtime.scope import scoped_preference
 from ..types import DeviceSpec, InvalidProblemError, KernelSku, PlanPreference, PrecisionGuarantee
 from .candidate import Cost, Feasibility
 from .descriptor import Descriptor, Operand
@@ -24,6 +25,9 @@ from .selection import LaunchConfig, Selection, selected
 
 if TYPE_CHECKING:
     from .about.explain import Explanation
+    from .about.report import Report
+    from .tables.comparison import Difference
+    from .tables.options import Options
 
 __all__ = ["LaunchConfig", "Plan"]
 
@@ -77,7 +81,7 @@ class Plan(Family[D]):
         figures (``"h200"``), either of them emulated on the host (``"ptx:sm_80"``, ``"ptx"`` for sm_90a) or ``"cpu"``. Raises
         InvalidProblemError for an invalid problem, and UnsupportedError with every candidate's reason if nothing serves it.
         """
-        return cls(selected(cls, desc, pref, device))
+        return cls(selected(cls, desc, scoped_preference(pref), device))
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise FrozenInstanceError(f"{type(self).__name__}.{name} cannot be set: plans are values, select another one")
@@ -157,15 +161,41 @@ class Plan(Family[D]):
         answers = assess(self.all_candidates(), self.selection.canonical, self.pref, self.device)
         return Explanation.of(self.selection, answers, configs=configs)
 
+    def options(self, *, top: int | None = 10, registers: bool = True) -> Options:
+        """The admissible plans for this problem, the preference's variant and configuration left aside: this one first, then the
+        others by predicted time, `top` in all (None: every one). `registers` compiles their kernels, which needs no GPU.
+
+        ``plan.options()[1].plan`` is a plan; ``PlanPreference(variant=, config=)`` selects it again.
+        """
+        from .tables.options import options
+
+        return options(self.selection, top, registers)
+
+    def diff(self, other: Plan[Any]) -> Difference:
+        """The facts in which another plan differs from this one: kernel, launch, bound, prediction, problem, preference."""
+        from .tables.comparison import difference
+
+        if not isinstance(other, Plan):
+            raise InvalidProblemError(f"Plan.diff: expected a plan, got {type(other).__name__}", "pass another plan")
+        return difference(self.selection, other.selection)
+
     def __repr__(self) -> str:
+        """One line; ``print(plan)`` shows the facts."""
+        from .about.explain import headline
+
+        return headline(self.selection)
+
+    def __str__(self) -> str:
         from .about.explain import summary
 
         return summary(self.selection)
 
     def _repr_html_(self) -> str:
         from .about.explain import summary_html
+        from .tables.picture import picture
 
-        return summary_html(self.selection)
+        answers = assess(self.all_candidates(), self.selection.canonical, self.pref, self.device)
+        return summary_html(self.selection) + picture(self.selection, answers)
 
     # ---- running --------------------------------------------------------------------------------------------------
 
@@ -230,14 +260,15 @@ class Plan(Family[D]):
 
         return type(self)(autotune(self.selection, operands, top))
 
-    def verify(self, **operands: Any) -> None:
-        """Runs on copies of the operands and checks the result against the oracle and the guarantee (AssertionError).
+    def verify(self, **operands: Any) -> Report:
+        """Runs on copies of the operands and checks the result against the oracle and the guarantee (AssertionError). Returns
+        the worst error of each output, its share of the bound, its place, and a histogram.
 
         Without operands it uses the op's samples that this variant serves.
         """
         from .about.verify import verify, verify_samples
 
-        verify(self.selection, operands) if operands else verify_samples(self.selection)
+        return verify(self.selection, operands) if operands else verify_samples(self.selection)
 
     def profile(self, *, repeats: int = 50, **operands: Any) -> Any:
         """Seconds per launch in a CUDA graph on these operands (written ones on copies), the median of `repeats`.

@@ -5,22 +5,30 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib.metadata import entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..runtime.compile.sources import add_kernels_dir
 from ..tensor.dispatch import trace_as_op
 from ..types import UnsupportedError
 from ..types.deprecated import renamed_fields
+from ..types.names import ALIASES
+from .about.asked import answer_about
+from .about.search import found
 from .family import Family
 
 if TYPE_CHECKING:
     from ..samples.wanted import Wanted
 
-__all__ = ["Gradient", "Op", "all_ops", "all_wanted", "find", "get_op", "list_ops", "register"]
+__all__ = ["Gradient", "Op", "all_ops", "all_wanted", "find", "function_named", "get_op", "list_ops", "register"]
 
+GROUP = "baracuda_py.ops"  # of entry points
 Samples: TypeAlias = Callable[..., Iterator[Any]]
 
 
@@ -31,7 +39,8 @@ class Gradient:
     operands for the gradients of further results, by result. `saved` are the operands of the forward call that it takes, under
     the same names except for those in `renames`. `gradients` maps each forward operand to the output that is its gradient, as
     far as the call has them. With `broadcast`, operands that the forward call broadcasts have gradients of the common shape,
-    which the caller sums over the axes that they were broadcast along.
+    which the caller sums over the axes that they were broadcast along. `shapes` are those of `saved` of which only the shape and
+    the kind count: any array of these will do.
 
     It covers only the op's core: the caller differentiates the activation of a product and the terms that are added to it. If a
     norm adds a residual first, `residual_out` is the `x` to save.
@@ -44,6 +53,7 @@ class Gradient:
     renames: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, str] = field(default_factory=dict)
     broadcast: bool = False
+    shapes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,12 +95,16 @@ class Op:
 _OPS: dict[str, Op] = {}
 
 
-def register(op: Op) -> Op:
-    """Adds an op; a family's module calls this once per row of its table."""
+def register(op: Op, kernels: str | Path | None = None) -> Op:
+    """Adds an op; a family's module calls this once per row of its table. `kernels` is the folder of the ``.cu`` files of an op
+    of another package, as `add_kernels_dir` takes it."""
+    if kernels is not None:
+        add_kernels_dir(kernels)
     if op.name in _OPS and _OPS[op.name].function.__module__ != op.function.__module__:
         raise ValueError(f"op {op.name!r} is registered twice")
     _OPS[op.name] = op
     trace_as_op(op.name, op.function)
+    answer_about(op.function)
     return op
 
 
@@ -108,6 +122,29 @@ def _import_families() -> None:
     """Imports every family, once: walking their folders takes nearly a millisecond, and every look-up of an op needs it."""
     for _ in _modules(wanted=False):
         pass
+    load_entry_points()
+
+
+@lru_cache(maxsize=1)
+def load_entry_points() -> None:
+    """Imports the modules that installed packages name in the entry-point group ``baracuda_py.ops``, which register their ops.
+    One that fails is left out, with a warning."""
+    for point in entry_points(group=GROUP):
+        try:
+            point.load()
+        except Exception as error:  # another package's import may raise anything
+            warnings.warn(
+                f"{GROUP}: {point.name} = {point.value} is left out: {type(error).__name__}: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+def function_named(name: str) -> Callable[..., Any] | None:
+    """The function of an op that another package registers under that name; None if none does."""
+    load_entry_points()
+    op = _OPS.get(name)
+    return None if op is None else op.function
 
 
 @lru_cache(maxsize=1)
@@ -123,8 +160,10 @@ def all_ops() -> dict[str, Op]:
 
 
 def get_op(name: str) -> Op:
-    """The op with that name; otherwise raises UnsupportedError with near matches."""
+    """The op with that name or alias; otherwise raises UnsupportedError with near matches."""
     _import_families()
+    if name not in _OPS and ALIASES.get(name) in _OPS:
+        return _OPS[ALIASES[name]]
     if name not in _OPS:
         near = find(name)
         hint = f"did you mean {', '.join(near[:8])}?" if near else "`python -m baracuda_py ops` lists them"
@@ -138,9 +177,6 @@ def list_ops() -> list[str]:
 
 
 def find(text: str) -> list[str]:
-    """Ops whose name, category or summary contains `text`, or whose name is similar."""
-    import difflib
-
-    ops, key = all_ops(), text.lower()
-    hits = [n for n, op in ops.items() if key in n or key in op.plan.category.value or key in op.summary.lower()]
-    return hits or difflib.get_close_matches(key, ops, n=5)
+    """Ops for a text, the likeliest first: a name ("silu"), another library's name ("swish"), a subject ("kv cache", "gptq"), or
+    a part of a name, category or summary."""
+    return found(text, all_ops())

@@ -19,6 +19,7 @@ D = TypeVar("D", bound=Descriptor)
 GRID = (2**31 - 1, 65535, 65535)  # maximal CTAs of a launch along x, y and z
 ROUNDING = 1 - 1e-9  # rounding may raise a floor above the prediction that it bounds
 MAX_CHANGES = 8  # changes that are tried for one candidate
+MAX_NAMED = 8  # configurations that a refusal names
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def assess(
         for config in configs:
             guarantee = candidate.guarantee(desc, device, config)
             cost = candidate.cost(desc, device, config)
-            needs = _preferred(candidate, guarantee, pref)
+            needs = _preferred(candidate, guarantee, pref, config)
             if needs and looked_at:
                 needs = _launchable(candidate, desc, pref, device, config)
             answers.append(Assessment(candidate, config, needs, cost, guarantee))
@@ -144,15 +145,19 @@ def _admitted(
     *,
     looked_at: bool,
 ) -> Feasibility:
-    needs = _preferred(candidate, candidate.guarantee(desc, device, config), pref)
+    needs = _preferred(candidate, candidate.guarantee(desc, device, config), pref, config)
     return needs and (_launchable(candidate, desc, pref, device, config) if looked_at else OK)
 
 
-def _preferred(candidate: Candidate[Any], guarantee: PrecisionGuarantee, pref: PlanPreference) -> Feasibility:
+def _preferred(
+    candidate: Candidate[Any], guarantee: PrecisionGuarantee, pref: PlanPreference, config: Any
+) -> Feasibility:
     if pref.variant not in (None, candidate.variant):
         return _asked(f"not the preferred variant {pref.variant!r}", variant=candidate.variant)
     if pref.backend not in (None, candidate.backend):
         return _asked(f"not the preferred back end {pref.backend}", backend=candidate.backend)
+    if pref.config not in (None, str(config)):
+        return _asked("not the preferred configuration", config=str(config))
     if not _requested(candidate, pref):
         flag = candidate.on_request[0]
         return _asked(f"serves only where {flag} is asked for", **{flag: True})
@@ -227,6 +232,8 @@ def choose(answers: Sequence[Assessment], desc: Descriptor, pref: PlanPreference
         raise UnsupportedError(
             f"{desc.op}: no variant is called {pref.variant!r}", f"choose among {', '.join(dict.fromkeys(known))}"
         )
+    if pref.config is not None:
+        _refuse_config(answers, desc, pref, device)
     for a in answers:
         if (
             a.feasibility.error
@@ -245,3 +252,19 @@ def choose(answers: Sequence[Assessment], desc: Descriptor, pref: PlanPreference
             named.append(a.candidate.variant)
     refusals = "; ".join(f"{', '.join(named)}: {reason}" for reason, named in reasons.items())
     raise UnsupportedError(f"{desc.op}: no kernel for {device} serves this problem and preference. {refusals}")
+
+
+def _refuse_config(answers: Sequence[Assessment], desc: Descriptor, pref: PlanPreference, device: DeviceSpec) -> None:
+    """Raises UnsupportedError, with the configurations that serve, if any would without the preferred one."""
+    candidates = list(dict.fromkeys(a.candidate for a in answers))
+    found = [a for a in assess(candidates, desc, replace(pref, config=None), device) if a.feasibility]
+    found.sort(key=lambda a: a.cost.seconds if a.cost else 0.0)
+    if not found:
+        return
+    names = [f"{a.candidate.variant}[{a.config}]" for a in found]
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    where = f" of {pref.variant}" if pref.variant else ""
+    raise UnsupportedError(
+        f"{desc.op}: no configuration {pref.config!r:.80}{where} serves this problem on {device}",
+        f"choose among {', '.join(names[:MAX_NAMED])}{more}; plan.options(top=None) lists all",
+    )

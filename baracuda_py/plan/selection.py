@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..runtime.compile.inspect import KernelView
 from ..runtime.gpu.device import check_arch, spec_of
 from ..runtime.launch import Executable
+from ..runtime.ranges import in_ranges
 from ..runtime.steps import Call, Launch, Step, workspace_size
 from ..types import DeviceSpec, InvalidProblemError, KernelSku, PlanPreference, PrecisionGuarantee
 from .about.tuned import recommended
@@ -188,7 +189,8 @@ class Selection:
         executable = self._executables.get(ordinal)
         if executable is None:
             check_arch(self.desc.op, self.device, ordinal)
-            executable = self._executables[ordinal] = Executable(self.steps, self.names, self.device.arch, ordinal)
+            made = Executable(self.steps, self.names, self.device.arch, ordinal)
+            executable = self._executables[ordinal] = in_ranges(made, f"{self.desc.op}/{self.candidate.variant}")
         return executable
 
     def is_loaded(self, ordinal: int) -> bool:
@@ -203,12 +205,15 @@ class Selection:
 
 def result_type(family: type[Family[Any]], names: tuple[str, ...]) -> Any:
     """The named tuple of a family's results, one class for all its plans."""
-    return family.result_type or _result_type(family.__name__, names)
+    return family.result_type or _result_type(family, names)  # type: ignore[arg-type]  # a class is hashable
 
 
 @cache
-def _result_type(family: str, names: tuple[str, ...]) -> Any:
-    return namedtuple(f"{family}Result", names)
+def _result_type(family: type[Family[Any]], names: tuple[str, ...]) -> Any:
+    of: Any = namedtuple
+    made = of(f"{family.__name__}Result", names)
+    made.plan = family  # the Plan class, for `check`
+    return made
 
 
 @cache
@@ -229,5 +234,5 @@ def selected(family: type[Family[Any]], desc: Any, pref: PlanPreference | None, 
     pref, spec = PlanPreference.of(pref), spec_of(device)
     canonical = checked(desc)
     chosen, provenance = recommended(family, family.all_candidates(), canonical, pref, spec)
-    log.debug("%s on %s: %s, by %s", desc.op, spec, chosen.candidate.variant, provenance)
+    log.debug("%s on %s: %s[%s], by %s", desc.op, spec, chosen.candidate.variant, chosen.config, provenance)
     return Selection.of(family, desc, pref, spec, chosen, provenance)

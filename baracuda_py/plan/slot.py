@@ -157,7 +157,7 @@ def described(*slots: Slot, fields: tuple[str, ...] = (), last: tuple[str, ...] 
         known: Any = cls
         known.slots, known.slot_of, known.put_in = table, {slot.name: slot for slot in table}, tuple(given)
         known.signature_operands = tuple(slot.operand._replace(optional=slot.optional) for slot in ordered)
-        made: Any = cached_hash(dataclass(frozen=True)(cls))
+        made: Any = cached_hash(dataclass(frozen=True, repr=False)(cls))
         known.conversions = tuple(_conversions(made, getattr(cls, "values", ())))
         known.value_conversions = {name: read for name, read, _ in known.conversions if name in known.values}
         if "of" not in cls.__dict__:

@@ -31,7 +31,7 @@ from .steps import (
 from .system.locks import new_lock
 from .tensormap import MapEncoder
 
-__all__ = ["Executable", "load_kernel"]
+__all__ = ["Executable", "laid_out", "load_kernel"]
 
 Values: TypeAlias = Mapping[str, Any]
 Pointers: TypeAlias = Sequence[int]
@@ -121,19 +121,7 @@ class Arguments:
     """
 
     def __init__(self, args: Sequence[Any], index: Mapping[str, int], encoder: type[Any] = MapEncoder) -> None:
-        places: list[tuple[Any, int]] = []  # scalars, pointers and maps, with their offsets in the buffer
-        offsets, end = [], 0
-        for arg in args:
-            fields = arg.fields if isinstance(arg, Struct) else (arg,)
-            align = max(_extent(field)[1] for field in fields)
-            end = -(-end // align) * align
-            offsets.append(end)
-            for field in fields:
-                size, own = _extent(field)
-                end = -(-end // own) * own
-                places.append((field, end))
-                end += size
-            end = -(-end // align) * align
+        places, offsets, end = laid_out(args)
         self._storage = np.zeros(end + _TENSOR_MAP_ALIGN + 8, dtype=np.uint8)
         base = -_address_of(self._storage) % _TENSOR_MAP_ALIGN
         buffer = self._storage[base : base + end + (-end % 8)]
@@ -189,6 +177,25 @@ class Arguments:
                 view[:] = scalar(value).tobytes()
                 packed[i] = value
         self._given = values
+
+
+def laid_out(args: Sequence[Any]) -> tuple[list[tuple[Any, int]], list[int], int]:
+    """The scalars, pointers and maps among a kernel's arguments with their offsets in one buffer, the offset of each argument,
+    and the bytes in total. Fields of a struct have C's layout."""
+    places: list[tuple[Any, int]] = []
+    offsets, end = [], 0
+    for arg in args:
+        fields = arg.fields if isinstance(arg, Struct) else (arg,)
+        align = max(_extent(field)[1] for field in fields)
+        end = -(-end // align) * align
+        offsets.append(end)
+        for field in fields:
+            size, own = _extent(field)
+            end = -(-end // own) * own
+            places.append((field, end))
+            end += size
+        end = -(-end // align) * align
+    return places, offsets, end
 
 
 def _address_of(array: np.ndarray[Any, Any]) -> int:

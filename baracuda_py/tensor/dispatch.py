@@ -1,42 +1,67 @@
-"""Calls that torch itself must see: where a gradient is recorded, under torch.compile, and for tensors without memory of their
-own. `interop.torch` answers them; it is imported when the first such call comes, by its name, because it stands above this layer.
+"""Calls that a framework itself must see: where torch records a gradient, under torch.compile, for tensors without memory of
+their own, and where JAX traces. `interop.torch` and `interop.jax` answer them; each is imported by its name when the first such
+call comes, because it stands above this layer.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["Answers", "answers", "describing", "is_dispatched", "trace_as_op"]
+__all__ = ["Answers", "Described", "answers", "answers_for", "describing", "jax_answers", "trace_as_op"]
 
-# Whether calls give descriptors instead of results, so that layouts of results are known without a device.
+
+class Described(NamedTuple):
+    """A call of `functional.call` as data: the family, the valid descriptor, and what it was given by operand and value."""
+
+    plan: Any
+    desc: Any
+    operands: Mapping[str, Any]
+    values: Mapping[str, Any]
+
+
+# Whether calls give a `Described` instead of results, so that layouts of results are known without a device.
 describing: ContextVar[bool] = ContextVar("describing", default=False)
 
 
 class Answers:
-    """What `interop.torch` does in place of a call. It fills this in when it is imported."""
+    """What a framework's bridge does in place of a call. `interop.<framework>` fills this in when it is imported."""
 
     called: Callable[..., Any]  # the arguments of `functional.call`
     traced: Callable[[str, tuple[Any, ...], dict[str, Any]], Any]  # the name of an op, the arguments of its function
 
+    def __init__(self, framework: str) -> None:
+        self._framework = framework
+
     def load(self) -> Answers:
-        """Imports `interop.torch`."""
-        importlib.import_module(f"{__package__.partition('.')[0]}.interop.torch.answers")
+        """Imports the bridge."""
+        importlib.import_module(f"{__package__.partition('.')[0]}.interop.{self._framework}.answers")
         return self
 
 
-answers = Answers()
+answers, jax_answers = Answers("torch"), Answers("jax")
 
 
-def is_dispatched(operands: Iterable[Any]) -> bool:
+def answers_for(operands: Iterable[Any]) -> Answers | None:
+    """The answers of the framework that must see a call; None if none must."""
+    if _is_traced_by_jax(operands):
+        return jax_answers
+    return answers if _is_dispatched_by_torch(operands) else None
+
+
+def _is_traced_by_jax(operands: Iterable[Any]) -> bool:
+    """Whether an operand is a tracer of JAX: under jax.jit, jax.grad or jax.vmap."""
+    tracer = getattr(getattr(sys.modules.get("jax"), "core", None), "Tracer", None)
+    return tracer is not None and any(isinstance(x, tracer) for x in operands)
+
+
+def _is_dispatched_by_torch(operands: Iterable[Any]) -> bool:
     """Whether torch must see a call: an operand requires a gradient, has no memory of its own (fake tensors, the wrappers of
     torch.func), a dispatch mode is active, or autocast is."""
     torch: Any = sys.modules.get("torch")
-    if describing.get():
-        return True
     if not hasattr(torch, "_C") or not hasattr(torch, "compiler"):  # not while torch is being imported
         return False
     tensors = [x for x in operands if isinstance(x, torch.Tensor)]
@@ -61,14 +86,15 @@ def _is_wrapper(torch: Any, x: Any) -> bool:
 
 
 def trace_as_op(name: str, function: Any) -> None:
-    """Makes TorchDynamo trace a call of an op's public function as the op's custom op. This sets an attribute that Dynamo reads,
-    so that it imports nothing and costs an ordinary call nothing."""
+    """Makes TorchDynamo trace a call of an op's public function as the op's custom op, and torch.compile of the function itself
+    as well. This sets attributes that Dynamo reads, so that it imports nothing and costs an ordinary call nothing."""
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         _load()
         return answers.traced(name, args, kwargs)
 
-    function._torchdynamo_inline = traced
+    function._torchdynamo_inline = function._torchdynamo_orig_callable = traced
+    function._torchdynamo_wrapper_id = id(function)  # without which later versions of torch do not read the second
 
 
 def _load() -> bool:

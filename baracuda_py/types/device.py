@@ -48,6 +48,11 @@ class DeviceSpec:
         return self.tier is ArchSku.HOST
 
     @property
+    def nominal(self) -> bool:
+        """Whether its figures are those of a datasheet: only an H200 was measured."""
+        return not self.is_host and self.chip.name not in _MEASURED
+
+    @property
     def host_memory(self) -> bool:
         """Whether operands are in host memory, as with the reference back end and the emulator."""
         return self.emulated or self.is_host
@@ -84,6 +89,9 @@ class DeviceSpec:
         if spec is None or (emulated and spec.is_host):
             raise UnsupportedError(f"device {name!r:.80} is not known", _advice(key, PTX if emulated else ""))
         return spec.as_emulated() if emulated else spec
+
+    def __repr__(self) -> str:
+        return f"<DeviceSpec {self}>"
 
     def __str__(self) -> str:
         notes = [self.arch] if self.name.removeprefix(PTX) != self.arch else []
@@ -165,7 +173,8 @@ def _spec(
     return DeviceSpec(name, arch, tier, sms, shared_kib << 10, int(l2_mib * 2**20), gbps * 1e9, rates)
 
 
-# Bandwidth of a plain copy: measured on an H200 (benchmarks/results/), elsewhere the datasheet's times the same 0.87.
+# Columns: SMs, KiB of shared memory per CTA, MiB of L2, GB/s, boost clock in GHz, dense f16 TFLOP/s with f32 sums. Bandwidth is
+# that of a plain copy: measured on an H200 (benchmarks/results/), elsewhere the datasheet's times the same 0.87.
 _KNOWN = {
     "cpu": DeviceSpec("cpu", "host", ArchSku.HOST, 1, 0, 0, 1e10, (("f32", 1e10), ("issue", 1e9)), 0.0),
     "sm_80": _spec("sm_80", "sm_80", ArchSku.SM80, 108, 163, 40, 1350, 1.41, 312),
@@ -175,7 +184,28 @@ _KNOWN = {
     "sm_120": _spec("sm_120", "sm_120", ArchSku.SM120, 170, 99, 96, 1560, 2.4, 209),
     "h200": _spec("NVIDIA H200", "sm_90a", ArchSku.SM90A, 132, 227, 60, 4150, 1.755, 989),
     "h100": _spec("NVIDIA H100 80GB HBM3", "sm_90a", ArchSku.SM90A, 132, 227, 50, 2910, 1.755, 989),
+    # NVIDIA A100 Tensor Core GPU datasheet (2022): 1,555 and 2,039 GB/s, 312 TFLOPS.
+    "a100": _spec("NVIDIA A100-SXM4-80GB", "sm_80", ArchSku.SM80, 108, 163, 40, 1774, 1.41, 312),
+    "a100_40gb": _spec("NVIDIA A100-SXM4-40GB", "sm_80", ArchSku.SM80, 108, 163, 40, 1353, 1.41, 312),
+    # NVIDIA A30 datasheet (2021): 933 GB/s, 165 TFLOPS. A10 datasheet (2021): 600 GB/s, 125 TFLOPS.
+    "a30": _spec("NVIDIA A30", "sm_80", ArchSku.SM80, 56, 163, 24, 812, 1.44, 165),
+    "a10": _spec("NVIDIA A10", "sm_86", ArchSku.SM80, 72, 99, 6, 522, 1.695, 125),
+    # NVIDIA RTX A6000 datasheet (2021) and the GA102 whitepaper: 768 GB/s, 154.8 TFLOPS.
+    "a6000": _spec("NVIDIA RTX A6000", "sm_86", ArchSku.SM80, 84, 99, 6, 668, 1.8, 154.8),
+    # NVIDIA GA102 whitepaper (2021): 936 GB/s, 71 TFLOPS with f32 sums.
+    "rtx3090": _spec("NVIDIA GeForce RTX 3090", "sm_86", ArchSku.SM80, 82, 99, 6, 814, 1.695, 71),
+    # NVIDIA L4, L40 and L40S datasheets (2023): 300, 864 and 864 GB/s; 121, 181 and 362 TFLOPS.
+    "l4": _spec("NVIDIA L4", "sm_89", ArchSku.SM89, 58, 99, 48, 261, 2.04, 121),
+    "l40": _spec("NVIDIA L40", "sm_89", ArchSku.SM89, 142, 99, 96, 752, 2.49, 181),
+    "l40s": _spec("NVIDIA L40S", "sm_89", ArchSku.SM89, 142, 99, 96, 752, 2.52, 362),
+    # NVIDIA Ada GPU architecture whitepaper (2023): 1,008 GB/s, 165.2 TFLOPS with f32 sums.
+    "rtx4090": _spec("NVIDIA GeForce RTX 4090", "sm_89", ArchSku.SM89, 128, 99, 72, 877, 2.52, 165.2),
+    # NVIDIA DGX B200 datasheet (2024), per GPU: 8 TB/s, 2,250 TFLOPS dense.
+    "b200": _spec("NVIDIA B200", "sm_100a", ArchSku.SM100A, 148, 227, 126, 6960, 1.9, 2250),
+    # NVIDIA RTX Blackwell GPU architecture whitepaper (2025): 1,792 GB/s, 209.5 TFLOPS with f32 sums.
+    "rtx5090": _spec("NVIDIA GeForce RTX 5090", "sm_120", ArchSku.SM120, 170, 99, 96, 1560, 2.41, 209.5),
 }
+_MEASURED = ("NVIDIA H200",)
 
 
 def _nominal(capability: str) -> DeviceSpec:
@@ -194,6 +224,7 @@ def _spelled(name: str) -> str:
 
 
 _NAMED = _KNOWN | {_spelled(spec.name): spec for spec in _KNOWN.values()}
+_NAMED |= {key.replace("rtx", "rtx_"): spec for key, spec in _KNOWN.items() if key.startswith("rtx")}
 _EMULATED = "sm_90a"  # the arch that "ptx" alone emulates
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import fields
 from typing import Any, TypeVar
 
-__all__ = ["cached_hash", "complete"]
+__all__ = ["cached_hash", "complete", "said_fields"]
 
 C = TypeVar("C", bound=type)
 _HASH = "_hash"
@@ -14,6 +15,17 @@ _HASH = "_hash"
 def complete(made: Any, **fields: Any) -> None:
     """Sets fields of a frozen dataclass that is being made: in its `__post_init__`, or of a copy without another reference."""
     made.__dict__.update(fields)
+
+
+def said_fields(made: Any) -> str:
+    """A dataclass as the call that makes it, in one line, without the fields at their defaults."""
+    held = ((f.name, getattr(made, f.name), f.default) for f in fields(made))
+    named = (
+        f"{name}={(x.value if isinstance(x, enum.Enum) else x)!r}"
+        for name, x, default in held
+        if x is not default and x != default
+    )
+    return f"{type(made).__name__}({', '.join(named)})"
 
 
 def cached_hash(cls: C) -> C:

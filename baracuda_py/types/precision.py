@@ -291,6 +291,22 @@ class PrecisionGuarantee:
                     f"{error}; within the bound for any operands: work is missing, unless the operands have a pattern"
                 ) from None
 
+    def deviations(
+        self, got: Array, reference: Array, operands: Mapping[str, Array], output: ElementKind, measures: Measures
+    ) -> tuple[Array, Array]:
+        """The error of each element and what the bound allows it, both 0 where an element equals the reference. An element to
+        which the bound does not apply, or that overflows within it, has no error."""
+        wide = np.asarray(reference, dtype=np.longdouble if reference.dtype == np.longdouble else np.float64)
+        with np.errstate(all="ignore"):
+            found = got.astype(wide.dtype)
+            bound = Exact() if self.exact_for(output) else self.bound
+            bad, allowed = _judged(bound, found, wide, output, operands, measures)
+            error = np.abs(found - wide)
+            applies = np.isfinite(error) & (np.isfinite(allowed) | bad)
+            if outside := getattr(bound, "outside", ""):
+                applies &= ~np.asarray(measures[outside](**operands), bool)
+        return np.where(applies, error, 0.0), np.where(applies, allowed, 0.0)
+
     def exact_for(self, output: ElementKind) -> bool:
         """Whether only the exact result passes: always for integers, unless they are codes of values that terms bound."""
         counted = output.is_float or output.is_complex or isinstance(self.bound, Componentwise)
@@ -304,6 +320,9 @@ class PrecisionGuarantee:
         if not np.array_equal(*same):
             wrong = int(np.count_nonzero(same[0] != same[1]))
             raise AssertionError(f"{wrong} of {same[0].size} bytes differ from the exact result")
+
+    def __repr__(self) -> str:
+        return f"<PrecisionGuarantee {'; '.join(str(self).splitlines())}>"
 
     def __str__(self) -> str:
         if self.parts:
@@ -325,6 +344,21 @@ class PrecisionGuarantee:
 def _check_bound(
     bound: Bound, found: Array, wide: Array, output: ElementKind, operands: Mapping[str, Array], measures: Measures
 ) -> None:
+    bad, allowed = _judged(bound, found, wide, output, operands, measures)
+    if bad.any():
+        with np.errstate(all="ignore"):
+            excess = np.where(bad, np.abs(found - wide) / np.maximum(allowed, np.finfo(np.float64).tiny), -1.0)
+        at = np.unravel_index(int(np.nanargmax(np.where(np.isnan(excess), np.inf, excess))), excess.shape)
+        raise AssertionError(
+            f"{int(bad.sum())} of {bad.size} elements break '{bound}'; worst at {tuple(map(int, at))}: "
+            f"got {found[at]!r}, reference {wide[at]!r}, off by {abs(found[at] - wide[at]):.3g}, allowed {allowed[at]:.3g}"
+        )
+
+
+def _judged(
+    bound: Bound, found: Array, wide: Array, output: ElementKind, operands: Mapping[str, Array], measures: Measures
+) -> tuple[Array, Array]:
+    """Which elements break the bound, and the error that it allows each."""
     outside = getattr(bound, "outside", "")
     with np.errstate(all="ignore"):
         allowed = np.asarray(bound.allowed(wide, output, operands, measures)) + np.zeros(wide.shape)
@@ -336,14 +370,7 @@ def _check_bound(
         bad = ~close & ~(found == wide) & ~(np.isnan(found) & np.isnan(wide))
         if outside and bad.any():
             bad &= ~np.asarray(measures[outside](**operands), bool)
-    if bad.any():
-        with np.errstate(all="ignore"):
-            excess = np.where(bad, np.abs(found - wide) / np.maximum(allowed, np.finfo(np.float64).tiny), -1.0)
-        at = np.unravel_index(int(np.nanargmax(np.where(np.isnan(excess), np.inf, excess))), excess.shape)
-        raise AssertionError(
-            f"{int(bad.sum())} of {bad.size} elements break '{bound}'; worst at {tuple(map(int, at))}: "
-            f"got {found[at]!r}, reference {wide[at]!r}, off by {abs(found[at] - wide[at]):.3g}, allowed {allowed[at]:.3g}"
-        )
+    return bad, allowed
 
 
 def _largest(output: ElementKind) -> float:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from .deprecated import present_variant
+from .deprecated import present_config, present_variant
 from .elements import ElementKind
 from .errors import InvalidProblemError, UnsupportedError, shown
-from .keeping import complete
+from .keeping import complete, said_fields
 from .kinds import OpCategory
 from .precision import PrecisionGuarantee
 from .vocabulary import ArchSku, BackendKind, EpilogueKind, LayoutSku, MathPrecision
@@ -35,6 +36,9 @@ class KernelSku:
     layout: LayoutSku | None = None
     epilogue: EpilogueKind | None = None
 
+    def __repr__(self) -> str:
+        return f"<KernelSku {self}>"
+
     def __str__(self) -> str:
         element = f"{self.element}" + (f"->{self.aux_element}" if self.aux_element else "")
         extras = "".join(f"/{part}" for part in (self.layout, self.epilogue) if part is not None)
@@ -49,7 +53,8 @@ class PlanPreference:
     A candidate whose result depends on scheduling is admitted only with ``deterministic=False``. A variant ranks its own
     configurations, which are written as ``128x256 cluster=2 ping_pong``: extents of a tile, ``name=value``, flags that are set.
     ``print(baracuda_py.plan.glossary())`` explains each term. ``exact_weights=True`` admits no variant that rounds quantised
-    weights to the activations' type before it multiplies them.
+    weights to the activations' type before it multiplies them. `config` admits that configuration alone, of the variant that is
+    named or of any; ``plan.options()`` lists those that serve.
     """
 
     backend: BackendKind | None = None
@@ -60,6 +65,15 @@ class PlanPreference:
     batch_invariant: bool = False
     exact_weights: bool = False
     max_workspace_bytes: int | None = None
+    config: str | None = None
+
+    given: ClassVar[frozenset[str]] = frozenset()  # of an instance: the fields that its constructor was given
+
+    def __new__(cls, *args: Any, **fields: Any) -> Self:
+        made = super().__new__(cls)
+        names = tuple(cls.__dataclass_fields__)
+        complete(made, given=frozenset((*names[: len(args)], *fields)) & frozenset(names))
+        return made
 
     def __post_init__(self) -> None:
         for name, kind in (("backend", BackendKind), ("math", MathPrecision)):
@@ -76,6 +90,12 @@ class PlanPreference:
             raise _refused("variant", self.variant, "give a variant's name, as plan.explain() lists them, or None")
         if self.variant is not None:
             object.__setattr__(self, "variant", present_variant("PlanPreference", self.variant))
+        if self.config is not None:
+            if not isinstance(self.config, str):
+                raise _refused(
+                    "config", self.config, "give a configuration's text, as plan.options() lists them, or None"
+                )
+            complete(self, config=present_config(self.config))
         for name in ("deterministic", "bit_stable", "batch_invariant", "exact_weights"):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
                 raise _refused(name, getattr(self, name), "give True or False")
@@ -85,6 +105,9 @@ class PlanPreference:
             if not isinstance(most, (int, np.integer)) or isinstance(most, bool) or most < 0:
                 raise _refused("max_workspace_bytes", most, "give a number of bytes, 0 or more, or None")
             complete(self, max_workspace_bytes=min(int(most), (1 << 63) - 1))  # no memory is larger
+
+    def __repr__(self) -> str:
+        return said_fields(self)
 
     @staticmethod
     def of(pref: object) -> PlanPreference:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["bytes_text", "rate_text", "time_text"]
+__all__ = ["bytes_text", "figure_text", "rate_text", "time_text"]
 
 
 def bytes_text(count: float) -> str:
@@ -28,6 +28,14 @@ def rate_text(bytes_per_second: float) -> str:
         if bytes_per_second / scale < 999.5:
             return f"{_digits(bytes_per_second / scale)} {unit}"
     return f"{_digits(bytes_per_second / 1e12)} TB/s"
+
+
+def figure_text(value: float) -> str:
+    """A number of two digits: ``0.24``, ``4.9e-4``."""
+    if value == 0 or 0.01 <= value < 1000:
+        return f"{value:.2g}"
+    mantissa, _, exponent = f"{value:.1e}".partition("e")
+    return f"{mantissa}e{int(exponent)}"
 
 
 def _digits(value: float) -> str:

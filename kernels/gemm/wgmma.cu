@@ -2,14 +2,15 @@
 //
 // Tiling:   persistent CTAs, RESIDENT per SM; BM x BN tiles, swizzled (raster.cuh); k_blocks of 128 bytes of K.
 // Threads:  one producer warpgroup, of which one thread issues TMA, and one or two consumer warpgroups of 64 ROWS rows
-//           by BN columns. Two consumers share a tile, or (BM = 64 ROWS) alternate between tiles: ping-pong.
+//           by BN columns. Two consumers share a tile, or (BM = 64 * ROWS) alternate between tiles: ping-pong.
 // Pipeline: STAGES stages (StageBuffers), full, empty mbarriers; a stage is released after the next wgmmas are issued.
 // Cluster:  either CLUSTER CTAs stacked along M, which load 1 / CLUSTER of the B tile each and multicast it, or SPLIT
 //           CTAs that split K of one tile and reduce through DSMEM in rank order; these compute one tile only.
 // fp8:      the tensor cores accumulate 14 bits (DeepSeek-V3, arXiv:2412.19437, section 3.3.2). PROMOTED: per-k_block
 //           accumulators are promoted to f32 and multiplied by the block scales, if any.
-// Edges:    K-major or (16-bit) MN-major boxes, 128-byte swizzle. TMA zero-fills K. Rows past M or N are not loaded, as
-//           zero fill is slower than a read; the stale rows in the stage only reach results that are not stored.
+// Edges:    K-major or (16-bit) MN-major boxes, 128-byte swizzle. TMA zero-fills past the end of K. Rows past M or N
+//           are not loaded (the last box is shorter), as zero fill is slower than a read; the stage's stale rows only
+//           reach results that are not stored.
 // Epilogue: registers -> shared memory -> TMA store, overlapped with the next tile; ragged rows by warps; or direct.
 // Shared:   STAGES (BM + BN) 128 B + block scales + at most two 8 KB buffers per consumer; split K reuses the stages.
 // Bound:    tensor cores; power above 2048^3; DRAM for few rows.

@@ -17,7 +17,7 @@ PAIRS = [
 ]
 
 
-def test_shapes_broadcast_as_numpy_s() -> None:
+def test_shapes_broadcast_as_in_numpy() -> None:
     refused = 0
     for shapes in PAIRS:
         try:

@@ -180,7 +180,7 @@ def test_read_only_memory_of_a_device_is_not_exported(monkeypatch: pytest.Monkey
         view.__dlpack__()
 
 
-def test_a_buffer_over_another_framework_s_array() -> None:
+def test_buffer_over_a_torch_tensor() -> None:
     torch = pytest.importorskip("torch")
     t = torch.arange(12, dtype=torch.bfloat16).reshape(3, 4)
     view = bp.GpuBuffer.view(t, bp.BF16)

@@ -21,7 +21,7 @@ COVERS = (
 )  # fmt: skip
 
 F16 = np.float16
-LAYERS, ROOM = 32, 4096
+LAYERS, CAPACITY = 32, 4096
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def where(request: pytest.FixtureRequest) -> Any:
 def test_captured_decode_step_equals_eager_step(where: Any, page: dict[str, Any]) -> None:
     """Bit by bit, at every replay; the eager steps between them allocate and free as the captured one did."""
     x, lengths = where.array(np.zeros((3, 256), F16)), where.array(np.array([5, 900, 3000], np.int32))
-    captured, eager = ([{n: where.array(w) for n, w in layer.items()} for layer in page["model"](LAYERS, 3, ROOM)]
+    captured, eager = ([{n: where.array(w) for n, w in layer.items()} for layer in page["model"](LAYERS, 3, CAPACITY)]
                        for _ in range(2))  # fmt: skip
     replay, result = page[where.captured](lambda: page["decode"](x, lengths, captured))
     rng = np.random.default_rng(1)
@@ -230,7 +230,7 @@ def test_memory_of_a_capture_lives_as_long_as_its_graph() -> None:
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
-def test_call_beside_the_other_framework_s_capture_is_refused() -> None:
+def test_call_beside_a_capture_of_the_other_framework_is_refused() -> None:
     import cupy
 
     torch = torch_cuda()

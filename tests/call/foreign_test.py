@@ -16,41 +16,14 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.tensor import HOST_ORDINAL, NO_MEMORY, arrays, dlpack, intake
+from baracuda_py.tensor import HOST_ORDINAL, NO_MEMORY, arrays, intake
 from baracuda_py.types import ElementKind
 
 from ..gauntlet import readable
+from .producers import Exporter, Interface
 
 PLAIN = [k for k in ElementKind if not k.packed]
 NARROW = [bp.BF16, bp.FP8_E4M3, bp.FP8_E5M2]
-
-
-class Exporter:
-    """A foreign array that speaks DLPack only; `change` may alter the capsule, whose memory is NumPy's."""
-
-    def __init__(
-        self,
-        x: np.ndarray[Any, Any],
-        kind: ElementKind | None = None,
-        change: Callable[[Any], Any] = lambda _: None,
-        *,
-        legacy: bool = False,
-        device: Any = (1, 0),
-    ) -> None:
-        self.x, self.kind, self.change, self.legacy, self.device = x, kind, change, legacy, device
-
-    def __dlpack_device__(self) -> Any:
-        if isinstance(self.device, Exception):
-            raise self.device
-        return self.device
-
-    def __dlpack__(self, *, stream: Any = None, max_version: Any = None) -> Any:
-        capsule = self.x.__dlpack__(max_version=None if self.legacy else max_version)
-        tensor, _ = dlpack._fields(capsule, "x")
-        if self.kind is not None:
-            tensor.dtype.code, tensor.dtype.bits = self.kind.dlpack
-        got = self.change(tensor)
-        return capsule if got is None else got
 
 
 class JaxArray(Exporter):
@@ -88,24 +61,24 @@ def test_torch_tensors_of_narrow_floats(kind: ElementKind) -> None:
     torch = pytest.importorskip("torch")
     dtype = {"bf16": torch.bfloat16, "fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}[kind.value]
     x = torch.tensor([[1.0, -2.0, 3.0], [4.0, 0.5, -6.0]]).to(dtype)
-    turned = x.t()
-    made = bp.contiguize(turned, device="cpu")
-    assert made.dtype is dtype and made.is_contiguous() and torch.equal(made.float(), turned.float())
+    transposed = x.t()
+    made = bp.contiguize(transposed, device="cpu")
+    assert made.dtype is dtype and made.is_contiguous() and torch.equal(made.float(), transposed.float())
     dest = torch.zeros(4, 3).to(dtype)
     assert bp.write_slice(dest, x, [(1, 3), (0, 3)], device="cpu") is dest
     assert dest.float()[1:3].tolist() == x.float().tolist()
     if kind is bp.BF16:
         out = torch.zeros(3, 2, dtype=dtype)
-        assert bp.neg(turned, out=out, device="cpu") is out
-        assert torch.equal(out, -turned)
+        assert bp.neg(transposed, out=out, device="cpu") is out
+        assert torch.equal(out, -transposed)
         product = torch.zeros(2, 2, dtype=dtype)
-        bp.matmul(x, turned, out=product, device="cpu")
-        assert torch.equal(product, x @ turned)
-        plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", turned, out), device="cpu")
-        bound = plan.bind(x=turned, out=out)
+        bp.matmul(x, transposed, out=product, device="cpu")
+        assert torch.equal(product, x @ transposed)
+        plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", transposed, out), device="cpu")
+        bound = plan.bind(x=transposed, out=out)
         x.mul_(2)
         bound()
-        assert torch.equal(out, -turned)
+        assert torch.equal(out, -transposed)
 
 
 def test_gradients_of_torch_and_jax_products() -> None:
@@ -158,69 +131,7 @@ def _strideless(tensor: Any) -> None:
     tensor.strides = type(tensor.strides)()
 
 
-def _consumed(x: np.ndarray[Any, Any], version: tuple[int, int] | None) -> Any:
-    capsule = x.__dlpack__(max_version=version)
-    np.from_dlpack(SimpleNamespace(__dlpack__=lambda **_: capsule, __dlpack_device__=lambda: (1, 0)))
-    return capsule
-
-
-def _renamed(_tensor: Any) -> Any:
-    new = ctypes.pythonapi["PyCapsule_New"]
-    new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-    return new(1, b"arrow_array", None)
-
-
-def _of_version(major: int) -> Callable[[np.ndarray[Any, Any]], Any]:
-    def make(x: np.ndarray[Any, Any]) -> Any:
-        capsule = x.__dlpack__(max_version=(1, 1))
-        dlpack._Versioned.from_address(dlpack._pointer_of(capsule, b"dltensor_versioned")).major = major
-        return capsule
-
-    return make
-
-
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
-
-
-@pytest.mark.parametrize(
-    ("x", "error", "says"),
-    [
-        (Exporter(X, change=lambda _: _consumed(X, None)), bp.OperandTypeError, "consumed before: give a fresh capsule"),
-        (Exporter(X, change=lambda _: _consumed(X, (1, 1))), bp.OperandTypeError, "consumed before"),
-        (Exporter(X, change=lambda _: "capsule"), bp.OperandTypeError, "gave str, not a DLPack capsule"),
-        (Exporter(X, change=_renamed), bp.OperandTypeError, "gave PyCapsule, not a DLPack capsule"),
-        (Exporter(X, change=lambda _: _of_version(2)(X)), bp.OperandTypeError, "version 2."),
-        (Exporter(X, change=lambda _: _of_version(99)(X)), bp.OperandTypeError, "only 1.x is known"),
-        (Exporter(X, change=lambda t: _set(shape=type(t.shape)())(t)), bp.OperandTypeError, "rank 2 and no shape"),
-        (Exporter(X, change=_set(ndim=-1)), bp.OperandTypeError, "rank -1"),
-        (Exporter(X, change=lambda t: _set(lanes=4)(t.dtype)), bp.OperandTypeError, "has no element kind here"),
-        (Exporter(X, change=_set(data=None)), bp.OperandTypeError, "null pointer: pass an array that has memory"),
-        (Exporter(X, device=(2, 0)), bp.DeviceMismatchError, "says (2, 0), and the capsule is of (1, 0)"),
-        (Exporter(X, change=lambda t: _set(type=2)(t.device)), bp.DeviceMismatchError, "says (1, 0), and the capsule"),
-        (Exporter(X, device=RuntimeError("deleted")), bp.OperandTypeError, "failed (RuntimeError: deleted)"),
-        (Exporter(X, device=None), bp.OperandTypeError, "__dlpack_device__ of the tests array failed (TypeError"),
-        (Exporter(X, device=(1,)), bp.OperandTypeError, "failed (ValueError"),
-    ],
-)  # fmt: skip
-def test_malformed_exports_are_refused(x: Any, error: type[Exception], says: str) -> None:
-    with pytest.raises(error) as caught:
-        intake(x, what="op: x")
-    readable(caught.value, "op: x", says)
-    assert type(caught.value) is error
-
-
-def test_a_negative_extent_is_refused() -> None:
-    def change(tensor: Any) -> None:
-        tensor.shape[1] = -4
-
-    with pytest.raises(bp.OperandTypeError, match=r"the shape \(3, -4\)"):
-        intake(Exporter(X, change=change), what="op: x")
-
-
-def test_another_device_than_that_of_the_capsule_is_refused() -> None:
-    x = Exporter(X, change=lambda t: _set(type=2, id=1)(t.device), device=(2, 0))
-    with pytest.raises(bp.DeviceMismatchError, match=r"says \(2, 0\), and the capsule is of \(2, 1\)"):
-        intake(x, what="op: x")
 
 
 def test_where_the_elements_begin_is_said_in_two_parts() -> None:
@@ -241,13 +152,13 @@ def test_a_dense_array_may_have_no_strides(shape: tuple[int, ...]) -> None:
     assert t.strides == tuple(reversed(wanted))
 
 
-def test_pinned_memory_is_the_host_s() -> None:
+def test_pinned_memory_counts_as_host_memory() -> None:
     x = Exporter(X, change=lambda t: _set(type=3)(t.device), device=(3, 0))
     assert intake(x, what="x").ordinal == HOST_ORDINAL
     assert np.array_equal(bp.neg(x, device="cpu"), -X)
 
 
-def test_a_device_that_cannot_be_asked_for_is_a_refusal_and_no_exception() -> None:
+def test_can_implement_refuses_where_dlpack_device_raises() -> None:
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("exp", (3, 4), "f32"), device="cpu")  # type: ignore[arg-type]
     answer = plan.can_implement(x=Exporter(X, device=RuntimeError("deleted")))
     assert not answer
@@ -268,13 +179,6 @@ def test_other_libraries_may_set_the_shared_python_api() -> None:
 
 
 # ---- __cuda_array_interface__ and masks ------------------------------------------------------------------------------
-
-
-class Interface:
-    def __init__(self, **fields: Any) -> None:
-        self.__cuda_array_interface__ = {
-            "version": 3, "shape": (4,), "typestr": "<f4", "data": (4096, False), **fields
-        }  # fmt: skip
 
 
 @pytest.fixture
@@ -324,77 +228,7 @@ def test_a_device_interface_without_a_device(monkeypatch: pytest.MonkeyPatch) ->
             call()
 
 
-class Failing:
-    @property
-    def __cuda_array_interface__(self) -> Any:
-        raise RuntimeError("the context is gone")
-
-
-@pytest.mark.parametrize(
-    ("x", "says"),
-    [
-        (Interface(mask=Interface()), "has a mask, which no kernel looks at"),
-        (np.ma.masked_array(np.ones(4, np.float32), [0, 1, 0, 0]), "has a mask, which no kernel looks at"),
-        (Interface(data=(0, False)), "the shape (4,), the strides None and the address 0"),
-        (Interface(shape=(-4,)), "the shape (-4,)"),
-        (Interface(strides=(4, 4)), "the strides (4, 4)"),
-        (Interface(shape=4), "malformed __cuda_array_interface__ (TypeError"),
-        (Interface(typestr=7), "malformed __cuda_array_interface__"),
-        (Interface(data=None), "malformed __cuda_array_interface__ (TypeError"),
-        (Failing(), "__cuda_array_interface__ of Failing failed (RuntimeError: the context is gone)"),
-        (SimpleNamespace(__cuda_array_interface__={}), "malformed __cuda_array_interface__ (KeyError: 'typestr')"),
-    ],
-)
-def test_malformed_interfaces_and_masks_are_refused(x: Any, says: str) -> None:
-    with pytest.raises(bp.OperandTypeError) as caught:
-        intake(x, what="op: x")
-    readable(caught.value, "op: x", says)
-
-
 # ---- PyTorch ---------------------------------------------------------------------------------------------------------
-
-
-class _Stumbles:
-    """Raises at whatever it is asked for."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise RuntimeError(f"no {name} today")
-
-
-class _Forgetful:
-    """Has an interface when asked whether, and none when asked for it."""
-
-    asked = 0
-
-    @property
-    def __cuda_array_interface__(self) -> Any:
-        self.asked += 1
-        if self.asked > 1:
-            raise RuntimeError("gone")
-        return {}
-
-
-STRANGERS = [
-    (_Stumbles(), "no __baracuda_tensor__ today"),
-    (_Forgetful(), "gone"),
-    (SimpleNamespace(__baracuda_tensor__=5), "'int' object is not callable"),
-    (SimpleNamespace(__baracuda_tensor__=lambda: "a tensor"), "gave 'a tensor'"),
-    (SimpleNamespace(__cuda_array_interface__=7), "malformed"),
-    (
-        SimpleNamespace(__cuda_array_interface__={"shape": (1,), "typestr": "<f4", "data": (64, False), "stream": "s"}),
-        "malformed",
-    ),
-    (type("Homeless", (), {"__module__": None})(), "expected an array"),
-]
-
-
-@pytest.mark.parametrize(("x", "says"), STRANGERS, ids=lambda v: v if isinstance(v, str) else type(v).__name__)
-def test_objects_that_are_no_arrays_are_refused_by_name(x: Any, says: str) -> None:
-    with pytest.raises(bp.OperandTypeError, match=says):
-        intake(x, what="neg: x")
-    plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (4,), "f32"), device="cpu")
-    if not isinstance(x, _Forgetful):
-        assert not plan.can_implement(x=x)
 
 
 def test_torch_layouts_are_read_as_they_lie() -> None:
@@ -554,13 +388,13 @@ def test_a_jax_shape_describes_a_problem_and_a_tracer_is_refused() -> None:
 
 
 @pytest.mark.parametrize("x", [1j, np.float32(2)])
-def test_a_number_that_is_not_weak_is_told_its_type(x: Any) -> None:
+def test_number_that_is_not_weak_is_refused_with_its_type(x: Any) -> None:
     with pytest.raises(bp.OperandTypeError) as caught:
         bp.multiply(np.ones(3, np.float32), x, device="cpu")
     readable(caught.value, "multiply: x2", type(x).__name__, f"numpy.asarray({x!r}, dtype)")
 
 
-def test_the_hint_is_of_the_plan_s_package() -> None:
+def test_intake_hint_names_the_package_of_the_plan() -> None:
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("exp", (3,), "f32"), device="cpu")  # type: ignore[arg-type]
     with pytest.raises(bp.OperandTypeError, match=r"got list: wrap it with numpy\.asarray") as caught:
         plan.run(x=[1.0, 2.0, 3.0])

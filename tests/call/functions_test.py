@@ -46,7 +46,7 @@ def test_the_shell_is_written_once(op: str) -> None:
         function(*[np.ones(3)] * 5, steam=1)
 
 
-def test_operands_go_in_the_descriptor_s_order_and_options_into_the_key(calls: Calls) -> None:
+def test_function_gathers_operands_in_order_and_keys_options(calls: Calls) -> None:
     def like(
         k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, *, layout: str = "BHSD", status: Any = None
     ) -> Any:
@@ -62,7 +62,7 @@ def test_operands_go_in_the_descriptor_s_order_and_options_into_the_key(calls: C
     assert made.__name__ == "like" and made.__doc__ == "What it does."
 
 
-def test_absent_operands_are_left_out_and_told_apart(calls: Calls) -> None:
+def test_function_leaves_out_absent_operands_and_keys_them(calls: Calls) -> None:
     def product(a: Any, b: Any, /, *, alpha: float = 1.0, beta: float = 1.0, c: Any = None, bias: Any = None,
                 math: Any = None) -> Any:  # fmt: skip
         """A product."""
@@ -111,7 +111,7 @@ def test_an_output_that_is_asked_for_is_an_operand_in_its_place(calls: Calls) ->
     assert len({seen["options"] for seen in (plain, asked, passed)}) == 3
 
 
-def test_values_that_may_be_left_out_are_told_apart_and_options_are_read(calls: Calls) -> None:
+def test_function_keys_absent_values_and_reads_options(calls: Calls) -> None:
     plain, capped, scaled = (decode(calls, **how) for how in ({}, {"softcap": 2}, {"scale": np.float64(3)}))
     assert (plain["values"], capped["values"], scaled["values"]) == ({}, {"softcap": 2.0}, {"scale": 3.0})
     assert len({seen["options"] for seen in (plain, capped, scaled)}) == 3

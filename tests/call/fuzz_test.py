@@ -167,8 +167,10 @@ def _of_samples(kind: type[Plan[Any]]) -> Callable[[random.Random], dict[str, An
     def known() -> list[dict[str, Any]]:
         ops = [op for op in map(get_op, list_ops()) if op.plan is kind]
         some = [(op, sample) for op in ops for sample in islice(op.samples(op.fixed), 3, 3 + 60 // len(ops))]
-        told = [Problem(op, sample, "cpu").desc.to_dict() for op, sample in some]
-        return [{n: x for n, x in fields.items() if x != str(math.inf)} for fields in told]  # no default in plain JSON
+        described = [Problem(op, sample, "cpu").desc.to_dict() for op, sample in some]
+        return [
+            {n: x for n, x in fields.items() if x != str(math.inf)} for fields in described
+        ]  # no default in plain JSON
 
     return lambda rng: dict(rng.choice(known()))
 
@@ -333,7 +335,7 @@ def _operand(rng: random.Random) -> Any:
 
 
 def _memory(x: Any) -> Any:
-    """The allocation that an array lies in."""
+    """The allocation that an array is in."""
     while isinstance(getattr(x, "base", None), np.ndarray):
         x = x.base
     return x
@@ -370,7 +372,7 @@ class Images:
 
 
 def _laid(rng: random.Random, layout: Any) -> Any:
-    """An array that lies as the layout says, inside guard bytes."""
+    """An array of the layout, inside guard bytes."""
     size = layout.element.dtype.itemsize
     strides = [s * size for s in layout.strides]
     low, high = span(layout.shape, layout.strides, layout.element)
@@ -482,7 +484,7 @@ class _Like:
 @pytest.mark.parametrize(
     "spoilt", [{"pref": {}}, {"device": []}, {"pref": Hostile()}, {"out_dtype": {}}], ids=lambda x: next(iter(x))
 )
-def test_the_short_path_leaves_what_does_not_hash_to_the_long_one(
+def test_short_path_leaves_unhashable_options_to_the_long_path(
     monkeypatch: pytest.MonkeyPatch, spoilt: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(key._known, "cupy", _Like)

@@ -16,7 +16,7 @@ COVERS = ("add", "square", "matmul", "contiguize")
 
 @pytest.fixture(scope="module")
 def jax() -> Any:
-    """JAX, told to leave memory to the other libraries."""
+    """JAX, which leaves memory to the other libraries."""
     import os
 
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -27,9 +27,9 @@ def jax() -> Any:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32"])
-def test_results_are_jax_s(jax: Any, dtype: str) -> None:
+def test_results_are_jax_arrays(jax: Any, dtype: str) -> None:
     x = jax.numpy.arange(1, 1 + 7 * 33).reshape(7, 33).astype(dtype)
-    for _ in range(3):  # the long way, then the short one
+    for _ in range(3):  # the long path, then the short one
         got = bp.square(x)
         assert isinstance(got, jax.Array) and got.dtype == x.dtype and got.shape == x.shape
         assert np.array_equal(np.asarray(got), np.asarray(x * x))

@@ -17,11 +17,11 @@ from ..gauntlet import Problem, named, samples_of
 
 
 class _Gathered(Exception):
-    """Ends a call where the long way begins."""
+    """Ends a call where the long path begins."""
 
 
 @pytest.mark.parametrize("op", list(all_ops()))
-def test_every_function_gathers_in_the_descriptor_s_order(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_function_gathers_in_descriptor_order(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And calls of one key gather the same operands."""
     seen: list[tuple[Any, tuple[str, ...], tuple[str, ...]]] = []
 
@@ -59,7 +59,7 @@ def test_a_wrong_gatherer_is_an_internal_error(planted: str) -> None:
     assert (out == 7).all(), "something ran"
 
 
-def test_an_operand_that_the_problem_lacks_is_the_caller_s_mistake() -> None:
+def test_function_refuses_an_operand_that_the_problem_lacks() -> None:
     x, indices, status = np.ones((3, 4), np.float32), np.zeros((3, 1), np.int64), np.zeros((), np.int32)
     with pytest.raises(bp.InvalidProblemError, match="there is no operand 'status'"):
         bp.take_along_axis(x, indices, mode="clip", status=status, device="cpu")

@@ -171,7 +171,7 @@ def test_a_check_must_say_of_which_output() -> None:
         select().precision_guarantee.check(zeros, zeros)
 
 
-def test_a_guarantee_of_other_outputs_is_a_mistake_of_the_candidate() -> None:
+def test_guarantee_of_other_outputs_is_an_internal_error() -> None:
     with pytest.raises(ValueError, match="of the outputs total, twice, where there are out"):
         select().precision_guarantee.for_outputs(("out",))
 
@@ -239,7 +239,7 @@ def test_the_gauntlet_finds_an_output_that_breaks_its_bound(monkeypatch: pytest.
         gauntlet.run(problem)
 
 
-def test_measures_are_told_the_output() -> None:
+def test_measures_are_given_the_output() -> None:
     x, plan = np.ones(DESC.shape, np.float32), select()
     assert plan.measured(output="twice")["magnitude"](x=x).shape == (5, 77)
     assert plan.measured(output="total")["magnitude"](x=x).shape == plan.measured()["magnitude"](x=x).shape == (5,)

@@ -1,4 +1,4 @@
-"""Packed views that begin inside a byte: a kernel is told where when it is chosen, so other operands are refused."""
+"""Packed views that begin inside a byte: a kernel is chosen for where, so other operands are refused."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("call", REFUSED)
-def test_what_no_kernel_is_told_of_is_refused(gpus: Gpus, call: Callable[[Gpus], Any]) -> None:
+def test_phase_that_no_kernel_takes_is_refused(gpus: Gpus, call: Callable[[Gpus], Any]) -> None:
     with pytest.raises(bp.InvalidProblemError, match="of its byte"):
         call(gpus)
     assert not gpus.work
@@ -67,7 +67,7 @@ def test_a_window_may_begin_inside_a_byte(gpus: Gpus, start: int) -> None:
     assert len(gpus.work) == 1
 
 
-def test_a_window_that_begins_inside_a_byte_overlaps_its_last_byte(gpus: Gpus) -> None:
+def test_window_inside_a_byte_overlaps_its_last_byte(gpus: Gpus) -> None:
     dest = nibbles(gpus, 16, 0)
     with pytest.raises(bp.OverlapError):
         bp.write_slice(dest, dest.strided((2,), (1,), 2), [(1, 3)])
@@ -87,7 +87,7 @@ def test_a_window_that_begins_inside_a_byte_overlaps_its_last_byte(gpus: Gpus) -
         (3, 2, (1, 2), True),
         (5, 4, (1, 5), False),
         (5, 4, (1, 4), True),
-        (3, 4, (1, 3), True),  # as packed arrays lie
+        (3, 4, (1, 3), True),  # the layout of packed arrays
         (4, 4, (0, 4), True),
         (4, 4, (1, 4), True),
     ],

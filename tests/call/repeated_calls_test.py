@@ -179,9 +179,9 @@ def test_a_window_begins_where_it_began(gpus: Gpus, launches: Launches, long_way
         bp.write_slice(dest, source, ((0, 1), (0, 2), (4, 7)), dynamic_axis=0, start=start)
         assert launches.words[0][0] == dest.data.ptr + 8
     assert len(long_way) == 1
-    strangers = [Shared(gpus, np.zeros((9, 8), np.float16)) for _ in range(3)]
+    producers = [Shared(gpus, np.zeros((9, 8), np.float16)) for _ in range(3)]
     row = gpus.array(np.ones((1, 8), np.float16))
-    for dest in strangers:
+    for dest in producers:
         launches.begin()
         bp.write_slice(dest, row, ((3, 4), (0, 8)))
         (to, _, nbytes), *_ = gpus.transfers

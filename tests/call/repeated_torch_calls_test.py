@@ -14,7 +14,7 @@ from ..gauntlet import Problem, named, samples_of, torch_over
 from ..gauntlet.fresh import aligned_copy
 from .repeated_calls_test import Launches, Memory, _unread, alike, launches  # noqa: F401
 from .simulated import Gpus
-from .torch_calls_test import gpus, on, torch  # noqa: F401
+from .torch_on_gpu import gpus, on, torch  # noqa: F401
 
 FEW = 2
 # Where torch has a device, scratch comes from it, and not from the memory that these tests know by name.

@@ -60,7 +60,7 @@ def test_overlap_is_exact_on_the_bytes_touched() -> None:
     assert min(seen[packed, truth] for packed in range(3) for truth in (False, True)) > 100, seen
 
 
-def test_each_view_meets_itself_and_nothing_that_is_empty() -> None:
+def test_each_view_overlaps_itself_and_no_empty_view() -> None:
     rng = np.random.default_rng(1)
     for _ in range(300):
         a = drawn(rng)
@@ -71,7 +71,7 @@ def test_each_view_meets_itself_and_nothing_that_is_empty() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "meet"),
     [
-        # nibbles 0, 8, …, 120 lie in bytes 0, 4, …, 60
+        # nibbles 0, 8, …, 120 are in bytes 0, 4, …, 60
         (view(bp.S4, (16,), (8,)), view(bp.U8, (8,), (1,), 32), True),
         (view(bp.S4, (16,), (8,)), view(bp.U8, (3,), (1,), 33), False),
         (view(bp.S4, (2,), (1,), 1), view(bp.U8, (1,), (1,), 1), True),  # nibbles 1 and 2
@@ -83,7 +83,7 @@ def test_each_view_meets_itself_and_nothing_that_is_empty() -> None:
         (view(bp.S4, (3, 5), (6, 1)), view(bp.U8, (1,), (1,), 9), False),
         (view(bp.BIN, (3,), (8,), 7), view(bp.U8, (1,), (1,), 2), True),
         (view(bp.BIN, (3,), (9,), 7), view(bp.U8, (1,), (1,), 1), False),  # bits 7, 16, 25
-        # the first bytes of words: steps of whole bytes need not be taken apart, however many there are
+        # the first bytes of words: steps of whole bytes need not be split, however many there are
         (view(bp.BIN, (5, 5, 5, 8), (800, 160, 32, 1)), view(bp.U8, (1,), (1,), 5), False),
         (view(bp.BIN, (5, 5, 5, 8), (800, 160, 32, 1)), view(bp.U8, (1,), (1,), 8), True),
     ],
@@ -113,7 +113,7 @@ def test_rows_that_do_not_meet_share_no_byte() -> None:
     [
         ((3, 5), (6, 1), False),  # whole bytes each
         ((2, 3), (3, 1), True),  # the second begins in the first's last byte
-        ((2, 3, 1), (7, 3, 1), True),  # of elements 0, 3, 6, 7, 10, 13 two lie in byte 3
+        ((2, 3, 1), (7, 3, 1), True),  # of elements 0, 3, 6, 7, 10, 13 two are in byte 3
         ((3, 1), (0, 1), True),
         ((0, 2, 3), (9, 3, 1), False),  # nothing, along an axis that is uneven
     ],
@@ -122,7 +122,7 @@ def test_rows_of_nibbles(shape: tuple[int, ...], strides: tuple[int, ...], meet:
     assert rows_may_overlap(shape, strides, bp.S4) is meet
 
 
-def test_a_phase_tells_views_apart() -> None:
+def test_phase_distinguishes_views() -> None:
     first, second = view(bp.S4, (3,), (2,), 0), view(bp.S4, (3,), (2,), 1)
     assert first.pointer == second.pointer
     assert not same_view(first, second)
@@ -149,7 +149,7 @@ def test_too_many_ways_into_a_byte_count_as_overlap() -> None:
 
 
 def test_what_numpy_cannot_hold_counts_as_overlap() -> None:
-    """More bytes, apart by more, than NumPy's 64 bits."""
+    """More bytes, and at greater distances, than NumPy's 64 bits."""
     huge = Tensor(BASE, (1 << 40, 1 << 40), (1 << 41, 1 << 20), bp.U8, 0, "cupy")
     assert overlaps(huge, view(bp.U8, (1,), (1,), 5))
 

@@ -22,7 +22,7 @@ from baracuda_py.runtime.compile.compiler import Compiled, Resources
 from baracuda_py.runtime.launch import Arguments
 from baracuda_py.runtime.steps import Packed, Ptr, Run, Struct, TensorMap
 from baracuda_py.runtime.tensormap import MapEncoder
-from baracuda_py.tensor import arrays, dlpack, intake, pytorch
+from baracuda_py.tensor import dlpack, intake, pytorch
 from baracuda_py.types import PlanPreference
 
 from .remembered import Refused, refused_after_a_call
@@ -54,10 +54,10 @@ def test_arrays_that_lie_alike_but_for_axes_of_one_share_a_call(gpus: Gpus, long
     assert len(gpus.work) == 5
 
 
-def test_run_time_values_that_a_call_leaves_out_have_the_problem_s_own_defaults(
+def test_short_path_gives_absent_values_their_defaults(
     gpus: Gpus, long_way: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever was given before: the kernel's arguments are those of the long way."""
+    """Whatever was given before: the kernel's arguments are those of the long path."""
     q, k, v, out = (gpus.array(np.ones((1, 2, 16, 32), np.float16)) for _ in range(4))
     fired: list[Any] = []
     monkeypatch.setattr(
@@ -129,7 +129,7 @@ def test_an_export_lives_until_the_work_is_queued(gpus: Gpus) -> None:
     assert (gpus.read(dest).sum(1) == [0, 8, 8, 0]).all(), "what was copied had been freed"
 
 
-def test_a_stranger_takes_the_long_way_once(gpus: Gpus, long_way: list[Any]) -> None:
+def test_dlpack_producer_takes_the_long_path_once(gpus: Gpus, long_way: list[Any]) -> None:
     """Each call has a handshake of its own, in the order of the call's stream, and its memory lives until the work is queued."""
     dest = gpus.array(np.zeros((4, 8), F32))
     for value in (1, 2, 3):
@@ -149,28 +149,6 @@ def test_a_stranger_takes_the_long_way_once(gpus: Gpus, long_way: list[Any]) -> 
     assert len(long_way) == 2
 
 
-def test_a_stranger_is_refused_in_a_capture_after_a_call_outside_it(gpus: Gpus) -> None:
-    """Its handshake would be drawn into the graph."""
-    out = gpus.array(np.zeros((4, 8), F32))
-    bp.neg(Lazy(gpus, np.ones((4, 8), F32)), out=out)
-    gpus.capturing = True
-    with pytest.raises(bp.UnsupportedError, match="graph is being captured"):
-        bp.neg(Lazy(gpus, np.ones((4, 8), F32)), out=out)
-    gpus.capturing = False
-    assert len(gpus.work) == 1
-
-
-def test_a_stranger_s_work_is_awaited_on_its_own_device(gpus: Gpus) -> None:
-    """Whichever is current."""
-    out = gpus.array(np.zeros((4, 8), F32))
-    for current in (0, 1, 0, 1):
-        gpus.current = current
-        x = Lazy(gpus, np.ones((4, 8), F32))
-        bp.neg(x, out=out, device=0)
-        assert x.streams[-1] == gpus.streams[0] and gpus.current == current
-    assert gpus.work == [f"launch on 0:{gpus.streams[0]}"] * 4
-
-
 class Frozen(Lazy):
     """One whose memory may only be read, and says so."""
 
@@ -179,14 +157,6 @@ class Frozen(Lazy):
         capsule = self.values.__dlpack__(max_version=max_version)
         dlpack._fields(capsule, "x")[0].device.type = self.device_type
         return capsule
-
-
-def test_a_stranger_that_is_written_is_given_back_each_time(gpus: Gpus, long_way: list[Any]) -> None:
-    x, out = gpus.array(np.ones((4, 8), F32)), Lazy(gpus, np.zeros((4, 8), F32))
-    for _ in range(3):
-        assert bp.neg(x, out=out) is out
-    assert len(long_way) == 1
-    assert len(gpus.work) == 3
 
 
 def test_an_export_lives_as_long_as_the_bound_plan(gpus: Gpus) -> None:
@@ -227,7 +197,7 @@ def test_an_array_made_of_an_export_keeps_it(gpus: Gpus) -> None:
         assert gpus.events == ["freed"]
 
 
-# ---- what is refused after a call on arrays that lie alike -------------------------------------------------------------
+# ---- what is refused after a call on arrays of the same layout -------------------------------------------------------------
 
 
 def in_the_other_order(gpus: Gpus) -> Refused:
@@ -256,7 +226,7 @@ def shifted_in_place(gpus: Gpus) -> Refused:
     return Refused({"x": x, "out": x}, [{"out": shifted}], bp.OverlapError)
 
 
-def little_room(gpus: Gpus) -> Refused:
+def short_allocation(gpus: Gpus) -> Refused:
     x, out = (gpus.array(np.ones(1024, F32)) for _ in range(2))
     small = gpus.over(gpus.memory(64), (1024,), F32)
     return Refused(
@@ -264,13 +234,13 @@ def little_room(gpus: Gpus) -> Refused:
     )
 
 
-def little_room_behind_its_beginning(gpus: Gpus) -> Refused:
+def short_allocation_past_an_offset(gpus: Gpus) -> Refused:
     x, out = (gpus.array(np.ones(1024, F32)) for _ in range(2))
     late = gpus.over(gpus.memory(4096) + 16, (1024,), F32)
     return Refused({"x": x, "out": out}, [{"x": late}, {"out": late}], bp.BufferTooSmallError)
 
 
-def little_room_before_the_pointer(gpus: Gpus) -> Refused:
+def short_allocation_before_the_pointer(gpus: Gpus) -> Refused:
     """A reversed array reaches down from its first element; the second is of the first's alignment."""
     memory, out = gpus.memory(64), gpus.array(np.zeros(8, F32))
     held, beyond = (gpus.over(memory + 4 * first, (8,), F32, (-4,)) for first in (7, 6))
@@ -279,8 +249,8 @@ def little_room_before_the_pointer(gpus: Gpus) -> Refused:
 
 
 REFUSED = (
-    in_the_other_order, read_only, transposed_in_place, shifted_in_place, little_room, little_room_behind_its_beginning,
-    little_room_before_the_pointer,
+    in_the_other_order, read_only, transposed_in_place, shifted_in_place, short_allocation, short_allocation_past_an_offset,
+    short_allocation_before_the_pointer,
 )  # fmt: skip
 
 
@@ -290,7 +260,7 @@ def test_refused_after_a_call_on_arrays_alike(gpus: Gpus, row: Any, way: str) ->
     refused_after_a_call(gpus, row(gpus), way)
 
 
-def test_an_array_that_goes_up_from_where_another_went_down_has_room(gpus: Gpus) -> None:
+def test_short_path_checks_bounds_for_each_sign_of_stride(gpus: Gpus) -> None:
     out = gpus.array(np.zeros(8, F32))
     for memory, at, stride in ((gpus.memory(64), 28, -4), (gpus.memory(256), 24, 4)):
         bp.neg(gpus.over(memory + at, (8,), F32, (stride,)), out=out)
@@ -324,14 +294,6 @@ def test_an_empty_output_is_the_one_passed(gpus: Gpus, long_way: list[Any], null
     fresh = bp.neg(x)
     assert fresh is not out and fresh.shape == (0, 3)
     assert not gpus.work
-
-
-def test_an_absent_output_is_allocated_at_every_call(gpus: Gpus, long_way: list[Any]) -> None:
-    x = gpus.array(np.ones(16, F32))
-    made = [bp.neg(x) for _ in range(3)]
-    assert len({y.data.ptr for y in made}) == 3
-    assert len(long_way) == 1
-    assert len(gpus.work) == 3
 
 
 @pytest.mark.parametrize("kind", [bp.FP8_E4M3, bp.FP8_E5M2, bp.S4], ids=str)
@@ -388,7 +350,7 @@ def test_operands_on_two_devices_are_refused(gpus: Gpus) -> None:
     assert not gpus.work
 
 
-def test_options_are_part_of_a_call_s_key(gpus: Gpus) -> None:
+def test_call_key_holds_options(gpus: Gpus) -> None:
     """Functions of one family differ in nothing else."""
     x, out = gpus.array(np.ones(64, F32)), gpus.array(np.ones(64, F32))
     for name in ("neg", "square", "neg", "square"):
@@ -397,7 +359,7 @@ def test_options_are_part_of_a_call_s_key(gpus: Gpus) -> None:
     assert ops == ["neg", "square"]
 
 
-def test_a_preference_is_part_of_a_call_s_key(gpus: Gpus) -> None:
+def test_call_key_holds_the_preference(gpus: Gpus) -> None:
     x, out = gpus.array(np.ones((4, 64), F32)), gpus.array(np.ones((4, 64), F32))
     for pref in (None, PlanPreference(deterministic=True), None):
         bp.neg(x, out=out, pref=pref)
@@ -405,8 +367,8 @@ def test_a_preference_is_part_of_a_call_s_key(gpus: Gpus) -> None:
 
 
 @pytest.mark.parametrize("door", ["function", "plan"])
-def test_what_a_kernel_was_chosen_for_is_part_of_a_call_s_key(gpus: Gpus, door: str) -> None:
-    """Of one shape, one stride and one width: another kind, or another alignment, takes the long way."""
+def test_call_key_holds_kind_and_alignment(gpus: Gpus, door: str) -> None:
+    """Of one shape, one stride and one width: another kind, or another alignment, takes the long path."""
     memory = gpus.memory(4096)
     out = gpus.array(np.ones(64, F32))
     whole, *lower = (gpus.over(memory + first, (64,), F32) for first in (1024, 4, 8))
@@ -451,7 +413,7 @@ def test_a_start_out_of_range_is_refused_on_the_short_path_too(gpus: Gpus, start
     assert len(gpus.work) == done
 
 
-def test_a_window_beyond_its_destination_is_refused_on_the_short_path_too(gpus: Gpus) -> None:
+def test_short_path_refuses_a_window_beyond_its_destination(gpus: Gpus) -> None:
     dest, source = gpus.array(np.zeros((4, 8), F32)), gpus.array(np.ones((2, 4), F32))
     bp.write_slice(dest, source, [(2, 4), (4, 8)])
     for ranges in ([(3, 5), (0, 4)], [(0, 2), (5, 9)]):
@@ -460,7 +422,7 @@ def test_a_window_beyond_its_destination_is_refused_on_the_short_path_too(gpus: 
     assert len(gpus.work) == 1
 
 
-def test_where_a_dynamic_window_lies_along_other_axes_is_part_of_a_call_s_key(gpus: Gpus) -> None:
+def test_call_key_holds_static_ranges_of_a_dynamic_window(gpus: Gpus) -> None:
     dest, source, start = (
         gpus.array(np.zeros((9, 2, 8), F32)),
         gpus.array(np.ones((1, 1, 8), F32)),
@@ -471,7 +433,7 @@ def test_where_a_dynamic_window_lies_along_other_axes_is_part_of_a_call_s_key(gp
     assert sorted(e.selection.desc.ranges[1] for e in plan_cache.calls.values()) == [(0, 1), (1, 2)]
 
 
-def test_which_addend_it_is_and_how_products_are_formed_are_part_of_a_call_s_key(gpus: Gpus) -> None:
+def test_call_key_holds_the_addend_and_the_math(gpus: Gpus) -> None:
     a, b, x, out = (gpus.array(np.ones((64, 64), F32)) for _ in range(4))
     for given in ({"c": x}, {"bias": x}, {"residual": x}, {"math": "tf32"}, {}):
         for _ in range(2):
@@ -483,32 +445,16 @@ def test_which_addend_it_is_and_how_products_are_formed_are_part_of_a_call_s_key
     assert described == {(("c",), f32), (("bias",), f32), (("residual",), f32), ((), tf32), ((), f32)}
 
 
-def test_a_fresh_output_lies_as_its_plan_has_it(gpus: Gpus) -> None:
-    """A kernel that was told of columns writes columns, at the first call and at those that find it."""
-    x = gpus.over(gpus.memory(96), (4, 6), F32, (4, 16))
-    for _ in range(2):
-        assert bp.neg(x).strides == (4, 16)
-
-
 # ---- streams ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("stream", "said"), [(0, 1), (1, 1), (2, 2), (4711, 4711)])
-def test_dlpack_s_names_for_streams(gpus: Gpus, stream: int, said: int) -> None:
+def test_dlpack_stream_numbers(gpus: Gpus, stream: int, said: int) -> None:
     """Handle 0, the legacy default stream, is called 1 there: 0 is not allowed, since its meaning differs by platform."""
     dest, source = gpus.array(np.zeros((4, 8), F32)), Lazy(gpus, np.ones((2, 8), F32))
     bp.write_slice(dest, source, [(1, 3), (0, 8)], device=0, stream=stream)
     assert source.streams[-1] == said
     assert set(source.streams) == {-1, said}
-
-
-def test_what_an_interface_s_stream_has_queued_comes_first(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "_ordinal_at", lambda _pointer, _what: 0)
-    x, out = gpus.array(np.ones(64, F32)), gpus.array(np.zeros(64, F32))
-    interface = {"version": 3, "shape": (64,), "typestr": "<f4", "data": (x.data.ptr, False), "stream": 4711}
-    bp.neg(SimpleNamespace(__cuda_array_interface__=interface), out=out, device=0)
-    mine = gpus.streams[0]
-    assert gpus.events == ["record on 4711", f"{mine} waits", f"launch on 0:{mine}"]
 
 
 @pytest.mark.parametrize("queued", [0, 4711, None])
@@ -521,14 +467,6 @@ def test_what_torch_has_queued_comes_first(gpus: Gpus, monkeypatch: pytest.Monke
     mine = gpus.streams[0]
     awaited = [] if queued is None else [f"record on {queued}", f"{mine} waits"]
     assert gpus.events == [*awaited, f"launch on 0:{mine}"]
-
-
-def test_the_stream_of_a_call_is_of_the_operands_device(gpus: Gpus) -> None:
-    x = gpus.array(np.ones(64, F32), 1)
-    for _ in range(2):
-        gpus.events.clear()
-        bp.neg(x, out=gpus.array(np.ones(64, F32), 1))
-        assert gpus.events == [f"launch on 1:{gpus.streams[1]}"]
 
 
 def test_a_bound_plan_launches_on_the_operands_device(gpus: Gpus) -> None:
@@ -572,7 +510,7 @@ def test_what_is_no_handle_is_no_stream(gpus: Gpus, door: str, bad: Any) -> None
 
 @pytest.mark.parametrize("kind", ["copy", "launch"])
 @pytest.mark.parametrize("current", [0, 1])
-def test_what_the_driver_refuses_is_a_driver_error_in_a_bound_call_too(gpus: Gpus, kind: str, current: int) -> None:
+def test_bound_call_raises_driver_errors(gpus: Gpus, kind: str, current: int) -> None:
     def refuse(*_args: Any) -> None:
         raise gpus.CUDARuntimeError("cudaErrorInvalidResourceHandle: invalid resource handle")
 
@@ -650,7 +588,7 @@ def test_scratch_is_taken_at_every_call_without_one(gpus: Gpus, monkeypatch: pyt
     assert len(sizes) == 3, "memory that was passed is not what was used"
 
 
-def test_scratch_is_taken_in_the_order_of_the_call_s_stream(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scratch_is_allocated_on_the_stream_of_the_call(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = gpus.array(np.zeros((16, 1 << 16), F32)), gpus.array(np.zeros((1 << 16, 16), F32))
     out = gpus.array(np.zeros((16, 16), F32))
     own = gpus.streams[0]
@@ -717,7 +655,7 @@ def test_structs_are_padded_as_c_pads_them() -> None:
     assert ctypes.c_uint8.from_address(table[3]).value == 6
 
 
-def test_values_that_were_refused_halfway_are_not_taken_for_those_before() -> None:
+def test_arguments_are_patched_again_after_a_refused_value() -> None:
     packed = Arguments((Run("n", "int32"), Run("m", "int32")), {})
 
     def held() -> list[int]:
@@ -744,7 +682,7 @@ def test_a_tensor_map_is_of_the_address_that_is_asked_for(monkeypatch: pytest.Mo
     assert encoded == [0x1000, 0x2000], "an address that is known is not encoded again"
 
 
-def test_launches_that_overlap_in_time_have_arguments_of_their_own(gpus: Gpus) -> None:
+def test_concurrent_launches_have_separate_arguments(gpus: Gpus) -> None:
     """A launch lets other threads go on before the driver has read its arguments."""
     pairs = [[gpus.array(np.ones(64, F32)) for _ in range(2)] for _ in range(2)]
     addresses = [{x.data.ptr for x in pair} for pair in pairs]
@@ -815,7 +753,7 @@ def test_a_kernel_is_loaded_once_on_each_device(monkeypatch: pytest.MonkeyPatch)
     assert loads == [b"first", b"first", b"second"]
 
 
-def test_a_kernel_asks_for_shared_memory_beyond_what_every_cta_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_kernel_asks_for_large_dynamic_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """48 KiB, what it declares itself included; and again where a later launch needs more."""
     asked: list[int] = []
 

@@ -19,6 +19,7 @@ from baracuda_py import functional
 from baracuda_py.call import bound, foreign, graph
 from baracuda_py.call.cache import plan_cache
 from baracuda_py.call.paths import recipe, resolve
+from baracuda_py.call.recording import step
 from baracuda_py.call.results import allocate
 from baracuda_py.runtime import launch
 from baracuda_py.runtime.gpu import capture, device, driver, streams
@@ -106,7 +107,7 @@ class Gpus:
         return self.real.ndarray(x.shape, x.dtype, memory)
 
     def over(self, memory: Any, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None) -> Any:
-        """A CuPy array at a MemoryPointer, whatever lies there."""
+        """A CuPy array at a MemoryPointer, of the bytes that are there."""
         return self.real.ndarray(shape, dtype, memory, strides)
 
     @staticmethod
@@ -256,7 +257,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[Gpus]:
     gpus = Gpus([DeviceSpec.named(name) for name in names])
     monkeypatch.setattr(capture, "bindings", lambda: gpus.graphs)
     monkeypatch.setattr(capture, "_captures", {})
-    for module in (allocate, bound, buffer, capture, device, foreign, graph, launch, recipe, resolve, streams):
+    for module in (allocate, bound, buffer, capture, device, foreign, graph, launch, recipe, resolve, step, streams):
         monkeypatch.setattr(module, "require_gpu", lambda _what, **_: gpus)
     for module in (arrays, device, driver, foreign, functional, resolve):
         monkeypatch.setattr(module, "device_count", lambda: len(names))

@@ -6,7 +6,6 @@ import warnings
 from types import SimpleNamespace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -25,6 +24,8 @@ from baracuda_py.tensor.axes import (
 )
 from baracuda_py.types import ElementKind
 
+from .producers import Exporter, Interface
+
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
 
 
@@ -36,7 +37,7 @@ def layouts(draw: st.DrawFn, *, reach: int = 9, most: int = 5) -> Layout:
 
 
 def places(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
-    """Where each element lies, by enumeration."""
+    """Where each element is stored, by enumeration."""
     return [sum(i * s for i, s in zip(index, strides)) for index in np.ndindex(*shape)]
 
 
@@ -90,7 +91,7 @@ def test_no_self_overlap_is_certain(layout: Layout) -> None:
 
 
 @given(st.lists(st.integers(0, 5), max_size=5))
-def test_c_order_is_numpy_s(shape: list[int]) -> None:
+def test_c_strides_match_numpy(shape: list[int]) -> None:
     if 0 not in shape:
         assert c_strides(shape) == tuple(s // 2 for s in np.zeros(shape, np.int16).strides)
 
@@ -112,7 +113,7 @@ def test_alignment(address: int) -> None:
     assert alignment_of(address) == wanted
 
 
-def test_broadcast_strides_are_numpy_s() -> None:
+def test_broadcast_strides_match_numpy() -> None:
     for shape, onto in (((3, 1), (2, 3, 4)), ((), (2,)), ((1, 1), (5, 1)), ((4,), (3, 4))):
         x = np.zeros(shape, np.float32)
         view = np.broadcast_to(x, onto)
@@ -138,24 +139,11 @@ def test_numpy_arrays_of_every_kind(kind: ElementKind) -> None:
     assert np.shares_memory(t.array(), x)
 
 
-class Exporter:
-    """A foreign array: DLPack only."""
-
-    def __init__(self, x: Any) -> None:
-        self._x = x
-
-    def __dlpack__(self, **arguments: Any) -> Any:
-        return self._x.__dlpack__(**arguments)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._x.__dlpack_device__()  # type: ignore[no-any-return]
-
-
 class OldExporter(Exporter):
     """One from before DLPack 1.0, which knows no max_version."""
 
     def __dlpack__(self, stream: Any = None) -> Any:  # type: ignore[override]
-        return self._x.__dlpack__() if stream is None else self._x.__dlpack__(stream=stream)
+        return self.x.__dlpack__() if stream is None else self.x.__dlpack__(stream=stream)
 
 
 @pytest.mark.parametrize("wrap", [Exporter, OldExporter])
@@ -181,62 +169,15 @@ def test_dlpack_arrays_run_on_the_host() -> None:
     assert np.array_equal(out, x * x)
 
 
-class Other:
-    """An array on a device that is neither CUDA nor the host."""
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 8, 0  # kDLMetal
-
+class Unreadable(Exporter):
     def __dlpack__(self, **_: Any) -> Any:
         raise AssertionError("must not be asked")
 
 
-class Broken(Other):
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0
-
-    def __dlpack__(self, **_: Any) -> Any:
-        raise RuntimeError("Can't export tensors that require gradient, use tensor.detach()")
-
-
-class OnGpu(Broken):
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 2, 0
-
-
-class Interface:
-    def __init__(self, **fields: Any) -> None:
-        self.__cuda_array_interface__ = {"version": 3, "shape": (4,), "typestr": "<f4", "data": (4096, False), **fields}
-
-
-@pytest.mark.parametrize(
-    ("x", "error", "says"),
-    [
-        ("text", bp.OperandTypeError, "expected an array"),
-        ([1.0], bp.OperandTypeError, "got list"),
-        (3, bp.OperandTypeError, "numpy.asarray(3, dtype)"),
-        (np.array(["a"]), bp.OperandTypeError, "is not an element kind"),
-        (np.zeros(3, ml_dtypes.int4), bp.OperandTypeError, "GpuBuffer.view"),
-        (np.zeros(3, "f4,i4"), bp.OperandTypeError, "op: x"),
-        (np.ndarray((2,), np.float32, bytearray(16), 0, (6,)), bp.OperandTypeError, "not whole elements"),
-        (Other(), bp.DeviceMismatchError, "device type 8"),
-        (Broken(), bp.OperandTypeError, "x.detach()"),
-        (Interface(typestr="<M8[s]"), bp.OperandTypeError, "is not an element kind"),
-        (Interface(strides=(6,)), bp.OperandTypeError, "not whole elements"),
-    ],
-    ids=lambda v: type(v).__name__ if not isinstance(v, str) else v[:12],
-)
-def test_what_cannot_be_taken_is_refused(x: Any, error: type[Exception], says: str) -> None:
-    with pytest.raises(error) as caught:
-        intake(x, what="op: x", host=True)
-    assert says in str(caught.value)
-    assert "op: x" in str(caught.value)
-
-
-def test_a_device_array_on_a_host_plan_is_refused_before_it_is_asked_for() -> None:
+def test_host_plan_refuses_a_device_array_before_reading_it() -> None:
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("exp", (4,), "f32"), device="cpu")  # type: ignore[arg-type]
     with pytest.raises(bp.OperandTypeError, match="on CUDA device 0 and the plan is for the host"):
-        plan.run(x=OnGpu())
+        plan.run(x=Unreadable(np.zeros(4, np.float32), device=(2, 0)))
 
 
 def test_a_read_only_interface(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,9 @@
-"""Calls on torch tensors, on simulated devices: the short path, streams, and outputs that are torch's."""
+"""Calls on torch tensors, on simulated devices: keys, outputs, what is refused after a call. By kind of array: kinds_test.py."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,96 +15,12 @@ from baracuda_py.call.cache import plan_cache
 from baracuda_py.tensor import pytorch
 
 from .remembered import Refused, refused_after_a_call
-from .short_path_test import Lazy
-from .simulated import Gpus, simulated
+from .simulated import Gpus
+from .torch_on_gpu import OnGpu, gpus, on, torch
 
-torch = pytest.importorskip("torch")
+__all__ = ["gpus"]  # two H200, with a torch that has its tensors on them
+
 F32 = torch.float32
-
-
-class OnGpu(torch.Tensor):  # type: ignore[misc, name-defined, unused-ignore]
-    """A tensor of the host that says it lies on a CUDA device."""
-
-    ordinal = 0
-    is_cuda, is_cpu = True, False
-
-    def get_device(self) -> int:
-        return self.ordinal
-
-    @property
-    def device(self) -> Any:
-        return torch.device("cuda", self.ordinal)
-
-
-class Streams:
-    """torch.cuda as far as it is asked for: a current stream a device."""
-
-    def __init__(self, gpus: Gpus) -> None:
-        self.current, self.gpus = [57, 157], gpus
-
-    def current_stream(self, ordinal: int) -> Any:
-        return SimpleNamespace(cuda_stream=self.current[ordinal])
-
-    def ExternalStream(self, handle: int, device: int) -> Any:  # torch's name
-        return handle, device
-
-    @contextmanager
-    def stream(self, stream: tuple[int, int]) -> Iterator[None]:
-        handle, device = stream
-        before, self.current[device] = self.current[device], handle
-        self.gpus.events.append(f"torch takes {handle}")
-        yield
-        self.current[device] = before
-
-
-@pytest.fixture
-def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
-    """Two H200, with a torch that has its tensors on them."""
-    for simulated_gpus in simulated(monkeypatch, "h200", "h200"):
-        stand_in: Any = ModuleType("torch")
-        vars(stand_in).update({n: x for n, x in vars(torch).items() if isinstance(x, torch.dtype)})
-        stand_in.Tensor, stand_in.strided, stand_in.compiler, stand_in.dtype = (
-            OnGpu,
-            torch.strided,
-            torch.compiler,
-            torch.dtype,
-        )
-        stand_in.nn, stand_in._dynamo = SimpleNamespace(Parameter=torch.nn.Parameter), sys.modules.get("torch._dynamo")
-        stand_in.device, stand_in.cuda = torch.device, Streams(simulated_gpus)
-        for name in ("empty", "empty_strided"):
-            setattr(
-                stand_in, name, lambda *a, name=name, device, dtype: on(getattr(torch, name)(*a, dtype=dtype), device)
-            )
-        monkeypatch.setitem(sys.modules, "torch", stand_in)
-        pytorch.dtype_of.cache_clear()
-        yield simulated_gpus
-        pytorch.dtype_of.cache_clear()
-
-
-def on(x: Any, device: Any = "cuda:0") -> Any:
-    made = x.as_subclass(OnGpu)
-    made.ordinal = torch.device(device).index or 0
-    return made
-
-
-def test_torch_s_tensors_take_the_short_path(gpus: Gpus, long_way: list[Any]) -> None:
-    x, out = on(torch.ones(64)), on(torch.zeros(64))
-    for _ in range(3):
-        assert bp.neg(x, out=out) is out
-    assert len(long_way) == 1
-    assert gpus.events == ["launch on 0:57"] * 3, "not on torch's stream, or with a needless fence"
-
-
-@pytest.mark.parametrize("door", ["function", "run"])
-def test_a_fresh_output_is_torch_s(gpus: Gpus, long_way: list[Any], door: str) -> None:
-    x = on(torch.ones(6, 4).t())
-    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x), device=0)
-    made = [bp.neg(x) if door == "function" else plan.run(x=x) for _ in range(3)]
-    assert len({y.data_ptr() for y in made}) == 3
-    for y in made:
-        assert type(y) is OnGpu and y.dtype is F32 and y.shape == (4, 6) and y.stride() == x.stride()
-    assert len(long_way) == (door == "function")
-    assert gpus.events == ["launch on 0:57"] * 3
 
 
 def test_the_first_array_decides_what_comes_out(gpus: Gpus) -> None:
@@ -116,19 +30,7 @@ def test_the_first_array_decides_what_comes_out(gpus: Gpus) -> None:
         assert type(bp.add(y, x)) is gpus.real.ndarray
 
 
-def test_torch_s_work_is_waited_for_on_another_stream(gpus: Gpus) -> None:
-    x, out = on(torch.ones(64)), gpus.array(np.zeros(64, np.float32))
-    for _ in range(2):
-        gpus.events.clear()
-        bp.neg(x, out=out)  # CuPy's output: CuPy's stream
-        assert gpus.events == ["record on 57", "7 waits", "launch on 0:7"]
-    for _ in range(2):
-        gpus.events.clear()
-        bp.neg(x, out=on(torch.zeros(64)), stream=99)
-        assert gpus.events[-1] == "launch on 0:99" and "record on 57" in gpus.events and "99 waits" in gpus.events
-
-
-def test_cupy_s_work_is_waited_for_on_torch_s_stream(gpus: Gpus) -> None:
+def test_cupy_work_is_waited_for_on_the_torch_stream(gpus: Gpus) -> None:
     x, y = on(torch.ones(64)), gpus.array(np.ones(64, np.float32))
     for out in (None, on(torch.zeros(64))):
         for _ in range(2):
@@ -137,18 +39,8 @@ def test_cupy_s_work_is_waited_for_on_torch_s_stream(gpus: Gpus) -> None:
             assert gpus.events == ["record on 7", "57 waits", "launch on 0:57"]
 
 
-def test_an_output_for_a_named_stream_is_allocated_in_its_order(gpus: Gpus) -> None:
-    x = on(torch.ones(64))
-    for _ in range(2):
-        gpus.events.clear()
-        assert type(bp.neg(x, stream=99)) is OnGpu
-        assert "torch takes 99" in gpus.events and gpus.events[-1] == "launch on 0:99"
-
-
 @pytest.mark.parametrize("seen", [0, 1])
-def test_an_output_lies_on_the_operands_device_whichever_torch_takes_for_current(
-    gpus: Gpus, monkeypatch: pytest.MonkeyPatch, seen: int
-) -> None:
+def test_torch_output_is_on_the_device_of_the_operands(gpus: Gpus, monkeypatch: pytest.MonkeyPatch, seen: int) -> None:
     """Its quick way allocates on torch's current device, which another library's calls may leave where it was."""
     quick: list[Any] = []
 
@@ -166,7 +58,7 @@ def test_an_output_lies_on_the_operands_device_whichever_torch_takes_for_current
     assert gpus.work == ["launch on 0:57"] * 2
 
 
-def test_torch_s_quick_allocation_is_what_it_is_taken_for() -> None:
+def test_torch_raw_allocation_has_shape_and_strides() -> None:
     """Where this version of torch has it; that of the host, which takes the same arguments, answers for that of a GPU."""
     guards = torch._C._dynamo.guards
     assert hasattr(guards, pytorch.RAW_EMPTY)
@@ -199,15 +91,6 @@ def test_a_lazy_conjugate_is_refused_after_a_call(gpus: Gpus, way: str) -> None:
     x, out = (on(torch.ones(64, dtype=torch.complex64)) for _ in range(2))
     row = Refused({"x": x, "out": out}, [{"x": on(x.conj())}], bp.OperandTypeError, "resolve_conj", "contiguize")
     refused_after_a_call(gpus, row, way)
-
-
-def test_a_stranger_s_work_is_awaited_on_the_stream_of_torch_s_result(gpus: Gpus, long_way: list[Any]) -> None:
-    out = on(torch.zeros(4, 8))
-    for _ in range(3):
-        x = Lazy(gpus, np.ones((4, 8), np.float32))
-        assert bp.neg(x, out=out) is out
-        assert x.streams[-1] == 57
-    assert gpus.work == ["launch on 0:57"] * 3 and len(long_way) == 1
 
 
 def test_tensors_on_two_devices_share_no_call(gpus: Gpus) -> None:
@@ -256,7 +139,7 @@ def test_an_address_is_part_of_the_key(gpus: Gpus, long_way: list[Any]) -> None:
     assert len(gpus.work) == 4
 
 
-def test_an_operand_of_another_name_is_refused_after_a_call_without_it(gpus: Gpus) -> None:
+def test_run_refuses_an_unknown_operand_after_a_call(gpus: Gpus) -> None:
     x, out = on(torch.ones(64)), on(torch.zeros(64))
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x, out), device=0)
     plan.run(x=x, out=out)
@@ -266,7 +149,7 @@ def test_an_operand_of_another_name_is_refused_after_a_call_without_it(gpus: Gpu
     assert len(gpus.work) == 1
 
 
-def test_buffers_over_cupy_s_memory_take_the_short_path(gpus: Gpus, long_way: list[Any]) -> None:
+def test_buffers_over_cupy_memory_take_the_short_path(gpus: Gpus, long_way: list[Any]) -> None:
     """fp8 has no dtype in CuPy."""
     dest, source = (gpus.array(np.ones((rows, 16), np.uint8)) for rows in (4, 2))
     for kind, ways in ((bp.FP8_E4M3, 1), (bp.FP8_E5M2, 2)):
@@ -299,7 +182,7 @@ def test_strides_are_part_of_the_key(gpus: Gpus, long_way: list[Any]) -> None:
     assert len(gpus.work) == 4
 
 
-def test_a_tensor_whose_storage_was_given_back_is_refused_after_a_call_on_one_that_lies_alike(gpus: Gpus) -> None:
+def test_short_path_refuses_a_tensor_with_freed_storage(gpus: Gpus) -> None:
     x, out = on(torch.ones(64)), on(torch.zeros(64))
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x, out), device=0)
     bp.neg(x, out=out), plan.run(x=x, out=out)

@@ -14,12 +14,12 @@ from baracuda_py.runtime.gpu import capture
 
 from .capture_test import F32, SPLIT, given_by_pool, split_operands
 from .simulated import Gpus
-from .torch_calls_test import OnGpu, gpus, on, torch
+from .torch_on_gpu import OnGpu, gpus, on, torch
 
 __all__ = ["gpus"]  # two H200, with a torch that has its tensors on them
 
 
-def test_torch_s_capture_takes_torch_s_memory(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_capture_allocates_from_torch(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs and scratch, at the first call and on the short path; a CuPy array that is captured on torch's stream too."""
     taken: list[tuple[int, int]] = []
     stand_in: Any = sys.modules["torch"]
@@ -46,7 +46,7 @@ def test_torch_s_capture_takes_torch_s_memory(gpus: Gpus, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("called_before", [True, False])
-def test_call_beside_the_other_framework_s_capture_is_refused(gpus: Gpus, called_before: bool) -> None:
+def test_call_beside_a_capture_of_the_other_framework_is_refused(gpus: Gpus, called_before: bool) -> None:
     t, x = on(torch.ones(64)), gpus.array(np.ones(64, F32))
     if called_before:
         bp.neg(t), bp.neg(x)

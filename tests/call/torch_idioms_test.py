@@ -14,7 +14,7 @@ import baracuda_py as bp
 from baracuda_py.types import ElementKind
 
 from .simulated import Gpus
-from .torch_calls_test import gpus, on, torch
+from .torch_on_gpu import gpus, on, torch
 
 __all__ = ["gpus"]
 
@@ -51,7 +51,7 @@ INFERENCE = [torch.no_grad, torch.inference_mode]
 
 
 @pytest.mark.parametrize("mode", INFERENCE, ids=lambda mode: mode.__name__)
-def test_parameter_is_taken_in_inference(mode: Callable[[], Any]) -> None:
+def test_parameter_is_an_operand_in_inference(mode: Callable[[], Any]) -> None:
     layer = torch.nn.Linear(16, 5)
     x = torch.from_numpy(X)
     with bp.device("cpu"):

@@ -1,4 +1,4 @@
-"""The command `run`: random operands that lie as the problem says, what is checked and shown, and exit codes."""
+"""The command `run`: random operands laid out as the problem says, what is checked and shown, and exit codes."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_the_first_steps_work(run: Run) -> None:
             assert (code, err) == (0, "") and out, step
 
 
-# ---- where the output goes, and what nobody foresaw ---------------------------------------------------------------
+# ---- where the output goes, and unforeseen errors ---------------------------------------------------------------
 
 
 def shell(command: str, **environment: str) -> tuple[int, str]:
@@ -240,7 +240,7 @@ def test_demo_fails_on_a_wrong_product(run: Run, small: None, monkeypatch: Any) 
     assert "FAILED: 4 of 5" in out
 
 
-def test_demo_fails_on_keys_turned_by_other_angles(run: Run, small: None, monkeypatch: Any) -> None:  # noqa: ARG001
+def test_demo_fails_on_keys_rotated_by_other_angles(run: Run, small: None, monkeypatch: Any) -> None:  # noqa: ARG001
     plain = bp.RopeScaling.plain
     monkeypatch.setattr(bp.RopeScaling, "plain", staticmethod(lambda dim, base: plain(dim, base / 100)))
     code, out, _ = run("demo", "--device", "cpu", "--tokens", "4")

@@ -125,7 +125,7 @@ def test_a_gpu_that_is_not_there(run: Run) -> None:
 # ---- what it is made of ------------------------------------------------------------------------------------------------
 
 
-def test_labels_are_distinct_and_mean_one_or_those_that_they_are_a_part_of() -> None:
+def test_sample_labels_are_distinct_and_match_by_part() -> None:
     labels = labels_of(Sample(label, {}) for label in ("a[1]", "a[1] F", "b", "b"))
     assert labels == ["a[1]", "a[1] F", "b", "b (2)"]
     assert meant(labels, "a[1]") == [0] and meant(labels, "a[") == [0, 1] and meant(labels, "b") == [2]

@@ -10,15 +10,15 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.emulator.launch import Emulator
-from baracuda_py.plan import backend as room
+from baracuda_py.plan import backend as registry
 from baracuda_py.plan.plan import Plan
 from baracuda_py.runtime.steps import Step
 
 
 @pytest.fixture
 def empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_makers", {})
-    monkeypatch.setattr(room, "_made", {})
+    monkeypatch.setattr(registry, "_makers", {})
+    monkeypatch.setattr(registry, "_made", {})
 
 
 def added() -> Plan[Any]:
@@ -47,7 +47,7 @@ def test_backend_is_made_once_when_first_needed() -> None:
         makers.append(Noted())
         return makers[-1]
 
-    room.register(make)
+    registry.register(make)
     plan = added()
     assert not makers
     a, b = np.arange(8, dtype=np.float32), np.ones(8, np.float32)

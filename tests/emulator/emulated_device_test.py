@@ -48,7 +48,7 @@ def product(device: Any = "ptx", m: int = 64) -> Any:
 
 
 @pytest.mark.parametrize("name", ["sm_80", "sm_86", "sm_90a", "sm_120", "h200"])
-def test_the_plan_is_the_gpu_s(name: str) -> None:
+def test_emulated_plan_equals_the_gpu_plan(name: str) -> None:
     for make in (unary, product):
         real, plan = make(device=name), make(device=f"ptx:{name}")
         assert plan != real and hash(plan) != hash(real) and plan.device.chip == real.device
@@ -58,7 +58,7 @@ def test_the_plan_is_the_gpu_s(name: str) -> None:
         assert not plan.capture_safe and real.capture_safe
 
 
-def test_ptx_is_sm_90a_and_another_plan_than_the_gpu_s_and_the_oracle_s() -> None:
+def test_ptx_device_is_sm_90a_with_a_plan_of_its_own() -> None:
     assert unary(device="ptx") == unary(device="ptx:sm_90a")
     assert len({unary(device=d) for d in ("ptx", "sm_90a", "cpu", "ptx:sm_80", "ptx:h200")}) == 5
 
@@ -96,7 +96,7 @@ def test_a_plan_survives_json_and_pickle(device: str) -> None:
             assert again == plan and again.device == plan.device and again.device.emulated
 
 
-def test_a_saved_device_without_the_field_is_a_gpu_and_a_forged_one_is_refused() -> None:
+def test_saved_device_without_the_field_is_a_gpu() -> None:
     saved = json.loads(unary(device="h200").to_json())
     del saved["device"]["emulated"]
     assert bp.Plan.from_json(json.dumps(saved)) == unary(device="h200")
@@ -109,7 +109,7 @@ def test_a_saved_device_without_the_field_is_a_gpu_and_a_forged_one_is_refused()
 # ---- what reaches the engine -----------------------------------------------------------------------------------------
 
 
-def test_a_run_hands_over_footprints_values_and_scratch_and_gives_numpy_back(engine: Engine) -> None:
+def test_emulated_run_passes_footprints_values_and_scratch(engine: Engine) -> None:
     plan, x = unary(), np.arange(64, dtype=F32)
     out = plan.run(x=x)
     assert type(out) is np.ndarray and out.dtype == F32 and (out == 7).all() and (x == np.arange(64)).all()
@@ -133,7 +133,7 @@ def test_an_output_that_is_passed_is_the_one_returned(engine: Engine) -> None:
     assert engine.ran[0].tensors["out"].strides == tuple(s // 4 for s in out.strides)
 
 
-def test_optional_operands_that_are_absent_are_not_handed_over(engine: Engine) -> None:
+def test_absent_optional_operands_are_not_passed(engine: Engine) -> None:
     a, b = np.ones((64, 64), np.float16), np.ones((64, 64), np.float16)
     bp.matmul(a, b, device="ptx")
     assert set(engine.ran[0].tensors) == {"a", "b", "out"}
@@ -143,7 +143,7 @@ def test_optional_operands_that_are_absent_are_not_handed_over(engine: Engine) -
     assert engine.ran[1].values == {"alpha": 2.5, "beta": -1.0}
 
 
-def test_scratch_is_the_engine_s_own(engine: Engine) -> None:
+def test_emulated_scratch_belongs_to_the_engine(engine: Engine) -> None:
     desc = bp.MatmulDescriptor((16, 8192), (8192, 16), "f16", "f16")
     plan = next(
         p for p in (bp.MatmulPlan.select(desc, PlanPreference(variant=v), device="ptx") for v in ("tc", "tc_async", "wgmma"))
@@ -304,7 +304,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_a_launch_would_refuse_is_refused_and_never_reaches_the_engine(what: str, engine: Engine) -> None:
+def test_emulated_call_is_refused_before_the_engine(what: str, engine: Engine) -> None:
     operands, kind, said = REFUSED[what]
     plan = unary()
     feasible = plan.can_implement(**operands)
@@ -353,7 +353,7 @@ def test_gpu_arrays_are_refused_with_how_to_copy_them(engine: Engine, gpus: Gpus
     assert not engine.ran and not gpus.events
 
 
-def test_host_arrays_on_the_gpu_s_plan_are_refused_as_ever(engine: Engine, gpus: Gpus) -> None:
+def test_gpu_plan_refuses_host_arrays(engine: Engine, gpus: Gpus) -> None:
     with pytest.raises(bp.OperandTypeError, match="on the host and the plan is for"):
         unary(device="h200").run(x=np.ones(64, F32))
     assert not engine.ran and not gpus.work
@@ -415,7 +415,7 @@ def test_an_empty_problem_reaches_the_engine_as_no_steps(engine: Engine) -> None
     assert engine.programs[0][1] == ()
 
 
-def test_what_is_no_array_is_told_how_to_become_one_for_the_host() -> None:
+def test_host_device_names_the_fix_for_what_is_no_array() -> None:
     x = np.linspace(-3, 3, 10, dtype=np.float32)
     for device in ("ptx", "cpu"):
         with pytest.raises(

@@ -1,4 +1,4 @@
-"""What an emulated run is told, and in which context that holds."""
+"""The options of an emulated run, and in which context they hold."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_defaults_are_checked_lockstep_with_late_copies() -> None:
         current_options().seed = 1  # type: ignore[misc]
 
 
-def test_a_context_says_what_holds_in_it_and_the_inner_one_adds_to_it() -> None:
+def test_emulation_contexts_nest_and_add_options() -> None:
     with bp.emulation(order="random", seed=np.int64(3)) as outer:
         assert current_options() is outer == Options(order="random", seed=3) and type(outer.seed) is int
         with bp.emulation(copies="early", checks=False):

@@ -92,49 +92,49 @@ def run(
     return held, out
 
 
-RING = "__shared__ alignas(128) float tile[160]; __shared__ u64 b; if (i == 0) { init(&b, 1); fence_init(); } __syncthreads();"
+STAGE = "__shared__ alignas(128) float tile[160]; __shared__ u64 b; if (i == 0) { init(&b, 1); fence_init(); } __syncthreads();"
 ASK = "if (i == 0) { arrive_expecting(&b, 512); tensor_load(tile, map, 0, 4, &b); }"
 TAKE = "out_sum[i] = tile[i];"
 LOADS = {
-    "read before it is waited for": (RING + ASK + TAKE + "wait(&b, 0);", RING + ASK + "wait(&b, 0);" + TAKE,
+    "read before it is waited for": (STAGE + ASK + TAKE + "wait(&b, 0);", STAGE + ASK + "wait(&b, 0);" + TAKE,
                                      bp.RaceFault, "load of bytes of a copy that has not arrived|load that nothing orders"),
-    "not waited for by all": (RING + ASK + "if (i < 32) wait(&b, 0);" + TAKE,
-                              RING + ASK + "if (i < 32) wait(&b, 0); __syncthreads();" + TAKE,
+    "not waited for by all": (STAGE + ASK + "if (i < 32) wait(&b, 0);" + TAKE,
+                              STAGE + ASK + "if (i < 32) wait(&b, 0); __syncthreads();" + TAKE,
                               bp.RaceFault, "load of bytes of a copy that has not arrived|load that nothing orders"),
-    "fewer bytes expected": (RING + ASK.replace("512", "256") + "wait(&b, 0);" + TAKE, RING + ASK + "wait(&b, 0);" + TAKE,
+    "fewer bytes expected": (STAGE + ASK.replace("512", "256") + "wait(&b, 0);" + TAKE, STAGE + ASK + "wait(&b, 0);" + TAKE,
                              bp.KernelFault, "256 bytes|not arrived|no thread can continue"),
-    "more bytes expected": (RING + ASK.replace("512", "528") + "wait(&b, 0);" + TAKE, RING + ASK + "wait(&b, 0);" + TAKE,
+    "more bytes expected": (STAGE + ASK.replace("512", "528") + "wait(&b, 0);" + TAKE, STAGE + ASK + "wait(&b, 0);" + TAKE,
                             bp.DeadlockFault, "the mbarrier at shared memory.640, phase 0, 0 arrivals and 16 bytes short"),
-    "no bytes expected": (RING + "if (i == 0) { arrive(&b); tensor_load(tile, map, 0, 4, &b); } wait(&b, 0);" + TAKE,
-                          RING + ASK + "wait(&b, 0);" + TAKE, bp.RaceFault, "not arrived|nothing orders"),
+    "no bytes expected": (STAGE + "if (i == 0) { arrive(&b); tensor_load(tile, map, 0, 4, &b); } wait(&b, 0);" + TAKE,
+                          STAGE + ASK + "wait(&b, 0);" + TAKE, bp.RaceFault, "not arrived|nothing orders"),
     "an mbarrier that is not fenced": (
-        (RING + ASK + "wait(&b, 0);" + TAKE).replace("fence_init();", ""),
-        (RING + ASK + "wait(&b, 0);" + TAKE).replace("fence_init();", "fence_proxy();"),
+        (STAGE + ASK + "wait(&b, 0);" + TAKE).replace("fence_init();", ""),
+        (STAGE + ASK + "wait(&b, 0);" + TAKE).replace("fence_init();", "fence_proxy();"),
         bp.ProxyFault, "no fence between its initialisation and this"),
     "an mbarrier that is not initialised": (
-        RING.replace("init(&b, 1);", "") + "if (i == 0) tensor_load(tile, map, 0, 4, &b);", RING + ASK + "wait(&b, 0);",
+        STAGE.replace("init(&b, 1);", "") + "if (i == 0) tensor_load(tile, map, 0, 4, &b);", STAGE + ASK + "wait(&b, 0);",
         bp.BarrierFault, "not initialised"),
     "over another's store": (
-        RING + "if (i == 40) tile[0] = 1;" + ASK + "wait(&b, 0);",
-        RING + "if (i == 40) { tile[0] = 1; fence_proxy(); } __syncthreads();" + ASK + "wait(&b, 0);",
+        STAGE + "if (i == 40) tile[0] = 1;" + ASK + "wait(&b, 0);",
+        STAGE + "if (i == 40) { tile[0] = 1; fence_proxy(); } __syncthreads();" + ASK + "wait(&b, 0);",
         bp.RaceFault, "overwrites what nothing orders with another warp's store|store (of what a copy|that nothing)"),
     "over a store that is not fenced": (
-        RING + "if (i == 40) tile[0] = 1; __syncthreads();" + ASK + "wait(&b, 0);",
-        RING + "if (i == 40) tile[0] = 1; __syncthreads(); fence_proxy();" + ASK + "wait(&b, 0);",
+        STAGE + "if (i == 40) tile[0] = 1; __syncthreads();" + ASK + "wait(&b, 0);",
+        STAGE + "if (i == 40) tile[0] = 1; __syncthreads(); fence_proxy();" + ASK + "wait(&b, 0);",
         bp.ProxyFault, "overwrites what was stored with no fence.proxy.async behind it"),
     "over what another reads": (
-        RING + ASK + "wait(&b, 0);" + TAKE + ASK + "wait(&b, 1);", RING + ASK + "wait(&b, 0);" + TAKE + "__syncthreads();" + ASK
+        STAGE + ASK + "wait(&b, 0);" + TAKE + ASK + "wait(&b, 1);", STAGE + ASK + "wait(&b, 0);" + TAKE + "__syncthreads();" + ASK
         + "wait(&b, 1);", bp.RaceFault, "overwrites what another warp may still read|load (of what|that nothing)"),
     "over another on its way": (
-        RING + "if (i == 0) { arrive_expecting(&b, 1024); tensor_load(tile, map, 0, 4, &b); tensor_load(tile, map, 0, 0, &b); }"
+        STAGE + "if (i == 0) { arrive_expecting(&b, 1024); tensor_load(tile, map, 0, 4, &b); tensor_load(tile, map, 0, 0, &b); }"
         "wait(&b, 0);",
-        RING + ASK + "wait(&b, 0); __syncthreads();" + ASK + "wait(&b, 1);",
+        STAGE + ASK + "wait(&b, 0); __syncthreads();" + ASK + "wait(&b, 1);",
         bp.RaceFault, "over bytes of another copy that has not arrived"),
-    "to an odd address": (RING + ASK.replace("tile,", "tile + 16,") + "wait(&b, 0);", RING + ASK.replace("tile,", "tile + 32,")
+    "to an odd address": (STAGE + ASK.replace("tile,", "tile + 16,") + "wait(&b, 0);", STAGE + ASK.replace("tile,", "tile + 32,")
                           + "wait(&b, 0);", bp.MisalignedFault, "no multiple of 128 bytes at shared memory.64"),
-    "to beyond the end": (RING + ASK.replace("tile,", "tile + 64,") + "wait(&b, 0);", RING + ASK + "wait(&b, 0);",
+    "to beyond the end": (STAGE + ASK.replace("tile,", "tile + 64,") + "wait(&b, 0);", STAGE + ASK + "wait(&b, 0);",
                           bp.OutOfBoundsFault, "a tensor copy of 512 bytes at shared memory.256"),
-    "not there when its CTA ends": (RING + ASK, RING + ASK + "wait(&b, 0);", bp.RaceFault,
+    "not there when its CTA ends": (STAGE + ASK, STAGE + ASK + "wait(&b, 0);", bp.RaceFault,
                                     "a CTA ends before a copy into its shared memory has arrived"),
 }  # fmt: skip
 
@@ -215,8 +215,8 @@ def test_a_box_into_what_is_only_read() -> None:
 
 @every_arrival
 def test_a_box_before_the_launch_ahead_is_over(options: Options) -> None:
-    early = RING + ASK + ptx("griddepcontrol.wait") + "wait(&b, 0);" + TAKE
-    right = RING + ptx("griddepcontrol.wait") + ASK + "wait(&b, 0);" + TAKE
+    early = STAGE + ASK + ptx("griddepcontrol.wait") + "wait(&b, 0);" + TAKE
+    right = STAGE + ptx("griddepcontrol.wait") + ASK + "wait(&b, 0);" + TAKE
     run(right, options, pdl=True)
     run(early, options)
     with pytest.raises(bp.RaceFault, match=r"load before griddepcontrol\.wait"):
@@ -227,23 +227,23 @@ def test_a_box_before_the_launch_ahead_is_over(options: Options) -> None:
 
 
 @every_order
-def test_tensor_maps_lie_where_a_kernel_s_arguments_are(options: Options) -> None:
+def test_tensor_maps_are_stored_among_kernel_arguments(options: Options) -> None:
     for change, kind, says in (
         ("(const Map&)*((const char*)&map + 16)", bp.MisalignedFault, "a tensor map at no multiple of 64 bytes"),
         ("(const Map&)*((const char*)&map + 64)", bp.OutOfBoundsFault, "holds no tensor map"),
     ):
         with pytest.raises(kind, match=says):
-            run(RING + ASK.replace("map,", f"{change},"), options)
+            run(STAGE + ASK.replace("map,", f"{change},"), options)
 
 
-BOTH = RING.replace("__syncthreads();", MEET) + "if (i == 0) arrive_expecting(&b, 512); " + MEET
+BOTH = STAGE.replace("__syncthreads();", MEET) + "if (i == 0) arrive_expecting(&b, 512); " + MEET
 SHARE = "if (i == 0 && my_rank() == 0) tensor_load_each(tile, map, 0, 4, &b, {});"
 DONE = "wait(&b, 0);" + TAKE.replace("[i] =", "[blockIdx.x * 64 + i] =") + MEET
 SHARED = {
     "of one more": (BOTH + SHARE.format(7) + DONE, bp.OutOfBoundsFault, "a copy to CTAs 0b111 of a cluster of 2"),
     "to one only": (BOTH + SHARE.format(1) + DONE, bp.DeadlockFault, "CTA 1 warps 0, 1 at the mbarrier at shared memory.640"),
     "before the other has begun": (
-        RING + "if (i == 0) arrive_expecting(&b, 512);" + SHARE.format(3) + DONE, bp.RaceFault, "may not have begun"),
+        STAGE + "if (i == 0) arrive_expecting(&b, 512);" + SHARE.format(3) + DONE, bp.RaceFault, "may not have begun"),
     "that rings another's": (
         BOTH + "if (i == 0) tensor_load(at(tile), map, 0, 4, of_peer(&b, my_rank() ^ 1));" + DONE, bp.BarrierFault,
         "a copy into one CTA that rings an mbarrier of another"),

@@ -86,7 +86,7 @@ def test_who_has_ended_is_not_waited_for(options: Options) -> None:
 # ---- mbarriers -------------------------------------------------------------------------------------------------------
 
 SET = "__shared__ u64 b; if (i == 0) init(&b, {}); __syncthreads();"
-TURN = "__shared__ u64 b; __shared__ int tile[64]; if (i == 0) init(&b, 64); __syncthreads(); tile[i] = i;"
+EXCHANGE = "__shared__ u64 b; __shared__ int tile[64]; if (i == 0) init(&b, 64); __syncthreads(); tile[i] = i;"
 MBARRIERS = {
     "not initialised": ("__shared__ u64 b; arrive(&b);", SET.format(64) + "arrive(&b);", "not initialised"),
     "at another place": (
@@ -128,7 +128,7 @@ def test_mbarriers(name: str, options: Options) -> None:
 @every_order
 @pytest.mark.parametrize(("count", "parity"), [(64, 0), (63, 0), (32, 1), (1, 1), (16, 1)])
 def test_arrivals_may_end_several_phases(count: int, parity: int, options: Options) -> None:
-    """A thread waits for the last that they end; a phase that has begun again is nobody's."""
+    """A thread waits for the last that they end; a phase that has begun again belongs to no thread."""
     run(SET.format(count) + "arrive(&b); __syncthreads(); wait(&b, n);", options, n=parity)
 
 
@@ -153,11 +153,11 @@ def test_waits_at_an_mbarrier_that_never_end(name: str, options: Options) -> Non
 
 @every_order
 def test_an_mbarrier_orders_what_came_before_an_arrival(options: Options) -> None:
-    out = run(TURN + "arrive(&b); wait(&b, 0); out[i] = tile[63 - i];", options)
+    out = run(EXCHANGE + "arrive(&b); wait(&b, 0); out[i] = tile[63 - i];", options)
     assert (out == np.arange(64)[::-1]).all()
     for wrong in ("arrive(&b); out[i] = tile[63 - i];", "wait(&b, 1); arrive(&b); out[i] = tile[63 - i];",
                   "arrive(&b); tile[i] = i + 1; wait(&b, 0); out[i] = tile[63 - i];"):  # fmt: skip
-        fault_of(bp.RaceFault, "that nothing orders with another warp's", TURN + wrong, options)
+        fault_of(bp.RaceFault, "that nothing orders with another warp's", EXCHANGE + wrong, options)
 
 
 @every_order

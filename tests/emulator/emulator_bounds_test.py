@@ -1,7 +1,7 @@
 """Addresses that kernels may not touch, or must be multiples of something, each beside one that is nearly the same and right.
 
 Global memory, shared memory, a thread's own memory, parameters; loads, stores and vectors. That an operand's neighbours, an
-odd pointer or a gap are told apart is in emulator_operands_test.py, atomic operations are in emulator_access_test.py.
+odd pointer or a gap are distinguished is in emulator_operands_test.py, atomic operations are in emulator_access_test.py.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def test_one_element_too_far_at_either_end(
 
 
 def test_a_mask_that_keeps_an_access_away() -> None:
-    """The tail of a block, and a load under a predicate that is false where nothing lies."""
+    """The tail of a block, and a load under a predicate that is false where there is no memory."""
     kernel = small("""
 extern "C" __global__ void f(const int* x, int* out, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -115,7 +115,7 @@ def test_a_vector_may_not_reach_over_the_end() -> None:
     assert (caught.value.operand, caught.value.byte, caught.value.thread) == ("x", 512, 31)
 
 
-def test_what_is_only_read_is_not_written_even_with_what_it_holds() -> None:
+def test_bounds_refuse_a_write_of_the_same_value_to_an_input() -> None:
     kernel = small("""
 extern "C" __global__ void f(int* x, int* out, int n) {
   const int i = threadIdx.x, v = x[i];
@@ -205,7 +205,7 @@ def local(access: str) -> SmallKernel:
     "ld.local.u32 %r3, [%rd4];", "cvta.local.u64 %rd4, %rd4; ld.u32 %r3, [%rd4];",
     "st.local.u32 [%rd4], %r2; mov.u32 %r3, %r2;", "cvta.local.u64 %rd4, %rd4; st.u32 [%rd4], %r2; mov.u32 %r3, %r2;",
 ])  # fmt: skip
-def test_a_thread_s_own_memory(access: str) -> None:
+def test_thread_local_memory(access: str) -> None:
     kernel, out = local(access), np.zeros(32, I32)
     kernel.run(1, 32, out=out, at=I32(28))
     assert (out == ints(32)).all()
@@ -215,7 +215,7 @@ def test_a_thread_s_own_memory(access: str) -> None:
         assert (caught.value.space, caught.value.byte, caught.value.extent) == ("local", at, 32)
 
 
-def test_a_thread_s_own_memory_has_no_atomic_operations() -> None:
+def test_thread_local_memory_has_no_atomics() -> None:
     kernel = local("cvta.local.u64 %rd4, %rd4; atom.add.u32 %r3, [%rd4], 1;")
     with pytest.raises(bp.OutOfBoundsFault, match="an atomic operation on local memory"):
         kernel.run(1, 32, out=np.zeros(32, I32), at=I32(0))
@@ -274,7 +274,7 @@ extern "C" __global__ void backwards(const int* x, int* out, int pitch) {
 """
 
 
-def test_an_index_that_overflows_is_told_where_it_is_an_address() -> None:
+def test_overflowed_index_is_reported_as_address() -> None:
     """2^27 times 32 is 0 in 32 bits: every address is inside the operand."""
     kernel, x, out = small(INDEX, "product"), ints(32), np.zeros(64, I32)
     with pytest.raises(bp.OverflowFault, match="32 bits that overflowed in 'mul") as caught:
@@ -325,7 +325,7 @@ extern "C" __global__ void f(const int* x, int* out, int pitch) {{
 
 @pytest.mark.parametrize("index", ["(32 * int(threadIdx.x) * pitch) >> 25", "(32 * int(threadIdx.x) * pitch) / 5",
                                    "31 - 32 * int(threadIdx.x) * pitch", "max(32 * int(threadIdx.x) * pitch, 3)"])  # fmt: skip
-def test_a_number_that_overflowed_is_told_behind_what_keeps_it_one(index: str) -> None:
+def test_bounds_report_an_overflowed_address(index: str) -> None:
     """2^27 times 32 times the thread is 0 in 32 bits."""
     kernel, x, out = small(SCALED.format(index)), ints(32), np.zeros(32, I32)
     with pytest.raises(bp.OverflowFault):

@@ -119,7 +119,7 @@ def matrix_of(opcode: str, lanes: int) -> SmallKernel:
 
 @every_order
 @pytest.mark.parametrize("opcode", MATRICES)
-def test_a_matrix_is_a_whole_warp_s(opcode: str, options: Options) -> None:
+def test_matrix_fragments_need_a_whole_warp(opcode: str, options: Options) -> None:
     says = f"^{opcode}[.a-z]* by a part of a warp"
     wrong, right = matrix_of(opcode, 31), matrix_of(opcode, 32)
     fault, out = beside(bp.DivergenceFault, says, wrong, right, options, block=32)
@@ -131,7 +131,7 @@ def test_the_matrices_of_a_short_block_have_no_warp() -> None:
 
 
 @every_order
-def test_a_trap_is_told_with_its_thread(options: Options) -> None:
+def test_trap_is_reported_with_its_thread(options: Options) -> None:
     text = body_of("if (i == n) __trap();  // here\nout[i] = 1;")
     assert run(text, options, n=64).all()
     fault = fault_of(bp.TrapFault, "trap", text, options, n=37)

@@ -142,7 +142,7 @@ def test_a_tensor_map_that_the_driver_takes_for_none_is_refused(changed: dict[st
 # ---- what is not known -----------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_read_is_told_with_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_ptx_is_reported_with_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (33,), "f32"), device="ptx:sm_87")
     text = HEAD + ".visible .entry k() { .reg .b32 %r<3>; sad.s32 %r1, %r2, %r2, %r1; ret; }"
     monkeypatch.setattr(launch, "compile_ptx", lambda *_, **__: text)
@@ -184,7 +184,7 @@ def test_a_fence_of_the_cta_is_enough_for_an_arrival_in_it(options: Options) -> 
         small(text.replace("FENCE", "")).run(1, 64, out=out, options=options)
 
 
-def test_a_wait_that_acquires_nothing_is_not_taken_for_one_that_does() -> None:
+def test_relaxed_wait_does_not_count_as_acquire() -> None:
     with pytest.raises(bp.UnsupportedError, match=r"mbarrier\.try_wait\.parity\.relaxed"):
         small(ARRIVALS.replace("FENCE", "").replace("ORDER", ".relaxed.cta"))
 

@@ -150,7 +150,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 def operands_of(name: str, type: str) -> list[np.ndarray[Any, Any]]:
     if name != "fma":
         return crossed(type, OPERANDS[name])
-    # The edges, thinned out; and sums that cancel to the rounding of the product, or lie by it halfway between numbers.
+    # The edges, thinned out; and sums that cancel to the rounding of the product, or are by it halfway between numbers.
     grid = list(itertools.product(edges(type), repeat=3))[::11]
     a, b, c = ([np.array(x)] for x in zip(*grid, strict=True))
     for near in (False, True):
@@ -363,7 +363,7 @@ def test_comparisons_of_floats_with_and_without_nan(type: str) -> None:
     assert comparisons.compare(a, b, "num", type).tolist() == [not m for m in missing]
 
 
-def test_a_comparison_flushes_before_it_compares_and_takes_pairs_apart() -> None:
+def test_comparison_flushes_operands_and_splits_pairs() -> None:
     tiny, zero = np.array([1e-40], "f4"), np.float32(-0.0)
     assert comparisons.compare(tiny, zero, "gt", "f32") and not comparisons.compare(tiny, zero, "gt", "f32", ftz=True)
     pair = comparisons.compare(np.array([0x3C000000], "u4"), np.uint32(0x00003C00), "gt", "f16x2")

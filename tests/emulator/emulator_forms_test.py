@@ -43,7 +43,7 @@ def test_only_the_forms_of_the_table_are_known(full: bool) -> None:
             assert not known(opcode, least - 1) or "cp.async.bulk" in opcode
 
 
-def test_every_opcode_of_the_table_has_an_emitter_or_ends_a_block() -> None:
+def test_every_opcode_has_an_emitter_or_ends_a_block() -> None:
     heads = (form.replace("<bool>", "<and|or|xor>").split(".")[0].split("{")[0].strip("<>") for form, _ in ROWS)
     opcodes = {name for head in heads for name in head.split("|")}
     assert opcodes - EMITTERS.keys() == {"bra", "brx", "ret", "exit", "trap"} and EMITTERS.keys() <= opcodes

@@ -1,4 +1,4 @@
-"""Operands of emulated launches: where they lie, how much of them is copied, what of them comes back, and when nothing does."""
+"""Operands of emulated launches: where they are, how much of them is copied, what of them comes back, and when nothing does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def shift(x: Any, out: Any, n: int, of: int = 0, to: int = 0, **given: Any) -> N
 
 
 def test_generic_addresses_of_operands_are_no_windows() -> None:
-    """Large arrays of the host lie at addresses such as 0x7f3512345010."""
+    """Large arrays of the host are at addresses such as 0x7f3512345010."""
     x, out = np.ones(1 << 20, F32), np.zeros(1 << 20, F32)
     generic.run(1, 32, x=x, out=out)
     assert (out[:32] == 1).all() and not out[32:].any()
@@ -44,7 +44,7 @@ def test_generic_addresses_of_operands_are_no_windows() -> None:
 @pytest.mark.parametrize(("of", "to", "operand", "byte"), [
     (-1, 0, "x", -4), (1, 0, "x", 256), (1 << 20, 0, "x", 1 << 22), (0, -1, "out", -4), (0, 1, "out", 256),
 ])  # fmt: skip
-def test_neighbours_are_not_each_other_s(of: int, to: int, operand: str, byte: int) -> None:
+def test_adjacent_operands_are_kept_separate(of: int, to: int, operand: str, byte: int) -> None:
     held = np.zeros(192, F32)
     x, out = held[:64], held[64:128]
     with pytest.raises(bp.OutOfBoundsFault) as caught:
@@ -55,14 +55,14 @@ def test_neighbours_are_not_each_other_s(of: int, to: int, operand: str, byte: i
 
 
 @pytest.mark.parametrize("of", [-(1 << 50), -(1 << 61), 1 << 55, 1 << 61])
-def test_addresses_far_from_everything_are_nobody_s(of: int) -> None:
+def test_far_addresses_belong_to_no_operand(of: int) -> None:
     kernel = small("""extern "C" __global__ void f(const float* x, float* out, long long of) { out[0] = x[of]; }""")
     with pytest.raises(bp.OutOfBoundsFault, match="where nothing is") as caught:
         kernel.run(1, 1, x=np.zeros(4, F32), out=np.zeros(4, F32), of=np.int64(of))
     assert (caught.value.operand, caught.value.byte) == ("", None)
 
 
-def test_a_null_pointer_is_nobody_s() -> None:
+def test_null_pointer_belongs_to_no_operand() -> None:
     out = np.ones(64, F32)
     with pytest.raises(bp.OutOfBoundsFault, match=r"load of 4 bytes at 0x10, where nothing is"):
         move.run(1, 64, x=np.uint64(0), out=out, n=np.int32(64), of=np.int32(4), to=np.int32(0))
@@ -135,7 +135,7 @@ def test_gaps_and_odd_addresses() -> None:
 
 
 def test_views_that_interleave_keep_their_own() -> None:
-    """A store into the elements of the one that is only read is a fault, though both lie in one interval."""
+    """A store into the elements of the one that is only read is a fault, though both are in one interval."""
     held = np.arange(64, dtype=F32)
     kernel = small("""
 extern "C" __global__ void f(const float* x, float* out, int at) { out[2 * int(threadIdx.x) + at] = x[2 * threadIdx.x] + 100; }
@@ -164,7 +164,7 @@ def test_negative_strides_and_in_place() -> None:
     assert (same == np.arange(64) + 1).all()
 
 
-def test_far_apart_elements_are_refused_before_they_are_copied() -> None:
+def test_distant_elements_are_refused_before_the_copy() -> None:
     """Eight elements across 2 GiB, of which only their pages are held."""
     x = np.zeros(1 << 29, F32)[:: 1 << 26]
     tracemalloc.start()

@@ -93,30 +93,31 @@ def sample(op: str, label: str) -> tuple[Problem, Any]:
     return problem, problem.plan
 
 
-RING = (64, 64, 5120, "wgmma", "64x64 split_k=4")
+PIPELINE = (64, 64, 5120, "wgmma", "64x64 split_k=4")
 TC = "64x64 k_bytes=64 warp=32x32 stages=1"
 CLUSTER = (392, 264, 712, "wgmma", "128x64 cluster=2", 4)
 WAIT = 'asm volatile("cp.async.wait_group %0;" ::"n"(PENDING'
 FENCE = 'asm volatile("{};" ::: "memory");'
 STORE_FENCE = "if constexpr (BY_TMA) tma::fence_shared();"
 
-HANDED = FENCE.format("wgmma.fence.sync.aligned")
+ARRIVED = FENCE.format("wgmma.fence.sync.aligned")
 SEEN = FENCE.format("fence.mbarrier_init.release.cluster")
 ALONE = '.relaxed.aligned;" ::: "memory");'
 WIDE = (392, 264, 712, "wgmma", "128x128", 4)
 
 PLANTED = [
-    (RING, "if (block != first) release(previous);", "release(cursor.stage);", bp.RaceFault, "changed under a wgmma"),
-    (RING, "warpgroup::wait<1>();\n          if (block != first)", "warpgroup::wait<7>();\n          if (block != first)",
+    (PIPELINE, "if (block != first) release(previous);", "release(cursor.stage);", bp.RaceFault, "changed under a wgmma"),
+    (PIPELINE, "warpgroup::wait<1>();\n          if (block != first)", "warpgroup::wait<7>();\n          if (block != first)",
      bp.RaceFault, "changed under a wgmma"),
-    (RING, "barrier::wait(stages.empty(cursor.stage), cursor.parity ^ 1);", "", bp.BarrierFault, "more arrivals"),
-    (RING, "barrier::wait(stages.full(cursor.stage), cursor.parity);", "", bp.KernelFault, "not arrived|no thread can continue"),
-    (RING, "SHARERS * 4 * CLUSTER", "SHARERS * 4 * CLUSTER + 1", bp.DeadlockFault, "the mbarrier at shared memory"),
-    (RING, STORE_FENCE, "", bp.ProxyFault, "no fence.proxy.async"),
-    (RING, STORE_FENCE + "\n      barrier_sync(name, 128);", STORE_FENCE, bp.RaceFault, "another warp's store"),
-    (RING, "16 * 128 : 32) >> 4", "16 * 128 : 64) >> 4", bp.RaceFault, "not arrived"),
+    (PIPELINE, "barrier::wait(stages.empty(cursor.stage), cursor.parity ^ 1);", "", bp.BarrierFault, "more arrivals"),
+    (PIPELINE, "barrier::wait(stages.full(cursor.stage), cursor.parity);", "", bp.KernelFault,
+     "not arrived|no thread can continue"),
+    (PIPELINE, "SHARERS * 4 * CLUSTER", "SHARERS * 4 * CLUSTER + 1", bp.DeadlockFault, "the mbarrier at shared memory"),
+    (PIPELINE, STORE_FENCE, "", bp.ProxyFault, "no fence.proxy.async"),
+    (PIPELINE, STORE_FENCE + "\n      barrier_sync(name, 128);", STORE_FENCE, bp.RaceFault, "another warp's store"),
+    (PIPELINE, "16 * 128 : 32) >> 4", "16 * 128 : 64) >> 4", bp.RaceFault, "not arrived"),
     (WIDE, "NEXT_64 = 64 * 128 >> 4", "NEXT_64 = 64 * 112 >> 4", AssertionError, "elements break"),
-    (CLUSTER, HANDED, "", bp.RaceFault, "no wgmma.fence"),
+    (CLUSTER, ARRIVED, "", bp.RaceFault, "no wgmma.fence"),
     (CLUSTER, SEEN, "", bp.ProxyFault, "no fence between its initialisation"),
     (CLUSTER, ALONE + "\n  await();", ALONE, bp.RaceFault, "may not have begun"),
     (CLUSTER, "TMA_COLUMN) tma::wait_stores_read<0>();", "TMA_COLUMN) ;", bp.RaceFault, "a CTA ends before"),

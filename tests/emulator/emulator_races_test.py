@@ -1,7 +1,7 @@
 """Accesses that nothing orders, each beside the same with what orders it: between a CTA's warps, a warp's lanes, CTAs, the CTAs
 of a cluster, and launches. What copies and tensor cores do meanwhile is in emulator_async_test.py.
 
-Each wrong kernel is told in lockstep and in random order alike.
+Each wrong kernel is reported in lockstep and in random order alike.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ def test_matrices_are_loaded_and_stored(count: int) -> None:
 # ---- wgmma -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_descriptor_is_taken_apart() -> None:
+def test_wgmma_descriptor_is_decoded() -> None:
     bits = 0x1234 | 0x0ABC << 16 | 0x2345 << 32 | 5 << 49 | 2 << 62
     fields = warpgroup.descriptor(np.array([bits, 1 << 62, 3 << 62, 0], "u8"))
     assert [f[0] for f in fields] == [0x12340, 0xABC0, 0x23450, 5, 64]

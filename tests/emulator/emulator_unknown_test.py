@@ -87,7 +87,7 @@ OWN = {
 
 @every_order
 @pytest.mark.parametrize("name", OWN)
-def test_a_thread_s_own_memory(name: str, options: Options) -> None:
+def test_thread_local_memory(name: str, options: Options) -> None:
     says = "a value that nothing had written reached a result at local memory"
     fault, out = beside(bp.UninitialisedFault, says, *map(local, OWN[name]), options, block=32)
     assert out.any() and fault.space == "local" and fault.extent == 32

@@ -75,7 +75,7 @@ def values_of(x: np.ndarray[Any, Any], kind: str) -> list[float]:
 
 
 def rounded(x: Fraction, shape: Shape, rounding: str, negative_zero: bool = False) -> float:
-    """`x` as a number of the format, or infinity; what rounds to 0 keeps its sign, an exact 0 is told."""
+    """`x` as a number of the format, or infinity; what rounds to 0 keeps its sign, an exact 0 is reported."""
     if not x.numerator:
         return -0.0 if negative_zero else 0.0
     over, under, sign = abs(x.numerator), x.denominator, 1 if x.numerator > 0 else -1

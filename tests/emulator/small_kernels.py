@@ -1,7 +1,7 @@
 """Small kernels on the emulator's engine: CUDA or PTX text, run on NumPy arrays as a plan's launch is.
 
 ``small(text).run(grid, block, x=x, n=np.int32(5), out=out)`` gives the arguments in the kernel's order. What is an array is an
-operand, and written where its name begins with ``out``; NumPy scalars and the steps' own arguments are passed as they are.
+operand, and written where its name begins with ``out``; NumPy scalars and the steps' own arguments are passed unchanged.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SmallKernel:
     arch: str = ARCH
 
     def step(self, grid: Any, block: Any, args: dict[str, Any], *, shared: int = 0, pdl: bool = False) -> Launch:
-        """The launch on operands by name and other arguments as they are."""
+        """The launch on operands by name and other arguments unchanged."""
         given = tuple(Ptr(name) if isinstance(x, np.ndarray) else x for name, x in args.items())
         return Launch(Kernel(FILE, self.code.entry.name), _three(grid), _three(block), given, shared, pdl=pdl)
 

@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 def given_of(problem: Problem) -> dict[str, Array]:
-    """What the problem reads, in float64; integers as they are."""
+    """What the problem reads, in float64; integers unchanged."""
     arrays = {o.name: problem.slots[o.name].host() for o in problem.desc.operands if o.role == "in"}
     return {n: x if x.dtype.kind in "iu" else x.astype(np.float64) for n, x in arrays.items()}
 

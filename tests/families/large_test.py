@@ -56,7 +56,7 @@ def test_a_stepped_view_beyond_32_bits() -> None:
     assert bool((bp.contiguize(x) == x).all())
 
 
-def test_short_rows_far_apart() -> None:
+def test_short_rows_of_large_stride() -> None:
     """Gaps of almost 2**31 bytes are 32-bit numbers, and a few of them are not."""
     import cupy
 

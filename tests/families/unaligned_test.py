@@ -36,8 +36,8 @@ def served_by_all(op: str, operands: dict[str, Any], **options: Any) -> None:
 
 
 @pytest.mark.parametrize("op", ALONG)
-def test_rows_that_start_anywhere(op: str) -> None:
-    """Operands that start apart; a last column that counts."""
+def test_unaligned_rows(op: str) -> None:
+    """Operands of different alignment; a last column that counts."""
     for offset, length in ((1, 2051), (4, 2055), (0, 2049)):
         operands = {name: rows_at(offset + i, 2, length, F16) for i, name in enumerate(ALONG[op])}
         operands["x" if "x" in operands else "grad"][:, -1] = 3

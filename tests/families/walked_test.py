@@ -1,4 +1,4 @@
-"""What the device is told by elementwise kernels and appends, carried out in NumPy: every candidate and configuration writes
+"""What elementwise kernels and appends make the device do, carried out in NumPy: every candidate and configuration writes
 each element once, with what the oracle says, by accesses on multiples of their width."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEPS = (1, 1, 1, 1, 2, 3, -1)  # along an axis, of the array that a view is cut
 def laid(
     rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, *, offset: int, steps: tuple[int, ...] = STEPS
 ) -> Array:
-    """Random small integers in a view whose first element lies `offset` bytes beyond a multiple of 16 (or further, where a
+    """Random small integers in a view whose first element is `offset` bytes beyond a multiple of 16 (or further, where a
     step is not 1): permuted, stepped, reversed, rows padded; with a step of 0, broadcast."""
     order = list(rng.permutation(len(shape))) if rng.random() < 0.3 else list(range(len(shape)))
     taken = [int(steps[rng.integers(len(steps))]) for _ in shape]
@@ -102,7 +102,7 @@ def maps(rng: np.random.Generator) -> tuple[Any, Any, dict[str, Slot], Any]:
     return bp.BinaryPlan, bp.BinaryDescriptor.of("subtract", *operands), slots, np.subtract
 
 
-def test_elementwise_launches_walked_are_numpy_s() -> None:
+def test_walked_elementwise_launches_match_numpy() -> None:
     rng = np.random.default_rng(3)
     seen = set()
     for _ in range(250):
@@ -117,7 +117,7 @@ def test_elementwise_launches_walked_are_numpy_s() -> None:
     assert wanted <= seen, "some widths were never taken"
 
 
-def test_an_input_that_is_broadcast_along_a_vector_is_one_element_of_its_own() -> None:
+def test_walked_broadcast_input_is_read_as_one_element() -> None:
     """Whichever of the inputs it is; the others are whole vectors."""
     rng = np.random.default_rng(0)
     for first, second in ((64, 64), (1, 64), (64, 1)):
@@ -131,8 +131,13 @@ def test_an_input_that_is_broadcast_along_a_vector_is_one_element_of_its_own() -
 
 
 def test_contiguous_looks_at_every_operand() -> None:
-    dense, turned, short = np.zeros((8, 16), np.float32), np.zeros((16, 8), np.float32).T, np.zeros(16, np.float32)
-    for x1, x2, out in ((turned, dense, dense), (dense, turned, dense), (dense, dense, turned), (dense, short, dense)):
+    dense, transposed, short = np.zeros((8, 16), np.float32), np.zeros((16, 8), np.float32).T, np.zeros(16, np.float32)
+    for x1, x2, out in (
+        (transposed, dense, dense),
+        (dense, transposed, dense),
+        (dense, dense, transposed),
+        (dense, short, dense),
+    ):
         variants = {
             label.partition("[")[0] for label, _ in launched(bp.BinaryDescriptor.of("add", x1, x2, out), bp.BinaryPlan)
         }
@@ -191,7 +196,7 @@ def appended(rng: np.random.Generator) -> tuple[Any, dict[str, Slot]]:
     return desc, slots | {"status": Slot(np.full(cache[0], -7, np.int32), "cpu")}
 
 
-def test_appends_walked_are_the_oracle_s() -> None:
+def test_walked_appends_match_the_oracle() -> None:
     rng = np.random.default_rng(5)
     parts = set()
     for _ in range(150):
@@ -202,7 +207,7 @@ def test_appends_walked_are_the_oracle_s() -> None:
     assert parts == {1, 2}
 
 
-def test_windows_with_a_start_on_the_device_walked_are_the_oracle_s() -> None:
+def test_walked_dynamic_windows_match_the_oracle() -> None:
     rng = np.random.default_rng(7)
     for _ in range(200):
         dtype = np.dtype(rng.choice(["u1", "f2", "f4", "f8", "c16"]))
@@ -224,7 +229,7 @@ def test_windows_with_a_start_on_the_device_walked_are_the_oracle_s() -> None:
 
 
 @pytest.mark.parametrize("strides", [None, (40, 2)])
-def test_the_largest_start_is_where_the_window_still_lies_in_dest(strides: tuple[int, ...] | None) -> None:
+def test_write_slice_largest_start_keeps_the_window_in_dest(strides: tuple[int, ...] | None) -> None:
     desc = bp.WriteSliceDescriptor((10, 20), [(0, 3), (0, 4)], "f32", dest_strides=strides).canonical()
     row, col = (s * 4 for s in strides or (20, 1))
     for start in ((0, 0), (7, 16), (7, 0), (0, 16), (3, 5)):
@@ -234,7 +239,7 @@ def test_the_largest_start_is_where_the_window_still_lies_in_dest(strides: tuple
             desc.resolve({"start": start})
 
 
-def test_a_dynamic_window_may_lie_anywhere_along_its_axis() -> None:
+def test_dynamic_window_has_any_start_along_its_axis() -> None:
     """So that a source anywhere there is refused, and nothing else of dest."""
     dest = np.zeros((8, 10), np.float32)
     start = np.array(0, np.int64)

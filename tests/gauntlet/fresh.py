@@ -26,10 +26,10 @@ ALIGN = 16
 
 
 class Home(Protocol):
-    """Where arrays lie: host memory, a GPU's, or what stands for it."""
+    """Where arrays are: host memory, a GPU's, or what stands for it."""
 
     def place(self, slot: Slot, kind: str) -> tuple[Any, Callable[[], Array]]:
-        """An operand of the slot's layout and first bytes at a new address, and what gives its memory's bytes as they are. The
+        """An operand of the slot's layout and first bytes at a new address, and what gives its memory's present bytes. The
         kind is "plain" or "torch"; what torch has no array for is plain."""
         ...
 

@@ -102,6 +102,7 @@ def wrong_operands(op: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     gradient = get_op(op).gradient
     assert gradient is not None
     tried = {n for one in problems(op) for n in (*one.own_results, *one.inputs) if n in gradient.saved}
+    tried -= {*gradient.shapes}
     for operand in (gradient.grad, *gradient.more.values(), *(gradient.renames.get(n, n) for n in sorted(tried))):
         for name, change in changes.items():
             yield f"{operand}: {name}", changed(operand, change)
@@ -115,6 +116,17 @@ def test_a_wrong_result_is_noticed(op: str) -> None:
 @every_gradient
 def test_a_wrong_operand_is_noticed(op: str) -> None:
     assert [name for name, oracle in wrong_operands(op) if not noticed(op, oracle)] == []
+
+
+@pytest.mark.parametrize("op", [name for name in OPS if get_op(name).gradient.shapes])  # type: ignore[union-attr]
+def test_gradient_reads_no_values_where_it_says_so(op: str) -> None:
+    gradient, reference = get_op(op).gradient, get_op(get_op(op).gradient.op).plan.reference  # type: ignore[union-attr]
+    assert gradient is not None
+
+    def without(desc: Any, **arrays: Any) -> Any:
+        return reference(desc, **{n: np.full_like(x, np.nan) if n in gradient.shapes else x for n, x in arrays.items()})
+
+    assert noticed(op, without) == []
 
 
 class Edit(NamedTuple):
@@ -135,6 +147,10 @@ EDITS = (
     Edit("log_softmax_backward", "g - np.exp(p) * _sum(desc, g)", "g + np.exp(p) * _sum(desc, g)"),
     Edit("log_softmax_backward", "g - np.exp(p) * _sum(desc, g)", "g"),
     Edit("log_softmax_backward", "g - np.exp(p) * _sum(desc, g)", "g - p * _sum(desc, g)"),
+    Edit("max_backward", "(rows == rows.max(axis=-1, keepdims=True)).sum(axis=-1)", "(rows != np.inf).sum(axis=-1)"),
+    Edit("var_backward", '"mean": _OPS["mean"]', '"mean": _OPS["sum"]'),
+    Edit("var_backward", "max(desc.extent - desc.correction, 0)", "desc.extent"),
+    Edit("mean_backward", "np.longdouble(desc.extent)", "np.longdouble(desc.extent + 1)"),
     Edit("rms_norm_backward", "- n * _mean(desc, g * n)", "+ n * _mean(desc, g * n)"),
     Edit("rms_norm_backward", "- n * _mean(desc, g * n)", ""),
     Edit("rms_norm_backward", "- n * _mean(desc, g * n)", "- n * _mean(desc, raw * n)"),

@@ -41,7 +41,7 @@ def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 
 def _once(measure: Callable[..., Array]) -> Callable[..., Array]:
-    """The measure, which remembers what it gave last, and of which arrays: `Problem.inputs`, which nobody writes to."""
+    """The measure, which remembers what it gave last, and of which arrays: `Problem.inputs`, which are read-only."""
     seen: dict[str, Array] = {}
     last: list[Array] = []
 
@@ -70,7 +70,7 @@ class Problem:
 
     @cached_property
     def desc(self) -> Any:
-        """Read off the operands as they lie (outputs that the sample does not give are left to the op)."""
+        """Read off the operands' layouts (outputs that the sample does not give are left to the op)."""
         known = parameters(self.op.plan.descriptor.of)  # type: ignore[attr-defined]
         arrays = {name: slot.operand for name, slot in self.given.items()}
         return self.op.of(**{k: v for k, v in {**arrays, **self.sample.options}.items() if k in known})
@@ -190,11 +190,11 @@ class Problem:
         wide, measures = np.asarray(self.wide[name]).reshape(array.shape), self.measures[name]
         guarantee.check(array, wide, self.inputs, output=layout.element, measures=measures)
 
-    def call_function(self, **extra: Any) -> Any:
-        """The public function on this sample, its arguments by position where they have no name to give; with a `status` where
-        a host device raises without one."""
-        told = extra.get("device", self.device) is not None and "status" in self.written
-        reports = told and bool(np.any(self.wide["status"]))
+    def call_function(self, function: Callable[..., Any] | None = None, **extra: Any) -> Any:
+        """The public function on this sample (or another with its arguments), its arguments by position where they have no name
+        to give; with a `status` where a host device raises without one."""
+        on_host = extra.get("device", self.device) is not None and "status" in self.written
+        reports = on_host and bool(np.any(self.wide["status"]))
         given = {
             **({"status": poisoned(self.desc.canonical().layout("status"), self.backend).operand} if reports else {}),
             **{n: s.operand for n, s in self.given.items()},
@@ -211,7 +211,7 @@ class Problem:
                 positional.append(given[name])
             else:
                 keyword[parameter.name] = given[name]
-        return self.op.function(*positional, **keyword)
+        return (function or self.op.function)(*positional, **keyword)
 
 
 def _same_bytes(name: str, got: Array, wanted: Array, slot: Slot) -> None:

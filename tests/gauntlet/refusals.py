@@ -150,7 +150,7 @@ def _overlapping(problem: Problem, name: str, other: str) -> None:
     desc = problem.op.of(**{k: v for k, v in {**given, **problem.sample.options}.items() if k in known})
     try:
         plan = problem.op.plan.select(desc, device=problem.device)
-    except bp.UnsupportedError as error:  # no variant for what lies between 16 bytes
+    except bp.UnsupportedError as error:  # no variant for an address between 16 bytes
         readable(error, problem.op.name, "aligned to")
         return
     rest = {n: s.operand for n, s in problem.slots.items() if n not in given}

@@ -56,7 +56,7 @@ json.dump({name: op_digest(op) for name, op in all_ops().items()}, sys.stdout)
 def added() -> list[str]:
     """The lines that the page adds to each file."""
     shown = blocks(PAGE, "diff")
-    return [named_anew("".join(line.removeprefix("+") for line in block.splitlines(True))) for block in shown]
+    return [renamed("".join(line.removeprefix("+") for line in block.splitlines(True))) for block in shown]
 
 
 FAMILIES = """
@@ -93,7 +93,7 @@ NEW = {
 RENAMED = re.compile("|".join(sorted(map(re.escape, NEW), key=len, reverse=True)))
 
 
-def named_anew(text: str) -> str:
+def renamed(text: str) -> str:
     """`text` with the examples' names, of which an op or a family may have been made for good, in a spelling of their own."""
     taken = any((ROOT / path).exists() for path in page_files()) or "softplus" in all_ops()
     return text if not taken else RENAMED.sub(lambda found: NEW[found[0]], text)
@@ -142,7 +142,7 @@ def pytest_in(copy: Path, *arguments: str) -> str:
 
 
 def linted(root: Path, paths: Sequence[str]) -> None:
-    """Ruff and mypy accept the files as they are."""
+    """Ruff and mypy accept the unchanged files."""
     pytest.importorskip("ruff")
     pytest.importorskip("mypy")
     run(root, "-m", "ruff", "check", *paths)
@@ -158,11 +158,11 @@ def test_a_row_is_a_few_lines() -> None:
 @pytest.mark.timeout(600)
 def test_a_row_makes_an_op_and_voids_nothing(copy: Path) -> None:
     """The op runs as emulated kernels, its own tests pass, and no other op's kernels are others."""
-    name = named_anew("softplus")
+    name = renamed("softplus")
     assert "wrote" in run(copy, "-m", "baracuda_py.cli.generate")
     stub = (copy / "baracuda_py/__init__.pyi").read_text()
     assert f"def {name}(x: Any, /, beta: float = 1.0, *, out" in stub
-    digests = json.loads(run(copy, "-c", named_anew(TRIED)))
+    digests = json.loads(run(copy, "-c", renamed(TRIED)))
     assert digests.pop(name)
     digests = {op: digest for op, digest in digests.items() if not op.startswith(f"{name}_")}  # its gradient
     assert digests == {name: op_digest(op) for name, op in all_ops().items()}
@@ -176,16 +176,16 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The repository with the files of the page's families, completed as the page says."""
     root = copied(tmp_path_factory.mktemp("families"))
     for path, text in page_files().items():
-        file = root / named_anew(path)
+        file = root / renamed(path)
         assert not file.exists(), f"{path} on the page is a file of the repository: put another name into NEW"
         file.parent.mkdir(exist_ok=True)
-        file.write_text(named_anew(text))
+        file.write_text(renamed(text))
     assert "wrote" in run(root, "-m", "baracuda_py.cli.generate")
     run(root, "-m", "tests.resources", *FAMILY_OPS)
     return root
 
 
-FAMILY_OPS = [named_anew(op) for op in ("scale_rows", "scale_rows_backward", "amax")]
+FAMILY_OPS = [renamed(op) for op in ("scale_rows", "scale_rows_backward", "amax")]
 
 
 def test_adding_page_shows_what_the_template_writes() -> None:
@@ -196,13 +196,13 @@ def test_adding_page_shows_what_the_template_writes() -> None:
 
 @pytest.mark.timeout(600)
 def test_adding_families_are_linted_and_typed(families: Path) -> None:
-    linted(families, [named_anew(path) for path in page_files() if path.endswith(".py")])
+    linted(families, [renamed(path) for path in page_files() if path.endswith(".py")])
 
 
 @pytest.mark.timeout(600)
 def test_adding_families_pass_the_tests_of_their_ops(families: Path) -> None:
     """The gauntlet on NumPy and emulated, arguments, gradients, bounds, and all else that concerns the ops."""
-    run(families, "-c", named_anew(FAMILIES))
+    run(families, "-c", renamed(FAMILIES))
     assert "failed" not in pytest_in(families, *(x for op in FAMILY_OPS for x in ("--op", op)))
 
 

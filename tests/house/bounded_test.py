@@ -105,7 +105,7 @@ def item(name: str, *, gpu: bool = False) -> Any:
     )
 
 
-def test_cases_are_left_out_evenly_and_device_tests_only_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounded_choice_leaves_cases_out_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded, "CASES", {"x_test.py::test": 3})
     items = [item(f"{i}", gpu=i % 2 == 1) for i in range(10)]
     kept, left = choose(items, device=True)

@@ -1,4 +1,4 @@
-"""The sweep of windows: its plans are those of its arrays, its sets are apart, and it says what was lost."""
+"""The sweep of windows: its plans are those of its arrays, its sets are disjoint, and it says what was lost."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_configurations_are_named_by_patterns() -> None:
     assert any(label.startswith("vectorised") for label in labels)
 
 
-def test_losses_are_told_and_drawn(tmp_path: Path) -> None:
+def test_losses_are_reported_and_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     records = []
     for n, case in enumerate(copies.CASES[::29]):

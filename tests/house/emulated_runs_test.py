@@ -62,7 +62,7 @@ def test_failed_ops_are_not_recorded(folder: Path) -> None:
 def test_another_judge_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     emulated_runs.put("abs", ["bb"])
     assert emulated_runs._known("abs") == {"bb"}
-    monkeypatch.setattr(emulated_runs, "judged_by", lambda: "0123456789abcdef")
+    monkeypatch.setattr(emulated_runs, "judged_by", lambda op: f"another of {op}")
     emulated_runs._known.cache_clear()
     assert not emulated_runs._known("abs")
 
@@ -74,9 +74,19 @@ def test_every_oracle_is_among_the_judges() -> None:
         for name, module in sys.modules.items()
         if name.startswith("baracuda_py.") and "oracle" in name
     }
-    judging = {str(path) for path in emulated_runs.judges()}
+    judging = {str(path) for op in all_ops() for path in emulated_runs.judges(op)}
     assert len(oracles) > 20 and {name for name, file in oracles.items() if file not in judging} == set()
     assert {special.__file__, rounding.__file__} <= judging
+
+
+def test_the_oracles_of_other_families_do_not_judge() -> None:
+    judging = {op: set(emulated_runs.judges(op)) for op in ("softmax", "attention", "matmul_int4")}
+    oracles = {
+        op: {"/".join(path.parts[-3:]) for path in paths if "ops" in path.parts} for op, paths in judging.items()
+    }
+    assert oracles["softmax"] == {"ops/softmax/oracle.py"}
+    assert {"attention/oracle/forward.py", "ops/gemm/oracle.py"} <= oracles["attention"]
+    assert "ops/gemm/oracle.py" in oracles["matmul_int4"] and "ops/softmax/oracle.py" not in oracles["matmul_int4"]
 
 
 def test_other_data_is_another_run() -> None:

@@ -156,7 +156,7 @@ def test_every_pattern_of_the_compile_path_is_listed() -> None:
         assert patterns and patterns <= listed, f"list these in READERS: {patterns - listed}"
 
 
-def test_patterns_of_tests_that_read_generated_code_find_something() -> None:
+def test_patterns_over_generated_code_match() -> None:
     texts = [text() for text in (_log, _ptx, _lined_ptx, _sources, _entries, _words)]
     found = 0
     for path in sorted(TESTS.rglob("*.py")):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import baracuda_py as bp
 from baracuda_py.cli import generate
+from baracuda_py.cli.pages import ops_text, page_text
 from baracuda_py.plan.slot import OperandLayout
+from baracuda_py.types.names import ADVICE, ALIASES, SYNONYMS
 
 
 def run(code: str) -> str:
@@ -25,7 +29,7 @@ def test_generated_files_are_fresh() -> None:
     assert generate.write(check=True) == [], "run python -m baracuda_py.cli.generate"
 
 
-def test_the_package_is_typed_and_constructors_say_what_they_take() -> None:
+def test_package_is_typed_and_constructors_name_fields() -> None:
     """What `tests/typed_user.py` is checked against, here without a type checker."""
     package = Path(bp.__file__).parent
     assert (package / "py.typed").is_file()
@@ -47,7 +51,7 @@ def test_the_package_is_typed_and_constructors_say_what_they_take() -> None:
     }
     taken = {}
     for name, node in classes.items():
-        for init in (n for n in node.body if isinstance(n, ast.FunctionDef)):
+        for init in (n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"):
             assert init.args.vararg is None and init.args.kwarg is None, name
             every = [*init.args.args[1:], *init.args.kwonlyargs]
             kinds = {a.arg: ast.unparse(a.annotation or ast.Constant(None)) for a in every}
@@ -100,3 +104,56 @@ def test_discovery() -> None:
     assert "sigmoid" in bp.find("sigmoyd")
     with pytest.raises(bp.UnsupportedError, match="did you mean"):
         bp.get_op("write_slices")
+
+
+def test_index_aliases_are_the_functions_themselves() -> None:
+    for alias, op in ALIASES.items():
+        assert getattr(bp, alias) is getattr(bp, op) is bp.get_op(alias).function
+        assert alias in dir(bp) and bp.find(alias)[0] == op, alias
+    assert not set(ALIASES) & set(bp.list_ops())
+    stub = (Path(bp.__file__).parent / "__init__.pyi").read_text()
+    assert all(f"\n{alias} = {op}\n" in stub for alias, op in ALIASES.items())
+
+
+def test_index_aliases_are_on_the_pages() -> None:
+    assert "Also `bp.swish`." in page_text(bp.get_op("silu"))
+    assert all(f"| `bp.{alias}` | [`{op}`]" in ops_text() for alias, op in ALIASES.items())
+
+
+def test_index_advice_names_what_exists() -> None:
+    for name, advice in ADVICE.items():
+        with pytest.raises(AttributeError, match=re.escape(advice)):
+            getattr(bp, name)
+        used = re.findall(r"bp\.(\w+)\(", advice)
+        assert used and set(used) <= set(bp.list_ops()), name
+        assert name not in bp.list_ops(), f"{name} is an op now"
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [("kv cache", "kv_append"), ("KV-cache", "kv_append"), ("layernorm", "layer_norm"), ("gptq", "matmul_int4"),
+     ("flash attention", "attention"), ("gather", "take_along_axis"), ("sdpa", "attention"), ("rotary", "rope"),
+     ("softmax backward", "softmax_backward"), ("llama.cpp", "matmul_gguf"), ("attention for decode", "attention_decode")],
+)  # fmt: skip
+def test_find_knows_what_people_say(text: str, first: str) -> None:
+    assert bp.find(text)[0] == first
+
+
+def test_find_lists_ops_alone_and_once() -> None:
+    ops = set(bp.list_ops())
+    for text in (*SYNONYMS, *ALIASES, "quantised", "norm", "", "  ", "gemm of weights"):
+        hits = bp.find(text)
+        assert hits and set(hits) <= ops and len(hits) == len(set(hits)), text
+    assert {name for names in SYNONYMS.values() for name in names} <= ops
+    assert bp.find("zzzz") == []
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_linear_multiplies_by_the_transpose(device: str) -> None:
+    rng = np.random.default_rng(0)
+    x, w, b = (rng.normal(size=s).astype(np.float32) for s in ((3, 8), (5, 8), (5,)))
+    np.testing.assert_allclose(bp.linear(x, w, b, device=device), x @ w.T + b, rtol=1e-5, atol=1e-6)
+    assert bp.linear(x, w, activation="relu", device=device).min() == 0
+    for wrong in (w[0], 3.0, [1.0]):
+        with pytest.raises(bp.InvalidProblemError, match="linear: weight must be"):
+            bp.linear(x, wrong, device=device)

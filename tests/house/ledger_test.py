@@ -102,7 +102,7 @@ def sampled(ran: int) -> ledger.Sampled:
     return made
 
 
-def test_a_test_that_runs_once_a_sample_is_a_line_once_all_have_passed(written: Path) -> None:
+def test_ledger_line_needs_all_samples_to_pass(written: Path) -> None:
     entries = ledger.record(written, {"add": set()}, set(), RUN, {}, {}, sampled(2))
     assert not entries and read.verified_on(get_op("add")) == ""
     entries = ledger.record(written, {"add": {"more_test.py::test"}}, set(), RUN, {}, {}, sampled(3))
@@ -210,7 +210,7 @@ def test_every_candidate_launches_a_probe(family: str) -> None:
     assert launched == ({c.variant for c in op.plan.candidates} if fixed is None else {fixed.variant})
 
 
-def test_digests_tell_every_configuration_apart() -> None:
+def test_digests_differ_for_every_configuration() -> None:
     steps = [steps for _, steps in read.lowered(get_op("matmul"), "sm_90a")]
     assert len({lowered_digest(x) for x in steps if isinstance(x[0], Launch)}) == len(
         {repr(x) for x in steps if isinstance(x[0], Launch)}

@@ -101,7 +101,7 @@ def test_a_name_that_is_not_there_is_found(message: str, name: str) -> None:
     assert [found for _, found in unknown(text, known())] == [name]
 
 
-def test_another_kind_is_offered_only_where_the_problem_can_hold_it() -> None:
+def test_message_offers_another_kind_only_where_it_serves() -> None:
     """By the field that says it: a kind that an operand always holds, and one that it never does, are cast."""
     outs, lses = np.ones((2, 3, 8), np.float32), np.zeros((2, 3), np.float32)
     merge = bp.MergeAttentionPlan.select(bp.MergeAttentionDescriptor.of(outs, lses), device="cpu")

@@ -70,7 +70,7 @@ def test_an_edit_is_of_the_occurrence_that_it_names(occurrence: int, wanted: str
             mutant.applied("abab")
 
 
-def test_an_edit_that_changes_nothing_or_is_no_code_is_told() -> None:
+def test_edit_without_effect_is_reported() -> None:
     file = Path(__file__).relative_to(ROOT).as_posix()
     old = "MUTANTS = " + "catalogue()"
     assert "changes nothing" in Mutant("m", "index", file, old, f"{old}  # words").complaint()

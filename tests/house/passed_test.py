@@ -23,7 +23,7 @@ MODULES = {
         "    config.pluginmanager.register(Passed(Path('passed.txt').resolve(), writes=not worker))\n"
     ),
 }
-AGAIN = {"test_c", "test_d"}  # one draws more in the full suite, one may use a framework
+RUN_TWICE = {"test_c", "test_d"}  # one draws more in the full suite, one may use a framework
 
 
 def _ran(folder: Path, *options: str, env: dict[str, str] | None = None) -> set[str]:
@@ -45,5 +45,5 @@ def test_passed_tests_are_left_out(tmp_path: Path, workers: tuple[str, ...]) -> 
     assert _ran(tmp_path, *workers, env={"FAILS": "1"}) == names
     listed = (tmp_path / "passed.txt").read_text(encoding="utf-8").split()
     assert {line.partition("::")[2] for line in listed} == names - {"test_b"}
-    assert _ran(tmp_path, *workers) == AGAIN | {"test_b"}
-    assert _ran(tmp_path, *workers) == AGAIN
+    assert _ran(tmp_path, *workers) == RUN_TWICE | {"test_b"}
+    assert _ran(tmp_path, *workers) == RUN_TWICE

@@ -37,7 +37,7 @@ def needs_a_gpu(block: str) -> bool:
 
 def with_its_framework(block: str) -> None:
     """Skips a block that imports a framework which only that page's reader has."""
-    for framework in ("torch", "jax"):
+    for framework in ("torch", "jax", "transformers"):
         if f"import {framework}" in block:
             pytest.importorskip(framework)
 

@@ -16,13 +16,13 @@ def line(*times: float) -> list[dict[str, object]]:
     return [{"series": "W4A16 8×8", "m": m, "us": us, "variant": "gemv"} for m, us in enumerate(times, 1)]
 
 
-def test_the_greatest_jump_is_between_the_neighbours_that_it_lies_between() -> None:
+def test_greatest_jump_is_between_its_neighbours() -> None:
     records = by_series(line(10, 11, 20, 21, 22)[::-1])["W4A16 8×8"]
     times, before, after = jumps(records)[0]
     assert times == pytest.approx(20 / 11) and (before["m"], after["m"]) == (2, 3)
 
 
-def test_more_tokens_in_less_time_are_told_beyond_noise() -> None:
+def test_more_tokens_in_less_time_are_reported_beyond_noise() -> None:
     (times, slower, faster), *rest = inversions(line(10, 30, 12, 11.8, 40))
     assert times == pytest.approx(30 / 11.8) and (slower["m"], faster["m"]) == (2, 4) and not rest
 

@@ -1,7 +1,7 @@
 """What the sources say of their structure: which module imports which and who uses whose private names, read with `ast`; which
 header each file of the kernels includes.
 
-Imports inside functions count. Those under ``if TYPE_CHECKING`` are not carried out, and are told from the others.
+Imports inside functions count. Those under ``if TYPE_CHECKING`` are not carried out, and are distinguished from the others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-__all__ = ["Module", "circles", "folders", "includes_of", "modules_of", "private_uses", "strangers", "upward"]
+__all__ = ["Module", "circles", "folders", "foreign_imports", "includes_of", "modules_of", "private_uses", "upward"]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 OF_NAMEDTUPLES = {"_replace", "_asdict", "_fields", "_make"}
@@ -204,14 +204,14 @@ def private_uses(modules: Mapping[str, Module]) -> list[str]:
     return found
 
 
-def strangers(
-    modules: Mapping[str, Module], room: str, known: Callable[[str], bool], libraries: Sequence[str]
+def foreign_imports(
+    modules: Mapping[str, Module], folder: str, known: Callable[[str], bool], libraries: Sequence[str]
 ) -> list[str]:
-    """``module -> what it imports`` for the modules called `room` or in a folder of that name, of imports that are neither
+    """``module -> what it imports`` for the modules called `folder` or in a folder of that name, of imports that are neither
     `known` nor among `libraries`."""
     found = []
     for name, module in modules.items():
-        if room in name.split("."):
+        if folder in name.split("."):
             imported = {to for to, _ in module.imported if not known(to)} | module.libraries.difference(libraries)
             found += [f"{name} -> {to}" for to in sorted(imported)]
     return found

@@ -17,7 +17,7 @@ import baracuda_py as bp
 from baracuda_py.runtime.compile.sources import kernels_dir
 
 from ..call.simulated import Gpus, simulated
-from .structure import Module, circles, folders, includes_of, modules_of, private_uses, strangers, upward
+from .structure import Module, circles, folders, foreign_imports, includes_of, modules_of, private_uses, upward
 
 PACKAGE = Path(bp.__file__).resolve().parent
 LINES = 400
@@ -91,19 +91,19 @@ def test_no_folder_holds_many_modules(modules: dict[str, Module]) -> None:
 
 
 def knows(*rooms: str) -> Callable[[str], bool]:
-    """Whether a module is in one of these rooms of the package, or in a family's room of that name."""
+    """Whether a module is in one of these folders of the package, or in a family's folder of that name."""
     return lambda name: short(name).partition(".")[0] in rooms or not set(rooms).isdisjoint(name.split("."))
 
 
 def test_oracles_import_types_numerics_and_oracles_alone(modules: dict[str, Module]) -> None:
     assert sum("oracle" in name.split(".") for name in modules) > 20
-    assert strangers(modules, "oracle", knows("types", "numerics", "oracle"), ("numpy", "ml_dtypes")) == []
+    assert foreign_imports(modules, "oracle", knows("types", "numerics", "oracle"), ("numpy", "ml_dtypes")) == []
 
 
 def test_samples_import_no_op(modules: dict[str, Module]) -> None:
     known = knows("types", "numerics", "oracle", "samples", "wanted", "_row_problems")
-    for room in ("samples", "wanted"):
-        assert strangers(modules, room, known, ("numpy", "ml_dtypes")) == []
+    for folder in ("samples", "wanted"):
+        assert foreign_imports(modules, folder, known, ("numpy", "ml_dtypes")) == []
 
 
 # ---- headers of kernels ------------------------------------------------------------------------------------------------
@@ -181,15 +181,15 @@ PLANTED = {
     "typed.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .user import use\n",
     "user.py": "from . import typed\nfrom .low import Thing, _hidden\n\ndef use(x: Thing):\n    return x._part, x.whole\n",
     "own.py": "class Own:\n    _mine = 1\n    def f(self, other):\n        return other._mine, self._mine\n",
-    "room/__init__.py": "",
-    "room/_inner.py": "x = 1\n",
-    "room/door.py": "from ._inner import x\n",
-    "room/oracle.py": "import os\nimport numpy as np\nfrom torch.nn import f\nfrom ..low import Thing\nfrom . import door\n",
-    "window.py": "from .room import _inner\n",
-    "room/_cellar/__init__.py": "",
-    "room/_cellar/wine.py": "x = 1\n",
-    "room/stairs.py": "from ._cellar.wine import x\n",
-    "thief.py": "from .room._cellar.wine import x\n",
+    "folder/__init__.py": "",
+    "folder/_inner.py": "x = 1\n",
+    "folder/door.py": "from ._inner import x\n",
+    "folder/oracle.py": "import os\nimport numpy as np\nfrom torch.nn import f\nfrom ..low import Thing\nfrom . import door\n",
+    "window.py": "from .folder import _inner\n",
+    "folder/_cellar/__init__.py": "",
+    "folder/_cellar/wine.py": "x = 1\n",
+    "folder/stairs.py": "from ._cellar.wine import x\n",
+    "thief.py": "from .folder._cellar.wine import x\n",
 }
 
 
@@ -209,18 +209,18 @@ def test_circles_are_found_inside_functions_and_among_types(planted: dict[str, M
 
 def test_private_uses_are_found(planted: dict[str, Module]) -> None:
     assert sorted(private_uses(planted)) == [
-        "tree.thief: the module tree.room._cellar.wine", "tree.user: _hidden of tree.low", "tree.user:5 x._part",
-        "tree.window: the module tree.room._inner",
+        "tree.thief: the module tree.folder._cellar.wine", "tree.user: _hidden of tree.low", "tree.user:5 x._part",
+        "tree.window: the module tree.folder._inner",
     ]  # fmt: skip
 
 
 def test_folders_are_counted_without_their_own_file(planted: dict[str, Module]) -> None:
-    assert folders(planted) == {"tree": 8, "tree.room": 4, "tree.room._cellar": 1}
+    assert folders(planted) == {"tree": 8, "tree.folder": 4, "tree.folder._cellar": 1}
 
 
-def test_strangers_of_an_oracle_are_found(planted: dict[str, Module]) -> None:
-    found = strangers(planted, "oracle", lambda name: name == "tree.low", ("numpy",))
-    assert found == ["tree.room.oracle -> torch", "tree.room.oracle -> tree.room.door"]
+def test_foreign_imports_of_an_oracle_are_found(planted: dict[str, Module]) -> None:
+    found = foreign_imports(planted, "oracle", lambda name: name == "tree.low", ("numpy",))
+    assert found == ["tree.folder.oracle -> torch", "tree.folder.oracle -> tree.folder.door"]
 
 
 # ---- the walk of a call ------------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def test_torch_schemas_mutate_only_what_ops_write() -> None:
 
 
 def test_codec_restores_arguments() -> None:
-    from baracuda_py.interop.torch.codec import decode, encode
+    from baracuda_py.interop.codec import decode, encode
 
     scaling = bp.RopeScaling.linear(16, 2.0)
     for value, wanted in (

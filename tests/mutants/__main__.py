@@ -44,7 +44,7 @@ def kept(path: Path) -> dict[str, Outcome]:
 
 
 def present(results: dict[str, Outcome], mutants: Iterable[Mutant]) -> dict[str, Outcome]:
-    """Those results that are of the mutants as they are now."""
+    """Those results that are of the present mutants."""
     digests = {mutant.name: digest_of(mutant) for mutant in mutants}
     whole = {name: found for name, found in results.items() if found.outcome != "broken"}
     return {name: found for name, found in whole.items() if digests.get(name) == found.digest}
@@ -77,14 +77,14 @@ def run(mutants: Sequence[Mutant], tiers: Sequence[str], workers: int, scratch: 
                 outcome = done.result()
                 file.write(json.dumps(asdict(outcome)) + "\n")
                 file.flush()
-                progress.console.print(told(outcome), highlight=False, markup=False, soft_wrap=True)
+                progress.console.print(line_of(outcome), highlight=False, markup=False, soft_wrap=True)
                 progress.advance(bar)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def told(outcome: Outcome) -> str:
+def line_of(outcome: Outcome) -> str:
     by = f"by {outcome.by.removeprefix('tests/')}: {outcome.why}" if outcome.by else ""
     return f"{outcome.outcome:9}{outcome.seconds:7.1f} s {outcome.tier:9} {outcome.name} {by:.160}"
 
@@ -148,13 +148,17 @@ def main() -> int:
     results = present(kept(given.results), mutants)
     if not given.survivors:
         chosen = [m for m in mutants if _wanted(m, results, given)]
+        if given.only and not chosen:
+            parser.error(
+                f"no mutant is called {' or '.join(given.only)}: give a name of --list, or a pattern such as 'gemv-*'"
+            )
         with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
             run(chosen, given.tiers, given.workers, given.scratch or Path(folder), given.results)
         results = present(kept(given.results), mutants)
     else:
         for outcome in results.values():
             if outcome.lives:
-                console.print(told(outcome), survivors().get(outcome.name, ""), markup=False, highlight=False)
+                console.print(line_of(outcome), survivors().get(outcome.name, ""), markup=False, highlight=False)
     if given.controls:
         return 1 if any(not found.lives for found in results.values()) else 0
     return summary(mutants, results)

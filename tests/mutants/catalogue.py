@@ -30,7 +30,7 @@ KINDS = (
     "index",  # the wrong element, lane, register, matrix or operand
     "stride",  # strides, pitches and offsets
     "sync",  # barriers, fences, waits, phases
-    "stages",  # how often a loop turns, what a ring holds, which part of K is whose
+    "stages",  # the trip count of a loop, what a stage holds, which part of K is whose
     "swizzle",  # where shared memory holds what
     "numerics",  # constants, roundings, special values
     "epilogue",  # what happens to a sum on its way out
@@ -38,7 +38,7 @@ KINDS = (
     "align",  # which accesses are as wide as they may be
     "bound",  # what is promised of a result
     "check",  # what is refused
-    "key",  # what tells plans, calls and files apart
+    "key",  # what distinguishes plans, calls and files
     "choice",  # which candidate serves
     "oracle",  # the NumPy back end
     "reading",  # arrays as other libraries describe them

@@ -57,7 +57,7 @@ def serves(plan: Any, variant: str, desc: Any, pref: PlanPreference, device: Dev
     return any(a.feasibility for a in assess(candidates, desc.canonical(), pref, device))
 
 
-def test_a_fix_admits_its_candidate_in_one_step_and_a_variant_that_is_named_serves() -> None:
+def test_fix_admits_its_candidate_in_one_step() -> None:
     kept = fixed = elsewhere = 0
     for plan, desc, pref, device, answer, chosen in refused(0, 230):
         feasible = advised(answer, desc, pref, device, instead=chosen)
@@ -98,7 +98,7 @@ class Picky(Candidate[Any]):
         return bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (4,), "f32"), device="h200").precision_guarantee
 
 
-def test_several_fixes_are_told_together_and_one_that_leads_nowhere_is_not() -> None:
+def test_fixes_are_joined_and_useless_ones_left_out() -> None:
     desc = bp.UnaryDescriptor("neg", (3,), "f32", x_align=4).canonical()
     pref, device = PlanPreference(), DeviceSpec.named("sm_80")
     (answer,) = assess([Picky()], desc, pref, device)
@@ -167,7 +167,7 @@ def test_words(desc: Any, variant: str, wanted: str) -> None:
     assert bool(instead) != bool(fix)
 
 
-def test_of_a_preference_the_one_that_would_be_honoured_is_told() -> None:
+def test_advice_names_the_preference_that_would_be_honoured() -> None:
     desc = product((64, 64), (64, 64), "f32", b_strides=(1, 64))
     assert said(desc, "tc_async", variant="simt") == ("math='tf32' and variant='tc_async'", "")
     assert said(desc, "simt", device="cpu") == ('device="sm_90a" to select and compile without one', "")

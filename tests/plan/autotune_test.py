@@ -117,9 +117,7 @@ def test_five_percent_displace_a_plan_and_no_less(clock: Clock) -> None:
     assert plan.autotune().selection == tune.rivals(plan.selection, 6)[3]
 
 
-def test_a_rival_that_does_not_run_is_logged_and_what_is_wrong_with_the_operands_raised(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_tune_logs_a_failed_rival_and_raises_for_bad_operands(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     plan = bp.MatmulPlan.select(DESC, device=H200)
     rival = tune.rivals(plan.selection, 6)[1]
     clock[rival] = -1
@@ -187,7 +185,7 @@ def test_no_median_of_nothing(repeats: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("op", ["write_slice", "contiguize", "kv_append", "exp", "pow", "matmul_tc"])
-def test_verify_alone_runs_the_op_s_samples(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_without_arrays_runs_the_samples(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = get_op(op).plan.select(Problem(get_op(op), samples_of(get_op(op), count=2)[1], "cpu").desc, device="cpu")
     ran: list[Any] = []
     run = Caller.__call__

@@ -35,7 +35,7 @@ def configs() -> list[Config]:
     return found
 
 
-def test_every_configuration_of_matmul_is_read_back_as_it_is_printed() -> None:
+def test_matmul_configurations_are_parsed_as_printed() -> None:
     every = configs()
     assert {type(c).__module__.rpartition(".")[2] for c in every} == {"simt", "gemv", "mma", "tile", "staged"}
     for config in every:
@@ -76,10 +76,10 @@ def test_what_no_tile_prints_is_refused(text: str) -> None:
 
 
 def test_every_term_is_explained_and_the_explanation_is_found() -> None:
-    told = dict(line.split("  ", 1) for line in glossary().splitlines())
+    explained = dict(line.split("  ", 1) for line in glossary().splitlines())
     for config in configs():
         for word in str(config).split(" "):
             name = word.partition("=")[0]
-            assert re.match(r"\d+x", name) or told[name].strip(), word
+            assert re.match(r"\d+x", name) or explained[name].strip(), word
     assert "glossary()" in (bp.PlanPreference.__doc__ or "")
     assert "glossary()" in repr(bp.MatmulPlan.select(PROBLEMS[0], device="h200").explain())

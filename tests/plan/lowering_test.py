@@ -224,27 +224,27 @@ def executed(steps: tuple[Any, ...], pointers: dict[str, int]) -> None:
     Executable(steps, tuple(pointers), "sm_90a", 0).run(list(pointers.values()), {}, 10**6, 7)
 
 
-def test_a_library_is_told_the_operands_by_its_own_names() -> None:
-    told: list[Any] = []
-    function = lambda pointers, values, stream: told.append((dict(pointers), values, stream))  # noqa: E731
+def test_library_gets_operands_by_its_own_names() -> None:
+    passed: list[Any] = []
+    function = lambda pointers, values, stream: passed.append((dict(pointers), values, stream))  # noqa: E731
     inner = part(Call("lib", function, scratch=Scratch(0, 50)), names=("a", "c", "out"), shifts=(8, 0, 0), beta=1.0)
     sub = Sub(inner, {"a": Ptr("x"), "out": Scratch.named("tmp", 64)})
     steps = lowered((sub,))
     assert workspace_size(steps) == ALIGN + 50
     executed(steps, {"x": 5000})
-    assert told == [({WORKSPACE: 10**6 + ALIGN, "a": 5008, "c": 0, "out": 10**6}, {"beta": 1.0}, 7)]
+    assert passed == [({WORKSPACE: 10**6 + ALIGN, "a": 5008, "c": 0, "out": 10**6}, {"beta": 1.0}, 7)]
 
 
-def test_scratch_is_asked_of_a_library_when_it_is_needed_and_lies_last() -> None:
+def test_library_scratch_is_lazy_and_comes_last() -> None:
     asked: list[int] = []
-    told: list[int] = []
+    passed: list[int] = []
 
     def size() -> int:
         asked.append(1)
         return 4096
 
     def function(pointers: dict[str, int], _values: Any, _stream: int) -> None:
-        told.append(pointers[WORKSPACE])
+        passed.append(pointers[WORKSPACE])
 
     call = Call("lib", function, scratch=size)
     steps = lowered((launch(Scratch.named("sums", 10)), call))
@@ -254,7 +254,7 @@ def test_scratch_is_asked_of_a_library_when_it_is_needed_and_lies_last() -> None
     assert workspace_size(inner) == 3 * ALIGN + 4096
     executed(steps[1:], {"x": 0})
     executed(inner[1:], {"x": 0})
-    assert told == [10**6 + ALIGN, 10**6 + 3 * ALIGN]
+    assert passed == [10**6 + ALIGN, 10**6 + 3 * ALIGN]
 
 
 def test_a_part_of_the_reference_back_end_is_the_oracle() -> None:

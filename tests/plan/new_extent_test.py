@@ -1,4 +1,4 @@
-"""`select` for extents nobody asked for: what it leaves out does not change what it chooses, and what it keeps is never stale."""
+"""`select` for extents without a measurement: what it leaves out does not change its choice, and what it keeps is never stale."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_select_chooses_what_the_full_assessment_chooses() -> None:
     assert set(chosen) >= {"wgmma", "wgmma_padded", "gemv", "tc_async", "simt", "cublas"} and split > 20
 
 
-def test_no_configuration_is_predicted_below_its_candidate_s_floor() -> None:
+def test_no_configuration_costs_less_than_its_candidate_floor() -> None:
     near = 0
     for desc, pref, device in questions(300)[:100]:
         for answer in assess(CANDIDATES, desc, pref, device):
@@ -93,7 +93,7 @@ def test_no_configuration_is_predicted_below_its_candidate_s_floor() -> None:
     assert near > 100  # floors that say something
 
 
-def test_configurations_come_by_price_and_each_at_the_price_that_is_told() -> None:
+def test_configurations_are_sorted_by_cost() -> None:
     for desc, _, device in questions(300)[:60]:
         for candidate in CANDIDATES[:-1]:
             if candidate.supports(desc, device):

@@ -170,7 +170,7 @@ def test_kinds_in_bytes_are_offered_for_packed_ones() -> None:
         Slot("x", takes=every).check("op", bp.S4)
 
 
-def test_an_optional_operand_needs_a_field_that_says_whether_it_is_there() -> None:
+def test_optional_operand_needs_a_field_for_its_presence() -> None:
     class Silent(Descriptor):
         shape: tuple[int, ...]
 

@@ -199,7 +199,7 @@ def test_every_admitted_variant_can_be_preferred(op: str) -> None:
                     get_op(op).plan.select(desc, pref, device="sm_90a")
 
 
-def test_an_impossible_preference_lists_every_candidate_and_its_reason() -> None:
+def test_impossible_preference_lists_candidates_and_reasons() -> None:
     desc = bp.WriteSliceDescriptor((64, 64), [(0, 32), (0, 32)], "f32")
     for pref in (
         PlanPreference(backend=bp.BackendKind.NCCL),
@@ -291,14 +291,14 @@ def test_a_plan_is_verified_with_the_values_of_the_call() -> None:
     plan.verify(a=a, b=b, alpha=3.0)
 
 
-def test_strides_of_axes_that_cannot_be_stepped_along_do_not_count() -> None:
+def test_strides_of_axes_of_extent_one_are_ignored() -> None:
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (1, 64), "f32"), device="cpu")
     x = np.lib.stride_tricks.as_strided(np.ones(64, np.float32), (1, 64), (4096, 4))
     assert (plan.run(x=x) == -1).all()
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
-def test_an_operand_is_as_aligned_as_its_plan_was_told(device: str) -> None:
+def test_operand_must_be_as_aligned_as_in_its_plan(device: str) -> None:
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (64,), "f32"), device=device)
     memory = np.zeros(512, np.uint8)
     first = -memory.ctypes.data % 16

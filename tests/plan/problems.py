@@ -137,7 +137,7 @@ FAMILIES = (elementwise, copied, written, appended, multiplied, multiplied)
 
 
 def random_problems(rng: Rng, count: int, *, unnatural: float = 0.1) -> Iterator[tuple[Any, Any]]:
-    """Plan classes and valid descriptors; of `unnatural` operands the address may lie between two elements."""
+    """Plan classes and valid descriptors; of `unnatural` operands the address may be between two elements."""
     while count:
         plan, desc = FAMILIES[rng.integers(len(FAMILIES))](rng, unnatural)
         try:

@@ -247,7 +247,7 @@ def test_from_json_finds_plans_of_moved_modules(module: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["newer", "descriptor__newer", "preference__newer", "device__newer"])
-def test_what_a_newer_version_says_is_refused_with_what_select_would_choose(place: str) -> None:
+def test_saved_plan_of_a_newer_version_is_refused(place: str) -> None:
     plan = window()
     with pytest.raises(bp.UnsupportedError, match="newer, of which this version knows nothing") as caught:
         Plan.from_json(changed(plan, **{place: 1}))
@@ -309,7 +309,7 @@ def test_every_number_comes_back(alpha: float) -> None:
     assert math.copysign(1.0, again.desc.alpha) == math.copysign(1.0, alpha) or math.isnan(alpha)
 
 
-def test_numpy_s_integers_are_saved_as_numbers() -> None:
+def test_numpy_integers_are_saved_as_numbers() -> None:
     import numpy as np
 
     plain = bp.UnaryDescriptor("exp", (64,), "f32", x_align=8)  # type: ignore[arg-type]
@@ -357,7 +357,7 @@ def test_a_plan_is_equal_by_all_that_decides_it() -> None:
     assert len({plan, *others, Plan.from_json(plan.to_json())}) == 5
 
 
-def test_a_number_of_another_type_than_it_is_saved_as_is_no_saved_plan() -> None:
+def test_saved_plan_refuses_a_number_of_another_type() -> None:
     plan = bp.MatmulPlan.select(bp.MatmulDescriptor((64, 64), (64, 64), "f16", "f16"), device="h200")  # type: ignore[arg-type]
     saved = json.loads(plan.to_json())
     assert saved["descriptor"]["alpha"] == 1 and saved["descriptor"]["a_shape"] == [64, 64]

@@ -45,7 +45,7 @@ def test_the_set_mixes_dtypes_layouts_and_odd_sizes() -> None:
 # ---- rivals --------------------------------------------------------------------------------------------------
 
 
-def test_admissible_plans_come_by_prediction_and_no_more_than_asked_of_a_variant() -> None:
+def test_admissible_plans_are_sorted_and_limited_per_variant() -> None:
     desc = Product(1536, 1280, 1024).descriptor()  # in no table
     every = admissible(bp.MatmulPlan, desc, bp.PlanPreference(), H200)
     assert [p.cost.seconds for p in every] == sorted(p.cost.seconds for p in every)
@@ -156,7 +156,7 @@ def test_winners_go_into_the_table_that_select_reads(tmp_path: Path, monkeypatch
     assert update_table(path, [record], H200) == (0, 1)  # the model is right now: its entries go, others stay
 
 
-def test_the_shipped_table_holds_what_committed_files_say_was_measured() -> None:
+def test_shipped_table_holds_the_committed_measurements() -> None:
     """An entry is the winner of a sweep, of the set or of the rows."""
     known: dict[str, list[Record]] = {}  # some products are in both
     for name, shapes in (("matmul", SHAPES), ("rows", ROWS)):
@@ -194,7 +194,7 @@ def test_predictions_are_those_of_the_present_costs(tmp_path: Path, monkeypatch:
     assert (again["selected"]["variant"], again["selected"]["config"]) == (chosen.sku.variant, chosen.sku.config)
 
 
-def test_of_equal_predictions_the_one_that_select_takes_is_judged() -> None:
+def test_equal_predictions_are_judged_by_the_choice_of_select() -> None:
     """Whatever the order in the sweep's file."""
     record, plans = sweep_record(slowest_first=True)
     timed = [t | {"predicted_us": 1.0} for t in record["timed"]]

@@ -56,7 +56,7 @@ def test_described_orders_fields_of_bases() -> None:
     assert [(f.name, f.default) for f in fields(Ordered)][1:4] == [("element", MISSING), ("own", ""), ("axis", -1)]
 
 
-def test_an_operand_with_a_shape_of_its_own_is_there_with_its_shape_and_another_with_its_element() -> None:
+def test_optional_slot_is_present_with_its_shape_or_element() -> None:
     assert [o.name for o in tabled().operands] == ["out", "x"]
     assert tabled(bias_shape=(8,)).has("bias")
     assert not tabled(bias_element="f32").has("bias")
@@ -80,7 +80,7 @@ def test_each_operand_holds_what_its_slot_takes() -> None:
     Tabled.slot_of["out"].check("tabled", bp.I8)
 
 
-def test_no_field_would_say_whether_an_operand_of_a_fixed_kind_is_there() -> None:
+def test_optional_slot_of_a_fixed_kind_is_refused() -> None:
     with pytest.raises(TypeError, match="leave its element open"):
 
         @described(Slot("x"), Slot("count", optional=True, shape="shape", element=bp.I64))

@@ -51,7 +51,7 @@ def test_a_winner_is_selected_from_then_on() -> None:
 
 
 def slices() -> list[DeviceSpec]:
-    """Devices that are told apart: by a slice's size, by name alone, by the words after the first."""
+    """Devices that are distinguished: by a slice's size, by name alone, by the words after the first."""
     bare = DeviceSpec.named("sm_89")
     rtx = [replace(bare, name=f"NVIDIA GeForce RTX {n}", sms=sms) for n, sms in (("4090", 128), ("4060", 24))]
     pro = [replace(bare, name=f"NVIDIA RTX {n}") for n in ("A6000", "6000 Ada Generation")]
@@ -238,7 +238,7 @@ def products(m: int) -> Any:
     return bp.MatmulDescriptor((m, 640), (640, 768), "bf16", "bf16")  # type: ignore[arg-type]
 
 
-def test_a_winner_corrects_the_model_for_its_neighbours_and_for_no_others() -> None:
+def test_tuned_winner_corrects_the_model_for_neighbours_only() -> None:
     tuned.record(second().selection, "tuned 2026-01-01")
     found = {m: bp.MatmulPlan.select(products(m), device=H200) for m in (256, 480, 511, 512, 513)}
     near = "tuned 2026-01-01, for M 257..512"
@@ -266,9 +266,7 @@ def test_the_nearest_neighbour_speaks_first() -> None:
         ({"variant": "tc"}, False),
     ],
 )
-def test_a_neighbour_s_winner_must_be_as_near_the_model_s_best_as_where_it_was_measured(
-    changed: dict[str, str], stands: bool
-) -> None:
+def test_neighbour_winner_must_be_near_the_best_prediction(changed: dict[str, str], stands: bool) -> None:
     key, won = tuned.entry(second().selection, "tuned 2026-01-01")
     assert float(won["slower"]) >= 1.0
     own_file().parent.mkdir(parents=True, exist_ok=True)

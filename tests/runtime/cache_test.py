@@ -41,7 +41,7 @@ def umask() -> Iterator[None]:
 
 
 def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes `path` a stranger's: root hands it over, and to anybody else his own files are made to look strange."""
+    """Makes `path` another user's: root gives it away, and to others their own files are made to look foreign."""
     if os.geteuid() == 0:
         os.chown(path, NOBODY, NOBODY)
     else:
@@ -54,7 +54,7 @@ def open_descriptors() -> int:
     return len(list(folder.iterdir())) if folder.is_dir() else 0
 
 
-def test_a_file_of_one_s_own_is_read(tmp_path: Path) -> None:
+def test_cache_reads_files_of_the_same_user(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "file"
     assert write_atomic(path, b"abc")
     assert read_trusted(path, 3) == b"abc"
@@ -62,7 +62,7 @@ def test_a_file_of_one_s_own_is_read(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["file"]
 
 
-def test_a_stranger_s_file_is_refused_with_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_refuses_files_of_another_user_with_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     write_atomic(path, b"abc")
     give_away(path, monkeypatch)
@@ -85,7 +85,7 @@ def test_a_file_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to have a file of root's and be somebody else")
-def test_root_s_files_are_read_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_reads_files_of_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     write_atomic(path, b"abc")
     monkeypatch.setattr(files.os, "geteuid", lambda: NOBODY)
@@ -114,7 +114,7 @@ def test_what_is_no_plain_file_is_no_file(what: str, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("umask")
 @pytest.mark.parametrize(("mask", "file", "folder"), [(0o022, 0o644, 0o755), (0o077, 0o600, 0o700), (0, 0o664, 0o775)])
-def test_modes_are_the_umask_s(mask: int, file: int, folder: int, tmp_path: Path) -> None:
+def test_cache_file_modes_follow_the_umask(mask: int, file: int, folder: int, tmp_path: Path) -> None:
     os.umask(mask)
     path = tmp_path / "folder" / "file"
     assert write_atomic(path, b"abc")
@@ -148,28 +148,26 @@ def size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
-STRANGERS = [
+FOREIGN_FILES = [
     "thesis.tex", "dataset.bin", ".hidden", ".new-thing", ".new-0123456789abcdeg", "0" * 40, "0" * 39 + ".json",
     "0" * 40 + ".cubin.bak", "0" * 40 + ".JSON", "x" + "0" * 40 + ".cubin", "G" * 40 + ".cubin",
 ]  # fmt: skip
 
 
-def test_other_people_s_files_are_never_removed(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_never_removes_files_of_other_users(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "LIMIT_BYTES", 8000)
     fresh_cache.mkdir()
     (fresh_cache / ("f" * 40 + ".cubin")).mkdir()
-    for name in STRANGERS:
+    for name in FOREIGN_FILES:
         (fresh_cache / name).write_bytes(b"x" * 5000)
         os.utime(fresh_cache / name, (0, 0))
     fill(30)
-    assert all((fresh_cache / name).read_bytes() == b"x" * 5000 for name in STRANGERS)
+    assert all((fresh_cache / name).read_bytes() == b"x" * 5000 for name in FOREIGN_FILES)
     assert (fresh_cache / ("f" * 40 + ".cubin")).is_dir()
     assert 0 < sum(status.st_size for _, status in cache.contents(fresh_cache)) <= 8000, "they do not count either"
 
 
-def test_the_limit_holds_after_every_write_and_what_was_used_last_stays(
-    fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_limit_holds_and_keeps_the_last_used(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "LIMIT_BYTES", 20_000)
     fill(5)
     for index, path in enumerate(sorted(fresh_cache.iterdir(), key=lambda p: p.stat().st_mtime)):
@@ -212,7 +210,7 @@ def seconds() -> float:
 
 
 @pytest.mark.parametrize("suffix", ["json", "cubin"])
-def test_a_planted_entry_is_built_anew(suffix: str, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_entry_is_rebuilt(suffix: str, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert seconds() > 0 and seconds() == 0
     fresh_cache.chmod(0o1777)
     with monkeypatch.context() as patch:
@@ -287,7 +285,7 @@ def test_a_user_without_a_home_has_a_folder_of_its_own(monkeypatch: pytest.Monke
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_is_not_shut_out_by_a_thread_that_it_does_not_have() -> None:
+def test_cache_lock_is_free_in_a_forked_child() -> None:
     locks = [plan_cache._lock, launch._loading, cublas._creating]
     held, done = threading.Event(), threading.Event()
 

@@ -59,7 +59,7 @@ def test_every_kernel_compiles_for_every_arch_without_a_spill(op: str, everythin
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("kind", "batch"), resources.WGMMA)
-def test_wgmma_s_kernels_do_not_spill_in_a_batch_nor_for_a_split_last_wave(
+def test_wgmma_kernels_do_not_spill_in_batches_or_split_waves(
     kind: str, batch: tuple[int, ...], everything: bool
 ) -> None:
     check_all("matmul", resources.wgmma_s(kind, batch), "sm_90a", everything=everything)
@@ -67,7 +67,7 @@ def test_wgmma_s_kernels_do_not_spill_in_a_batch_nor_for_a_split_last_wave(
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("arch", ARCHES)
-def test_gemv_s_kernels_do_not_spill_whatever_the_pitch(arch: str, everything: bool) -> None:
+def test_gemv_kernels_do_not_spill_for_any_pitch(arch: str, everything: bool) -> None:
     check_all("matmul", resources.gemv_s(arch), arch, everything=everything)
 
 
@@ -126,7 +126,7 @@ def test_a_spill_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         check("add", "some/kernel.cu:entry", "sm_90a", 0, 16)
 
 
-def test_with_a_newer_compiler_a_spill_is_our_failure_and_a_user_s_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spill_with_a_newer_compiler_warns_users(monkeypatch: pytest.MonkeyPatch) -> None:
     major, minor = resources.NEWEST
     monkeypatch.setattr(resources, "nvrtc_version", lambda: (major, minor + 1))
     monkeypatch.setenv("CI", "true")

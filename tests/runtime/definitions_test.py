@@ -206,7 +206,7 @@ def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
 
 
 ONE, TWO, K = "include/one.cuh", "include/two.cuh", "a/k.cu"
-REACHED = {
+IN_DIGEST = {
     "the kernel itself": (K, "T x = twice", "T x = T(3) + twice"),
     "a function of its file": (K, "x * T(2)", "x * T(3)"),
     "a constant of an attribute": (K, "THREADS = 32", "THREADS = 64"),
@@ -245,15 +245,15 @@ NO_CODE = {
 }  # counted, and without effect as it happens
 
 
-@pytest.mark.parametrize("what", REACHED)
+@pytest.mark.parametrize("what", IN_DIGEST)
 def test_what_a_kernel_reaches_counts(what: str, answers: Callable[..., Answers]) -> None:
-    file, old, new = REACHED[what]
+    file, old, new = IN_DIGEST[what]
     before, after = answers(), answers(file=file, old=old, new=new)
     assert before[0] != after[0]
     assert (before[1] != after[1]) == (what not in NO_CODE), "the edit was to matter to the compiler too"
 
 
-APART = {
+SEPARATE = {
     "two definitions in front": (ONE, "#define SCALE", "__device__ int plus() { return 1; }\nstruct Hypot {};\n#define SCALE"),
     "a function behind": (ONE, "__device__ float lonely", "__device__ int fresh() { return near(0); }\n__device__ float lonely"),
     "a namespace": (TWO, "constexpr float FACTOR", "namespace apart { constexpr int N = 1; }\nconstexpr float FACTOR"),
@@ -266,9 +266,9 @@ APART = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", APART)
+@pytest.mark.parametrize("what", SEPARATE)
 def test_what_a_kernel_does_not_reach_does_not_count(what: str, answers: Callable[..., Answers]) -> None:
-    file, old, new = APART[what]
+    file, old, new = SEPARATE[what]
     assert answers() == answers(file=file, old=old, new=new)
 
 

@@ -58,7 +58,7 @@ def accesses(ptx: str) -> list[str]:
 
 
 @pytest.mark.parametrize("what", list(OVERLAPPING))
-def test_no_kernel_touches_memory_before_the_one_ahead_of_it_is_over(what: str) -> None:
+def test_pdl_kernels_wait_before_they_touch_memory(what: str) -> None:
     desc, variant = OVERLAPPING[what]
     plan = bp.MatmulPlan.select(desc, bp.PlanPreference(variant=variant), device=H200)
     launches = [step for step in plan.selection.steps if isinstance(step, Launch)]
@@ -147,15 +147,15 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return put
 
 
-def test_the_driver_is_told_what_to_launch(driver: Any) -> None:
+def test_driver_gets_the_launch_attributes(driver: Any) -> None:
     """Read by cuda.bindings, which knows the structures from the driver's headers."""
     d = pytest.importorskip("cuda.bindings.driver")
-    told: list[Any] = []
+    launched: list[Any] = []
 
     def launch(place: int, *rest: int) -> int:
         config = d.CUlaunchConfig(_ptr=place)
         attribute = d.CUlaunchAttribute(_ptr=ctypes.c_uint64.from_address(place + 40).value)  # config.attrs
-        told.append((
+        launched.append((
             (config.gridDimX, config.gridDimY, config.gridDimZ), (config.blockDimX, config.blockDimY, config.blockDimZ),
             config.sharedMemBytes, int(config.hStream), config.numAttrs, attribute.id.name,
             attribute.value.programmaticStreamSerializationAllowed, rest,
@@ -167,11 +167,11 @@ def test_the_driver_is_told_what_to_launch(driver: Any) -> None:
     for stream in (1 << 47, 0):
         launch_on_stream(stream)
     name, rest = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION", (1 << 46 | 17, 1 << 47 | 33, 0)
-    assert told == [((3, 4, 5), (128, 2, 1), 4096, stream, 1, name, 1, rest) for stream in (1 << 47, 0)]
+    assert launched == [((3, 4, 5), (128, 2, 1), 4096, stream, 1, name, 1, rest) for stream in (1 << 47, 0)]
 
 
 @pytest.mark.parametrize("bound", [False, True])
-def test_threads_that_launch_at_once_have_a_stream_and_arguments_each(driver: Any, bound: bool) -> None:
+def test_pdl_threads_have_separate_streams_and_arguments(driver: Any, bound: bool) -> None:
     d = pytest.importorskip("cuda.bindings.driver")
     both, seen = threading.Barrier(2, timeout=20), []
 

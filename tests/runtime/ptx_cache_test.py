@@ -62,7 +62,7 @@ def test_lines_are_of_files_as_they_lie_under_kernels() -> None:
 
 
 @pytest.mark.usefixtures("fresh_cache")
-def test_a_prelude_s_lines_are_its_own() -> None:
+def test_ptx_prelude_lines_are_its_own() -> None:
     plan = bp.BinaryPlan.select(
         bp.get_op("add").describe(x1_shape=(64,), x2_shape=(64,), x1_element="f32", x2_element="f32"), device=ARCH
     )
@@ -100,7 +100,7 @@ def test_it_is_built_once_a_kernel_and_arch(fresh_cache: Path, builds: list[Any]
     assert len(list(fresh_cache.iterdir())) == 6
 
 
-def test_cubins_and_ptx_are_each_other_s_neighbours(fresh_cache: Path, builds: list[Any]) -> None:
+def test_cubins_and_ptx_are_stored_together(fresh_cache: Path, builds: list[Any]) -> None:
     for _ in range(2):
         text, cubin = lined(), compile_kernels([COPY], ARCH)[COPY].cubin
     assert len(builds) == 2 and len(list(fresh_cache.iterdir())) == 4
@@ -171,7 +171,7 @@ DAMAGE: dict[str, Callable[[Path, Path], object]] = {
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_entry_is_built_anew(how: str, fresh_cache: Path, builds: list[Any]) -> None:
+def test_damaged_ptx_entry_is_rebuilt(how: str, fresh_cache: Path, builds: list[Any]) -> None:
     first = lined()
     DAMAGE[how](only(fresh_cache, "json"), only(fresh_cache, "ptx"))
     before = len(builds)
@@ -180,7 +180,7 @@ def test_a_damaged_entry_is_built_anew(how: str, fresh_cache: Path, builds: list
 
 
 @pytest.mark.parametrize("suffix", ["json", "ptx"])
-def test_a_planted_entry_is_built_anew(
+def test_planted_entry_is_rebuilt(
     suffix: str, fresh_cache: Path, builds: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = lined()
@@ -192,9 +192,7 @@ def test_a_planted_entry_is_built_anew(
     assert lined() == first and len(builds) == 2, "one's own has taken its place"
 
 
-def test_it_counts_against_the_limit_and_goes_when_it_was_used_longest_ago(
-    fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ptx_counts_against_the_cache_limit(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "LIMIT_BYTES", 20_000)
     for index in range(60):
         cache.store(b"%04d" % index * 200, {f"{index:040x}": {}}, "ptx")

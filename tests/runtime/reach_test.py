@@ -1,4 +1,4 @@
-"""What our own kernels reach: a change that reaches a kernel's PTX changes its digest, and a new function changes nobody's."""
+"""What our own kernels reach: a change that reaches a kernel's PTX changes its digest, and a new function changes no other's."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def digest(kernel: Kernel) -> str:
     return sources.source_of(kernel).digest(kernel.entry)
 
 
-def test_every_definition_is_in_some_op_s_digest() -> None:
-    """What nobody's digest counts could be changed, and nobody would ask for it to be tested again. Element types that no probe
+def test_every_definition_is_in_the_digest_of_an_op() -> None:
+    """What no digest counts could be changed without being tested again. Element types that no probe
     has are all that may be missing."""
     declared = {
         kernel.partition(":")[::2] for op in all_ops().values() for c in op.plan.candidates for kernel in c.launches
@@ -134,12 +134,12 @@ def digests() -> dict[str, str]:
 
 _SWAPS = {" + ": " - ", " < ": " > ", " * ": " + ", "row": "col", "&&": "||", " == ": " != ", "true": "false"}
 _PLACE = re.compile(r"(?<![\w.])\d+|" + "|".join(map(re.escape, _SWAPS)))
-_APART = re.compile(r'//[^\n]*|^\s*#[^\n]*|\b0x\w+|"(?:\\.|[^"\\\n])*"', re.MULTILINE)
+_TEXT = re.compile(r'//[^\n]*|^\s*#[^\n]*|\b0x\w+|"(?:\\.|[^"\\\n])*"', re.MULTILINE)
 
 
 def edited(text: str, rng: random.Random) -> str:
     """`text` with one number, operator or word changed, outside comments, directives and strings; unchanged if it has none."""
-    places = list(_PLACE.finditer(_APART.sub(lambda found: " " * len(found[0]), text)))
+    places = list(_PLACE.finditer(_TEXT.sub(lambda found: " " * len(found[0]), text)))
     if not places:
         return text
     place = rng.choice(places)
@@ -168,7 +168,7 @@ def part_of_ptx(kernel: Kernel) -> str:
 
 
 @pytest.mark.timeout(3600)
-def test_an_edit_that_leaves_a_kernel_s_digest_leaves_its_ptx(copy: Path, everything: bool) -> None:
+def test_edit_that_keeps_a_digest_keeps_the_ptx(copy: Path, everything: bool) -> None:
     """Of what is edited at random, what the kernel is said not to reach."""
     rng, choice = random.Random(14), one_of_each_file()
     before: dict[Kernel, str] = {}

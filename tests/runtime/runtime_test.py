@@ -73,9 +73,7 @@ def test_the_key_depends_on_everything_that_changes_the_code(monkeypatch: pytest
     assert len(keys) == 6
 
 
-def test_the_cubin_cache_s_digest_covers_the_headers_and_no_comment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cubin_digest_covers_headers_and_no_comments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "include").mkdir()
     (tmp_path / "a" / "k.cu").write_text('#include "one.cuh"\n')
@@ -431,7 +429,7 @@ def test_a_damaged_nvrtc_is_named_with_the_fix(nvrtc_fails: str) -> None:
     assert found.value is None and nvrtc_fails in found.note and "pip install" in found.get
 
 
-def test_nvrtc_s_build_is_read() -> None:
+def test_nvrtc_build_is_read() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+ CL-\d+", toolchain.nvrtc_build())
     assert toolchain.nvrtc_build().startswith(".".join(map(str, toolchain.nvrtc_version())) + ".")
 
@@ -502,7 +500,7 @@ sys.meta_path.insert(0, Blocker())
     return subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
 
 
-def test_with_no_cupy_the_host_back_end_works_and_a_gpu_says_what_to_install() -> None:
+def test_host_back_end_works_without_cupy() -> None:
     ran = _blocked(
         """
         import numpy as np

@@ -21,7 +21,7 @@ from .world import World
 __all__ = ["Drawn"]
 
 BURST, EMULATED_BURST = 5, 2  # calls of one problem that are shuffled among those of others
-TOGETHER = 6  # problems of a batch
+BATCH_PROBLEMS = 6  # problems of a batch
 NEW = {"cuda": 2}  # of them; on a device each brings kernels to compile
 ELEMENTS = {"cuda": 40_000, "cpu": 20_000}  # of all operands together
 FEW_ELEMENTS = 2_500  # where kernels are emulated
@@ -48,7 +48,7 @@ class Drawn:
         fresh = (
             [made for _ in range(NEW.get(self.world.device, 3)) if (made := self._open()) is not None] if opens else []
         )
-        old = self.rng.sample(self.opened, min(len(self.opened), TOGETHER - len(fresh)))
+        old = self.rng.sample(self.opened, min(len(self.opened), BATCH_PROBLEMS - len(fresh)))
         self.opened += fresh
         burst = BURST if self.world.device in SLOWEST_S else EMULATED_BURST
         steps = [self._varied(step) for step in (*fresh, *old) for _ in range(burst)]

@@ -20,7 +20,7 @@ from .draw import Drawn
 from .step import Step
 from .world import World
 
-__all__ = ["Job", "Outcome", "grown", "soak", "told"]
+__all__ = ["Job", "Outcome", "grown", "message_of", "soak"]
 
 OPENING, SETTLED = 0.45, 0.65  # of the job: until when problems are opened, and from when memory has to be flat
 RSS_SLACK, DEVICE_SLACK = 48 << 20, 8 << 20  # bytes: heaps are in pieces, and threads have heaps of their own
@@ -87,11 +87,11 @@ def _failure(world: World, step: Step) -> str:
     try:
         world.run(step)
     except Exception as error:
-        return told(error)
+        return message_of(error)
     return ""
 
 
-def told(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """An error in one line, with the line of the library or the test that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""

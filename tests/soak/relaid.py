@@ -16,7 +16,7 @@ PAD = 3
 
 
 def relaid(data: Array, how: str) -> Array:
-    """A copy of `data` that lies as `how` says, in memory that begins on a multiple of 16 bytes."""
+    """A copy of `data` laid out as `how` says, in memory that begins on a multiple of 16 bytes."""
     if not data.ndim or not data.size:
         return data
     shape, axes = data.shape, list(range(data.ndim))

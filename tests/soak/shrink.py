@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ..places import ROOT
-from .job import told
+from .job import message_of
 from .step import Step
 from .world import replay
 
@@ -29,7 +29,7 @@ def here(steps: Sequence[Step]) -> str:
     try:
         replay(*steps)
     except Exception as error:
-        return told(error)
+        return message_of(error)
     return ""
 
 

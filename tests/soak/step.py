@@ -17,7 +17,7 @@ class Step:
 
     `way`: by the public function, `plan.run`, a bound plan, or a CUDA graph of that or of torch's. `kind`: "plain" arrays
     (NumPy's or CuPy's), "torch", "mixed". `out`: whether outputs are passed. `stream`: 0 is the current one, 1 another that is
-    passed, 2 another that is made CuPy's current one. `layouts`: pairs of an operand and how it lies, where that is not as the
+    passed, 2 another that is made CuPy's current one. `layouts`: pairs of an operand and its layout, where that is not as the
     sample has it.
     """
 
@@ -44,9 +44,9 @@ class Step:
 
     def __repr__(self) -> str:
         """As Python, defaults left out."""
-        told = [repr(self.op), repr(self.sample)]
+        arguments = [repr(self.op), repr(self.sample)]
         for field in fields(self)[2:]:
             value = getattr(self, field.name)
             if field.default is MISSING or value != field.default:
-                told.append(f"{field.name}={value!r}")
-        return f"Step({', '.join(told)})"
+                arguments.append(f"{field.name}={value!r}")
+        return f"Step({', '.join(arguments)})"

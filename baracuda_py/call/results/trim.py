@@ -6,6 +6,7 @@ from typing import Any
 
 from ...runtime.gpu.driver import device_count, require_gpu
 from ...runtime.gpu.streams import current_stream, is_capturing, stream_pointer
+from ...runtime.scope import is_recording
 from ...tensor import intake
 from ...types import UnsupportedError
 from ..operands.stream import framework_stream
@@ -14,7 +15,9 @@ __all__ = ["refuse_capture", "trimmed"]
 
 
 def refuse_capture(op: str, x: Any, stream: Any) -> None:
-    """Raises UnsupportedError where a call on `x` would wait for a stream that is being captured."""
+    """Raises UnsupportedError where a call on `x` would wait for a stream that is being captured, or is recorded."""
+    if is_recording():
+        raise UnsupportedError(f"{op}: a recording replays launches, and waits for nothing", "pass trim=False")
     if not device_count():
         return
     own = framework_stream(x) if stream is None else stream_pointer(stream)

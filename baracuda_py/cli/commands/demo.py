@@ -173,7 +173,7 @@ def _append(screen: Any, where: Machine, size: Size) -> str:
     plans = plan_cache.info()
 
     plan = WriteSlicePlan.select(WriteSliceDescriptor.of(cache, rows[0], [(0, 1), *window]))
-    indent(screen, repr(plan))
+    indent(screen, str(plan))
     shown = plan
     if where.ordinal is None:
         shown = WriteSlicePlan.select(WriteSliceDescriptor.of(cache, rows[0], [(0, 1), *window]), device="h200")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
@@ -38,6 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--configs", action="store_true", help="a line for every configuration, not only each variant's best"
     )
+    parser.add_argument("--json", action="store_true", help="print the candidates as JSON, and nothing else")
     for name, what in (
         ("source", "the CUDA text"),
         ("ptx", "the PTX"),
@@ -55,6 +57,9 @@ def run(given: argparse.Namespace) -> int:
     desc = described(op, parse_fields(op, given.fields))
     spec, note = default_device(given.device)
     plan: Plan[Any] = op.plan.select(desc, PlanPreference(variant=given.variant), device=spec)
+    if given.json:
+        print(json.dumps(plan.explain(configs=given.configs).to_dict(), indent=2))
+        return 0
     if note:
         print(note)
     print(plan, plan.explain(configs=given.configs), sep="\n\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 
 from ...plan.registry import Op, all_ops
+from ...types.names import ADVICE, ALIASES
 from .page import escaped, table
 
 __all__ = ["ops_text", "readme_row", "sections"]
@@ -42,7 +43,30 @@ def ops_text() -> str:
             "",
             *table(("op", "what it computes"), [(f"[`{op.name}`](ops/{op.name}.md)", op.summary) for op in ops]),
         ]
+    lines += [
+        "",
+        "## Names of other libraries",
+        "",
+        "The same function under another name, with the same arguments:",
+        "",
+    ]
+    lines += table(("alias", "op"), [(f"`bp.{a}`", f"[`{op}`](ops/{op}.md)") for a, op in ALIASES.items()])
+    lines += [
+        "",
+        "`bp.linear(x, weight, bias)` is `bp.matmul(x, weight.T, bias=bias)`. Where arguments or results differ:",
+        "",
+    ]
+    lines += table(("name", "write"), [(f"`{name}`", _prose_of(said)) for name, said in ADVICE.items()])
     return "\n".join([*lines, ""])
+
+
+def _prose_of(advice: str) -> str:
+    """Advice whose expression is marked as code."""
+    end = advice.index(")") + 1
+    while advice[:end].count("(") > advice[:end].count(")"):
+        end = advice.index(")", end) + 1
+    end += len(advice[end:].partition(" ")[0].rstrip(";,")) if advice[end : end + 1] == "." else 0
+    return f"`{advice[:end]}`{advice[end:]}"
 
 
 def readme_row() -> str:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ...plan.about.search import aliases_of
 from ...plan.registry import Op
 from ...plan.selection import Selection
 from ...types import DeviceSpec
@@ -88,7 +89,9 @@ def _prose(text: str) -> str:
 
 
 def _peers(op: Op) -> str:
-    return f" Elsewhere: {', '.join(f'{where} `{name}`' for where, name in op.peers.items())}." if op.peers else ""
+    aliases = ", ".join(f"`bp.{alias}`" for alias in aliases_of(op.name))
+    peers = ", ".join(f"{where} `{name}`" for where, name in op.peers.items())
+    return (f" Also {aliases}." if aliases else "") + (f" Elsewhere: {peers}." if peers else "")
 
 
 def _operands(op: Op) -> Iterator[str]:
@@ -108,13 +111,18 @@ def _flag(selection: Selection | None, flag: str) -> str:
     return f"only {', '.join(named)}" if named else "no"
 
 
+def _for_each_cuda(fix: str) -> str:
+    """A fix for readers of either CUDA: its hint names the extra of the CUDA that is installed where the page is written."""
+    return re.sub(r"'\.\[(\w+)1[23]\]' in a checkout$", r"'.[\g<1>12]' or '.[\g<1>13]' in a checkout", fix)
+
+
 def _variants(op: Op) -> Iterator[str]:
     yield "## Variants\n"
     yield "In the order in which they are listed; `select` takes the one of the least predicted time. A refusal is one of the"
     yield "op's samples, and the change in parentheses would admit it. The flags are those of the first problem served.\n"
     rows = []
     for variant in variants_of(op):
-        notes = [f"{r.reason} ({r.fix})" if r.fix else r.reason for r in variant.refusals]
+        notes = [f"{r.reason} ({_for_each_cuda(r.fix)})" if r.fix else r.reason for r in variant.refusals]
         if variant.on_request:
             notes.insert(0, f"only on request: {' or '.join(f'`{flag}=True`' for flag in variant.on_request)}")
         name = f"`{variant.name}`" + ("" if variant.backend == "bespoke" else f" ({variant.backend})")

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...plan.registry import all_ops
-from ...runtime.gpu.device import default_device
+from ...runtime.scope import default_device
 from ...tensor import dispatch
-from ...tensor.dispatch import describing
 from ...types import UnsupportedError
+from ..called import arguments_of, op_of
 from .autocast import cast_operands
 from .gradient import recorded_arguments
 from .library import define_all, invoke, no_gradient
+from .packed import unpacked
 from .recorded import record, record_transformed
 from .results import named
 from .schema import Signature, signature_of
@@ -34,12 +34,8 @@ def called(
     **how: Any,
 ) -> Any:
     """Answers a call of `functional.call`, which passes its own arguments."""
-    if describing.get():
-        desc = describe(*describe_args)
-        desc.validate()
-        return desc.canonical()
-    signature = _signature_of(plan, options, describe)
-    given = _arguments(signature, operands, describe, describe_args, options, values)
+    signature = signature_of(op_of(plan, options, describe))
+    given = arguments_of(signature, operands, describe, describe_args, options, values)
     return call_op(signature.name, {**given, **{name: x for name, x in how.items() if x is not None}})
 
 
@@ -74,38 +70,11 @@ def call_op(name: str, given: dict[str, Any]) -> Any:
 
 def traced(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Answers a call of an op's function that TorchDynamo traces. Dynamo traces this as well."""
-    return call_op(name, signature_of(name).bind(args, kwargs))
+    signature = signature_of(name)
+    return call_op(name, unpacked(signature, signature.bind(args, kwargs)))
 
 
-# ---- what a call was asked ------------------------------------------------------------------------------------------------
-
-
-def _signature_of(plan: Any, options: Any, describe: Any) -> Signature:
-    """The op whose function made a call."""
-    names = [name for name, op in all_ops().items() if op.plan is plan]
-    own = getattr(describe, "op", None) or (options if isinstance(options, str) else options[0] if options else None)
-    return signature_of(own if own in names else names[0])
-
-
-def _arguments(
-    signature: Signature,
-    operands: Mapping[str, Any],
-    describe: Any,
-    describe_args: tuple[Any, ...],
-    options: Any,
-    values: Any,
-) -> dict[str, Any]:
-    """The arguments of the function that made a call."""
-    restore = getattr(describe, "arguments_of", None)
-    held = restore(*describe_args) if restore else {**operands, **(values or {})}
-    given = {}
-    for p in signature.parameters:
-        name = signature.op.arguments.get(p.name, p.name)
-        if held.get(name) is not None:
-            given[p.name] = held[name]
-        elif p.name.endswith("dtype") and not restore and isinstance(options, tuple):
-            given[p.name] = options[0] if options[0] != signature.name else options[1]
-    return given
+# ---- operands ------------------------------------------------------------------------------------------------------------
 
 
 def _tensor(x: Any) -> Any:

@@ -1,206 +1,50 @@
-"""The gradients of a recorded call, by the op that its `Op.gradient` names.
-
-What that op does not cover is done here with torch's own operators: the activation of a product and the terms that are added to
-it, the residual of a norm, and the sums over axes along which an operand was broadcast.
-"""
+"""The gradients of a recorded call (`interop.gradient`), with torch's own operators."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 
-from ...plan.registry import Gradient
-from ...types import UnsupportedError
+from ..gradient import differentiable_outputs, needed_for_gradient, recorded_arguments
+from ..gradient import gradients_of as _gradients_of
 from .schema import Signature, signature_of
 
 __all__ = ["differentiable_outputs", "gradients_of", "needed_for_gradient", "recorded_arguments"]
 
-Invoke = Callable[[str, dict[str, Any]], Any]  # calls an op by its name, with the arguments of its function
 
-_TERMS = ("residual", "c", "bias")  # operands that are added to a product, and to a norm
-_CONTEXT = (
-    "math",
-    "deterministic",
-    "bit_stable",
-    "batch_invariant",
-)  # what a preference says of the gradient's op, too
-
-
-def recorded_arguments(signature: Signature, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call that is recorded: it also returns what its gradient's op takes, such as a norm's statistics."""
-    gradient = signature.op.gradient
-    saved = gradient.saved if gradient else ()
-    return {**given, **{flag: True for output, flag in signature.flags.items() if output in saved}}
-
-
-def differentiable_outputs(signature: Signature) -> tuple[str, ...]:
-    """The results of a recorded call through which gradients flow: others, such as a norm's statistics, are constants."""
-    gradient = signature.op.gradient
-    return (signature.outputs[0], *(gradient.more if gradient else ()), "residual_out")
-
-
-def needed_for_gradient(signature: Signature) -> tuple[str, ...]:
-    """The operands and results of a call that its gradient reads."""
-    gradient = signature.op.gradient
-    assert gradient is not None
-    arguments = {operand: argument for argument, operand in signature.op.arguments.items()}
-    saved = [arguments.get(name, name) for name in (*gradient.saved, *gradient.gradients)]
-    terms = (name for name in (*_TERMS, *saved) if name in signature.tensors)
-    results = ("residual_out",) if "residual_out" in signature.outputs else ()
-    return tuple(dict.fromkeys((*saved[: len(gradient.saved)], *terms, *results)))
-
-
-def gradients_of(
-    signature: Signature, held: Mapping[str, Any], grads: Mapping[str, Any], needs: frozenset[str], invoke: Invoke
-) -> dict[str, Any]:
-    """The gradients of the operands in `needs`. `held` are the call's arguments and results by name, `grads` the gradients of
-    its results, zeros where there is none."""
-    gradient = signature.op.gradient
-    assert gradient is not None
-    arguments = signature.op.arguments  # operands may have other names than the arguments that hold them
-    held = {**held, **{operand: held[name] for name, operand in arguments.items() if name in held}}
-    needs = frozenset(arguments.get(name, name) for name in needs)
-    _check(signature, held, needs)
-    grad, product = grads[signature.outputs[0]], "activation" in signature.names
-    found: dict[str, Any] = {}
-    if product:
-        grad = _through_terms(signature, held, grad, needs, invoke, found)
-    if product:
-        core = _product(gradient, held, grad, invoke)
-    else:
-        core = _core(signature, gradient, held, grad, grads, needs, invoke)
-    if held.get("residual") is not None and not product:  # h = x + residual was normalised, and is a result as well
-        core["x"] = _sum_of(core.get("x"), grads.get("residual_out"))
-        core["residual"] = core["x"]
-    if "bias" in needs and "bias" not in found and core.get("bias") is None:
-        core["bias"] = grad
-    found.update((name, core[name]) for name in needs if core.get(name) is not None)
-    named = {operand: name for name, operand in arguments.items()}
-    return {named.get(name, name): _like(x, held[name]) for name, x in found.items()}
-
-
-def _check(signature: Signature, held: Mapping[str, Any], needs: frozenset[str]) -> None:
-    gradient = signature.op.gradient
-    assert gradient is not None
-    known = {*gradient.gradients, *(_TERMS if "activation" in signature.names or "residual" in signature.names else ())}
-    for name in sorted(needs):
-        if name not in known or (name.startswith("scale") and "activation" in signature.names):
-            raise UnsupportedError(f"{signature.name}: there is no gradient of {name}", f"pass {name}.detach()")
-    for name in ("scale_a", "scale_b"):
-        if held.get(name) is not None:
-            raise UnsupportedError(
-                f"{signature.name}: there is no gradient of a product of scaled fp8 operands", "pass a.detach()"
-            )
-
-
-def _core(
-    signature: Signature, gradient: Gradient, held: Mapping[str, Any], grad: Any, grads: Mapping[str, Any],
-    needs: frozenset[str], invoke: Invoke,
-) -> dict[str, Any]:  # fmt: skip
-    """The gradients that the op's own gradient op computes."""
-    back = signature_of(gradient.op)
-    known = back.names
-    values = {
-        gradient.renames.get(name, name): held[name]
-        for name in gradient.saved
-        if held.get(name) is not None and gradient.renames.get(name, name) in known
+class _Torch:
+    activations = {
+        "relu": lambda grad, z: torch.where(z > 0, grad, 0),
+        "gelu": lambda grad, z: torch.ops.aten.gelu_backward(grad, z),
+        "gelu_tanh": lambda grad, z: torch.ops.aten.gelu_backward(grad, z, approximate="tanh"),
+        "silu": lambda grad, z: torch.ops.aten.silu_backward(grad, z),
     }
-    if held.get("residual_out") is not None:
-        values["x"] = held["residual_out"]
-    options = (p.name for p in signature.passed if not p.tensor and p.name in known and "dtype" not in p.name)
-    values.update({name: held[name] for name in options if held.get(name) is not None})
-    outputs = {gradient.grad: grad} | {operand: grads.get(name) for name, operand in gradient.more.items()}
-    values.update({name: x for name, x in outputs.items() if x is not None})
-    values.update(_how(held))
-    if "dtype" in known:  # the gradient of a cast is a cast back
-        values["dtype"] = held[next(iter(gradient.gradients))].dtype
-    if "needs" in known:
-        values["needs"] = tuple(n for n in ("mask", "alibi_slopes") if n in needs)
-    made = _by_name(back, invoke(back.name, values))
-    return {operand: made.get(output) for operand, output in gradient.gradients.items()}
+
+    def signature_of(self, name: str) -> Signature:
+        return signature_of(name)
+
+    def is_array(self, x: Any) -> bool:
+        return isinstance(x, torch.Tensor)
+
+    def is_half(self, x: Any) -> bool:
+        return x.dtype in (torch.float16, torch.bfloat16)
+
+    def cast(self, x: Any, dtype: Any) -> Any:
+        return x.to(dtype)
+
+    def expand(self, x: Any, shape: tuple[Any, ...]) -> Any:
+        return x.expand(shape).contiguous()
+
+    def sum_to(self, x: Any, shape: tuple[Any, ...]) -> Any:
+        return x.sum_to_size(shape)
+
+    def broadcast_shapes(self, a: Any, b: Any) -> tuple[Any, ...]:
+        return tuple(torch.broadcast_shapes(a, b))
+
+    def constant(self, name: str) -> str:
+        return f"{name}.detach()"
 
 
-def _how(held: Mapping[str, Any]) -> dict[str, Any]:
-    """The device of the call, and what its preference says of any op."""
-    how = {"device": held["device"]} if held.get("device") is not None else {}
-    pref = held.get("pref")
-    if pref is not None:
-        how["pref"] = type(pref)(**{name: getattr(pref, name) for name in _CONTEXT})
-    return how
-
-
-def _by_name(signature: Signature, result: Any) -> dict[str, Any]:
-    """A result's tensors by the names of the op's outputs."""
-    if isinstance(result, torch.Tensor):
-        return {signature.outputs[0]: result}
-    return dict(zip(result._fields, result))
-
-
-# ---- products ------------------------------------------------------------------------------------------------------------
-
-
-def _through_terms(
-    signature: Signature,
-    held: Mapping[str, Any],
-    grad: Any,
-    needs: frozenset[str],
-    invoke: Invoke,
-    found: dict[str, Any],
-) -> Any:
-    """The gradient of alpha a @ b, given that of residual + f(alpha a @ b + beta c + bias); those of the terms go into
-    `found`."""
-    if "residual" in needs:
-        found["residual"] = grad
-    activation = held.get("activation")
-    if activation is not None and str(activation) != "identity":
-        core = ("a", "b", "bias", "c", "alpha", "beta", "math", "pref", "device")
-        values = {name: held[name] for name in core if held.get(name) is not None}
-        if held["a"].dtype in (torch.float16, torch.bfloat16):
-            values["out_dtype"] = "f32"
-        grad = _ACTIVATIONS[str(activation)](grad, invoke(signature.name, values).to(grad.dtype))
-    if "bias" in needs:
-        found["bias"] = grad
-    if "c" in needs:
-        found["c"] = grad * held.get("beta", 1.0)
-    alpha = held.get("alpha", 1.0)
-    return grad if alpha == 1.0 else grad * alpha
-
-
-_ACTIVATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "relu": lambda grad, z: torch.where(z > 0, grad, 0),
-    "gelu": lambda grad, z: torch.ops.aten.gelu_backward(grad, z),
-    "gelu_tanh": lambda grad, z: torch.ops.aten.gelu_backward(grad, z, approximate="tanh"),
-    "silu": lambda grad, z: torch.ops.aten.silu_backward(grad, z),
-}
-
-
-def _product(gradient: Gradient, held: Mapping[str, Any], grad: Any, invoke: Invoke) -> dict[str, Any]:
-    """The gradients of a and b of ``a @ b``. A weight that a batch shares is multiplied as one product of all rows; other
-    operands that are broadcast along the batch are expanded."""
-    a, b = held["a"], held["b"]
-    grad = grad.to(a.dtype)
-    if b.dim() == 2 and a.dim() > 2:
-        a, grad = a.reshape(-1, a.shape[-1]), grad.reshape(-1, grad.shape[-1])
-    elif a.dim() >= 2 and b.dim() >= 2 and a.shape[:-2] != b.shape[:-2]:
-        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        a, b = (x.expand(*batch, *x.shape[-2:]).contiguous() for x in (a, b))
-    elif a.dim() == 1 and b.dim() > 2:
-        a, grad = a.expand(*b.shape[:-2], 1, a.shape[0]).contiguous(), grad.unsqueeze(-2)
-    elif b.dim() == 1 and a.dim() > 2:
-        a, grad = a.reshape(-1, a.shape[-1]), grad.reshape(-1)
-    made = invoke(gradient.op, {"grad": grad, "a": a, "b": b, **_how(held)})
-    grad_a, grad_b = made
-    return {"a": grad_a.reshape(held["a"].shape) if grad_a.numel() == held["a"].numel() else grad_a, "b": grad_b}
-
-
-def _sum_of(first: Any, second: Any) -> Any:
-    return second if first is None else first if second is None else first + second
-
-
-def _like(grad: Any, operand: Any) -> Any:
-    """A gradient in the shape and dtype of its operand: summed over the axes along which the operand was broadcast."""
-    if grad.shape != operand.shape:
-        grad = grad.sum_to_size(operand.shape)
-    return grad if grad.dtype == operand.dtype else grad.to(operand.dtype)
+gradients_of = partial(_gradients_of, _Torch())

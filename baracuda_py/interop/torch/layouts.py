@@ -39,7 +39,7 @@ def describe(signature: Signature, given: Mapping[str, Any]) -> Descriptor:
     """The descriptor of a call whose tensors may be on the meta device."""
     token = describing.set(True)
     try:
-        return signature.call(given)  # type: ignore[no-any-return]
+        return signature.call(given).desc.canonical()  # type: ignore[no-any-return]
     finally:
         describing.reset(token)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ...runtime.gpu.device import default_device
+from ...runtime.scope import default_device
 from ...types import OperandTypeError
 from .batching import batched
 from .gradient import differentiable_outputs, gradients_of, needed_for_gradient, recorded_arguments

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...plan.selection import result_type
-from .codec import encode
+from ..codec import encode
 from .schema import Signature
 
 __all__ = ["as_list", "learn", "named", "read_types", "result_of", "written_by"]
@@ -40,7 +40,7 @@ def learn(signature: Signature, given: Mapping[str, Any], written: tuple[str, ..
 def read_types(signature: Signature) -> None:
     """Makes the named tuples of all results that an op may have, ahead of traces, which may not see a table change."""
     slots = [slot.name for slot in signature.op.plan.descriptor.slots if slot.role != "in"]
-    names = slots + [name for name in signature.written if name not in slots]
+    names = list(dict.fromkeys((*slots, *signature.outputs, *signature.written)))
     for count in range(2, len(names) + 1):
         for some in itertools.combinations(names, count):
             if some[0] == names[0]:

@@ -212,6 +212,11 @@ class PagedAttentionPlan(Plan[PagedAttentionDescriptor]):
     `v_scale`."""
 
     descriptor = PagedAttentionDescriptor
+    statuses = {
+        1: ("a page that some token sees is not there", "fill the sequence's row of page_table with ids in [0, P)"),
+        2: ("the length is not one that the table has room for", "give 0 to the table's columns times the page size"),
+        3: ("cu_seqlens_q decreases, begins below 0 or ends behind the tokens", "pass sums of the sequences' lengths"),
+    }
     category = OpCategory.ATTENTION
     candidates = (SplitPages(), FlashPages(), LatentPages(), SimtPages())
     measures = oracle.MEASURES

@@ -173,6 +173,7 @@ class CopyPagesPlan(Plan[CopyPagesDescriptor]):
     """Copies of pages: operands `k_pages`, `v_pages` (and `k_scales`, `v_scales`) in place, `source`, `dest`, and `status`."""
 
     descriptor = CopyPagesDescriptor
+    statuses = {1: ("a page's id is not in [0, P)", "give ids of pages of the arrays")}
     category = OpCategory.ATTENTION
     candidates = (Chunks(),)
     probes = (

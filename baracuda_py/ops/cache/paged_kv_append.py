@@ -25,6 +25,7 @@ QUANTIZED = (ElementKind.I8, ElementKind.FP8_E4M3)
 WIDE = (ElementKind.F16, ElementKind.BF16, ElementKind.F32)
 LAYOUTS = {"NHD": (1, 2), "HND": (2, 1)}  # where slots and heads are in [pages, ..., D]
 _I32 = (ElementKind.I32,)
+ANGLES_FIX = "pass inv_freq, or cos and sin"
 _F32 = (ElementKind.F32,)
 
 
@@ -211,9 +212,13 @@ class PagedKvAppendDescriptor(Angled):
 
     def _check_rotation(self) -> None:
         given = [name for name in ("inv_freq", "cos", "sin") if self.has(name)]
-        if not given and self.has("positions"):
-            raise InvalidProblemError(f"{self.op}: positions was passed and no angles", "pass inv_freq, or cos and sin")
         if not given:
+            idle = [
+                name for name, means in (("positions", self.has("positions")), ("style", self.style != "half")) if means
+            ]
+            for name in idle:
+                raise InvalidProblemError(f"{self.op}: {name} was passed and no angles", ANGLES_FIX)
+            _check_factor_alone(self.op, self.attention_factor)
             return
         if self.element not in WIDE:
             raise OperandTypeError(
@@ -229,6 +234,8 @@ class PagedKvAppendDescriptor(Angled):
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
         values = super().scalars(given)
         self.check_values(self.op, values, {})
+        if not self.rotates_keys:
+            _check_factor_alone(self.op, values["attention_factor"])
         return values
 
     def turning(self) -> RopeDescriptor:
@@ -242,11 +249,23 @@ class PagedKvAppendDescriptor(Angled):
         return RopeDescriptor(**given)
 
 
+def _check_factor_alone(op: str, factor: float) -> None:
+    """Raises for a factor of angles where there are none."""
+    if factor != 1.0:
+        raise InvalidProblemError(f"{op}: attention_factor={factor} was passed and no angles", ANGLES_FIX)
+
+
 class PagedKvAppendPlan(Plan[PagedKvAppendDescriptor]):
     """Appends to the pages of a cache: operands `k_pages`, `v_pages` (and `k_scales`, `v_scales`) in place, `k`, `v`,
     `page_table`, `lengths`, as the problem has them `cu_seqlens`, `k_scale`, `v_scale`, and `status` out."""
 
     descriptor = PagedKvAppendDescriptor
+    statuses = {
+        1: ("the request's row of the page table is too short, or its length negative", "reserve more pages for it"),
+        2: ("a page's id is not in [0, P)", "fill the request's row of page_table with ids of pages"),
+        3: ("cu_seqlens decreases, begins below 0 or ends behind the tokens", "pass sums of the requests' lengths"),
+        4: ("a position is outside of cos and sin", "pass longer tables"),
+    }
     category = OpCategory.ATTENTION
     candidates = (FewPages(), ManyPages())
     measures = rotated.MEASURES

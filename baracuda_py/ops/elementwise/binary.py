@@ -46,7 +46,7 @@ TABLE = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BinaryDescriptor(MapDescriptor):
     """`kind` on two arrays that broadcast, one of which may be a number instead: its shape is None, and `numbers` holds it.
     `out_element` defaults to NumPy's result type."""

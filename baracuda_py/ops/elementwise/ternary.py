@@ -32,7 +32,7 @@ TABLE = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TernaryDescriptor(MapDescriptor):
     """`kind` on three arrays that broadcast. One or two may be numbers (their shape is None, and `numbers` holds them) or be left
     out where the op allows it (their element is None as well). `out_element` defaults to NumPy's result type."""

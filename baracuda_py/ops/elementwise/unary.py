@@ -60,7 +60,7 @@ TABLE = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class UnaryDescriptor(MapDescriptor):
     """`kind` on an array of `shape`. `out_element` defaults to NumPy's result type, `out_strides` to x's own order; `numbers`
     are the row's params."""

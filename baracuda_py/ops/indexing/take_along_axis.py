@@ -157,6 +157,7 @@ class TakeAlongAxisPlan(Plan[TakeAlongAxisDescriptor]):
     """Elements by index along an axis: operands `x`, `indices`, `out`, and with ``mode="status"`` `status`."""
 
     descriptor = TakeAlongAxisDescriptor
+    statuses = {1: ("an index is out of range, its result 0", 'give -n to n - 1, or mode="clip" or "wrap"')}
     category = OpCategory.INDEXING
     candidates = (Gather(),)
     probes = (

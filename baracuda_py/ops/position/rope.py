@@ -19,11 +19,20 @@ from ._problem import Roped
 from .angles import ANGLES
 from .scaling import RopeScaling, plain
 
-__all__ = ["RopeBackwardDescriptor", "RopeBackwardPlan", "RopeDescriptor", "RopePlan", "rope", "rope_backward"]
+__all__ = [
+    "STATUSES",
+    "RopeBackwardDescriptor",
+    "RopeBackwardPlan",
+    "RopeDescriptor",
+    "RopePlan",
+    "rope",
+    "rope_backward",
+]
 
 POSITIONS = Slot("positions", optional=True, takes=(ElementKind.I32, ElementKind.I64), aligned=False)
 R = TypeVar("R", bound=Roped)
 STATUS = Slot("status", "out", element=ElementKind.I32, shape="tokens", strided=False, aligned=False)
+STATUSES = {1: ("the position is outside of cos and sin", "pass longer tables, or positions from 0 to their rows - 1")}
 
 
 @described(
@@ -113,6 +122,7 @@ class RopePlan(_RotationPlan[RopeDescriptor]):
     `status`."""
 
     descriptor = RopeDescriptor
+    statuses = STATUSES
     probes = _probes("k")
 
 
@@ -121,6 +131,7 @@ class RopeBackwardPlan(_RotationPlan[RopeBackwardDescriptor]):
     or `cos`, `sin` and `status`."""
 
     descriptor = RopeBackwardDescriptor
+    statuses = STATUSES
     probes = _probes("k_grad")
 
 

@@ -217,7 +217,7 @@ def _columns(desc: ReduceDescriptor) -> tuple[Columns, tuple[int, ...]] | None:
     """Kept axes, and x's steps along the axes of terms; the extents of those. None where the innermost kept axis is not
     contiguous in out and x."""
     x = desc.layout("x").strides
-    rows = across(desc, desc.shape, desc.along, {"out": desc.spread(), "x": x}, ("out",))
+    rows = across(desc, desc.shape, desc.along, {"out": desc.spread("out"), "x": x}, ("out",))
     if rows is None:
         return None
     terms, size = rows_of(desc, desc.shape, desc.along, {"x": x}, ordered=desc.name == "argmax"), desc.element.bits // 8

@@ -26,7 +26,7 @@ def promised(desc: Any, depth: float) -> PrecisionGuarantee:
     if not element.is_float:
         return PrecisionGuarantee.exact(element)
     computed = computed_in(element)
-    if desc.name in ("max", "min"):
+    if desc.name in ("max", "min", "max_ties", "min_ties"):
         return PrecisionGuarantee.fixed_order(computed.math, computed.element, Ulp(0.5))
     u = computed.element
     terms = {

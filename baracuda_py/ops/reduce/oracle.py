@@ -1,4 +1,4 @@
-"""Reductions in float64 (long double for f64), exactly in integers, and the measures that their bounds name."""
+"""Reductions and their gradients in float64 (long double for f64), exactly in integers, and the measures that bounds name."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...numerics.expression import Precision, Rounded
 from ...numerics.rounding import wide
 from ...types import ElementKind
 
-__all__ = ["MEASURES", "reduce"]
+__all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "reduce", "statistic"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -112,4 +113,88 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "log_sum": _measure(lambda desc, rows: np.log(_shift(rows)[2])),
     "one": lambda desc, x: np.ones(()),
     "overflowing": _measure(_overflowing),
+}
+
+
+# ---- gradients -----------------------------------------------------------------------------------------------------
+
+
+def _kept(desc: Any, x: Array) -> Array:
+    """One value per row, with extents of 1 along the reduced axes."""
+    return np.asarray(x).reshape([1 if a in desc.along else n for a, n in enumerate(desc.shape)])
+
+
+def _number(desc: Any) -> Any:
+    """The number in the expression, exactly or in long double."""
+    count = np.longdouble(max(desc.extent - desc.correction, 0))
+    return 2 / count if desc.own.number == "scale" else np.longdouble(desc.extent)
+
+
+_STATISTICS: dict[str, Callable[[Any, Array], Array]] = {
+    "mean": _OPS["mean"],
+    "max_ties": lambda desc, rows: (rows == rows.max(axis=-1, keepdims=True)).sum(axis=-1),
+    "min_ties": lambda desc, rows: (rows == rows.min(axis=-1, keepdims=True)).sum(axis=-1),
+}
+
+
+def statistic(desc: Any, x: Array) -> Array:
+    """`desc.name` of the rows of x, wide, which gradients are made of."""
+    with np.errstate(all="ignore"):
+        return np.asarray(_STATISTICS[desc.name](desc, _rows(desc, x))).reshape(desc.out_shape)
+
+
+def _named(desc: Any, operands: dict[str, Array]) -> dict[str, Array]:
+    """What the names in the expression stand for, wide."""
+    found = {name: wide(operands[name], desc.element) for name in desc.read}
+    kind = np.longdouble if desc.element is ElementKind.F64 else np.float64
+    if desc.own.statistic:
+        found[desc.own.called] = statistic(desc.statistic(), operands["x"]).astype(kind)
+    found = {name: x if name == "x" else _kept(desc, x) for name, x in found.items()}
+    return found | ({desc.own.number: np.asarray(_number(desc), kind)} if desc.own.number else {})
+
+
+def backward(desc: Any, **operands: Array) -> Array:
+    """The gradient of x, wide."""
+    with np.errstate(all="ignore"):
+        return np.broadcast_to(desc.formula.evaluate(_named(desc, operands)), desc.shape).copy()
+
+
+def _rounded(desc: Any, operands: dict[str, Array]) -> Rounded:
+    """The gradient with its error as a kernel computes it, of an exact mean."""
+    precision, named, errors = Precision.of(desc.element), _named(desc, operands), {}
+    dtype = precision.computed.dtype.type
+    if desc.own.number:
+        errors[desc.own.number] = np.abs(_number(desc) - dtype(desc.number))
+    if "ties" in named:
+        errors["ties"] = np.abs(named["ties"] - named["ties"].astype(dtype))
+    return desc.formula.rounded(named, precision, errors)  # type: ignore[no-any-return]
+
+
+def _propagated(desc: Any, **operands: Array) -> Array:
+    """In roundoffs of the type computed in."""
+    unit = Precision.of(desc.element).computed.unit_roundoff
+    return np.broadcast_to(_rounded(desc, operands).error / unit, desc.shape)
+
+
+def _moved_mean(desc: Any, **operands: Array) -> Array:
+    """What an error of the mean of |x| is multiplied by, times that."""
+    with np.errstate(all="ignore"):
+        named = _named(desc, operands)
+        size = np.abs(_rows(desc, operands["x"])).sum(axis=-1) / max(desc.extent, 1)
+        return np.broadcast_to(np.abs(named["grad"] * named["scale"]) * _kept(desc, size), desc.shape)
+
+
+def _overflowing_parts(desc: Any, **operands: Array) -> Array:
+    """Whether an intermediate result may leave the range of the type computed in."""
+    beyond = np.broadcast_to(_rounded(desc, operands).beyond, desc.shape)
+    if desc.own.statistic != "mean":
+        return beyond
+    with np.errstate(all="ignore"):
+        return beyond | _kept(desc, _overflowing(desc, _rows(desc, operands["x"])))
+
+
+BACKWARD_MEASURES: dict[str, Callable[..., Array]] = {
+    "propagated": _propagated,
+    "moved_mean": _moved_mean,
+    "overflowing_parts": _overflowing_parts,
 }

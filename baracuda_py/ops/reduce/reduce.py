@@ -7,7 +7,7 @@ from typing import Any
 
 from ...numerics.guarantee import widely
 from ...plan.plan import Plan
-from ...plan.registry import Op, register
+from ...plan.registry import Gradient, Op, register
 from ...types import OpCategory, PrecisionGuarantee
 from .._function import function_of
 from . import _guarantee, oracle, samples
@@ -53,6 +53,16 @@ Returns out. Raises InvalidProblemError for an axis that there is not or that is
 _SUMMED = """Computed in f32 (f64 for f64) and rounded once{integers}; the order of terms is fixed, and no result depends on
 how many there are (a single column is stored like a row, whose terms come in another order)."""
 _CHOSEN = "The result is exact."
+_SAVED: dict[str, tuple[str, ...]] = {
+    "sum": ("x",), "mean": ("x",), "max": ("x", "out"), "min": ("x", "out"), "var": ("x",), "logsumexp": ("x", "out"),
+}  # fmt: skip
+_GRADIENTS = {
+    name: Gradient(
+        f"{name}_backward", saved, {"x": "grad_x"}, renames={"out": "y"} if "out" in saved else {},
+        shapes=("x",) if name in ("sum", "mean") else (),
+    )
+    for name, saved in _SAVED.items()
+}  # fmt: skip
 
 
 def _published(name: str) -> Callable[..., Any]:
@@ -65,7 +75,8 @@ def _published(name: str) -> Callable[..., Any]:
     doc = _DOC.format(doc=row.doc, kinds=kinds, computed=computed, empty=empty)
     function = function_of(ReducePlan, called=name, doc=doc, name=name)(_with_correction if name == "var" else _plain)
     peer = {"max": "amax", "min": "amin"}.get(name, name)
-    register(Op(name, ReducePlan, function, samples.reduce, {"name": name}, peers={"torch": peer}))
+    gradient = _GRADIENTS.get(name)
+    register(Op(name, ReducePlan, function, samples.reduce, {"name": name}, gradient=gradient, peers={"torch": peer}))
     return function
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ...samples.sample import Sample, adversarial, layouts, values
 from ...types import ElementKind
 
-__all__ = ["reduce"]
+__all__ = ["backward", "reduce"]
 
+Array: TypeAlias = np.ndarray[Any, Any]
 FLOATS = (ElementKind.BF16, ElementKind.F32, ElementKind.F16, ElementKind.F64)
 INTEGERS = (ElementKind.I32, ElementKind.U8, ElementKind.I64, ElementKind.U64)
 TAKES_INTEGERS = ("sum", "max", "min", "argmax")
@@ -57,3 +58,25 @@ def reduce(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
     if name == "var":
         yield Sample("f32 corrected", {"x": values(rng, (4, 50), ElementKind.F32)}, {"axis": 1, "correction": 1})
         yield Sample("f32 corrected away", {"x": values(rng, (4, 1), ElementKind.F32)}, {"axis": 1, "correction": 1})
+
+
+def backward(
+    forward: str,
+    result: Callable[[Array, dict[str, Any]], Array],
+    takes_result: bool,
+    fixed: Any,  # noqa: ARG001
+    seed: int = 0,
+    *,
+    full: bool = False,
+) -> Iterator[Sample]:
+    """Those of `forward` in floats, with a gradient of the result; without `full` the long ones, and a third of the others.
+    `result` computes the forward result of a sample."""
+    rng = np.random.default_rng(seed + 5)
+    for place, sample in enumerate(reduce({"name": forward}, seed, full=full)):
+        x, options = sample.operands["x"], dict(sample.options)
+        element = ElementKind.of(x.dtype)
+        if not element.is_float or not (full or "long" in sample.label or "ties" in sample.label or place % 3 == 0):
+            continue
+        y = result(x, options)
+        operands = {"grad": values(rng, y.shape, element), "x": x}
+        yield Sample(sample.label, operands | ({"y": y} if takes_result else {}), options)

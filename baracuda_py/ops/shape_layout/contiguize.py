@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
-from ...plan.registry import Op, register
+from ...plan.registry import Gradient, Op, register
 from ...types import ElementKind, InvalidProblemError, OpCategory
 from .._function import function_of
 from . import oracle
@@ -80,6 +80,7 @@ register(
         ContiguizePlan,
         contiguize,
         samples.contiguize,
+        gradient=Gradient("contiguize", (), {"x": "out"}, grad="x"),
         peers={"cupy": "ascontiguousarray", "torch": "contiguous"},
     )
 )

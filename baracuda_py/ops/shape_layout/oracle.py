@@ -63,9 +63,10 @@ def kv_append(
     tokens, limit = k.shape[axis], k_cache.shape[axis]
     status = np.zeros(len(positions), dtype=np.int32)
     for b, position in enumerate(positions.tolist()):
-        if not 0 <= position <= limit - tokens:
+        if position < 0 or (position > limit - tokens and not desc.wrap):
             status[b] = 1
             continue
+        places = [(position + t) % limit for t in range(tokens)]
         for cache, new in zip(caches, (k, v)):
-            np.moveaxis(cache[b], axis - 1, 0)[position : position + tokens] = np.moveaxis(new[b], axis - 1, 0)
+            np.moveaxis(cache[b], axis - 1, 0)[places] = np.moveaxis(new[b], axis - 1, 0)
     return *caches, status

@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
 
-import numpy as np
-
 from ...call.operands.key import byte_strides
 from ...plan.descriptor import Descriptor, Layout, Operand, Slot, described, integers, resolved_strides
 from ...plan.plan import Plan
@@ -23,7 +21,7 @@ from . import oracle
 from ._candidates import COPY_CANDIDATES
 from ._copy import WholeDest
 from ._dynamic import DynamicStart
-from ._ranges import Ranges, check_ranges, pairs_of, shape_of, window_of
+from ._ranges import NUMBERS, Ranges, check_ranges, fitted, pairs_of, shape_of, window_of
 from ._walks import BYTES_OR_NIBBLES, CopyProblem
 from .samples import copies as samples
 
@@ -38,7 +36,7 @@ PACKAGES = ("cupy", "numpy", "torch")  # with full_like and broadcast_to
     last=("dynamic_axis", "dest_phase"),
 )
 class WriteSliceDescriptor(Descriptor):
-    """The window `ranges` (half-open pairs or slices, one an axis) of a destination, and the layouts of both sides.
+    """The window `ranges` (half-open pairs, or NumPy's basic indices) of a destination, and the layouts of both sides.
 
     With `dynamic_axis`, that axis' start is read at launch from the device int64 scalar `start`; its pair gives the extent.
     Strides count elements; alignments are bytes up to 16 of the first element touched (None: base addresses aligned).
@@ -59,12 +57,12 @@ class WriteSliceDescriptor(Descriptor):
 
     @classmethod
     def of(
-        cls, dest: Any, source: Any, ranges: Sequence[Any], *, dynamic_axis: int | None = None,
+        cls, dest: Any, source: Any, ranges: Any, *, dynamic_axis: int | None = None,
         start: Any = None, status: Any = None,
     ) -> Self:  # fmt: skip
         """The descriptor of arrays of any layout; `start` and `status` have no layout to read."""
         _refuse_idle(dynamic_axis, start, status)
-        if isinstance(source, (bool, int, float, complex, np.generic)):
+        if isinstance(source, NUMBERS):
             raise OperandTypeError(f"write_slice: source is the number {shown(source)}", _filled(dest, source, ranges))
         tensors = cls.taken(cls.name, {"dest": dest, "source": source})
         d, s = tensors["dest"], tensors["source"]
@@ -256,6 +254,7 @@ class WriteSlicePlan(Plan[WriteSliceDescriptor]):
     """
 
     descriptor = WriteSliceDescriptor
+    statuses = {1: ("the window does not fit dest at the start", "give 0 to dest's extent less the window's")}
     category = OpCategory.SHAPE_LAYOUT
     candidates = (WholeDest(), *COPY_CANDIDATES, DynamicStart())
     probes = (
@@ -277,16 +276,20 @@ class WriteSlicePlan(Plan[WriteSliceDescriptor]):
 def write_slice(
     dest: Any,
     source: Any,
-    ranges: Sequence[Any],
+    ranges: Any,
     *,
     dynamic_axis: int | None = None,
     start: Any = None,
     status: Any = None,
+    stream: Any = None,
 ) -> CallArgs:
     """Writes `source` into the window `ranges` of `dest`, in place, and returns `dest`.
 
-    dest: any array of rank 1 or more and any strides; every kind but BIN. source: the window's shape, the same kind.
-    ranges: one (start, end) pair or slice an axis, half-open, 0 <= start <= end <= extent.
+    dest: any array of rank 1 or more and any strides; every kind but BIN. source: an array of the same kind that broadcasts
+    to the window as in NumPy's dest[ranges] = source; a view is read, nothing is copied. A number is copied into one
+    element on dest's device first, on the current stream (refused with stream= and in CuPy's captures).
+    ranges: NumPy's basic indices (``np.s_[1:, ..., -1]``: slices of step 1, ints, one Ellipsis, negative and open bounds),
+    or one half-open (start, end) pair per axis, 0 <= start <= end <= extent. A bound beyond dest is refused, not clipped.
     dynamic_axis, start, status: that axis' start is read from `start`, a device int64 scalar, at launch; a start out of
     range writes nothing and sets `status`, an optional device int32 scalar, to 1. A call on a GPU does not wait for the
     start, so it raises nothing; on ``device="cpu"`` and ``"ptx"`` this raises InvalidProblemError, unless `status` is given.
@@ -296,11 +299,14 @@ def write_slice(
     """
     if dynamic_axis is None and start is None and status is None:
         shift, starts, window = window_of(dest, ranges)
+        if getattr(source, "shape", None) != window:
+            source = fitted(dest, source, ranges, window, stream)
         operands, values = {"dest": dest, "source": source}, {"start": starts} if starts else None
         return operands, lambda: WriteSliceDescriptor.of(dest, source, ranges), window, values, (shift, 0)
     _refuse_idle(dynamic_axis, start, status)
-    operands = {"dest": dest, "source": source, "start": start, "status": status}
     pairs = pairs_of(ranges, shape_of(dest))
+    source = fitted(dest, source, ranges, tuple(b - a for a, b in pairs), stream)
+    operands = {"dest": dest, "source": source, "start": start, "status": status}
     steps = enumerate(zip(pairs, byte_strides(dest)))
     shift = sum(a * stride for axis, ((a, _), stride) in steps if axis != dynamic_axis)
     return (
@@ -309,7 +315,7 @@ def write_slice(
     )  # fmt: skip
 
 
-def _filled(dest: Any, source: Any, ranges: Sequence[Any]) -> str:
+def _filled(dest: Any, source: Any, ranges: Any) -> str:
     """The fix for a number in the place of an array."""
     window = ", ".join(f"{a}:{b}" for a, b in pairs_of(ranges, shape_of(dest)))
     package = type(dest).__module__.partition(".")[0]

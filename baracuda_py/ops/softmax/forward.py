@@ -66,7 +66,7 @@ class RowsSoftmax(Candidate[SoftmaxDescriptor]):
     """A group of threads a row, which stays in registers where it fits; else maximum and sum come in one pass."""
 
     variant = "rows"
-    launches: ClassVar[tuple[str, ...]] = ("softmax/forward.cu:softmax_rows", "softmax/forward.cu:softmax_rows_cluster")
+    launches = ("softmax/forward.cu:softmax_rows", "softmax/forward.cu:softmax_rows_cluster")
 
     def configs(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         for config in row_configs(desc.extent, desc.rows().vector(desc.element), desc.element):
@@ -87,7 +87,7 @@ class UnalignedSoftmax(RowsSoftmax):
     """A CTA a row that starts at any address, by aligned words; maximum and sum come in one pass."""
 
     variant = "unaligned"
-    launches = (
+    launches: ClassVar[tuple[str, ...]] = (
         "softmax/forward.cu:softmax_unaligned",
         "softmax/forward.cu:softmax_unaligned_cluster",
     )

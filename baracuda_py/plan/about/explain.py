@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ...runtime.steps import Call, Fill, Launch, Step
@@ -13,8 +13,10 @@ from ...types.units import bytes_text, time_text
 from ..candidate import Feasibility
 from ..select import Assessment, advised
 from ..selection import Selection
+from ..tables.table import html_table as _table
+from .exactness import exactness
 
-__all__ = ["Explanation", "Row", "summary", "summary_html"]
+__all__ = ["Explanation", "Row", "headline", "summary", "summary_html"]
 
 _INDENT = " " * 5
 
@@ -45,6 +47,11 @@ class Explanation:
     title: str
     rows: tuple[Row, ...]
     steps: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The table as JSON types."""
+        return asdict(self)
 
     @staticmethod
     def of(selection: Selection, answers: Sequence[Assessment], *, configs: bool = False) -> Explanation:
@@ -55,7 +62,10 @@ class Explanation:
             rows = _best_of_each(rows)
         rows.sort(key=_rank)
         title = f"{selection.desc.op} on {selection.device}{_counted(selection)}"
-        return Explanation(title, tuple(rows), tuple(map(_step, selection.steps)))
+        notes = [f"error of {name} {said}" for name, said in exactness(selection).items()]
+        if selection.device.nominal:
+            notes.append(f"figures of {selection.device.chip} are nominal: those of its datasheet, not measured")
+        return Explanation(title, tuple(rows), tuple(map(_step, selection.steps)), tuple(notes))
 
     def __iter__(self) -> Any:
         return iter(self.rows)
@@ -87,6 +97,8 @@ class Explanation:
             lines += folded(said)
         if any(row.config for row in self.rows):
             lines += folded("terms of configurations: print(baracuda_py.plan.glossary())")
+        for note in self.notes:
+            lines += folded(note)
         return "\n".join(lines)
 
     def _runs(self) -> list[str]:
@@ -97,7 +109,7 @@ class Explanation:
         return (
             f"<p>{html.escape(self.title)}</p>"
             + _table(head, body)
-            + "".join(f"<p>{html.escape(line)}</p>" for line in self._runs())
+            + "".join(f"<p>{html.escape(line)}</p>" for line in (*self._runs(), *self.notes))
         )
 
 
@@ -242,8 +254,15 @@ def _facts(selection: Selection) -> list[tuple[str, str]]:
     return facts
 
 
+def headline(selection: Selection) -> str:
+    """A plan in one line."""
+    cost = selection.cost
+    said = f"{time_text(cost.seconds)} predicted, limited by {cost.limit}"
+    return f"<{selection.family.__name__} {selection.sku} on {selection.device}: {said}>"
+
+
 def summary(selection: Selection) -> str:
-    """The block that a REPL shows for a plan."""
+    """The block that ``print(plan)`` shows."""
     facts = _facts(selection)
     width = max(len(name) for name, _ in facts)
     lines = [selection.family.__name__]
@@ -255,10 +274,3 @@ def summary(selection: Selection) -> str:
 def summary_html(selection: Selection) -> str:
     """The same block as a table."""
     return f"<p><b>{html.escape(selection.family.__name__)}</b></p>" + _table(None, _facts(selection))
-
-
-def _table(head: Sequence[str] | None, body: Sequence[Sequence[str]]) -> str:
-    def row(tag: str, cells: Sequence[str]) -> str:
-        return "<tr>" + "".join(f"<{tag} style='text-align:left'>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
-
-    return "<table>" + (row("th", head) if head else "") + "".join(row("td", r) for r in body) + "</table>"

@@ -126,8 +126,8 @@ def _parsed(text: str) -> Any:
 
 
 def _family(name: str) -> type[Family[Any]]:
-    """The Plan class of that name; only classes of this library's op families are found. Where the module has none, as in the
-    text of a version that kept it elsewhere, the class is found by its own name among the plans of all ops."""
+    """The Plan class of that name. Only classes of registered ops are found, and no other package's module is imported. Where the
+    module has none, as in the text of a version that kept it elsewhere, it is found by its own name among all plans."""
     found = _OPS.fullmatch(name)
     if found:
         try:
@@ -139,6 +139,9 @@ def _family(name: str) -> type[Family[Any]]:
         for op in all_ops().values():
             if op.plan.__qualname__ == found[2]:
                 return op.plan
+    for op in all_ops().values():  # also those that other packages registered
+        if f"{op.plan.__module__}:{op.plan.__qualname__}" == name:
+            return op.plan
     raise UnsupportedError(f"{name!r:.80} is not a plan of this library", "save it again with this version")
 
 

@@ -18,6 +18,7 @@ from ...tensor import GpuBuffer
 from ...types import BaracudaError, DeviceSpec, PlanPreference, UnsupportedError
 from ..registry import Op, all_wanted, get_op
 from ..selection import Selection, selected
+from .report import Report, merged, of_output
 from .tune import admissible, copy_of
 
 __all__ = [
@@ -38,9 +39,9 @@ def _host(x: Any) -> np.ndarray[Any, Any]:
     return x if isinstance(x, np.ndarray) else np.asarray(x.get() if hasattr(x, "get") else x)
 
 
-def verify(plan: Selection, operands: Mapping[str, Any], run: Callable[[dict[str, Any]], Any] | None = None) -> None:
-    """Raises AssertionError if a written operand differs from the oracle by more than its guarantee allows. `run` replaces
-    ``plan.run(**operands)``."""
+def verify(plan: Selection, operands: Mapping[str, Any], run: Callable[[dict[str, Any]], Any] | None = None) -> Report:
+    """Raises AssertionError if a written operand differs from the oracle by more than its guarantee allows; returns how much of
+    it the errors take. `run` replaces ``plan.run(**operands)``."""
     feasible(plan, operands).raise_on_error()
     desc = plan.desc.at(operands)
     written = [o for o in plan.operands if o.written]
@@ -50,16 +51,19 @@ def verify(plan: Selection, operands: Mapping[str, Any], run: Callable[[dict[str
     copies = {o.name: copy_of(given[o.name]) for o in written if o.name in given}
     whole = {**given, **copies, **_own_status(plan, given)}
     result = Caller(plan)(whole, None, None) if run is None else run(whole)
-    results = result if isinstance(result, tuple) else (result,)
+    results, outputs = result if isinstance(result, tuple) else (result,), []
     for name, got, expected in zip(plan.written, results, wide if isinstance(wide, tuple) else (wide,)):
         element, measures = plan.canonical.layout(name).element, plan.measured(desc, name)
         held = _host(got)[: len(expected)] if name in desc.counted else _host(got)
         if element.is_integer:  # the oracle's integers are wide
             expected = round_to(np.asarray(expected), element)
+        promised, reference = plan.guarantee.of(name), np.asarray(expected)
         try:
-            plan.guarantee.of(name).check(held, np.asarray(expected), inputs, output=element, measures=measures)
+            promised.check(held, reference, inputs, output=element, measures=measures)
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}" if len(plan.written) > 1 else str(error)) from None
+        outputs.append(of_output(name, element, *promised.deviations(held, reference, inputs, element, measures)))
+    return Report(f"{plan.desc.op} on {plan.device}", 1, tuple(outputs))
 
 
 def _own_status(plan: Selection, given: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
@@ -71,10 +75,11 @@ def _own_status(plan: Selection, given: Mapping[str, Any]) -> dict[str, np.ndarr
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a sample: the `selection` that ran it (None: nothing serves it), and the `error`, if any."""
+    """The outcome of a sample: the `selection` that ran it (None: nothing serves it), and the `error`, or else the `report`."""
 
     selection: Selection | None
     error: Exception | None = None
+    report: Report | None = None
 
 
 def outcome_of(op: Op, sample: Sample, pref: PlanPreference, device: DeviceSpec) -> Outcome:
@@ -85,12 +90,13 @@ def outcome_of(op: Op, sample: Sample, pref: PlanPreference, device: DeviceSpec)
         arrays = {name: placed(x, device.host_memory) for name, x in sample.operands.items()}
         desc = op.of_sample(arrays, sample.options)
         selection = selected(op.plan, desc, pref, device)
-        verify(selection, arrays | {name: sample.options[name] for name in desc.values if name in sample.options})
+        given = arrays | {name: sample.options[name] for name in desc.values if name in sample.options}
+        report = verify(selection, given)
     except UnsupportedError as error:
         return Outcome(selection, error)
     except (AssertionError, BaracudaError) as error:
         return Outcome(selection, error)
-    return Outcome(selection)
+    return Outcome(selection, report=report)
 
 
 def wanted_of(op: str, variant: str | None = None) -> list[Wanted]:
@@ -125,15 +131,14 @@ def wanted_outcomes(wanted: Wanted, pref: PlanPreference, spec: DeviceSpec) -> d
 
 def _outcome(selection: Selection, given: Mapping[str, Any]) -> Outcome:
     try:
-        verify(selection, given)
+        return Outcome(selection, report=verify(selection, given))
     except (AssertionError, BaracudaError) as error:
         return Outcome(selection, error)
-    return Outcome(selection)
 
 
-def verify_samples(plan: Selection) -> None:
+def verify_samples(plan: Selection) -> Report:
     """`verify` on every sample of the plan's op that its variant serves, and on the problems that it is wanted for."""
-    op, served = get_op(plan.desc.op), 0
+    op, reports = get_op(plan.desc.op), []
     pref = replace(plan.pref, variant=plan.candidate.variant)
     outcomes = [(sample.label, outcome_of(op, sample, pref, plan.device)) for sample in op.samples(op.fixed)]
     for wanted in wanted_of(op.name, plan.candidate.variant):
@@ -144,12 +149,13 @@ def verify_samples(plan: Selection) -> None:
         if outcome.selection is not None:
             if outcome.error is not None:
                 raise outcome.error
-            served += 1
-    if not served:
+            reports += [(label, outcome.report)] if outcome.report is not None else []
+    if not reports:
         raise UnsupportedError(
             f"{op.name}: verify has no sample that variant {plan.candidate.variant!r} serves",
             "pass operands: plan.verify(...)",
         )
+    return merged(f"{op.name} on {plan.device}, variant {plan.candidate.variant}", reports)
 
 
 def placed(x: Any, on_host: bool) -> Any:

@@ -18,7 +18,7 @@ from ..system.toolchain import cccl_version, include_dirs, nvrtc, nvrtc_build, n
 from . import cache
 from .sources import Source, source_of
 
-__all__ = ["Compiled", "Resources", "compile_kernels", "compile_ptx", "entry_key", "line_info"]
+__all__ = ["Compiled", "Resources", "compile_kernels", "compile_ptx", "entry_key", "known_resources", "line_info"]
 
 log = logging.getLogger("baracuda_py")
 
@@ -108,6 +108,12 @@ def compile_kernels(kernels: Iterable[Kernel], arch: str, *, force: bool = False
     for group in missing.values():
         done.update(_build(group, arch))
     return done
+
+
+def known_resources(kernel: Kernel, arch: str) -> Resources | None:
+    """What a kernel takes of an SM, if it is in the cache; nothing is built."""
+    built = _recall(cache.load(entry_key(kernel, arch)))
+    return built.resources if built else None
 
 
 def _recall(hit: cache.Hit | None) -> Compiled | None:

@@ -6,19 +6,17 @@ import contextlib
 import operator
 import re
 from collections.abc import Iterator
-from contextvars import ContextVar
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from ...types import DeviceMismatchError, DeviceSpec, UnsupportedError
 from ...types.errors import shown
+from ..scope import ENVIRONMENT_DEVICE, default_device, process, replaced
 from ..system.libraries import installed_libraries
 from .driver import device_count, require_gpu
 
-__all__ = ["Device", "check_arch", "current_ordinal", "default_device", "device", "spec_of"]
-
-_default: ContextVar[Any] = ContextVar("baracuda_default_device", default=None)
+__all__ = ["Device", "check_arch", "current_ordinal", "device", "set_device", "spec_of"]
 
 
 class Device:
@@ -66,17 +64,18 @@ class Device:
 @contextlib.contextmanager
 def device(which: Any) -> Iterator[None]:
     """A context in which ``device=None`` means `which`: ``with bp.device("cpu"):``."""
-    token = _default.set(which)
-    try:
+    with replaced(device=which):
         yield
-    finally:
-        _default.reset(token)
 
 
-def default_device() -> Any:
-    """The device that ``device=None`` means: that of the innermost ``with bp.device(...)``, else None (the current CUDA
-    device)."""
-    return _default.get()
+def set_device(which: Any) -> None:
+    """Makes ``device=None`` mean `which` in the whole process, outside ``with bp.device(...)``; None for the current CUDA device.
+
+    The environment variable BARACUDA_DEVICE has the same effect, until this is called.
+    """
+    if which is not None:
+        spec_of(which)  # refuses an unknown device here, and not at the first call
+    process.set(which)
 
 
 def current_ordinal() -> int:
@@ -88,7 +87,16 @@ def spec_of(which: Any = None) -> DeviceSpec:
     `cupy.cuda.Device` or `torch.device`, an arch (``"sm_90a"``), a GPU with shipped figures (``"h200"``), either of them emulated
     on the host (``"ptx:sm_90a"``, ``"ptx"``), a DeviceSpec, or ``"cpu"``."""
     if which is None:
-        which = _default.get()
+        which = default_device()
+    try:
+        return _spec_of(which)
+    except UnsupportedError as error:
+        if not process.is_environment(which):
+            raise
+        raise UnsupportedError(f"{ENVIRONMENT_DEVICE}={which}: {error.reason}", error.fix) from None
+
+
+def _spec_of(which: Any) -> DeviceSpec:
     if isinstance(which, DeviceSpec):
         return which
     if type(which).__module__ == "torch":  # str() of a torch.device is its name

@@ -51,6 +51,24 @@ template <class C, class Out, bool LARGEST> struct Extremum : Joined<Extremum<C,
   template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) { return convert<Out>(s); }
 };
 
+// How many terms equal the maximum (LARGEST) or the minimum; 0 where a term is NaN.
+template <class C, class Out, bool LARGEST> struct Ties : Joined<Ties<C, Out, LARGEST>> {
+  struct State { C value; i64 count; };
+  using Result = Out;
+  static __device__ __forceinline__ State none() { return {outermost<C, LARGEST>(), 0}; }
+  static __device__ __forceinline__ State join(const State& a, const State& b) {
+    const C most = Extremum<C, C, LARGEST>::join(a.value, b.value);
+    return {most, (a.value == most ? a.count : 0) + (b.value == most ? b.count : 0)};
+  }
+  template <int V, class I> static __device__ __forceinline__ void add(State& s, const C (&x)[V], I) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) s = join(s, {x[v], 1});
+  }
+  template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) {
+    return convert<Out>(C(s.count));
+  }
+};
+
 // Index of the first maximum; NaN counts as the maximum.
 template <class C, class Out> struct ArgMax {
   struct State { C value; i64 at; };

@@ -230,7 +230,7 @@ def test_grad_k_and_grad_v_do_not_depend_on_the_order_of_sums() -> None:
 
 
 @pytest.mark.parametrize("variant", ["fast", "deterministic"])
-def test_a_block_mask_skips_blocks_and_sequences_may_be_longer_than_was_said(variant: str) -> None:
+def test_block_mask_skips_blocks_of_longer_sequences(variant: str) -> None:
     """Blocks of whole tiles that are left out; then ragged sequences of 150 where 10 was said."""
     mask = np.zeros((1, 1, 3, 2), bool)
     mask[0, 0, [0, 2], [0, 1]] = True
@@ -262,7 +262,7 @@ def test_no_sequences(variant: str) -> None:
     assert [x.shape for x in gradients] == [q.shape, k.shape, k.shape]
 
 
-def test_queries_that_see_nothing_and_keys_that_nobody_sees_get_zeros() -> None:
+def test_unseen_queries_and_keys_get_zero_gradients() -> None:
     given = problem(20, 30, BF16, 64, causal=True, offset=-10)
     got = bp.attention_backward(**given, causal=True, offset=-10, device="ptx")
     assert not np.float64(got.grad_q[:, :, :10]).any()

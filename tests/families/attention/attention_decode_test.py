@@ -87,7 +87,7 @@ def test_few_long_sequences_are_one_launch_without_scratch() -> None:
 
 
 @pytest.mark.parametrize(("ctas", "clusters"), [(1, 15), (2, 30), (3, 45)])
-def test_clusters_find_less_room_than_ctas(ctas: int, clusters: int) -> None:
+def test_fewer_clusters_than_ctas_are_resident(ctas: int, clusters: int) -> None:
     """So many of 8 CTAs run at once on an H200, as its driver says. Where two launches do not fit, the next one begins late."""
     keys, device = SplitKeys(), DeviceSpec.named("h200")
     config = SplitKeysConfig(16, 128, 8, ctas=ctas, clustered=True, dims=128)
@@ -104,16 +104,16 @@ def test_a_sequence_does_not_depend_on_the_others() -> None:
     for b in range(3):
         alone = {n: x[b : b + 1] for n, x in given.items()}
         shorter = {n: x if n == "q" else x[:, :, : lengths[b]] for n, x in alone.items()}
-        turned = {n: np.ascontiguousarray(x.transpose(0, 2, 1, 3)) for n, x in shorter.items()}
+        transposed = {n: np.ascontiguousarray(x.transpose(0, 2, 1, 3)) for n, x in shorter.items()}
         for same in (
             bp.attention_decode(**alone, lengths=lengths[b : b + 1], pref=INVARIANT, device="ptx"),
             bp.attention_decode(**shorter, pref=INVARIANT, device="ptx"),
-            bp.attention_decode(**turned, layout="BSHD", pref=INVARIANT, device="ptx").transpose(0, 2, 1, 3),
+            bp.attention_decode(**transposed, layout="BSHD", pref=INVARIANT, device="ptx").transpose(0, 2, 1, 3),
         ):
             assert np.array_equal(bits(same[0]), bits(whole[b]))
 
 
-def test_a_sequence_does_not_depend_on_how_many_splits_and_rows_are_merged() -> None:
+def test_decode_is_invariant_to_splits_and_merged_rows() -> None:
     """Three splits of keys alone, and the same three of five; few sequences, and many. Teams of any size merge alike: that is
     tested of merge_attention."""
     given = caches(1, 1, 2100)
@@ -130,8 +130,8 @@ def test_a_sequence_does_not_depend_on_how_many_splits_and_rows_are_merged() -> 
 
 
 @pytest.mark.parametrize(("arch", "d", "d_v"), [("sm_90a", 256, 128), ("sm_80", 160, 128), ("sm_89", 224, 128)])
-def test_keys_are_shared_out_alike_however_many_tokens_come_at_once(arch: str, d: int, d_v: int) -> None:
-    """Where shared memory has room for more warps of few rows than of many."""
+def test_decode_splits_keys_alike_for_any_number_of_tokens(arch: str, d: int, d_v: int) -> None:
+    """Where shared memory has capacity for more warps of few rows than of many."""
     descs = (
         bp.DecodeAttentionDescriptor((1, 4, tokens, d), (1, 1, 3000, d), (1, 1, 3000, d_v), BF16) for tokens in (1, 16)
     )
@@ -166,8 +166,8 @@ def test_random_batches_give_the_same_bits() -> None:
     ]
     for _ in range(200):
         chosen = rng.integers(0, 24, rng.integers(1, 33))
-        room = int(rng.integers(lengths[chosen].max(), 3001))
-        batch = {n: x[chosen] if n == "q" else x[chosen][:, :, :room] for n, x in given.items()}
+        capacity = int(rng.integers(lengths[chosen].max(), 3001))
+        batch = {n: x[chosen] if n == "q" else x[chosen][:, :, :capacity] for n, x in given.items()}
         got = bp.attention_decode(**batch, lengths=cp.asarray(lengths[chosen], cp.int32), pref=INVARIANT)
         for b, one in zip(chosen, got.view(cp.uint16)):
             assert bool((one == alone[b]).all())
@@ -225,13 +225,13 @@ def test_new_lengths_and_numbers_are_no_new_plan() -> None:
 @pytest.mark.parametrize("kinds", ["f32 out", "given"])
 def test_results_go_where_they_are_wanted(kinds: str) -> None:
     given = {**caches(2, 2, 400), "lengths": ints(390, 5)}
-    room = np.full((2, 4, 3, 72), np.nan, np.float32 if kinds == "f32 out" else given["q"].dtype)
-    out, lse = room[:, :, :2, :64], np.full((2, 4, 2), np.nan, np.float32)
+    capacity = np.full((2, 4, 3, 72), np.nan, np.float32 if kinds == "f32 out" else given["q"].dtype)
+    out, lse = capacity[:, :, :2, :64], np.full((2, 4, 2), np.nan, np.float32)
     bp.attention_decode(**given, out=out, lse=lse, device="ptx")
     plan = bp.DecodeAttentionPlan.select(bp.DecodeAttentionDescriptor.of(**given, out=out, lse=lse), device="ptx")
     held(plan, out, given)
     held(plan, lse, given, "lse")
-    assert np.isnan(np.float32(room[:, :, 2])).all() and np.isnan(np.float32(room[..., 64:])).all()
+    assert np.isnan(np.float32(capacity[:, :, 2])).all() and np.isnan(np.float32(capacity[..., 64:])).all()
 
 
 BYTES = {"k": np.zeros((2, 2, 9, 64), np.int8), "v": np.zeros((2, 2, 9, 64), np.int8)}
@@ -353,7 +353,7 @@ def test_ragged_tokens_give_the_bits_of_padded_ones() -> None:
 
 @pytest.mark.parametrize("keys", [90, 700])
 def test_starts_of_sequences_are_never_followed_outside(keys: int) -> None:
-    """Beyond the tensor, negative, decreasing, with tokens of nobody between: no fault, and what lies inside is right."""
+    """Beyond the tensor, negative, decreasing, with tokens of no sequence between: no fault, and what is inside is right."""
     paged, lengths = paged_like(caches(2, 5, keys), 16, "NHD"), ints(keys, 40)
     ragged = {**paged, "q": paged["q"].reshape(10, 4, 64)}
     for starts in (ints(-3, 4, 999), ints(9, 5, -3), ints(7, 7, 7)):
@@ -364,7 +364,7 @@ def test_starts_of_sequences_are_never_followed_outside(keys: int) -> None:
     assert np.array_equal(bits(out[:8]), bits(right.out)) and np.array_equal(lse[:, :8], right.lse)
 
 
-def test_pages_that_are_not_there_are_told_and_never_read() -> None:
+def test_missing_pages_are_reported_and_never_read() -> None:
     """The other sequences' bits stay; nothing faults."""
     paged, lengths = paged_like(caches(3, 1, 90), 16, "NHD"), ints(90, 50, 33)
     whole = bp.paged_attention(**paged, lengths=lengths, device="ptx")
@@ -395,7 +395,7 @@ def test_pages_before_the_window_may_be_gone(tokens: int, device: str) -> None:
 
 
 def test_keys_before_the_window_count_for_nothing() -> None:
-    """Also those that lie in a page, and a block, beside keys that are seen."""
+    """Also those that are in a page, and a block, beside keys that are seen."""
     paged = {**paged_like(caches(1, 1, 90), 16, "NHD"), "lengths": ints(90)}
     whole = bp.paged_attention(**paged, window=(45, 0), device="ptx")
     first = int(paged["page_table"][0, 2])

@@ -36,7 +36,7 @@ def test_a_scale_that_is_nan_is_not_lost(device: str) -> None:
     assert np.isfinite(np.float32(out[:, 2:])).all() and np.isfinite(lse[:, 2:]).all()
 
 
-def test_caches_without_room_and_values_without_columns() -> None:
+def test_caches_without_capacity_and_values_without_columns() -> None:
     given = paged_like(caches(3, 1, 40), 16, "NHD") | {"page_table": np.zeros((3, 0), np.int32)}
     made = bp.paged_attention(**given, lengths=ints(0, 0, 2), return_lse=True, return_status=True, device="ptx")
     assert not np.float32(made.out).any() and np.isneginf(made.lse).all() and made.status.tolist() == [0, 0, 2]
@@ -48,25 +48,25 @@ def test_caches_without_room_and_values_without_columns() -> None:
 
 
 @pytest.mark.parametrize(("element", "out"), [(BF16, BF16), (BF16, F32), (F32, F32)])
-def test_parts_are_merged_into_rows_that_begin_anywhere(element: ElementKind, out: ElementKind) -> None:
+def test_parts_are_merged_into_unaligned_rows(element: ElementKind, out: ElementKind) -> None:
     """Plain multiply-adds take an out at any address, and so does what merges their splits."""
     given = {**caches(1, 1, 300, element, d=40), "lengths": ints(290)}
-    apart = np.zeros((1, 4, 1, 43), out.dtype)
-    there = apart[..., 1:41]
+    memory = np.zeros((1, 4, 1, 43), out.dtype)
+    there = memory[..., 1:41]
     plan = bp.DecodeAttentionPlan.select(
         bp.DecodeAttentionDescriptor.of(**given, out=there), PlanPreference(variant="simt_keys"), device="ptx"
     )
     assert len(plan.selection.launches) == 2
     held(plan, plan.run(**given, out=there), given)
-    assert not apart[..., 0].any() and not apart[..., 41:].any()
+    assert not memory[..., 0].any() and not memory[..., 41:].any()
 
 
 @pytest.mark.parametrize("device", ["ptx", "cpu"])
 def test_no_sequences_and_no_heads(device: str) -> None:
     none, one = ints().reshape(0, 2), ints(0, 0).reshape(1, 2)
     pages = np.ones((3, 4, 2, 8), BF16.dtype)
-    told: dict[str, Any] = {"return_lse": True, "return_status": True, "device": device}
-    made = bp.paged_attention(pages[0, :3], pages, pages, none, ints(), cu_seqlens_q=ints(0), **told)
+    options: dict[str, Any] = {"return_lse": True, "return_status": True, "device": device}
+    made = bp.paged_attention(pages[0, :3], pages, pages, none, ints(), cu_seqlens_q=ints(0), **options)
     assert made.out.shape == (3, 2, 8) and made.lse.shape == (2, 3) and made.status.shape == (0,)
     shapes = {
         "q_shape": (3, 2, 8),
@@ -78,9 +78,9 @@ def test_no_sequences_and_no_heads(device: str) -> None:
         **shapes, element=BF16, order="THD", cu_seqlens_q_shape=(1,), status_element="i32"
     )
     assert bp.PagedAttentionPlan.select(desc, device=device).precision_guarantee.of("status")
-    made = bp.paged_attention(pages[:0, :1], pages, pages, none, ints(), **told)
+    made = bp.paged_attention(pages[:0, :1], pages, pages, none, ints(), **options)
     assert made.out.shape == (0, 1, 2, 8) and made.lse.shape == (0, 2, 1) and made.status.shape == (0,)
-    made = bp.paged_attention(pages[:1, :1, :0], pages, pages, one, ints(9), **told)
+    made = bp.paged_attention(pages[:1, :1, :0], pages, pages, one, ints(9), **options)
     assert made.out.shape == (1, 1, 0, 8) and made.lse.shape == (1, 0, 1) and made.status.tolist() == [2]
 
 

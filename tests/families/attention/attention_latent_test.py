@@ -45,11 +45,11 @@ def test_splits_tiles_and_rows_in_part(device: str) -> None:
 
 
 def test_values_are_read_with_keys_or_beside_them() -> None:
-    """A view of the keys, and a copy of it: the same bits. Columns of something else that lies as keys do are not theirs."""
+    """A view of the keys, and a copy of it: the same bits. Columns of something else with the layout of keys are not theirs."""
     given = latent(1, 1, 200, 4)
     whole = bp.attention_decode(**given, pref=LATENT, device="ptx")
-    apart = {**given, "v": np.ascontiguousarray(given["v"])}
-    assert np.array_equal(bits(bp.attention_decode(**apart, pref=LATENT, device="ptx")), bits(whole))
+    separate = {**given, "v": np.ascontiguousarray(given["v"])}
+    assert np.array_equal(bits(bp.attention_decode(**separate, pref=LATENT, device="ptx")), bits(whole))
     other = {**given, "v": latent(1, 1, 200, 4)["v"]}
     plan = selected(other)
     held(plan, plan.run(**other), other)
@@ -74,7 +74,7 @@ def test_other_columns_are_filled_up() -> None:
     held(plan, plan.run(**given, softcap=3.0, scale=-0.1), given)
 
 
-def test_sinks_count_once_and_numbers_scale_keys_and_values_apart() -> None:
+def test_latent_sinks_count_once_and_scales_are_separate() -> None:
     given = {**latent(1, 1, 130, 1), "sinks": np.array([3], np.float32)}
     desc = bp.DecodeAttentionDescriptor.of(**given, return_lse=True, k_scale=0.5, v_scale=3.0)
     plan = next(p for p in admissible(bp.DecodeAttentionPlan, desc, LATENT, PTX) if p.selection.config.splits == 2)
@@ -106,7 +106,7 @@ def test_keys_that_no_token_sees_are_not_read() -> None:
     assert np.array_equal(bits(out), bits(clean))
 
 
-def test_a_sequence_depends_neither_on_others_nor_on_pages_nor_on_tokens() -> None:
+def test_latent_sequence_is_independent_of_batch_and_pages() -> None:
     given, lengths = latent(2, 2, 530, 2), ints(525, 40)
     assert selected(given, INVARIANT).sku.variant == "latent_keys"
     whole = bp.attention_decode(**given, lengths=lengths, pref=INVARIANT, device="ptx")

@@ -166,8 +166,8 @@ def test_gradients_beside_sinks_far_above_the_scores(variant: str, element: Any)
 @pytest.mark.parametrize("variant", ["flash", "tc", "simt", "cpu"])
 def test_a_cache_whose_end_was_never_written(variant: str) -> None:
     """Rows behind the last that any query sees are not multiplied, not even with 0."""
-    rng, room, done, new = np.random.default_rng(11), 200, 41, 37
-    k, v = (np.full((1, 2, room, 64), np.nan, BF16) for _ in "kv")
+    rng, capacity, done, new = np.random.default_rng(11), 200, 41, 37
+    k, v = (np.full((1, 2, capacity, 64), np.nan, BF16) for _ in "kv")
     for x in (k, v):
         x[:, :, : done + new] = rng.standard_normal((1, 2, done + new, 64))
     q = rng.standard_normal((1, 4, new, 64)).astype(BF16)
@@ -182,8 +182,8 @@ def test_a_cache_whose_end_was_never_written(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", ["deterministic", "simt"])
 def test_gradients_of_a_cache_whose_end_was_never_written(variant: str) -> None:
-    rng, room, seen = np.random.default_rng(12), 200, 78
-    k, v = (np.full((1, 1, room, 64), np.nan, BF16) for _ in "kv")
+    rng, capacity, seen = np.random.default_rng(12), 200, 78
+    k, v = (np.full((1, 1, capacity, 64), np.nan, BF16) for _ in "kv")
     for x in (k, v):
         x[:, :, :seen] = rng.standard_normal((1, 1, seen, 64))
     q, grad = (rng.standard_normal((1, 2, 37, 64)).astype(BF16) for _ in "qg")
@@ -225,7 +225,7 @@ def test_attention_bound_where_score_sums_round_alike(d: int, size: float, rest:
 
 
 @pytest.mark.parametrize("size", [200.0, 2048.0, 8192.0])
-def test_attention_bound_where_tf32_rounds_apart(size: float) -> None:
+def test_attention_bound_where_tf32_rounds_differently(size: float) -> None:
     """In TF32 the first key is rounded up and the second down: the lesser score becomes the greater."""
     up, down, lead = 1 + 2.0**-11 + 2.0**-20, 1 + 2.0**-11 - 2.0**-20, size * 2.0**-11
     arrays = pair(16, [size * up], [size * down, 2.0**-19 * size + lead])

@@ -161,7 +161,7 @@ def test_a_batch_invariant_plan_goes_by_what_a_sequence_is(element: ElementKind)
 
 
 def test_starts_of_sequences_are_never_followed_outside() -> None:
-    """Beyond the tensor, negative, decreasing: no fault, and what lies inside is right."""
+    """Beyond the tensor, negative, decreasing: no fault, and what is inside is right."""
     given = {n: rng.standard_normal((t, 2, 32)).astype(np.float32) for n, t in (("q", 20), ("k", 25), ("v", 25))}
     starts = {"cu_seqlens_q": np.array([0, 12, 999], np.int32), "cu_seqlens_k": np.array([-7, 9, 999], np.int32)}
     got = bp.attention(**given, **starts, layout="THD", device="ptx")

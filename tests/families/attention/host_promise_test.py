@@ -72,7 +72,7 @@ def _large_scores(p: Drawn) -> None:
 
 
 def _equal_scores(p: Drawn) -> None:
-    """The same products in another order: two scores that are equal and far above 2**53 come out apart by more than exp sees."""
+    """The same products in another order: two scores that are equal and far above 2**53 differ by more than exp sees."""
     p.q[:] = p.q[:, :1] * 2.0**40
     p.k[0] = np.abs(p.k[0]) * 2.0 ** np.array([20, 28, 36, 23])
     p.k[1] = p.rng.permutation(p.k[0])

@@ -110,19 +110,19 @@ def test_prompts_select_flash_pages_on_an_h200() -> None:
 
 
 def test_ragged_costs_count_the_tokens_of_the_mean_sequence() -> None:
-    """One token each of 64 sequences is decoded, however many tokens there are in all; so is it if the longest is told."""
+    """One token each of 64 sequences is decoded, however many tokens there are in all; so is it if the longest is given."""
     pages = (8192, 64, 8, 128)
-    for tokens, told, wanted in (
+    for tokens, longest, wanted in (
         (64, None, "split"),
         (64, 1, "split"),
         (64 * 512, None, "flash"),
         (64 * 512, 600, "flash"),
     ):
         desc = bp.PagedAttentionDescriptor(
-            (tokens, 32, 128), pages, pages, (64, 128), BF16, "THD", max_seqlen_q=told, cu_seqlens_q_shape=(65,)
+            (tokens, 32, 128), pages, pages, (64, 128), BF16, "THD", max_seqlen_q=longest, cu_seqlens_q_shape=(65,)
         )
         plan = bp.PagedAttentionPlan.select(desc, device="ptx:h200")
-        assert plan.sku.variant == f"{wanted}_pages", (tokens, told)
+        assert plan.sku.variant == f"{wanted}_pages", (tokens, longest)
 
 
 @pytest.mark.gpu

@@ -25,7 +25,7 @@ __all__ = ["FAMILY"]
 
 FAMILY = Family(
     independent=CHECKS,
-    always=("status", "layout", "positions", "style", "attention_factor"),
+    always=("status", "layout"),
     no_meaning=(
         *(
             NoMeaning(
@@ -41,6 +41,16 @@ FAMILY = Family(
             "both or neither",
         ),
         NoMeaning("paged_kv_append", pages(cu_seqlens=np.zeros(2, np.int32)), bp.InvalidProblemError, "k has shape"),
+        *(
+            NoMeaning(
+                "paged_kv_append", pages(**{name: idle}), bp.InvalidProblemError, f"{name}.* was passed and no angles"
+            )
+            for name, idle in (
+                ("style", "interleaved"),
+                ("attention_factor", 2.0),
+                ("positions", IDS[:1].reshape(1, 1)),
+            )
+        ),
         NoMeaning(
             "paged_kv_append",
             pages(inv_freq=TABLE[0], cos=TABLE, sin=TABLE),
@@ -54,6 +64,6 @@ FAMILY = Family(
     cases={
         "paged_append_test.py::test_every_sample": 4,
         "paged_append_test.py::test_random_batches": 0,
-        "paged_append_test.py::test_turned_keys_are_those_of_rope_bit_for_bit": 1,
+        "paged_append_test.py::test_rotated_keys_match_rope_bit_for_bit": 1,
     },
 )

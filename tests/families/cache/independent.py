@@ -46,8 +46,8 @@ def _quantized(row: Array, integer: bool, given: float | None) -> tuple[list[int
     return [_code(v if math.isnan(v) else _f32(v * inverse), integer) for v in x], scale
 
 
-def _turned(held: dict[str, Array], options: Mapping[str, Any], row: Array, position: int) -> list[float]:
-    """A key turned by its position, pair by pair as complex numbers."""
+def _rotated(held: dict[str, Array], options: Mapping[str, Any], row: Array, position: int) -> list[float]:
+    """A key rotated by its position, pair by pair as complex numbers."""
     x = [float(v) for v in row]
     pairs = len(held["inv_freq"]) if "inv_freq" in held else held["cos"].shape[1]
     factor = options.get("attention_factor", 1.0)
@@ -101,7 +101,7 @@ def paged_kv_append(problem: Problem) -> None:
                     to = (page, slot, h) if nhd else (page, h, slot)
                     row = new[token, h]
                     if part == "k" and turns:
-                        near[to] = _turned(held, options, row, position)
+                        near[to] = _rotated(held, options, row, position)
                         row = np.array(near[to]).astype(new.dtype)
                     elif new.dtype == held[f"{part}_pages"].dtype:
                         wanted[f"{part}_pages"][to] = as_bytes(new)[token, h]
@@ -122,7 +122,7 @@ def paged_kv_append(problem: Problem) -> None:
 
 
 def _near(problem: Problem, near: Mapping[tuple[int, ...], list[float]]) -> None:
-    """Turned keys are near, and everything else is as it was."""
+    """Rotated keys are near, and everything else is as it was."""
     wide, before = problem.wide["k_pages"], problem.slots["k_pages"].host()
     rest = np.ones(wide.shape[:3], bool)
     for to, row in near.items():

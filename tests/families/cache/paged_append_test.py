@@ -45,7 +45,7 @@ def written(made: dict[str, Any], device: str, **options: Any) -> dict[str, Any]
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("element", FLOATS, ids=str)
 @pytest.mark.parametrize("stored", [bp.I8, bp.FP8_E4M3], ids=str)
-def test_a_quantised_token_is_near_itself(device: str, element: ElementKind, stored: ElementKind) -> None:
+def test_quantized_token_is_near_itself(device: str, element: ElementKind, stored: ElementKind) -> None:
     """Within half a step of its scale; of fp8, within 2**-4 of itself or half its least step, 2**-10 of the scale."""
     made = operands(element=element, pages_element=stored, dim=40)
     got = written(made, device)
@@ -94,7 +94,7 @@ def test_a_row_of_zeros_has_scale_one(device: str) -> None:
 
 
 def test_a_bound_append_follows_lengths_and_tables_that_change() -> None:
-    """As a captured graph does: the launch is made once, and what it reads is changed where it lies."""
+    """As a captured graph does: the launch is made once, and what it reads is changed in place."""
     size, heads, dim, pages = 4, 2, 8, 12
     made = {part: np.zeros((pages, size, heads, dim), np.float32) for part in ("k_pages", "v_pages")}
     k = np.zeros((2, heads, dim), np.float32)
@@ -173,7 +173,7 @@ def test_a_prompt_is_checked_ahead_and_a_token_is_not() -> None:
 
 
 def test_of_many_tokens_several_heads_are_taken_together() -> None:
-    """All of them where they lie side by side, and few where they turn by the same angles or lie apart."""
+    """All of them where they are contiguous, and few where they are rotated by the same angles or strided."""
 
     def chosen(requests: int, tokens: int, pages: tuple[int, ...] = (512, 64, 8, 128), **more: Any) -> str:
         shape = (requests, tokens, 8, 128)
@@ -183,17 +183,17 @@ def test_of_many_tokens_several_heads_are_taken_together() -> None:
     assert chosen(64, 1) == "heads=1 vector=8 lanes=16"
     assert chosen(16, 1024) == "heads=8 vector=8 lanes=32"
     assert chosen(16, 1024, inv_freq_shape=(64,)) == "heads=2 vector=8 lanes=8"
-    apart = chosen(16, 1024, (512, 8, 64, 128), pages_layout="HND")
-    assert apart == "heads=4 vector=8 lanes=16"
+    strided = chosen(16, 1024, (512, 8, 64, 128), pages_layout="HND")
+    assert strided == "heads=4 vector=8 lanes=16"
 
 
-# ---- turned keys --------------------------------------------------------------------------------------------------------
+# ---- rotated keys --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("style", ["half", "interleaved"])
 @pytest.mark.parametrize("stored", [bp.BF16, bp.I8, bp.FP8_E4M3], ids=str)
 @pytest.mark.parametrize("tables", [False, True])
-def test_turned_keys_are_those_of_rope_bit_for_bit(style: str, stored: ElementKind, tables: bool) -> None:
+def test_rotated_keys_match_rope_bit_for_bit(style: str, stored: ElementKind, tables: bool) -> None:
     """At usual angles, by a scaling of Llama 3.1, stored and quantised, with and without positions; tables end at the last."""
     rng = np.random.default_rng(5)
     made = append_operands(rng, (3, 20), (2, 5), pages_element=stored, dim=40)
@@ -206,16 +206,16 @@ def test_turned_keys_are_those_of_rope_bit_for_bit(style: str, stored: ElementKi
     for positions in (own, rng.integers(0, 25, 7)):
         held = {} if positions is own else {"positions": positions.astype(np.int32)}
         got = written(made, "ptx", **held, **given, style=style, attention_factor=1.25)
-        turned = bp.rope(
+        rotated = bp.rope(
             made["k"], positions, **given, style=style, layout="THD", attention_factor=1.25, device="ptx"
         )  # fmt: skip
-        wanted = written({**made, "k": turned.out if tables else turned}, "ptx")
+        wanted = written({**made, "k": rotated.out if tables else rotated}, "ptx")
         for name, x in wanted.items():
             assert np.array_equal(as_bytes(got[name]), as_bytes(x)), name
 
 
-def test_bounds_of_codes_notice_a_key_that_is_not_turned() -> None:
-    """And one turned by its neighbour's position."""
+def test_bounds_of_codes_notice_a_key_that_is_not_rotated() -> None:
+    """And one rotated by its neighbour's position."""
     made = operands(element=bp.F16, pages_element=bp.I8)
     given = angles(np.random.default_rng(1), 32)
     desc = bp.PagedKvAppendDescriptor.of(**made, **given)
@@ -263,7 +263,7 @@ REFUSED: list[tuple[str, dict[str, Any], type[bp.BaracudaError], str]] = [
      bp.InvalidProblemError, "cu_seqlens must have shape"),
     ("wide offsets", {"k": shaped(4, 2, 64), "v": shaped(4, 2, 64), "cu_seqlens": np.zeros(3, np.int64)},
      bp.OperandTypeError, "cu_seqlens must hold i32"),
-    ("offsets that lie apart", {"k": shaped(4, 2, 64), "v": shaped(4, 2, 64), "cu_seqlens": np.zeros(6, np.int32)[::2]},
+    ("strided offsets", {"k": shaped(4, 2, 64), "v": shaped(4, 2, 64), "cu_seqlens": np.zeros(6, np.int32)[::2]},
      bp.InvalidProblemError, "cu_seqlens"),
     ("a wide table", {"page_table": np.zeros((2, 3), np.int64)}, bp.OperandTypeError, "page_table must hold i32"),
     ("a flat table", {"page_table": np.zeros(2, np.int32)}, bp.InvalidProblemError, "page_table has shape"),
@@ -282,7 +282,7 @@ REFUSED: list[tuple[str, dict[str, Any], type[bp.BaracudaError], str]] = [
      bp.InvalidProblemError, "angles are given by inv_freq and cos"),
     ("too many pairs", {"inv_freq": np.zeros(33, np.float32)}, bp.InvalidProblemError, "33 pairs, and a head of k has 64"),
     ("positions of another shape", {"positions": np.zeros(4, np.int32), **INV_FREQ}, bp.InvalidProblemError, "positions"),
-    ("turned bytes", {"k_pages": shaped(5, 16, 2, 64, element=bp.I8), "v_pages": shaped(5, 16, 2, 64, element=bp.I8),
+    ("rotated bytes", {"k_pages": shaped(5, 16, 2, 64, element=bp.I8), "v_pages": shaped(5, 16, 2, 64, element=bp.I8),
                       "k": shaped(2, 2, 2, 64, element=bp.I8), "v": shaped(2, 2, 2, 64, element=bp.I8), **INV_FREQ},
      bp.OperandTypeError, "inv_freq was passed and k holds i8"),
     ("an unknown style", {"style": "neox", **INV_FREQ}, bp.InvalidProblemError, "half, interleaved"),

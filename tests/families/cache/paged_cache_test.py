@@ -139,7 +139,7 @@ def test_tokens_are_compared_and_not_their_hashes() -> None:
 
 
 def test_two_that_computed_the_same_do_not_mix_their_pages() -> None:
-    """What lies behind a page that another has published is its own: a page's parents are those of its sequence."""
+    """What follows a page that another has published is its own: a page's parents are those of its sequence."""
     cache = made()
     a, b = cache.allocate([1] * 5), cache.allocate([1] * 9)
     write(cache, [a, b])
@@ -206,7 +206,7 @@ def test_a_copy_needs_a_page_too() -> None:
         cache.extend({b: [3]})
     assert (caught.value.needed, caught.value.free) == (1, 0)
     cache.free(a)
-    cache.extend({b: [3]})  # nobody else has the page now
+    cache.extend({b: [3]})  # no other sequence has the page now
     assert cache.statistics.copied == 0
 
 
@@ -290,7 +290,7 @@ def test_pages_that_only_changed_places_are_written() -> None:
 @pytest.mark.parametrize(
     ("element", "scaling"), [("i8", "token"), ("fp8_e4m3", "token"), ("i8", "head"), ("bf16", None)]
 )
-def test_quantised_pages_are_copied_with_their_scales(device: str, layout: str, element: str, scaling: Any) -> None:
+def test_quantized_pages_are_copied_with_their_scales(device: str, layout: str, element: str, scaling: Any) -> None:
     spec = bp.KVCacheSpec(1, 2, 8, page_size=4, element=element, layout=layout, scaling=scaling)
     cache = made(spec=spec, device=device)
     of_layer = cache.layer(0)
@@ -331,7 +331,7 @@ def test_torch_tensors(element: str) -> None:
     assert (pages[b.pages[1], :2] == (-1 if element == "bf16" else -448)).all()
 
 
-# ---- keys that are turned ----------------------------------------------------------------------------------------------
+# ---- keys that are rotated ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
@@ -345,9 +345,9 @@ def test_a_cache_with_rope_turns_keys_by_their_places(device: str) -> None:
         cache.stage(batch)
         k, v = (rng.standard_normal((len(at), 2, columns)).astype(np.float32) for columns in (8, 4))
         assert not cache.append(1, k, v, **given).any()
-        turned = bp.rope(k, np.array(at), scaling=scaling, style="interleaved", layout="THD", device=device)
+        rotated = bp.rope(k, np.array(at), scaling=scaling, style="interleaved", layout="THD", device=device)
         after = [(s, i) for s in batch for i in range(s.written, s.length)]
-        for (sequence, i), key, value in zip(after, turned, v, strict=True):
+        for (sequence, i), key, value in zip(after, rotated, v, strict=True):
             held = cache.layer(1)
             assert np.array_equal(held["k_pages"][sequence.pages[i // 4], i % 4], key)
             assert np.array_equal(held["v_pages"][sequence.pages[i // 4], i % 4], value)
@@ -365,6 +365,7 @@ def test_a_rope_that_does_not_fit() -> None:
     given = {"spec": replace(SPEC, element="i8", scaling="none"), "rope": bp.RopeScaling.plain(4)}
     for wrong, says in (
         ({"rope": bp.RopeScaling.plain(16)}, "8 pairs"), ({"style": "neox"}, "half, interleaved"), (given, "i8 already"),
+        ({"style": "interleaved"}, "style='interleaved' was given and no rope"),
     ):  # fmt: skip
         with pytest.raises(bp.InvalidProblemError) as caught:
             made(**wrong)
@@ -385,7 +386,7 @@ def test_an_unknown_framework() -> None:
 
 def test_refusals_change_nothing() -> None:
     cache, other = made(), made()
-    a, stranger = filled(cache, [1, 2, 3, 4, 5]), other.allocate(1)
+    a, foreign = filled(cache, [1, 2, 3, 4, 5]), other.allocate(1)
     freed = cache.allocate(1)
     cache.free(freed)
     before = (cache.statistics, a.pages[:])
@@ -393,12 +394,12 @@ def test_refusals_change_nothing() -> None:
         (lambda: cache.extend({a: -1}), "-1 tokens"),
         (lambda: cache.extend({a: [1.5]}), "a token's id"),
         (lambda: cache.extend({a: 33}), "38 tokens, and a sequence has 32"),
-        (lambda: cache.extend({stranger: 1}), "no sequence of this cache"),
+        (lambda: cache.extend({foreign: 1}), "no sequence of this cache"),
         (lambda: cache.extend({a: 1, freed: 1}), "freed"),
         (lambda: cache.truncate(a, 6), "length=6 of 5"),
         (lambda: cache.truncate(a, -1), "length=-1"),
         (lambda: cache.free(freed), "free: <PagedSequence 1: freed> is no sequence of this cache"),
-        (lambda: cache.fork(stranger), "no sequence of this cache"),
+        (lambda: cache.fork(foreign), "no sequence of this cache"),
         (lambda: cache.stage([a, a]), "2 sequences, 1 of them different"),
         (lambda: cache.layer(2), "layer=2 of 2"),
         (lambda: cache.allocate(True), "give their ids"),

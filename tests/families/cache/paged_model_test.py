@@ -215,14 +215,14 @@ class Machine(RuleBasedStateMachine):
         for m in self.live:
             for i, page in enumerate(m.sequence.pages):
                 full[page] = max(full.get(page, 0), min(size, len(m.tokens) - i * size))
-        told = cache.statistics
-        assert told.used + told.cached + told.free == told.pages == PAGES
-        assert (told.used, told.cached) == (len(holders), len(idle))
-        assert told.shared == sum(n > 1 for n in holders.values())
-        assert told.tokens == sum(len(m.tokens) for m in self.live)
-        assert told.filled + told.wasted == told.used * size
-        assert told.filled == sum(full.values())
-        assert told.bytes == (told.used + told.cached) * size * LAYERS * 3 * 4
+        stats = cache.statistics
+        assert stats.used + stats.cached + stats.free == stats.pages == PAGES
+        assert (stats.used, stats.cached) == (len(holders), len(idle))
+        assert stats.shared == sum(n > 1 for n in holders.values())
+        assert stats.tokens == sum(len(m.tokens) for m in self.live)
+        assert stats.filled + stats.wasted == stats.used * size
+        assert stats.filled == sum(full.values())
+        assert stats.bytes == (stats.used + stats.cached) * size * LAYERS * 3 * 4
 
     @invariant()
     def what_will_be_written_is_held_once(self) -> None:

@@ -11,9 +11,7 @@ import baracuda_py as bp
 
 
 @pytest.mark.parametrize("writes", [0, 1])
-def test_a_failed_stage_leaves_nothing_that_the_next_one_relies_on(
-    monkeypatch: pytest.MonkeyPatch, writes: int
-) -> None:
+def test_failed_stage_leaves_no_state_to_the_next_one(monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
     cache = bp.PagedKVCache(bp.KVCacheSpec(1, 1, 8, page_size=4, element="f32"), 8, max_batch=2, device="cpu")
     one, other = cache.allocate(3), cache.allocate(8)
     cache.stage([one])

@@ -1,4 +1,4 @@
-"""Gradients of elementwise functions as they are called: numbers, broadcasts, outputs in place, and what is refused."""
+"""Calls of the gradients of elementwise functions: numbers, broadcasts, outputs in place, and what is refused."""
 
 from __future__ import annotations
 

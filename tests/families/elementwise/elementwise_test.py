@@ -52,7 +52,7 @@ def test_integers_are_exact_and_the_same_everywhere(op: str) -> None:
 
 
 @pytest.mark.parametrize("op", [*UNARY, *ARITHMETIC])
-def test_sixteen_bits_are_promised_no_more_than_f32_and_a_rounding(op: str) -> None:
+def test_16_bit_guarantee_is_that_of_f32_and_a_rounding(op: str) -> None:
     """A result is rounded to 16 bits after it is as far off as one of f32 may be."""
     bounds: dict[ElementKind, Any] = {}
     for kind in (bp.F16, bp.BF16, bp.F32):
@@ -68,7 +68,7 @@ def test_sixteen_bits_are_promised_no_more_than_f32_and_a_rounding(op: str) -> N
 
 
 @pytest.mark.parametrize("op", BINARY)
-def test_result_types_of_two_arrays_are_numpy_s(op: str) -> None:
+def test_result_kinds_of_two_arrays_match_numpy(op: str) -> None:
     function, ufunc, domain = getattr(bp, op), numpy_of(op) or np.add, ROWS[op].domain
     for a in domain:
         for b in domain:
@@ -78,7 +78,7 @@ def test_result_types_of_two_arrays_are_numpy_s(op: str) -> None:
 
 
 @pytest.mark.parametrize("op", UNARY)
-def test_result_types_of_one_array_are_numpy_s(op: str) -> None:
+def test_result_kinds_of_one_array_match_numpy(op: str) -> None:
     ufunc = numpy_of(op) or np.exp
     integers = op in ("sign", "neg", "abs", "square", "relu")
     for kind in (*FLOATS, *INTEGERS):
@@ -252,7 +252,7 @@ def test_values_against_mpmath(backend: str, op: str, kind: ElementKind) -> None
 
 
 @pytest.mark.parametrize("op", UNARY)
-def test_corners_are_numpy_s(backend: str, op: str) -> None:
+def test_special_values_match_numpy(backend: str, op: str) -> None:
     """Zeros with their signs, infinities, NaN; the reference for names that NumPy lacks is a limit, written out."""
     x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan], np.float32)
     with np.errstate(all="ignore"):
@@ -265,7 +265,7 @@ def test_corners_are_numpy_s(backend: str, op: str) -> None:
 
 @pytest.mark.parametrize("op", ["add", "subtract", "multiply", "maximum", "minimum", "divide", *COMPARISONS])
 @pytest.mark.parametrize("kind", [bp.F32, bp.F64, bp.I32, bp.U8, bp.I8, bp.U64, bp.I64], ids=str)
-def test_corner_pairs_are_numpy_s_bits(backend: str, op: str, kind: ElementKind) -> None:
+def test_pairs_of_special_values_match_numpy_bits(backend: str, op: str, kind: ElementKind) -> None:
     corners = adversarial(kind)
     a, b = Slot(corners[:, None], backend), Slot(corners[None, :], backend)
     with np.errstate(all="ignore"):

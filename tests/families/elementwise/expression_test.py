@@ -15,6 +15,7 @@ from baracuda_py.ops.elementwise.oracle import sigmoid
 from baracuda_py.plan import get_op
 from baracuda_py.types import ElementKind
 
+from .independent_gradients import FUNCTIONS
 from .row_gradients_test import planted
 
 COVERS = ()
@@ -123,3 +124,9 @@ def test_gradient_bound_notices_a_wrong_expression(op: str, kind: ElementKind) -
             got = np.broadcast_to(Expression.of(wrong, functions(), row.mask).evaluate(names), 400)
             with pytest.raises(AssertionError, match="break"):
                 guarantee.check(got.astype(kind.dtype), results[output], given, measures=measures)
+
+
+def test_expression_functions_have_independent_values() -> None:
+    """A gradient may name any function of the grammar: an independent answer needs each of them."""
+    grammar = {"where", "maximum", "minimum", "abs", "sign", "pi"}
+    assert FUNCTIONS.keys() - {"__builtins__"} == grammar | functions().keys()

@@ -21,7 +21,8 @@ COUNT = 200  # elements of an output that are checked, evenly over it
 FUNCTIONS: dict[str, Any] = {
     "where": lambda condition, x, y: x if condition else y,
     "maximum": max, "minimum": min, "sign": lambda x: (x > 0) - (x < 0), "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
-    "phi": mpmath.ncdf, "exp": mpmath.exp, "log": mpmath.log, "sqrt": mpmath.sqrt, "pi": mpmath.pi, "__builtins__": {},
+    "phi": mpmath.ncdf, "exp": mpmath.exp, "log": mpmath.log, "sqrt": mpmath.sqrt, "tanh": mpmath.tanh, "erf": mpmath.erf,
+    "pow": mpmath.power, "divide": lambda x, y: x / y, "abs": abs, "pi": mpmath.pi, "__builtins__": {},
 }  # fmt: skip
 
 

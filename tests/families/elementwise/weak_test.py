@@ -70,7 +70,7 @@ def test_an_int_is_a_float_where_the_result_is(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
-def test_numbers_are_rounded_once_to_the_array_s_type(device: str) -> None:
+def test_numbers_are_rounded_once_to_the_kind_of_the_array(device: str) -> None:
     rng = np.random.default_rng(0)
     for kind in (bp.F16, bp.BF16):
         zero = np.zeros(1, kind.dtype)
@@ -86,7 +86,7 @@ def test_numbers_are_rounded_once_to_the_array_s_type(device: str) -> None:
             assert bp.add(zero, float(number), device=device) == nearest
 
 
-def test_a_number_s_value_makes_no_plan_and_no_kernel() -> None:
+def test_value_of_a_number_makes_no_plan_and_no_kernel() -> None:
     x = np.ones(5, np.float32)
     bp.plan_cache.clear()
     for number in range(20):
@@ -97,7 +97,7 @@ def test_a_number_s_value_makes_no_plan_and_no_kernel() -> None:
     assert one.selection.steps == other.selection.steps and one.desc.canonical() == other.desc.canonical()
 
 
-def test_a_call_with_a_number_is_kept_and_its_value_is_an_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_with_a_number_is_kept_with_the_value_as_argument(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the way to a device: the second call of a type is a hit, whatever the number."""
     for gpus in simulated(monkeypatch, "h200"):
         x, out = (gpus.array(np.ones(64, np.float32)) for _ in range(2))
@@ -160,7 +160,7 @@ def test_what_is_refused() -> None:
         readable(caught.value, *words)
 
 
-def test_a_plan_s_number_is_given_by_name() -> None:
+def test_number_of_a_plan_is_given_by_name() -> None:
     x = np.arange(4, dtype=np.float32)
     plan = bp.BinaryPlan.select(bp.BinaryDescriptor("add", (4,), None, "f32", "f32"), device="cpu")  # type: ignore[arg-type]
     np.testing.assert_array_equal(plan.run(x1=x, x2=2.5), x + np.float32(2.5))
@@ -194,7 +194,7 @@ def test_where_moves_bits(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
-def test_clamp_is_torch_s(device: str) -> None:
+def test_clamp_matches_torch(device: str) -> None:
     torch = pytest.importorskip("torch")
     nan = float("nan")
     x = np.array([-3, -0.5, -0.0, 0, 0.5, 3, np.inf, -np.inf, nan], np.float32)
@@ -209,7 +209,7 @@ def test_clamp_is_torch_s(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
-def test_a_bound_that_is_left_out_bounds_nothing_of_the_result_s_type(device: str) -> None:
+def test_clamp_without_a_bound_keeps_every_value(device: str) -> None:
     """What stands for it is the end of the wider type, not of x's own."""
     x = np.array([-3, 100], np.int8)
     assert bp.clamp(x, 300.0, device=device).tolist() == [300, 300]
@@ -225,7 +225,7 @@ def test_a_bound_that_is_left_out_bounds_nothing_of_the_result_s_type(device: st
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
 @pytest.mark.parametrize("to", [bp.FP8_E4M3, bp.FP8_E5M2, bp.F16, bp.BF16, bp.F32], ids=str)
-def test_casts_of_every_short_float_are_ml_dtypes_s(to: ElementKind, device: str) -> None:
+def test_casts_of_every_short_float_match_ml_dtypes(to: ElementKind, device: str) -> None:
     for kind in (bp.F16, bp.BF16, bp.FP8_E4M3, bp.FP8_E5M2):
         codes = np.arange(1 << kind.bits, dtype=f"u{kind.bits // 8}").view(kind.dtype)
         got = bp.cast(codes, to, device=device)

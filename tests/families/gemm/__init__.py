@@ -69,17 +69,16 @@ FAMILY = Family(
         "matmul_tc_bf16_async": ("bf16 129x64x63",),
     },
     cases={
-        "matmul_backward_test.py::test_its_kernels_give_both_gradients": 1,
-        "wgmma_test.py::test_a_last_wave_of_its_own_leaves_no_tile_out_and_does_none_twice": (
+        "wgmma_test.py::test_split_last_wave_covers_every_tile_once": (
             "2200-4488-batch0",
             "700-3000-batch2",
         ),
         "matmul_probable_test.py::test_what_accumulators_do_keeps_the_probable_bound": 23,
-        "staged_copy_test.py::test_a_copy_of_what_is_multiplied_along_k_alone_has_k_along_its_lines": 18,
+        "staged_copy_test.py::test_staged_copy_has_k_along_its_lines": 18,
         "staged_test.py::test_one_family_promises_batch_invariance": 1,
         "matmul_fp8_test.py::test_scales_of_vectors_and_batches_by_other_means": 2,
         "cublas_test.py::test_what_it_takes_is_computed": 60,
-        "matmul_types_test.py::test_every_candidate_reads_addends_and_writes_results_as_what_they_are": 4,
+        "matmul_types_test.py::test_every_candidate_uses_the_kinds_of_addends_and_results": 4,
         "matmul_guarantee_test.py::test_a_result_that_cancels_keeps_the_bound": 16,
     },
 )

@@ -171,7 +171,7 @@ def test_strides_become_an_operation_and_a_pitch(strides: Any, shape: Any, side:
     assert side_of(Matrix("a", ElementKind.F32, *strides, (), 16), *shape) == side
 
 
-def test_a_row_major_product_is_the_column_major_product_of_the_transposes() -> None:
+def test_cublas_row_major_product_is_transposed() -> None:
     desc = MatmulDescriptor((3, 5, 7), (3, 7, 4), "f32", "f32", b_strides=(28, 1, 7))
     call = blas_gemm(desc.canonical().gemm, cublas.COMPUTE_32F, 0)
     assert call is not None

@@ -31,12 +31,12 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 Array = np.ndarray[Any, Any]
 E4M3, E5M2 = ElementKind.FP8_E4M3, ElementKind.FP8_E5M2
 FP8, FAST, TF32 = MathPrecision.FP8, MathPrecision.FP8_FAST, MathPrecision.TF32
-# Operands' kind, how they are multiplied, and whether a and b lie in rows or columns.
+# Operands' kind, how they are multiplied, and whether a and b are in row or column order.
 WAYS = (
     (bp.BF16, None, "rr"), (bp.BF16, None, "cr"), (bp.F16, None, "rc"), (bp.F32, TF32, "rc"), (E4M3, FP8, "rc"),
     (E5M2, FAST, "rc"),
 )  # fmt: skip
-# M, N, K: of 64x256 and 128x128 tiles two and three a CTA of 132 with a slab or two of K, others, and K that wraps every ring.
+# M, N, K: of 64x256 and 128x128 tiles two and three per CTA of 132 with one k_block or two, others, and K over many stages.
 SHAPES = ((2064, 2040, 64), (2064, 2040, 128), (3128, 2040, 64), (1040, 4168, 208), (2064, 2040, 4112))
 FAMILIES = (
     "64x256 ping_pong", "64x256 ping_pong transposed", "64x256 cluster=2 ping_pong", "128x128 ping_pong",
@@ -174,7 +174,7 @@ def test_whole_numbers_at_the_sizes_that_are_timed(
     ],
 )
 def test_consumers_that_take_turns(m: int, n: int, config: str, k: int) -> None:
-    """Two tiles a CTA and one slab or two, 400 launches: what the last consumer writes lies where the other's products read."""
+    """Two tiles per CTA and one k_block or two, 400 launches: the last consumer writes where the other's products read."""
     import cupy
 
     rng = np.random.default_rng(k)
@@ -232,7 +232,7 @@ def test_a_result_that_cancels(kind: ElementKind, activation: Any) -> None:
                 plan.precision_guarantee.check(plan.run(**there).get(), wide, arrays, measures=plan.measured())
 
 
-def test_tf32_s_range() -> None:
+def test_tf32_range_on_the_device() -> None:
     """Operands below the middle between the largest TF32 and 2**128 do not become infinite, by any variant; the larger may."""
     a, b = np.zeros((64, 32), np.float32), np.zeros((32, 64), np.float32)
     a[:, 0], b[0] = np.nextafter(np.float32(TF32_INFINITE), np.float32(0)), 2.0**-100

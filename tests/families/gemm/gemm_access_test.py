@@ -1,4 +1,4 @@
-"""What kernels of matrix products are told about memory: accesses that are aligned and stay inside, and a ring that fits."""
+"""Memory accesses of matrix products by their kernels' arguments: aligned, inside the operands; and stage buffers that fit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SM_SHARED, CTA_SHARED, OF_EACH = (
 
 
 def matrices(count: int) -> list[tuple[Matrix, int, int]]:
-    """Matrices of any strides and alignment, rows or columns side by side in most, with their extents."""
+    """Matrices of any strides and alignment, rows or columns contiguous in most, with their extents."""
     rng, found = np.random.default_rng(0), []
     for _ in range(count):
         kind = (bp.F16, bp.F32, bp.F64)[rng.integers(3)]
@@ -53,7 +53,7 @@ def starts(x: Matrix, rows: int, cols: int, axis: int) -> np.ndarray[Any, Any]:
     return x.align + lines * x.itemsize
 
 
-def test_pieces_of_mma_s_operands_are_aligned() -> None:
+def test_vectors_of_mma_operands_are_aligned() -> None:
     wide = 0
     for x, rows, cols in matrices(3000):
         for k_axis in (0, 1):
@@ -85,7 +85,7 @@ def test_vectors_are_aligned_and_divide_their_lines() -> None:
 
 @pytest.mark.parametrize("name", ["out", "c", "bias", "residual"])
 @pytest.mark.parametrize("kind", [bp.F16, bp.F32], ids=str)
-def test_neighbours_are_one_access_in_every_operand_of_the_epilogue_or_in_none(name: str, kind: ElementKind) -> None:
+def test_epilogue_pairs_columns_in_every_operand_or_in_none(name: str, kind: ElementKind) -> None:
     def pairs(**fields: Any) -> bool:
         whole = {"bias_shape": (64,), "c_shape": (32, 64), "residual_shape": (32, 64)}
         given = {f"{n}_element": kind for n in ("c", "bias", "residual")} | whole | fields
@@ -102,7 +102,7 @@ def test_neighbours_are_one_access_in_every_operand_of_the_epilogue_or_in_none(n
         assert not pairs(**fields), fields
 
 
-def test_tma_takes_no_line_that_runs_backwards_and_no_box_beyond_the_operand() -> None:
+def test_tma_maps_have_positive_strides_and_boxes_inside() -> None:
     x = Matrix("a", bp.BF16, 64, 1, (), 16)
     assert view_of(x, 40, 64) is not None
     for changed in (
@@ -146,7 +146,7 @@ def problems() -> list[Any]:
 
 
 def test_what_wgmma_lays_out_in_shared_memory_fits() -> None:
-    """kernels/gemm/wgmma.cu's StageBuffers and what lies behind it, from the template arguments: stages, buffers or mail, 16
+    """kernels/gemm/wgmma.cu's StageBuffers and what follows it, from the template arguments: stages, buffers or mail, 16
     bytes of barriers a stage and one more, scales from 512 bytes behind these on."""
     seen = 0
     for desc in problems():

@@ -37,7 +37,7 @@ ACTIVATIONS: dict[str, Any] = {
 
 
 def offsets(matrix: Matrix, gemm: Gemm, z: int, rows: int, cols: int) -> Array:
-    """Where the elements of batch `z` lie, in elements from the first: by the structs that a kernel is given."""
+    """Where the elements of batch `z` are stored, in elements from the first: by the structs that a kernel is given."""
     row, col, *steps = struct.unpack("<5q", packed_strides(matrix).data)
     middle, inner = struct.unpack("<2I", batch_struct(gemm).data)
     place = (z // (middle * inner), z // inner % middle, z % inner)
@@ -71,7 +71,7 @@ def emulate(desc: Any, slots: Mapping[str, Slot], images: Mapping[str, Array]) -
             return memory[x.operand].read(offsets(x, gemm, z, rows, cols))
 
         def scales(name: str, rows: int, cols: int) -> Any:
-            """An operand's scales by element: every 128th place has the next, along each axis that its blocks lie on."""
+            """An operand's scales by element: every 128th place has the next, along each axis of its blocks."""
             if name not in gemm.scales:
                 return 1.0
             by = {"a": (1, 128), "b": (128, 128)}[gemm.scales[name].operand[-1]] if gemm.blocked else (1, 1)
@@ -133,7 +133,7 @@ EXTENTS = st.sampled_from([0, 1, 2, 3])
 
 @given(st.lists(EXTENTS, max_size=4).map(tuple), st.lists(EXTENTS, max_size=4).map(tuple))
 @settings(max_examples=400, deadline=None)
-def test_result_shapes_and_refusals_are_numpy_s(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+def test_result_shapes_and_refusals_match_numpy(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     desc = bp.MatmulDescriptor(a, b, "f32", "f32")
     try:
         wanted = np.matmul(np.zeros(a, np.float32), np.zeros(b, np.float32)).shape
@@ -181,7 +181,7 @@ def products(draw: st.DrawFn) -> dict[str, Array]:
 
 @given(products())
 @settings(max_examples=300, deadline=None)
-def test_any_layout_walked_is_numpy_s_product(operands: dict[str, Array]) -> None:
+def test_products_of_any_layout_match_numpy(operands: dict[str, Array]) -> None:
     """Small integers, so that every sum is exact: the walk, the oracle and NumPy agree to the bit."""
     slots = {name: Slot(x, "cpu", poison=name == "out") for name, x in operands.items()}
     given = {name: slot.operand for name, slot in slots.items()}
@@ -234,7 +234,7 @@ def test_a_batch_that_shares_b_is_one_taller_product(lead: tuple[int, ...]) -> N
 
 
 def test_the_last_token_of_every_sequence_is_one_product() -> None:
-    """x[:, -1:, :] @ w: single rows, far apart."""
+    """x[:, -1:, :] @ w: single rows of a large pitch."""
     x = zeros(4, 7, 8)
     gemm = described(x[:, -1:, :], zeros(8, 10))
     assert (gemm.m, gemm.batch, gemm.a.row) == (4, (), 56)

@@ -24,7 +24,7 @@ def vector_times(n: int, k: int, *, tokens: int = 1, along_k: bool = True, batch
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120"])
 @pytest.mark.parametrize("along_k", [True, False])
 @pytest.mark.parametrize("tokens", [1, 2, 3, 8])
-def test_gemv_s_launches_cover_every_column_and_fit_the_device(tokens: int, along_k: bool, arch: str) -> None:
+def test_gemv_launches_cover_every_column_and_fit_the_device(tokens: int, along_k: bool, arch: str) -> None:
     device = DeviceSpec.named(arch)
     desc = vector_times(1001 * 8, 1000 * 8, tokens=tokens, along_k=along_k).canonical()
     shapes = list(Gemv().configs(desc, device))
@@ -57,7 +57,7 @@ def test_gemv_counts_the_longest_chain_of_additions() -> None:
     assert shape.step_k == 2 * 8 * 32 * 8 == 4096 and shape.additions(8000) == 2 * 16 + 5 + 8
 
 
-def test_gemv_refuses_more_matrices_than_a_grid_has_room_for() -> None:
+def test_gemv_refuses_more_matrices_than_a_grid_holds() -> None:
     refused = Gemv().supports(vector_times(64, 64, batch=(70_000,)).canonical(), H200)
     assert not refused and "70000 matrices" in refused.reason
     assert Gemv().supports(vector_times(64, 64, batch=(60_000,)).canonical(), H200)

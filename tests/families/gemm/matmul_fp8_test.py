@@ -13,8 +13,9 @@ from baracuda_py.plan import get_op
 from baracuda_py.samples import Sample
 from baracuda_py.types import ElementKind
 
-from ...arena import Slot, host
+from ...arena import host
 from ...gauntlet import Problem, named, readable
+from .calls import Call, whole
 from .independent import check_matmul
 
 COVERS = ("matmul",)
@@ -23,32 +24,8 @@ EIGHTS = (bp.FP8_E4M3, bp.FP8_E5M2)
 H200 = "h200"
 
 
-def device_of(backend: str) -> Any:
-    return "cpu" if backend == "cpu" else None
-
-
-def whole(*shape: int, kind: ElementKind = bp.FP8_E4M3, seed: int = 0) -> Array:
-    """Small integers, which both kinds hold and which sum exactly."""
-    return np.random.default_rng(seed + sum(shape)).integers(-3, 4, shape).astype(kind.dtype)
-
-
 def product(a: Array, b: Array) -> Array:
     return np.asarray(a.astype(np.float64) @ b.astype(np.float64))
-
-
-def call(backend: str, operands: dict[str, Array], **options: Any) -> Any:
-    slots = {name: Slot(x, backend) for name, x in operands.items()}
-    given = {name: slot.operand for name, slot in slots.items()}
-    return bp.matmul(given.pop("a"), given.pop("b"), **given, **options, device=device_of(backend))
-
-
-def refused(
-    backend: str, error: type[bp.BaracudaError], *words: str, options: dict[str, Any], **operands: Array
-) -> None:
-    with pytest.raises(error) as caught:
-        call(backend, operands, **options)
-    assert type(caught.value) is error
-    readable(caught.value, "matmul", *words)
 
 
 @pytest.mark.parametrize("first", EIGHTS, ids=str)
@@ -57,13 +34,13 @@ def refused(
 def test_sums_of_small_integers_are_exact(backend: str, first: ElementKind, second: ElementKind, math: str) -> None:
     """Of 14 bits even, where |sum| stays below 2**13."""
     a, b = whole(33, 512, kind=first), whole(80, 512, kind=second).T
-    got = host(call(backend, {"a": a, "b": b}, math=math, out_dtype="f32"))
+    got = host(Call(backend, a=a, b=b)(math=math, out_dtype="f32"))
     np.testing.assert_array_equal(got, product(a, b))
 
 
 def test_the_result_is_bf16_unless_said(backend: str) -> None:
-    a, b = whole(8, 32), whole(16, 32).T
-    got = host(call(backend, {"a": a, "b": b}))
+    a, b = whole(8, 32, kind=bp.FP8_E4M3), whole(16, 32, kind=bp.FP8_E4M3).T
+    got = host(Call(backend, a=a, b=b)())
     assert ElementKind.of(got.dtype) is bp.BF16
     np.testing.assert_array_equal(got.astype(np.float64), product(a, b))
 
@@ -75,11 +52,11 @@ def test_scales_by_blocks_are_those_of_their_block(backend: str, k: int) -> None
     blocks = -(-k // 128)
     scale_a = 2.0 ** (np.arange(m * blocks).reshape(m, blocks) % 3)
     scale_b = 2.0 ** (np.arange(blocks * 3).reshape(blocks, 3) % 4)
-    a, b = whole(m, k), whole(n, k).T
+    a, b = whole(m, k, kind=bp.FP8_E4M3), whole(n, k, kind=bp.FP8_E4M3).T
     wide_a = a.astype(float) * np.repeat(scale_a, 128, 1)[:, :k]
     wide_b = b.astype(float) * np.repeat(np.repeat(scale_b, 128, 0)[:k], 128, 1)[:, :n]
     scales = {"scale_a": scale_a.astype(np.float32), "scale_b": scale_b.astype(np.float32)}
-    got = host(call(backend, {"a": a, "b": b, **scales}, out_dtype="f32"))
+    got = host(Call(backend, a=a, b=b, **scales)(out_dtype="f32"))
     np.testing.assert_array_equal(got, wide_a @ wide_b)
 
 
@@ -94,9 +71,10 @@ def test_scales_of_rows_and_columns(backend: str, lines: str) -> None:
         scales["scale_b"] = columns
     if lines == "tensor":
         scales = {"scale_a": np.array(4.0), "scale_b": np.array([[0.5]])}
-    a, b = whole(m, k), whole(n, k).T
+    a, b = whole(m, k, kind=bp.FP8_E4M3), whole(n, k, kind=bp.FP8_E4M3).T
     wanted = product(a, b) * scales.get("scale_a", 1.0) * scales.get("scale_b", 1.0)
-    got = host(call(backend, {"a": a, "b": b, **{n: x.astype(np.float32) for n, x in scales.items()}}, out_dtype="f32"))
+    call = Call(backend, a=a, b=b, **{n: x.astype(np.float32) for n, x in scales.items()})
+    got = host(call(out_dtype="f32"))
     np.testing.assert_array_equal(got, wanted)
 
 
@@ -145,33 +123,33 @@ def test_scales_of_vectors_and_batches_by_other_means(seed: int) -> None:
             problem.check_images(problem.images())
 
 
-@pytest.mark.parametrize("shape", [(33,), (33, 2), (32, 1), (1, 33), (2, 33, 1)])
-def test_a_scale_that_is_none(backend: str, shape: tuple[int, ...]) -> None:
-    operands = {"a": whole(33, 384), "b": whole(40, 384).T, "scale_a": np.ones(shape, np.float32)}
-    refused(backend, bp.InvalidProblemError, "scale_a", str(shape), "(33, 1)", "(33, 3)", options={}, **operands)
+TYPE, PROBLEM = bp.OperandTypeError, bp.InvalidProblemError
+KINDS = ("scale_a", "scale_b", "different kinds", "(33, 3)", "(3, 1)")
+SMALL = {"a": whole(8, 16, kind=bp.FP8_E4M3), "b": whole(16, 8, kind=bp.FP8_E4M3)}
+LARGE = {"a": whole(33, 384, kind=bp.FP8_E4M3), "b": whole(40, 384, kind=bp.FP8_E4M3).T}
+HALVES = {"a": whole(8, 16, kind=bp.BF16), "b": whole(16, 8, kind=bp.BF16)}
+# Operands, options, the error, and what it says.
+REFUSED: dict[str, tuple[dict[str, Array], dict[str, Any], type[bp.BaracudaError], tuple[str, ...]]] = {
+    **{
+        f"scale_a {shape}": (
+            LARGE | {"scale_a": np.ones(shape, np.float32)}, {}, PROBLEM, ("scale_a", str(shape), "(33, 1)", "(33, 3)"))
+        for shape in ((33,), (33, 2), (32, 1), (1, 33), (2, 33, 1))
+    },
+    "scale_a by blocks alone": (LARGE | {"scale_a": np.ones((33, 3), np.float32)}, {}, PROBLEM, KINDS),
+    "scale_b by columns": (
+        LARGE | {"scale_a": np.ones((33, 3), np.float32), "scale_b": np.ones((1, 40), np.float32)}, {}, PROBLEM, KINDS),
+    "scale_b of f64": (SMALL | {"scale_b": np.ones((1, 8))}, {}, TYPE, ("scale_b holds f64", "cast")),
+    "scale_a of bf16": (HALVES | {"scale_a": np.ones((1, 1), np.float32)}, {}, TYPE, ("scale_a", "only fp8", "alpha")),
+    "fp8 and bf16": ({"a": SMALL["a"], "b": HALVES["b"]}, {}, TYPE, ("fp8_e4m3", "bf16")),
+    "to f64": (SMALL, {"out_dtype": "f64"}, TYPE, ("fp8_e4m3", "f64")),
+    "by tf32": (SMALL, {"math": "tf32"}, TYPE, ("fp8_e4m3", "tf32", "fp8")),
+}  # fmt: skip
 
 
-def test_scales_of_different_kinds(backend: str) -> None:
-    operands = {"a": whole(33, 384), "b": whole(40, 384).T, "scale_a": np.ones((33, 3), np.float32)}
-    words = ("scale_a", "scale_b", "different kinds", "(33, 3)", "(3, 1)")
-    refused(backend, bp.InvalidProblemError, *words, options={}, **operands)
-    operands["scale_b"] = np.ones((1, 40), np.float32)
-    refused(backend, bp.InvalidProblemError, *words, options={}, **operands)
-
-
-def test_scales_of_another_type_or_of_other_operands(backend: str) -> None:
-    eights = {"a": whole(8, 16), "b": whole(16, 8)}
-    refused(backend, bp.OperandTypeError, "scale_b holds f64", "cast", options={}, **eights, scale_b=np.ones((1, 8)))
-    halves = {"a": whole(8, 16, kind=bp.BF16), "b": whole(16, 8, kind=bp.BF16)}
-    one = np.ones((1, 1), np.float32)
-    refused(backend, bp.OperandTypeError, "scale_a", "only fp8", "alpha", options={}, **halves, scale_a=one)
-
-
-def test_fp8_mixes_with_nothing_else(backend: str) -> None:
-    refused(backend, bp.OperandTypeError, "fp8_e4m3", "bf16", options={}, a=whole(8, 16), b=whole(16, 8, kind=bp.BF16))
-    eights = {"a": whole(8, 16), "b": whole(16, 8)}
-    refused(backend, bp.OperandTypeError, "fp8_e4m3", "f64", options={"out_dtype": "f64"}, **eights)
-    refused(backend, bp.OperandTypeError, "fp8_e4m3", "tf32", "fp8", options={"math": "tf32"}, **eights)
+@pytest.mark.parametrize("name", REFUSED)
+def test_fp8_refusals(backend: str, name: str) -> None:
+    operands, options, error, words = REFUSED[name]
+    Call(backend, **operands).refused(error, *words, **options)
 
 
 def described(k: int, math: str, **changes: Any) -> Any:
@@ -210,7 +188,7 @@ def test_elsewhere_it_is_refused_with_the_reason() -> None:
 
 @pytest.mark.parametrize("math", ["fp8", "fp8_fast"])
 def test_scales_by_blocks_are_served_by_kernels_that_compile(math: str) -> None:
-    """Each block has a scale of its own, so that sums of slabs are added up in f32 however products are to be summed."""
+    """Each block has a scale of its own, so that sums of k_blocks are added up in f32 however products are to be summed."""
     rows = -(-1024 // 4) * 4
     desc = bp.MatmulDescriptor(
         (1024, 4096), (4096, 4096), "fp8_e4m3", "fp8_e4m3", b_strides=(1, 4096), math=math, scale_a_shape=(1024, 32),

@@ -94,7 +94,7 @@ def _in_bf16(a: Array, b: Array) -> Array:
 
 
 def with_infinities(activation: str) -> Problem:
-    """Row 0 sums to inf, row 1 to -inf, row 2 to NaN; bias and residual bring more."""
+    """Row 0 sums to inf, row 1 to -inf, row 2 to NaN; bias and residual hold more."""
     rng = np.random.default_rng(5)
     a, b = rng.standard_normal((6, 16)).astype(np.float32), np.abs(rng.standard_normal((16, 8))).astype(np.float32)
     bias, residual = rng.standard_normal(8).astype(np.float32), rng.standard_normal((6, 8)).astype(np.float32)
@@ -173,7 +173,7 @@ def worst_of(guarantee: Any) -> float:
 
 
 @pytest.mark.parametrize(("variant", "kind"), [("simt", "f32"), ("wgmma", "bf16")])
-def test_a_sum_in_parts_depends_on_how_many_there_are_and_says_so(variant: str, kind: str) -> None:
+def test_guarantee_of_split_k_is_not_batch_invariant(variant: str, kind: str) -> None:
     """That follows from M and the batch; and each part is one more addition."""
     plans = plans_of(kind, 8192, variant)
     assert len({parts for _, parts in plans}) > 1

@@ -137,7 +137,7 @@ def patterned(k: int) -> dict[str, tuple[Array, Array]]:
     }  # fmt: skip
 
 
-def test_what_only_the_probable_bound_refuses_is_told_apart() -> None:
+def test_probable_bound_alone_is_named_in_the_error() -> None:
     """For a right result may break it, where the operands have a pattern."""
     mode = next(mode for mode in MODES if mode.math is MathPrecision.BF16)
     a, b = operands(mode, 24, 32, 8192)
@@ -168,7 +168,7 @@ def test_what_accumulators_do_keeps_the_probable_bound(mode: Mode, k: int) -> No
 
 
 @pytest.mark.parametrize("variant", ["wgmma", "tc", "tc_async", "cublas"])
-def test_tf32_s_range_is_said(variant: str) -> None:
+def test_guarantee_states_the_tf32_range(variant: str) -> None:
     """From the middle between the largest TF32 and 2**128 on, an operand may count as infinite: nothing is promised of the
     elements it has a part in, and of others what is promised of all."""
     top = np.finfo(np.float32).max

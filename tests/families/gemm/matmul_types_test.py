@@ -14,6 +14,7 @@ from baracuda_py.runtime.steps import Launch
 from baracuda_py.types import ElementKind, PlanPreference
 
 from ...gauntlet import readable
+from .calls import Call
 
 COVERS = ("matmul",)
 FLOATS = (bp.F16, bp.BF16, bp.F32, bp.F64)
@@ -52,7 +53,7 @@ def described(kind: ElementKind, k: int, **fields: Any) -> Any:
 
 @pytest.mark.parametrize("kind", [*FLOATS, *EIGHTS], ids=str)
 @pytest.mark.parametrize("k", [0, 4112])
-def test_every_candidate_reads_addends_and_writes_results_as_what_they_are(kind: ElementKind, k: int) -> None:
+def test_every_candidate_uses_the_kinds_of_addends_and_results(kind: ElementKind, k: int) -> None:
     """Each type of an addend and of the result is refused with a word on it, or is that of every kernel that finishes the
     product, whatever the variant."""
     served = 0
@@ -80,16 +81,10 @@ def test_every_candidate_reads_addends_and_writes_results_as_what_they_are(kind:
 @pytest.mark.parametrize("kind", EIGHTS, ids=str)
 @pytest.mark.parametrize("name", ADDENDS)
 def test_fp8_is_multiplied_and_not_added(backend: str, kind: ElementKind, name: str) -> None:
-    from ...arena import Slot
-
     a, b, x = (np.ones(shape, kind.dtype) for shape in ((16, 32), (32, 16), (16, 16)))
-    slots = {n: Slot(y, backend) for n, y in {"a": a, "b": b, name: x}.items()}
-    given = {n: slot.operand for n, slot in slots.items()}
-    device = "cpu" if backend == "cpu" else None
-    with pytest.raises(bp.OperandTypeError) as caught:
-        bp.matmul(given["a"], given["b"], **{name: given[name]}, out_dtype="f32", device=device)
-    readable(caught.value, "matmul", name, str(kind), "cast it to f32")
+    Call(backend, a=a, b=b, **{name: x}).refused(
+        bp.OperandTypeError, name, str(kind), "cast it to f32", out_dtype="f32"
+    )
     for other in (bp.BF16, bp.F16, bp.F32):
-        z = Slot(np.full((16, 16), -1.0).astype(other.dtype), backend).operand
-        got = bp.matmul(given["a"], given["b"], **{name: z}, out_dtype="f32", device=device)
+        got = Call(backend, a=a, b=b, **{name: np.full((16, 16), -1.0).astype(other.dtype)})(out_dtype="f32")
         assert bool((got == 31).all())

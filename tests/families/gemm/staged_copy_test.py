@@ -1,4 +1,4 @@
-"""Copies in lines that TMA takes: which operands of a product are copied, how the copies lie, and that the launches fill them."""
+"""Copies in lines that TMA takes: which operands of a product are copied, in which layout, and that the launches fill them."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_copy_holds_the_operand_in_lines_that_tma_takes(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ALONG_K, ids=str)
 @pytest.mark.parametrize("name", by_kind(bp.F32))
-def test_a_copy_of_what_is_multiplied_along_k_alone_has_k_along_its_lines(name: str, kind: ElementKind) -> None:
+def test_staged_copy_has_k_along_its_lines(name: str, kind: ElementKind) -> None:
     operands, wanted = by_kind(kind)[name]
     assert check_copies(operands) == wanted
 
@@ -210,7 +210,7 @@ BLOCKED: dict[str, tuple[dict[str, Array], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", BLOCKED)
-def test_scales_by_blocks_are_copied_unless_rows_lie_side_by_side(name: str) -> None:
+def test_block_scales_are_copied_unless_rows_are_contiguous(name: str) -> None:
     operands, wanted = BLOCKED[name]
     assert check_copies(operands) == wanted
     desc = bp.MatmulDescriptor.of(**{x: Slot(v, "cpu").operand for x, v in operands.items()})
@@ -228,7 +228,7 @@ def test_scales_by_blocks_are_copied_unless_rows_lie_side_by_side(name: str) -> 
 
 @given(products())
 @settings(max_examples=200, deadline=None)
-def test_any_layout_s_copy_holds_the_operand(operands: dict[str, Array]) -> None:
+def test_staged_copy_of_any_layout_holds_the_operand(operands: dict[str, Array]) -> None:
     if operands["a"].size and operands["b"].size:
         check_copies(operands)
 
@@ -240,7 +240,7 @@ def test_a_repeated_matrix_is_copied_once() -> None:
     assert over_copies(repeated).a_strides[0] == 0
 
 
-def test_long_lines_begin_on_cache_lines_and_short_ones_lie_closer() -> None:
+def test_staged_copy_aligns_long_lines_to_cache_lines() -> None:
     pitches = {
         k: staged_copies(bp.MatmulDescriptor((9, k), (k, 8), "bf16", "bf16").canonical())[0].pitch
         for k in (7, 65, 257, 4093)

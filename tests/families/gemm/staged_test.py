@@ -66,13 +66,13 @@ def test_every_launch_of_a_product_reads_the_copies() -> None:
         for product in products:
             read = [x.of for x in maps(product.args[:2])]
             assert {(x.offset, x.nbytes) for x in read if isinstance(x, Scratch)} == regions
-            assert {x.operand for x in read if isinstance(x, Ptr)} == {"a"}  # whose lines lie on 16 bytes
+            assert {x.operand for x in read if isinstance(x, Ptr)} == {"a"}  # whose lines begin on 16 bytes
         counts.add(len(products))
     assert counts == {1, 2}
 
 
 @pytest.mark.parametrize(("kind", "math", "size"), [("f32", "tf32", 4096), ("fp8_e4m3", None, 8192)])
-def test_rows_of_b_are_turned_for_tf32_and_fp8(kind: str, math: Any, size: int) -> None:
+def test_rows_of_b_are_transposed_for_tf32_and_fp8(kind: str, math: Any, size: int) -> None:
     def desc(**fields: Any) -> Any:
         return described(size, size, size, kind, math=math, **fields)
 
@@ -94,7 +94,7 @@ def test_small_products_are_not_worth_a_copy() -> None:
         assert bp.MatmulPlan.select(described(*shape), device=H200).sku.variant != "wgmma_padded"
 
 
-def test_the_product_waits_for_its_copies_and_the_next_copy_for_the_product() -> None:
+def test_staged_copy_and_product_wait_for_each_other() -> None:
     """Every launch may begin early and waits for the one before it, so that the scratch can be used again at once."""
     plan = bp.MatmulPlan.select(described(777, 1333, 2049), device=H200)
     copy, product = plan.selection.steps
@@ -137,8 +137,8 @@ def test_a_workspace_that_is_too_small_admits_what_needs_none() -> None:
     assert f"needs {needed} bytes of workspace" in row.reason
 
 
-def test_batch_invariance_is_wgmma_s_whatever_the_pitch() -> None:
-    """One row of an odd pitch goes to wgmma as it lies, more go to wgmma_padded: the same sums."""
+def test_staged_batch_invariance_is_that_of_wgmma() -> None:
+    """One row of an odd pitch goes to wgmma without a copy, more go to wgmma_padded: the same sums."""
     pref = PlanPreference(batch_invariant=True)
     for n, k in ((72, 1023), (129, 1023), (4096, 1024)):
         for m in (1, 2, 65, 300):
@@ -252,7 +252,7 @@ def test_every_tile_leaves_a_ragged_result_whole(part: Part) -> None:
 
 
 @pytest.mark.gpu
-def test_the_sums_are_wgmma_s() -> None:
+def test_staged_sums_are_those_of_wgmma() -> None:
     """The same bits as wgmma gives for the operands padded by hand."""
     import cupy
 

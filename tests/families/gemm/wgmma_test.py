@@ -48,7 +48,7 @@ def launched(tile: Tile, m: int, n: int, k: int, kind: str = "bf16", **fields: A
 @pytest.mark.parametrize("out", [bp.BF16, bp.F32], ids=str)
 @pytest.mark.parametrize("n", SIZES)
 def test_tma_stores_only_lines_of_whole_16_bytes(n: int, out: ElementKind) -> None:
-    """It clips what it stores at 16 bytes: of 9 bf16 that lie on such multiples, 7 behind the end were zeros."""
+    """It clips what it stores at 16 bytes: of 9 bf16 that begin on such multiples, 7 behind the end were zeros."""
     itemsize = out.bits // 8
     for pitch in (n, -(-n // 8) * 8, -(-n // 8) * 8 + 8):
         store, box = launched(Tile(128, 128), 64, n, 64, out_element=out, out_strides=(pitch, 1))
@@ -63,7 +63,7 @@ def test_nor_columns_that_end_between(m: int) -> None:
     for tile in (Tile(128, 128), Tile(128, 128, transposed=True)):
         store, _ = launched(tile, m, 64, 64, out_strides=(1, -(-m // 8) * 8))
         lies = "ROW" if m > 1 and not tile.transposed else "COLUMN"
-        if m > 1:  # a single row lies in rows
+        if m > 1:  # a single row is in row order
             assert store == f"{'TMA' if m * 2 % 16 == 0 else 'WARP'}_{lies}"
 
 
@@ -85,8 +85,8 @@ def test_f32_results_leave_in_rows_through_shared_memory(kind: str, math: Any) -
 
 @pytest.mark.parametrize(("kind", "math"), [("bf16", None), ("f32", "tf32"), ("fp8_e4m3", None)])
 @pytest.mark.parametrize("out", ["bf16", "f32"])
-def test_every_ring_has_two_stages_and_fits(kind: str, math: Any, out: str) -> None:
-    """A stage is released once the next is being multiplied: a ring of one would wait for ever."""
+def test_every_pipeline_has_two_stages_and_fits(kind: str, math: Any, out: str) -> None:
+    """A stage is released once the next is being multiplied: a pipeline of one would wait for ever."""
     for m, n, k in ((256, 128, 8192), (256, 512, 8192), (4096, 4096, 4096), (64, 24, 65536)):
         strides = {} if kind == "bf16" else {"b_strides": (1, k)}
         desc = bp.MatmulDescriptor((m, k), (k, n), kind, kind, math=math, out_element=out, **strides).canonical()
@@ -105,7 +105,7 @@ def test_every_ring_has_two_stages_and_fits(kind: str, math: Any, out: str) -> N
 )  # fmt: skip
 def test_a_warpgroup_stages_two_parts_of_its_result_at_most(out: str, columns: int, expected: int) -> None:
     assert staged_bytes("TMA_ROW", bp.ElementKind.of(out).bits // 8, columns) == expected
-    assert expected % 1024 == 0  # what lies behind begins where a swizzle does
+    assert expected % 1024 == 0  # what follows begins where a swizzle does
 
 
 def stages_of(step: Launch) -> int:
@@ -129,7 +129,7 @@ def in_blocks(m: int, n: int, k: int, batch: tuple[int, ...] = (), **fields: Any
         ((8192, 8192, 8192), {"split_last_wave=8"}),
     ],
 )
-def test_scales_by_blocks_have_their_place_in_the_ring(shape: tuple[int, int, int], marks: set[str]) -> None:
+def test_block_scales_have_their_place_in_a_stage(shape: tuple[int, int, int], marks: set[str]) -> None:
     m, n, k = shape
     plain = bp.MatmulDescriptor(
         (m, k), (k, n), "fp8_e4m3", "fp8_e4m3", out_element="bf16", b_strides=(1, k)
@@ -184,7 +184,7 @@ def visited(step: Launch, tile: Tile) -> Counter[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize(("m", "n", "batch"), [(2200, 4488, ()), (8192, 8192, ()), (700, 3000, (3,)), (1, 65536, ())])
-def test_a_last_wave_of_its_own_leaves_no_tile_out_and_does_none_twice(m: int, n: int, batch: tuple[int, ...]) -> None:
+def test_split_last_wave_covers_every_tile_once(m: int, n: int, batch: tuple[int, ...]) -> None:
     desc = bp.MatmulDescriptor((*batch, m, 4096), (*batch, 4096, n), "bf16", "bf16").canonical()
     tails = [tile for tile in Wgmma().configs(desc, H200) if tile.split_last_wave > 1]
     assert tails
@@ -236,7 +236,7 @@ def serve(*taken: tuple[Problem, list[Any]]) -> None:
 
 
 def small(kind: ElementKind, out: ElementKind, m: int, n: int, columns: bool) -> Problem:
-    """A product into a view whose lines lie on multiples of 16 bytes, wider than they are long."""
+    """A product into a view whose lines begin on multiples of 16 bytes, wider than they are long."""
     k = 96
     rng = np.random.default_rng([m, n])
     a, b = (values(rng, shape, bp.F32, 1.0).astype(kind.dtype) for shape in ((m, k), (n, k)))
@@ -251,7 +251,7 @@ def small(kind: ElementKind, out: ElementKind, m: int, n: int, columns: bool) ->
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("out", [bp.BF16, bp.F32], ids=str)
 @pytest.mark.parametrize("kind", [bp.BF16, bp.F32, bp.FP8_E4M3], ids=str)
-def test_nothing_is_written_behind_a_line_s_end(kind: ElementKind, out: ElementKind, everything: bool) -> None:
+def test_wgmma_writes_nothing_past_the_end_of_a_line(kind: ElementKind, out: ElementKind, everything: bool) -> None:
     """The bytes between lines are as they were, in rows and in columns, with the cheapest tiles (with --all every one)."""
     taken = []
     for m, n, columns in itertools.product(SIZES, SIZES, (False, True)):
@@ -306,7 +306,7 @@ def f32_results(kind: ElementKind) -> list[Problem]:
 @pytest.mark.gpu
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("kind", "size"), SIZES_OF_TILES, ids=str)
-def test_every_tile_s_f32_result(kind: ElementKind, size: str) -> None:
+def test_wgmma_f32_result_of_every_tile(kind: ElementKind, size: str) -> None:
     """All tiles of a size, by TMA and by warps, plain and with addends of every type, K whole and in parts."""
     serve(*((x, [plan for plan in plans_of(x) if size_of(plan.sku.config) == size]) for x in f32_results(kind)))
 
@@ -323,7 +323,7 @@ def test_no_size_of_tile_is_left_out(kind: ElementKind) -> None:
 def with_block_scales(
     batch: tuple[int, ...], m: int, n: int, k: int, out: str, of_batch: tuple[int, ...] | None = None
 ) -> Problem:
-    """fp8, the scales of a (of the batch, or of `of_batch`) with M innermost and lines a multiple of 16 bytes apart, those of b
+    """fp8, the scales of a (of the batch, or of `of_batch`) with M innermost and a pitch of a multiple of 16 bytes, those of b
     for all of the batch."""
     rng = np.random.default_rng([m, n, k])
     blocks, pitch, lead = -(-k // 128), -(-m // 4) * 4, batch if of_batch is None else of_batch

@@ -49,7 +49,7 @@ def test_as_numpy_along_any_axis(rank: int, mode: str, data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_an_index_out_of_range_is_told_and_gives_zeros(backend: str, dtype: Any) -> None:
+def test_index_out_of_range_is_reported_and_gives_zeros(backend: str, dtype: Any) -> None:
     x = np.arange(1, 13, dtype=np.float32).reshape(2, 6)
     for bad in (6, -7, np.iinfo(dtype).max, np.iinfo(dtype).min):
         made = taken(x, np.array([[5, bad, -6], [0, 1, 2]], dtype), backend)

@@ -107,9 +107,9 @@ def test_scores_depend_on_distance_alone(style: str) -> None:
 def test_the_gradient_undoes_the_rotation() -> None:
     x, at = normal(2, 5, 3, 32, dtype=np.float64), rng.integers(0, 1 << 20, (2, 5))
     options: dict[str, Any] = {"layout": "BSHD", "style": "interleaved", "rotary_dim": 24, "device": "ptx"}
-    turned = bp.rope(x, at, **options)
-    assert not np.allclose(turned[..., :24], x[..., :24])
-    assert np.abs(bp.rope_backward(turned, at, **options) - x).max() <= 2.0**-49
+    rotated = bp.rope(x, at, **options)
+    assert not np.allclose(rotated[..., :24], x[..., :24])
+    assert np.abs(bp.rope_backward(rotated, at, **options) - x).max() <= 2.0**-49
     grad = normal(*x.shape, dtype=np.float64)
     back = bp.rope_backward(grad, at, attention_factor=1.5, **options)
     forth = bp.rope(x, at, attention_factor=1.5, **options)
@@ -184,7 +184,7 @@ def test_tables_of_frequencies_give_what_frequencies_give() -> None:
 
 @pytest.mark.parametrize("bad", [-1, 9, 1 << 40, -(1 << 63), (1 << 63) - 1])
 @pytest.mark.parametrize("batched", [False, True])
-def test_a_position_outside_of_the_tables_is_told_and_not_read(bad: int, batched: bool) -> None:
+def test_position_outside_of_the_tables_is_reported_and_not_read(bad: int, batched: bool) -> None:
     x, k = normal(3, 2, 4, 16), normal(3, 1, 4, 16)
     tables = {"cos": normal(9, 4), "sin": normal(9, 4)}
     at = np.array([0, bad, 8, 1])
@@ -193,10 +193,10 @@ def test_a_position_outside_of_the_tables_is_told_and_not_read(bad: int, batched
         got = bp.rope(x, at, k=k, **tables, status=np.full(at.shape, -7, np.int32), device=device)
         assert np.array_equal(got.status, at == bad)
         wrong = np.broadcast_to(at == bad, (3, 4))
-        for turned, given in ((got.out, x), (got.k_out, k)):
-            rows = np.swapaxes(turned, 1, 2)
+        for rotated, given in ((got.out, x), (got.k_out, k)):
+            rows = np.swapaxes(rotated, 1, 2)
             assert not rows[wrong][..., :8].any() and rows[~wrong][..., :8].all()
-            assert np.array_equal(turned[..., 8:], given[..., 8:])
+            assert np.array_equal(rotated[..., 8:], given[..., 8:])
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
@@ -244,7 +244,7 @@ def test_counts_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(got, bp.rope(x, at, rotary_dim=24, device="cpu"), rtol=0, atol=2e-6)
 
 
-def test_angles_are_made_once_for_several_heads_where_there_is_work_for_all() -> None:
+def test_rope_angles_are_shared_by_heads() -> None:
     large = bp.RopeDescriptor(
         (4, 32, 4096, 128), "bf16", k_shape=(4, 8, 4096, 128), k_element="bf16", inv_freq_shape=(64,)
     )
@@ -321,10 +321,10 @@ def ramp(x: Any) -> Any:
 
 
 def yarn(
-    i: int, dim: int, factor: Any, trained: int, base: Any, fast: Any = 32, slow: Any = 1, *, whole: bool = True
+    i: int, dim: int, factor: Any, original: int, base: Any, fast: Any = 32, slow: Any = 1, *, whole: bool = True
 ) -> Any:
-    def pair(turns: Any) -> Any:  # of which wavelength `turns` lie within the context: 2 pi base**(2 i / d) = L / turns
-        return dim * mpmath.log(trained / (2 * pi * turns)) / (2 * mpmath.log(base))
+    def pair(turns: Any) -> Any:  # of which wavelength `turns` are within the context: 2 pi base**(2 i / d) = L / turns
+        return dim * mpmath.log(original / (2 * pi * turns)) / (2 * mpmath.log(base))
 
     low, high = pair(fast), pair(slow)
     if whole:
@@ -334,14 +334,14 @@ def yarn(
     return plain(i, dim, base) * (kept + (1 - kept) / factor)
 
 
-def llama3(i: int, dim: int, factor: Any, trained: int, base: Any, low: Any = 1, high: Any = 4) -> Any:
+def llama3(i: int, dim: int, factor: Any, original: int, base: Any, low: Any = 1, high: Any = 4) -> Any:
     own = plain(i, dim, base)
     wavelength = 2 * pi / own
-    if wavelength < mpmath.mpf(trained) / high:
+    if wavelength < mpmath.mpf(original) / high:
         return own
-    if wavelength > mpmath.mpf(trained) / low:
+    if wavelength > mpmath.mpf(original) / low:
         return own / factor
-    smooth = (trained / wavelength - low) / (high - low)
+    smooth = (original / wavelength - low) / (high - low)
     return (1 - smooth) * own / factor + smooth * own
 
 
@@ -381,7 +381,7 @@ FREQUENCIES: dict[str, tuple[Any, int, Any, Any]] = {
 
 @pytest.mark.parametrize("name", FREQUENCIES)
 def test_frequencies_are_the_published_ones(name: str) -> None:
-    """Each the nearest f32, but for one in a thousand that lies between two; the factor to 15 digits."""
+    """Each the nearest f32, but for one in a thousand that is between two; the factor to 15 digits."""
     found, dim, formula, factor = FREQUENCIES[name]
     assert found.inv_freq.dtype == np.float32 and found.inv_freq.shape == (dim // 2,)
     with mpmath.workdps(40):
@@ -405,7 +405,7 @@ def test_ends_of_scaling() -> None:
     assert ((llama[29:35] < own[29:35]) & (llama[29:35] > own[29:35] / 8)).all()
 
 
-def test_scaling_s_factor_and_frequencies_reach_the_kernel() -> None:
+def test_rope_scaling_factor_and_frequencies_reach_the_kernel() -> None:
     x = normal(1, 2, 5, 128)
     scaling = S.yarn(128, 16.0, 4096)
     got = bp.rope(x, scaling=scaling, offset=50000, device="ptx")

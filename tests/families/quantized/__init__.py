@@ -208,7 +208,7 @@ FAMILY = Family(
         "int8_test.py::test_dynamic_is_quantising_first": 1,
         "int8_test.py::test_ragged_products_are_exact": 1,
         "int8_test.py::test_stripes_of_several_rounds": 1,
-        "qkv_test.py::test_turned_is_projected_and_then_turned": 3,
+        "qkv_test.py::test_rotated_output_is_projected_and_then_rotated": 3,
         "quantized_corners_test.py::test_scales_of_nothing_are_one": 4,
         "gguf_test.py::test_the_table_agrees_with_the_formats_written_out": 6,
     },

@@ -99,7 +99,7 @@ def test_the_package_quantises_the_same() -> None:
 
 @pytest.mark.parametrize("kind", QUANTIZED, ids=str)
 def test_what_a_block_holds_is_made_again(kind: GgufFormat) -> None:
-    """Weights that are codes of a block come back as they are."""
+    """Weights that are codes of a block come back unchanged."""
     x = np.zeros((2, 256), np.float32)
     steps = {"Q4_0": (-8, 7), "Q5_0": (-16, 15), "Q6_K": (-32, 31), "Q8_0": (-127, 127), "Q8_1": (-127, 127)}
     low, high = steps.get(kind.name, (0, 31 if kind.name == "Q5_1" else 15))
@@ -141,7 +141,7 @@ def whole_blocks(rng: np.random.Generator, kind: GgufFormat, count: int) -> Arra
 )
 def test_sums_of_integers_are_exact(kind: str, element: str, m: int, n: int, math: str | None) -> None:
     """Every nibble, group and lane has a value of its own, and no sum is rounded: activations are integers of which every 32
-    reach 127, so that Q8_1 holds them as they are."""
+    reach 127, so that Q8_1 holds them exactly."""
     rng = np.random.default_rng(6)
     form = GgufFormat.of(kind)
     w = whole_blocks(rng, form, 2 * n * max(1, 256 // form.block.weights)).reshape(n, -1)

@@ -1,4 +1,4 @@
-"""int4 weights: every code, group, lane and warp told apart; there and back; every configuration; what is refused."""
+"""int4 weights: every code, group, lane and warp distinguished; there and back; every configuration; what is refused."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_unit_tokens_read_single_weights(kind: Any, m: int, everything: bool) ->
                 assert np.array_equal(got, dense[first : first + m]), plan.sku
 
 
-def test_the_last_k_of_each_slab_warp_and_split_counts() -> None:
+def test_last_k_of_each_block_warp_and_split_counts() -> None:
     """Sums of ones, exact in f32, of which each part of K has its own weight."""
     k, n = 2048, 18
     w = packed("tiled", k, n, 128)
@@ -160,7 +160,7 @@ def test_rows_of_the_tables(variant: str, everything: bool) -> None:
     assert len(seen) > (12 if everything else 1)
 
 
-def test_a_bound_notices_a_lost_slab() -> None:
+def test_bound_notices_a_lost_k_block() -> None:
     k, n = 4096, 16
     x = rng.standard_normal((1, k)).astype(F16)
     w = packed("tiled", k, n, 128)
@@ -332,7 +332,7 @@ def test_more_tokens_than_a_launch_stages_are_staged_by_several(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("variant", ["gemv", "mma", "dequantize_matmul", "f32_weights"])
-def test_an_order_that_nobody_reads_makes_nan_where_it_names_no_k(variant: str) -> None:
+def test_int4_order_outside_of_k_makes_nan(variant: str) -> None:
     """Plans take an order as it is. No variant reads memory that nothing wrote."""
     w, x = packed("tiled", 128, 24, 64, order=True), rng.standard_normal((3, 128)).astype(F16)
     assert w.order is not None

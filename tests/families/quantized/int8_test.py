@@ -178,7 +178,7 @@ def test_bad_input_is_refused_in_words(case: str) -> None:
     ],
 )
 def test_the_largest_exact_k(dtype: str, zeros: tuple[str, ...], most: int) -> None:
-    """The last K that is taken, and the first that is not, which is told the largest."""
+    """The last K that is taken, and the first that is not, whose error names the largest."""
 
     def desc(k: int) -> Any:
         given: dict[str, Any] = {f"{name}_shape": () for name in zeros}

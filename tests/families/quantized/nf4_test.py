@@ -1,4 +1,4 @@
-"""NF4 weights: values and map by their formulas; every code and block told apart; every configuration; what is refused."""
+"""NF4 weights: values and map by their formulas; every code and block distinguished; every configuration; what is refused."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_unit_tokens_read_single_weights(kind: Any, m: int, everything: bool) ->
             assert np.array_equal(plan.run(x=x, **w), dense[:, first : first + m].T), plan.sku
 
 
-def test_the_last_k_of_each_slab_warp_and_split_counts() -> None:
+def test_last_k_of_each_block_warp_and_split_counts() -> None:
     """Codes of 0, 1 and -1 alone: sums are exact, and every part of K has its own."""
     n, k = 18, 2048 + 64
     w = nf4_weight(rng, (n, k), 128)
@@ -223,7 +223,7 @@ def test_a_bound_notices(kind: Any, variant: str, fault: Callable[[dict[str, Arr
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120"])
-def test_every_arch_has_room(arch: str) -> None:
+def test_nf4_kernels_fit_every_arch(arch: str) -> None:
     for m in (1, 2, 4, 8, 16, 17):
         desc = bp.Nf4MatmulDescriptor((m, 256), 34, "f16")
         assert bp.Nf4MatmulPlan.select(desc, PlanPreference(variant="gemv"), device=f"ptx:{arch}").kernels
@@ -318,7 +318,7 @@ def test_wide_places_are_the_same_values(monkeypatch: pytest.MonkeyPatch, double
 
 
 @pytest.mark.parametrize("variant", ["gemv", "dequantize_matmul"])
-def test_a_magnitude_that_is_infinite_spoils_its_columns_bound_alone(variant: str) -> None:
+def test_nf4_infinite_magnitude_affects_the_bound_of_its_columns(variant: str) -> None:
     rng = np.random.default_rng(5)
     codes, absmax = bp.quantize_nf4(rng.standard_normal((32, 256)).astype(np.float32), device="cpu")
     operands = {"x": rng.standard_normal((3, 256)).astype(np.float16), "codes": codes, "absmax": absmax.copy()}

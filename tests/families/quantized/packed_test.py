@@ -73,9 +73,9 @@ def test_a_projection_is_described_by_its_packed_weights() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(got, wanted))
     with pytest.raises(bp.InvalidProblemError, match="leave widths out"):
         bp.QkvProjectDescriptor.of(X, *weights, widths=(48, 16, 32), weights="int4")
-    apart = bp.pack_int4(RNG.standard_normal((256, 16)).astype(np.float32), group_size=128, device="cpu")
+    different = bp.pack_int4(RNG.standard_normal((256, 16)).astype(np.float32), group_size=128, device="cpu")
     with pytest.raises(bp.InvalidProblemError, match="pack all three alike"):
-        bp.QkvProjectDescriptor.of(X, weights[0], weights[1], apart, weights="int4")
+        bp.QkvProjectDescriptor.of(X, weights[0], weights[1], different, weights="int4")
 
 
 def test_what_a_packed_weight_says_of_itself_reads_no_numbers() -> None:

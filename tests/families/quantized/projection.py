@@ -1,4 +1,4 @@
-"""Projected queries and keys turned back by plain formulas, so that what is left is a product."""
+"""Projected queries and keys rotated back by plain formulas, so that what is left is a product."""
 
 from __future__ import annotations
 

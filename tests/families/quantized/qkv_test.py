@@ -1,4 +1,4 @@
-"""Projections to queries, keys and values, beyond the gauntlet: both kinds of weights in one plan, turned and refused."""
+"""Projections to queries, keys and values, beyond the gauntlet: both kinds of weights in one plan, rotated and refused."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def four(*lead: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("weights", ["int8", "int4"])
 @pytest.mark.parametrize("lead", [(), (5,), (2, 3), (2, 1, 3)])
-def test_turned_is_projected_and_then_turned(weights: str, lead: tuple[int, ...]) -> None:
-    """The same bits, whatever the leading axes; values are left as they are."""
+def test_rotated_output_is_projected_and_then_rotated(weights: str, lead: tuple[int, ...]) -> None:
+    """The same bits, whatever the leading axes; values are unchanged."""
     given, project = (eight(*lead), bp.qkv_project_int8) if weights == "int8" else (four(*lead), bp.qkv_project_int4)
     plain = project(**given, device="ptx")
     found = project(**given, inv_freq=FREQUENCIES, head_dim=8, device="ptx")
@@ -50,7 +50,7 @@ def test_turned_is_projected_and_then_turned(weights: str, lead: tuple[int, ...]
 
 @pytest.mark.parametrize("positions", [(3,), (2, 3)])
 def test_positions_are_of_all_leading_axes_or_of_the_last(positions: tuple[int, ...]) -> None:
-    """A token that tables do not have is told of, and what would turn is 0."""
+    """A token that tables do not have is reported, and what would be rotated is 0."""
     angles = np.arange(6, dtype=np.float32)[:, None] * FREQUENCIES
     given = eight(2, 3) | {"cos": np.cos(angles), "sin": np.sin(angles), "head_dim": 8}
     at = np.arange(1, 1 + int(np.prod(positions)), dtype=np.int32).reshape(positions)
@@ -59,8 +59,8 @@ def test_positions_are_of_all_leading_axes_or_of_the_last(positions: tuple[int, 
     outside = np.broadcast_to(at, (2, 3)) >= 6
     assert np.array_equal(found.status, at >= 6)
     assert not found.q[outside][:, :4].any() and found.q[outside][:, 4:8].any() == outside.any()
-    turned = bp.qkv_project_int8(**given, positions=at, status=own, device="cpu")
-    assert np.allclose(found.k.astype(float), turned.k.astype(float), atol=0.02)
+    rotated = bp.qkv_project_int8(**given, positions=at, status=own, device="cpu")
+    assert np.allclose(found.k.astype(float), rotated.k.astype(float), atol=0.02)
     for device in ("cpu", "ptx"):
         with pytest.raises(bp.InvalidProblemError, match=r"qkv_project_int8: positions\[.*\] = 9 is out of range"):
             bp.qkv_project_int8(**given, positions=np.full(positions, 9), device=device)
@@ -76,8 +76,8 @@ def test_outputs_may_lie_side_by_side() -> None:
     assert np.array_equal(whole, np.concatenate(bp.qkv_project_int8(**given, device="ptx"), axis=1))
 
 
-def test_outputs_may_begin_anywhere() -> None:
-    """On two bytes: what is turned is read and written by single columns."""
+def test_outputs_may_be_unaligned() -> None:
+    """On two bytes: what is rotated is read and written by single columns."""
     given = eight(4) | {"inv_freq": FREQUENCIES, "head_dim": 8}
     stored = {part: np.zeros(4 * n + 8, np.float16) for part, n in zip("qkv", WIDTHS)}
     first = {part: (2 - x.ctypes.data) % 16 // 2 for part, x in stored.items()}
@@ -134,7 +134,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no finite factor": (ANGLES | {"attention_factor": np.inf}, bp.InvalidProblemError, "attention_factor"),
     "an unknown style": (ANGLES | {"style": "thirds"}, bp.InvalidProblemError, "half"),
     "sums as they are": (ANGLES | {"x": np.ones((3, 48), np.int8)} | dict.fromkeys(("scale_q", "scale_k", "scale_v")),
-                         bp.InvalidProblemError, "results of i32 are not turned"),
+                         bp.InvalidProblemError, "results of i32 are not rotated"),
 }  # fmt: skip
 
 
@@ -191,7 +191,7 @@ def test_uneven_rows_are_refused_with_their_reason(turns: bool) -> None:
         bp.qkv_project_int8(**given, **more, device="ptx")
 
 
-def test_what_is_beyond_its_type_before_it_turns_is_outside_of_the_bound() -> None:
+def test_qkv_bound_excludes_overflow_before_rotation() -> None:
     """A pair (-80000, 1) by nearly a quarter turn is one that f16 holds, and was infinite on the way."""
     given: dict[str, Any] = {"x": np.ones((1, 16), np.float16), "inv_freq": np.full(1, 1.5, np.float32)}
     given["positions"] = np.ones(1, np.int32)

@@ -28,14 +28,14 @@ def bytes_of(rng: np.random.Generator, *shape: int) -> Array:
 )
 @pytest.mark.parametrize("variant", [None, "staged"])
 def test_bytes_of_extents_of_one_and_none(m: int, n: int, k: int, variant: str | None) -> None:
-    """Strides of an axis that is never stepped say nothing: a copy of such an operand lies along K, and is not copied again."""
+    """Strides of an axis that is never stepped say nothing: a copy of such an operand is contiguous along K, and not copied."""
     rng = np.random.default_rng(0)
     a, b = bytes_of(rng, m, k)[:, ::-1], bytes_of(rng, k, n)[::-1]
     pref = None if variant is None else bp.PlanPreference(variant=variant)
     try:
         got = bp.matmul_int8(a, b, device="ptx", pref=pref)
     except bp.UnsupportedError:
-        assert variant is not None  # both lie along K
+        assert variant is not None  # both are contiguous along K
     else:
         assert np.array_equal(got, a.astype(np.int64) @ b.astype(np.int64))
 

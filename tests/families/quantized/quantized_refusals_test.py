@@ -120,7 +120,7 @@ def test_more_groups_than_a_launch_has_ctas_are_refused(device: str) -> None:
         bp.RelayoutInt4Plan.select(bp.RelayoutInt4Descriptor(**whole), device=device)
 
 
-def test_an_order_of_pytorch_s_is_looked_at_where_it_is_on_the_host() -> None:
+def test_int4_order_of_torch_is_checked_on_the_host() -> None:
     torch = pytest.importorskip("torch")
     order = np.arange(256, dtype=np.int32)
     order[5] = 300

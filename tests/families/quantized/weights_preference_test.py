@@ -33,7 +33,7 @@ DEVICES = ("h200", "sm_80", "sm_89", "sm_100a", "sm_120")
 @dataclass(frozen=True)
 class Kind:
     """A product with weights of one kind: `function` of x and `operands`, whose descriptor is `described`; `dense` is the exact
-    weight [K, N] where the product multiplies activations as they are."""
+    weight [K, N] where the product multiplies unquantized activations."""
 
     size: Size
     name: str

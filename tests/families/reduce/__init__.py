@@ -9,9 +9,12 @@ __all__ = ["FAMILY"]
 
 FAMILY = Family(
     independent=CHECKS,
-    always=("axis", "keepdims", "correction"),
+    always=("axis", "keepdims", "correction", "grad_x"),
     two=("argmax", "max", "min"),
     also={
+        **dict.fromkeys(("sum_backward", "mean_backward", "logsumexp_backward"), ("bf16[2, 3, 72] rows",)),
+        **dict.fromkeys(("max_backward", "min_backward"), ("bf16 long columns",)),
+        "var_backward": ("f16[2, 130] columns", "bf16 long row"),
         "logsumexp": ("f32[2, 130] columns",),
         "mean": ("f32[2, 130] columns",),
         "sum": ("bf16 C",),
@@ -19,12 +22,12 @@ FAMILY = Family(
     },
     cases={
         "reduce_test.py::test_argmax_takes_the_first_of_several_nan": 2,
-        "reduce_test.py::test_columns_of_few_rows_anywhere": 8,
+        "reduce_test.py::test_columns_of_few_unaligned_rows": 8,
         "reduce_test.py::test_a_column_does_not_depend_on_how_many_there_are": 1,
         "reduce_test.py::test_a_row_does_not_depend_on_the_others": 1,
         "reduce_test.py::test_exponentials_that_all_vanish": 1,
         "reduce_test.py::test_long_rows_come_in_chunks": 3,
-        "reduce_test.py::test_results_of_a_view_that_starts_anywhere": 3,
+        "reduce_test.py::test_results_of_an_unaligned_view": 3,
         "reduce_test.py::test_where_a_row_starts_changes_no_bit": 1,
     },
 )

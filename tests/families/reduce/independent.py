@@ -1,4 +1,4 @@
-"""Reductions by other means: NumPy's own ufuncs in float64, and SciPy. No oracle code."""
+"""Reductions and their gradients by other means: NumPy's own ufuncs in float64, and SciPy. No oracle code."""
 
 from __future__ import annotations
 
@@ -44,6 +44,51 @@ def _argmax(x: Array, *, axis: int | None, keepdims: bool) -> Array:
     return np.asarray(np.argmax(x, axis=axis, keepdims=keepdims))  # the first NaN where there is one
 
 
+def _gradient(of: Callable[..., Any]) -> Callable[[Problem], None]:
+    def check(problem: Problem) -> None:
+        """Row by row, each a matrix of one column per reduced axis' place."""
+        options, given = problem.sample.options, given_of(problem)
+        x, axis = given["x"], options.get("axis")
+        if not x.size:
+            return
+        axes = range(x.ndim) if axis is None else [a % x.ndim for a in np.atleast_1d(axis)]
+        kept = [a for a in range(x.ndim) if a not in axes]
+        order = np.argsort([*kept, *axes])
+        rows = x.transpose([*kept, *axes]).reshape(int(np.prod([x.shape[a] for a in kept])), -1)
+        grad, y = (given[n].reshape(-1, 1) if n in given else None for n in ("grad", "y"))
+        with np.errstate(all="ignore"):
+            made, size = of(grad, rows, y, options.get("correction", 0))
+        shape = [x.shape[a] for a in (*kept, *axes)]
+        made, size = (np.broadcast_to(each, rows.shape).reshape(shape).transpose(order) for each in (made, size))
+        near(problem, "grad_x", made, 36.0, size)
+
+    return check
+
+
+def _shared(extremum: Callable[..., Array]) -> Callable[..., tuple[Array, Any]]:
+    def of(grad: Array, rows: Array, y: Array, _: int) -> tuple[Array, Any]:
+        assert np.array_equal(extremum(rows, axis=1)[:, None], y, equal_nan=True)
+        made = np.zeros_like(rows)
+        for i, row in enumerate(rows):
+            places = np.flatnonzero(row == y[i])
+            made[i, places] = grad[i] / len(places) if len(places) else 0
+            if not len(places):
+                made[i] = np.nan
+        return made, 0
+
+    return of
+
+
+def _of_variance(grad: Array, rows: Array, _: Any, correction: int) -> tuple[Array, Array]:
+    n = rows.shape[1]
+    factor = 2 * grad * np.divide(1.0, max(n - correction, 0))
+    around = rows - np.mean(rows, axis=1, keepdims=True)
+    big = np.abs(rows).max(axis=1, keepdims=True)
+    unknown = np.isfinite(big) & (big > 1e100)  # what cancels there, NumPy's mean has not
+    size = np.where(unknown, np.inf, np.abs(factor) * (np.abs(rows) + np.abs(rows).mean(axis=1, keepdims=True)))
+    return factor * around, size
+
+
 CHECKS: dict[str, Callable[[Problem], None]] = {
     "sum": _reduced(np.sum),
     "mean": _reduced(np.mean),
@@ -52,4 +97,12 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
     "argmax": _reduced(_argmax),
     "var": _reduced(np.var),
     "logsumexp": _reduced(scipy.special.logsumexp),
+    "sum_backward": _gradient(lambda grad, *_: (grad, 0)),
+    "mean_backward": _gradient(lambda grad, rows, *_: (grad / rows.shape[1], 0)),
+    "max_backward": _gradient(_shared(np.max)),
+    "min_backward": _gradient(_shared(np.min)),
+    "var_backward": _gradient(_of_variance),
+    "logsumexp_backward": _gradient(
+        lambda grad, rows, y, _: (grad * np.exp2((rows - y) / np.log(np.longdouble(2))), 0)
+    ),
 }

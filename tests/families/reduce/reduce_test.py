@@ -58,7 +58,7 @@ def test_argmax_takes_the_first_of_several_nan(dtype: Any) -> None:
 @pytest.mark.parametrize(
     ("shape", "axis"), [((7, 2999), 0), ((9, 1031), 0), ((129, 517), 0), ((3, 70, 261), 1), ((700, 264), 0)]
 )
-def test_columns_of_few_rows_anywhere(op: str, shape: tuple[int, ...], axis: int) -> None:
+def test_columns_of_few_unaligned_rows(op: str, shape: tuple[int, ...], axis: int) -> None:
     """Rows of x that start at any address, and columns beyond whole vectors."""
     for dtype in (bp.BF16.dtype, np.float32):
         problem = Problem(
@@ -164,8 +164,8 @@ def test_softmax_in_place() -> None:
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_results_of_a_view_that_starts_anywhere(op: str) -> None:
-    """Whole vectors and what lies beyond them."""
+def test_results_of_an_unaligned_view(op: str) -> None:
+    """Whole vectors and the tail beyond them."""
     for offset, length in ((1, 1003), (4, 1001), (8, 1015)):
         x = normal(offset + length, dtype=np.float16)[offset:]
         problem = Problem(get_op(op), Sample(f"{offset} {length}", {"x": x}, {"axis": 0}), "ptx")

@@ -14,7 +14,7 @@ FAMILY = Family(
     also={"cumsum_backward": ("f32[2, 130] columns",)},
     cases={
         "scan_test.py::test_columns_of_any_extent": 4,
-        "scan_test.py::test_integers_are_numpy_s": 6,
+        "scan_test.py::test_cumsum_of_integers_matches_numpy": 6,
         "scan_test.py::test_more_chunks_than_a_tile_has_elements": 0,
         "scan_test.py::test_rows_of_any_length": 4,
     },

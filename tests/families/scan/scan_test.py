@@ -85,7 +85,7 @@ def test_an_infinity_changes_nothing_before_it() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
-def test_integers_are_numpy_s(dtype: str) -> None:
+def test_cumsum_of_integers_matches_numpy(dtype: str) -> None:
     info = np.iinfo(dtype)
     x = rng.integers(info.min, info.max, (3, 500), dtype=dtype, endpoint=True)
     got, wanted = bp.cumsum(x, device="ptx"), np.cumsum(x, axis=1)

@@ -1,6 +1,6 @@
 """What copies tell their kernels: each launch is walked in NumPy as the kernel walks it, every access checked.
 
-An access must be aligned to its size and lie in elements of the operand, no byte is written twice, and the window is the
+An access must be aligned to its size and be in elements of the operand, no byte is written twice, and the window is the
 source's in the end. Addresses are aligned to what the descriptor promises and to no more.
 """
 
@@ -233,10 +233,10 @@ def descriptors(seed: int, count: int) -> Iterator[Any]:
         ]
         order = rng.permutation(rank) if rng.random() < 0.4 else np.arange(rank)
         steps = [int(rng.choice([1, 1, 1, 2, -1])) for _ in window]
-        room, strides = 1, [0] * rank
+        extent, strides = 1, [0] * rank
         for axis in reversed(order):
-            strides[axis] = room * steps[axis]
-            room *= window[axis] * abs(steps[axis]) + int(rng.integers(0, 3)) * (16 if rng.random() < 0.5 else 1)
+            strides[axis] = extent * steps[axis]
+            extent *= window[axis] * abs(steps[axis]) + int(rng.integers(0, 3)) * (16 if rng.random() < 0.5 else 1)
         ranges = tuple((0, n) for n in window)
         yield bp.WriteSliceDescriptor(
             shape, ranges, kind, source_strides=tuple(strides), dest_align=aligns[0], source_align=aligns[1]
@@ -254,7 +254,7 @@ CASES: list[Any] = [
     bp.ContiguizeDescriptor((9, 24), "f16", x_strides=(0, 1)),
     bp.ContiguizeDescriptor((9, 24), "f16", x_strides=(-40, 1)),
     bp.ContiguizeDescriptor((9, 24), "f16", x_strides=(25, 1)),  # rows of the source on odd multiples of 2
-    # The fastest axis differs, within batches that lie less aligned than the rows.
+    # The fastest axis differs, within batches that are less aligned than the rows.
     bp.ContiguizeDescriptor((3, 20, 24), "f16", x_strides=(600, 1, 24)),
     bp.ContiguizeDescriptor((3, 20, 24), "f16", x_strides=(601, 1, 24)),
     bp.ContiguizeDescriptor((3, 20, 24), "u8", x_strides=(602, 1, 24)),
@@ -264,7 +264,7 @@ CASES: list[Any] = [
 ]  # fmt: skip
 
 
-def test_every_kernel_of_a_copy_is_told_what_it_needs() -> None:
+def test_every_kernel_of_a_copy_gets_what_it_needs() -> None:
     variants: set[str] = set()
     for desc in [*CASES, *descriptors(seed=0, count=60)]:
         check(desc, variants)
@@ -281,13 +281,13 @@ def test_rows_that_overlap_or_run_backwards_are_no_pitched_copy() -> None:
 
 
 @pytest.mark.parametrize(("shape", "ranges"), [((4, 7), ((0, 2), (0, 7))), ((4, 16), ((0, 2), (1, 5)))])
-def test_rows_that_end_or_begin_inside_a_byte_are_moved_by_nibbles_alone(shape: Any, ranges: Any) -> None:
+def test_copy_moves_rows_inside_bytes_by_nibbles(shape: Any, ranges: Any) -> None:
     desc = bp.WriteSliceDescriptor(shape, ranges, "u4")
     plans = admissible(bp.WriteSlicePlan, desc, PlanPreference(), H200)
     assert {plan.sku.variant for plan in plans} == {"nibble"}
 
 
-def test_rows_of_nibbles_that_do_not_start_on_bytes_are_written_by_no_kernel() -> None:
+def test_no_kernel_writes_rows_that_start_inside_a_byte() -> None:
     desc = bp.WriteSliceDescriptor((3, 7), ((0, 3), (0, 7)), "u4", dest_strides=(7, 1))
     with pytest.raises(bp.UnsupportedError, match="destination rows do not start on bytes"):
         bp.WriteSlicePlan.select(desc, device="h200")
@@ -362,8 +362,8 @@ def test_long_rows_are_copied_in_chunks_and_transposes_in_blocks() -> None:
     inner = bp.WriteSliceDescriptor((16384, 8192), ((0, 16384), (1024, 7168)), "bf16")
     for desc in (long, inner):
         assert bp.WriteSlicePlan.select(desc, device="h200").sku.variant == "vectorised"
-    turned = bp.ContiguizeDescriptor((4096, 4096), "bf16", x_strides=(1, 4096))
-    assert bp.ContiguizePlan.select(turned, device="h200").sku.variant == "transpose"
+    column_major = bp.ContiguizeDescriptor((4096, 4096), "bf16", x_strides=(1, 4096))
+    assert bp.ContiguizePlan.select(column_major, device="h200").sku.variant == "transpose"
 
 
 def test_a_pitch_beyond_32_bits_takes_wide_gaps() -> None:

@@ -78,20 +78,21 @@ def _contiguize(problem: Problem) -> None:
 
 def _kv_append(problem: Problem) -> None:
     slots, axis = problem.slots, {"BHSD": 1, "BSHD": 0}[problem.sample.options["layout"]]
-    positions = slots["positions"].host()
+    positions, wrap = slots["positions"].host(), problem.sample.options.get("wrap", False)
     for cache, new in (("k_cache", "k"), ("v_cache", "v")):
         image = slots[cache].initial.copy()
         held, tokens = as_bytes(slots[cache].view(image)), as_bytes(slots[new].host())
         for b, position in enumerate(positions):
-            count = tokens.shape[axis + 1]
-            if position < 0 or position + count > held.shape[axis + 1]:
+            count, length = tokens.shape[axis + 1], held.shape[axis + 1]
+            if position < 0 or (position + count > length and not wrap):
                 continue
             for t in range(count):
                 index = (slice(None),) * axis
-                held[(b, *index, int(position) + t)] = tokens[(b, *index, t)]
+                place = int(position) + t
+                held[(b, *index, place % length if wrap else place)] = tokens[(b, *index, t)]
         assert np.array_equal(slots[cache].expected(problem.wide[cache]), image)
     limit = slots["k_cache"].shape[axis + 1] - slots["k"].shape[axis + 1]
-    assert np.array_equal(problem.wide["status"], [0 if 0 <= p <= limit else 1 for p in positions])
+    assert np.array_equal(problem.wide["status"], [0 if p >= 0 and (p <= limit or wrap) else 1 for p in positions])
 
 
 CHECKS: dict[str, Callable[[Problem], None]] = {

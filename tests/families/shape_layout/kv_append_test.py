@@ -109,6 +109,68 @@ def test_caches_that_lie_differently(backend: str) -> None:
     check(backend, "BHSD", made, np.array([1, 9, 10]))
 
 
+def wrapped(made: dict[str, np.ndarray], layout: str, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both caches as they should be, one token at a time."""
+    axis, caches = layout.index("S"), (made["k_cache"].copy(), made["v_cache"].copy())
+    for cache, new in zip(caches, (made["k"], made["v"])):
+        for b, position in enumerate(positions.tolist()):
+            for t in range(new.shape[axis] if position >= 0 else 0):
+                place = (position + t) % cache.shape[axis]
+                np.moveaxis(cache[b], axis - 1, 0)[place] = np.moveaxis(new[b], axis - 1, 0)[t]
+    return caches
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+@pytest.mark.parametrize("layout", ["BHSD", "BSHD"])
+@pytest.mark.parametrize(
+    ("tokens", "dim", "kind"), [(3, 8, bp.F16), (2, 5, bp.F32), (1, 7, bp.U8), (0, 4, bp.F32), (11, 4, bp.F64)]
+)
+def test_kv_append_wraps_positions(device: str, layout: str, tokens: int, dim: int, kind: ElementKind) -> None:
+    made = arrays(layout, kind, batch=5, tokens=tokens, dim=dim)
+    positions, status = np.array([0, 10, 2**40 + 3, -1, 2**63 - 1]), np.full(5, -7, np.int32)
+    wanted = wrapped(made, layout, positions)
+    bp.kv_append(*made.values(), positions, layout=layout, wrap=True, status=status, device=device)
+    for cache, right in zip((made["k_cache"], made["v_cache"]), wanted):
+        assert np.array_equal(as_bytes(cache), as_bytes(right))
+    assert status.tolist() == [0, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_kv_append_wrap_takes_caches_of_different_layouts(device: str) -> None:
+    made = arrays("BHSD", bp.BF16, dim=16)
+    made["v_cache"] = np.ascontiguousarray(made["v_cache"].transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
+    made["k"] = np.concatenate([made["k"], made["v"]], axis=-1)[..., :16]
+    positions = np.array([9, 10, 21], np.int32)
+    wanted = wrapped(made, "BHSD", positions)
+    bp.kv_append(*made.values(), positions, wrap=True, device=device)
+    assert np.array_equal(as_bytes(made["k_cache"]), as_bytes(wanted[0]))
+    assert np.array_equal(as_bytes(made["v_cache"]), as_bytes(wanted[1]))
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_kv_append_wrap_refuses_negative_positions(device: str) -> None:
+    made = arrays("BHSD", bp.F32)
+    before = made["k_cache"].copy()
+    with pytest.raises(bp.InvalidProblemError) as caught:
+        bp.kv_append(*made.values(), np.array([0, -2, 5]), wrap=True, device=device)
+    readable(caught.value, "kv_append", "positions[1] = -2 is negative, and wrap=True counts tokens from 0")
+    assert np.array_equal(as_bytes(made["k_cache"]), as_bytes(before))
+    with pytest.raises(bp.InvalidProblemError, match="12 tokens do not fit"):
+        bp.kv_append(*arrays("BHSD", bp.F32, tokens=12).values(), np.zeros(3, np.int64), wrap=True, device=device)
+
+
+def test_kv_append_wrap_is_a_flag_of_the_plan() -> None:
+    plans = [
+        bp.KvAppendPlan.select(bp.KvAppendDescriptor((4, 3, 17, 64), 3, "bf16", wrap=w), device="h200")
+        for w in (False, True)
+    ]
+    assert [plan.kernels[0].name.partition("<")[0] for plan in plans] == ["append_runs", "append_wrapped"]
+    assert plans[0] != plans[1] and bp.Plan.from_json(plans[1].to_json()) == plans[1]
+    for wrong in (1, "yes", None):
+        with pytest.raises(bp.InvalidProblemError, match=r"wrap=.*: give True or False"):
+            bp.KvAppendDescriptor((4, 3, 17, 64), 3, "bf16", wrap=wrong)
+
+
 @given(
     st.sampled_from(["BHSD", "BSHD"]), st.integers(1, 4), st.integers(1, 3), st.integers(1, 9), st.integers(1, 20), st.data()
 )  # fmt: skip
@@ -160,7 +222,7 @@ def test_tokens_are_counted_in_whole_numbers(tokens: Any) -> None:
     assert bp.KvAppendDescriptor((3, 2, 11, 8), np.int64(2), "bf16").tokens == 2  # type: ignore[arg-type]
 
 
-def test_positions_that_do_not_lie_as_wanted_are_to_be_contiguized(backend: str) -> None:
+def test_kv_append_asks_to_contiguize_strided_positions(backend: str) -> None:
     made = {**arrays("BHSD", bp.BF16), "positions": np.zeros(6, np.int64)[::2]}
     slots = {name: Slot(x, backend) for name, x in made.items()}
     with pytest.raises(bp.InvalidProblemError) as caught:

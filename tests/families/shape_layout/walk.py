@@ -1,7 +1,7 @@
 """The elementwise and append kernels in NumPy: what a launch's arguments tell the device, carried out on operands' memory.
 
 Mirrors kernels/elementwise/map.cu, kernels/shape_layout/append.cu and kernels/include/core/index.cuh: every thread's indices, the
-divisions by multiplication, the offsets, and the width of every access, which must lie on a multiple of itself.
+divisions by multiplication, the offsets, and the width of every access, which must be on a multiple of itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 @dataclass
 class Memory:
     """An operand's whole memory, and how often each byte of it was written. A kernel is given its first touched element, which
-    lies `displacement` bytes beyond the first."""
+    is `displacement` bytes beyond the first."""
 
     slot: Slot
     image: Array
@@ -39,7 +39,7 @@ class Memory:
         first = self.slot.offset + self.displacement + np.asarray(offsets, np.int64)
         assert not np.any(first % width), (
             f"an access of {width} bytes between its multiples"
-        )  # images lie on multiples of 16
+        )  # images begin on multiples of 16
         places = np.add.outer(first, np.arange(width))
         assert not places.size or (places.min() >= 0 and places.max() < len(self.image)), "beyond the operand's memory"
         return places
@@ -106,7 +106,7 @@ def run(launch: Launch, memory: Mapping[str, Memory], function: Callable[..., Ar
 
 
 def _firsts(launch: Launch, per_thread: int) -> Array:
-    """The first index of each thread, where a CTA's threads lie side by side and take `per_thread` each."""
+    """The first index of each thread, where a CTA's threads are adjacent and take `per_thread` each."""
     threads = launch.block[0]
     return np.add.outer(np.arange(launch.grid[0]) * (threads * per_thread), np.arange(threads)).ravel()
 

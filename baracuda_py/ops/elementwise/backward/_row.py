@@ -22,10 +22,12 @@ RESULT_NAME = r"\bout\b"  # in rows
 
 @dataclass(frozen=True, eq=False)
 class BackwardRow(Row):
-    """The gradients of `forward`: `formulas` has an expression for each output, ``grad_<argument>``."""
+    """The gradients of `forward`: `formulas` has an expression for each output, ``grad_<argument>``. `statistics` are inputs
+    of the type computed in, which have no part in the results' kind."""
 
     forward: Row = field(kw_only=True)
     formulas: Mapping[str, Expression] = field(kw_only=True)
+    statistics: tuple[str, ...] = field(kw_only=True, default=())
 
     saved_result: ClassVar[str] = RESULT
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from ....plan.descriptor import Operand
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....types import Componentwise, InvalidProblemError, PrecisionGuarantee, Term
+from ....types import Componentwise, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee, Term
 from ... import elementwise
 from ..._function import CallArgs, function_of
 from .._candidates import OF_GRADIENTS
@@ -24,7 +24,7 @@ from .._row import ROWS, functor
 from . import oracle, samples
 from ._row import BackwardRow, backward_row
 
-__all__: list[str] = []
+__all__: list[str] = []  # the ops, as they are published
 
 SOURCE = "first-order propagation through the expression (baracuda_py/numerics/expression.py)"
 
@@ -41,6 +41,12 @@ class BackwardDescriptor(MapDescriptor):
     @property
     def row(self) -> BackwardRow:
         return self.own_row
+
+    @cached_property
+    def kinds(self) -> tuple[ElementKind, ...]:
+        of_own_kind = (*self.row.mask, *self.row.statistics)
+        held = (self._element(name) for name in self.inputs if name not in of_own_kind)
+        return tuple(kind for kind in held if kind is not None)
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
@@ -97,7 +103,7 @@ class BackwardPlan(MapPlan, Plan[BackwardDescriptor]):
         return desc.guarantee()  # type: ignore[no-any-return]
 
 
-def _descriptor(row: BackwardRow) -> type[BackwardDescriptor]:
+def descriptor_of(row: BackwardRow) -> type[BackwardDescriptor]:
     """The descriptor class of a gradient: the fields of its inputs, of its outputs, and its run-time numbers."""
     ints, kind, inputs, outputs = "tuple[int, ...] | None", "ElementKind | None", row.arguments, tuple(row.formulas)
     fields: list[Any] = [(f"{name}_shape", ints) for name in inputs] + [(f"{name}_element", kind) for name in inputs]
@@ -181,6 +187,15 @@ def _documentation(row: BackwardRow) -> str:
     return "\n".join(lines) + "\n"
 
 
+def plan_of(
+    row: BackwardRow, descriptor: type[BackwardDescriptor], category: OpCategory, **own: Any
+) -> type[BackwardPlan]:
+    """The plan class of a gradient."""
+    own |= {"descriptor": descriptor, "category": category, "__module__": __name__, "declared_as": BackwardPlan}
+    made: type[BackwardPlan] = type(_class_name(row, "Plan"), (BackwardPlan,), own)
+    return made
+
+
 def _probes(row: BackwardRow) -> tuple[dict[str, Any], ...]:
     """Problems of each type, and of operands that are broadcast."""
 
@@ -196,13 +211,9 @@ def _publish(forward: Op) -> None:
     """Registers the op of the gradients of an elementwise op."""
     known: Any = forward.plan.descriptor
     row = backward_row(ROWS[forward.name])
-    descriptor = _descriptor(row)
-    own = {
-        "descriptor": descriptor, "category": forward.plan.category, "probes": _probes(row), "__module__": __name__,
-        "declared_as": BackwardPlan,
-        "__doc__": f"The gradients of {forward.name}: operands {', '.join((*row.arguments, *row.formulas))}.",
-    }  # fmt: skip
-    plan: type[BackwardPlan] = type(_class_name(row, "Plan"), (BackwardPlan,), own)
+    descriptor = descriptor_of(row)
+    doc = f"The gradients of {forward.name}: operands {', '.join((*row.arguments, *row.formulas))}."
+    plan = plan_of(row, descriptor, forward.plan.category, probes=_probes(row), __doc__=doc)
     function = function_of(plan)(_body(row, descriptor))
     problems = partial(samples.backward, row, dict(zip(row.forward.arguments, known.inputs)), forward.samples)
     globals().update({descriptor.__name__: descriptor, plan.__name__: plan, row.name: function})

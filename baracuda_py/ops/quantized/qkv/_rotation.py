@@ -37,7 +37,7 @@ def check_heads(desc: Any) -> None:
             )
     if not desc.layout("q").element.is_float:
         raise InvalidProblemError(
-            f"{desc.op}: angles were given, and results of {desc.layout('q').element} are not turned",
+            f"{desc.op}: angles were given, and results of {desc.layout('q').element} are not rotated",
             "leave either out",
         )
 

@@ -9,6 +9,7 @@ from ....plan.plan import Plan
 from ....plan.registry import Op, register
 from ....types import OpCategory, PrecisionGuarantee
 from ..._function import CallArgs, SignatureRules, function_of
+from ...position.rope import STATUSES
 from ..int4.kernels import Int4Gemv, Int4Mma
 from . import oracle
 from ._int4 import FusedInt4
@@ -52,6 +53,7 @@ class QkvProjectPlan(Plan[QkvProjectDescriptor]):
     `positions`, `inv_freq` or `cos`, `sin` and `status`."""
 
     descriptor = QkvProjectDescriptor
+    statuses = STATUSES
     category = OpCategory.GEMM
     candidates = (
         FusedGemv(), FusedInt4("fused_gemv", Int4Gemv()), FusedInt4("fused_mma", Int4Mma()), ThreeProducts(), ThenRope(),

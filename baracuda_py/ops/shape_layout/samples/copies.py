@@ -138,3 +138,6 @@ def kv_append(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Samp
             operands: dict[str, Any] = {name: values(rng, shape, element) for name, shape in shapes.items()}
             operands["positions"] = np.array([0, 17 - tokens, 18 - tokens, -1], np.int64 if tokens % 2 else np.int32)
             yield Sample(f"{element} {layout} {tokens} tokens", operands, {"layout": layout})
+            if tokens > 1 and element.bits != 8:
+                operands = {**operands, "positions": np.array([17 - tokens + 1, 16, 2**31 + 5, -1], np.int64)}
+                yield Sample(f"{element} {layout} {tokens} tokens, wrapped", operands, {"layout": layout, "wrap": True})

@@ -110,3 +110,4 @@ places = rng.integers(-1, 4, 700)
 caches = {f"{x}_cache": n((700, 1, 2, 8), f16) for x in "kv"}
 nothing = {"k": n((700, 1, 0, 8), f16), "v": n((700, 1, 0, 8), f16), "positions": places}
 want("append-nothing-to-many", "kv_append", Sample("f16 0 tokens, 700 sequences", {**caches, **nothing}))
+want("append-wrap-nothing", "kv_append", Sample("f16 0 tokens, wrapped", {**caches, **nothing}, {"wrap": True}))

@@ -1,23 +1,21 @@
-"""Arguments that a custom op's schema has no type for, as text: dtypes, enumerations, windows, shapes, preferences."""
+"""Arguments that a traced call cannot hold as they are, as text: dtypes, enumerations, windows, shapes, preferences."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import fields
 from enum import Enum
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import torch
 
-from ...ops.position.scaling import RopeScaling
-from ...types import BaracudaError, ElementKind, InvalidProblemError, PlanPreference
+from ..ops.position.scaling import RopeScaling
+from ..types import BaracudaError, ElementKind, InvalidProblemError, PlanPreference
 
 __all__ = ["decode", "encode"]
 
-ELEMENT, PREFERENCE, ROPE = "element", "preference", "rope_scaling"
+ELEMENT, PREFERENCE, ROPE, SLICE, ELLIPSIS = "element", "preference", "rope_scaling", "slice", "ellipsis"
 
 
 def encode(value: Any, what: str) -> str | None:
@@ -44,13 +42,15 @@ def _plain(value: Any, what: str) -> Any:
         return value
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, slice):
+        return {SLICE: [_plain(x, what) for x in (value.start, value.stop, value.step)]}
+    if value is ...:
+        return {ELLIPSIS: None}
     if isinstance(value, PlanPreference):
-        default = PlanPreference()
-        changed = {f.name: getattr(value, f.name) for f in fields(value)}
-        return {PREFERENCE: {n: _plain(x, what) for n, x in changed.items() if x != getattr(default, n)}}
+        return {PREFERENCE: {name: _plain(getattr(value, name), what) for name in sorted(value.given)}}
     if isinstance(value, RopeScaling):
         return {ROPE: [value.inv_freq.tolist(), value.attention_factor]}
-    if isinstance(value, (torch.dtype, np.dtype, type)):
+    if isinstance(value, (np.dtype, type)):
         return {ELEMENT: ElementKind.of(value).value}
     if isinstance(value, Sequence):
         return [_plain(x, what) for x in value]
@@ -58,8 +58,8 @@ def _plain(value: Any, what: str) -> Any:
         return {ELEMENT: ElementKind.of(value).value}
     except BaracudaError:
         raise InvalidProblemError(
-            f"{what}: a {type(value).__name__} cannot be an argument of a torch custom op",
-            "pass plain numbers, strings, dtypes, sequences of them, or a PlanPreference",
+            f"{what}: a {type(value).__name__} cannot be an argument of a traced call",
+            "pass plain numbers, strings, dtypes, slices, sequences of them, or a PlanPreference",
         ) from None
 
 
@@ -73,4 +73,8 @@ def _made(value: Any) -> Any:
         return ElementKind(held)
     if kind == PREFERENCE:
         return PlanPreference(**held)
+    if kind == SLICE:
+        return slice(*held)
+    if kind == ELLIPSIS:
+        return ...
     return RopeScaling(np.asarray(held[0], np.float32), held[1])

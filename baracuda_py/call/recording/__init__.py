@@ -1,0 +1,1 @@
+"""Recorded steps: calls of functions and plans that are kept, bound, replayed and explained as one."""

@@ -1,0 +1,50 @@
+"""`quantize`: the linear layers of a model as layers of few bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ....types import BaracudaError, InvalidProblemError
+from .gguf import GgufLinear
+from .int4 import Int4Linear
+from .int8 import Int8Linear
+from .nf4 import Nf4Linear
+
+__all__ = ["quantize"]
+
+_KINDS: dict[str, Callable[..., Any]] = {
+    "int8": Int8Linear.of, "int4": Int4Linear.of, "nf4": Nf4Linear.of, "gguf": GgufLinear.of,
+}  # fmt: skip
+
+
+def quantize(model: Any, kind: str, *, skip: tuple[str, ...] = ("lm_head",), **options: Any) -> dict[str, str]:
+    """Replaces the torch.nn.Linear layers of a model, in place, by those of a kind: "int8", "int4", "nf4" or "gguf". `options`
+    are those of the kind's `of`; layers whose name ends in one of `skip` stay.
+
+    Returns the layers that stay, by name, with the reason: weights of shapes that the kind does not have, and those skipped.
+    """
+    make = _KINDS.get(kind)
+    if make is None:
+        raise InvalidProblemError(f"quantize: {kind!r} is no kind of weight", f"name one of {', '.join(_KINDS)}")
+    stay: dict[str, str] = {}
+    found = [(name, layer) for name, layer in model.named_modules() if type(layer) is torch.nn.Linear]
+    for name, layer in found:
+        if any(name == end or name.endswith(f".{end}") for end in skip):
+            stay[name] = "skipped"
+            continue
+        if not name:
+            raise InvalidProblemError(
+                "quantize: the model is a torch.nn.Linear itself", f"use {kind}'s layer: .of(model)"
+            )
+        try:
+            made = make(layer, **options)
+        except BaracudaError as error:
+            stay[name] = str(error)
+            continue
+        made.train(layer.training)
+        parent, _, own = name.rpartition(".")
+        setattr(model.get_submodule(parent), own, made)
+    return stay

@@ -1,0 +1,90 @@
+"""The base of linear layers whose weights have few bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import torch
+
+from ....plan.registry import get_op
+from ....types import InvalidProblemError
+
+__all__ = ["QuantizedLinear", "float_of"]
+
+_matmul = get_op("matmul").function
+
+
+class QuantizedLinear(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+    """``y = x W^T + bias`` with a weight [out_features, in_features] in few bits, which is not trained.
+
+    The weight's arrays are buffers: a state dict has them, and `.to(device)` moves them. A change of dtype leaves them as they
+    are and converts the bias alone. `x` that requires a gradient gets one, through the dequantised weight. torch.compile traces
+    the layer as one custom op.
+    """
+
+    def __init__(self, in_features: int, out_features: int, arrays: Mapping[str, Any], bias: Any = None) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self._arrays = tuple(arrays)
+        for name, array in arrays.items():
+            self.register_buffer(name, array)
+        if bias is None:
+            self.register_parameter("bias", None)
+        else:
+            if tuple(bias.shape) != (out_features,):
+                raise InvalidProblemError(
+                    f"{type(self).__name__}: bias has shape {tuple(bias.shape)}", f"pass ({out_features},)"
+                )
+            self.bias = torch.nn.Parameter(bias.detach(), requires_grad=False)
+
+    @classmethod
+    def of(cls, linear: torch.nn.Linear) -> Self:
+        """The layer of a torch.nn.Linear, quantised on the device that its weight is on."""
+        raise NotImplementedError
+
+    def product(self, x: Any) -> Any:
+        """The result, without a gradient."""
+        raise NotImplementedError
+
+    def dequantize(self, dtype: Any = None) -> Any:
+        """The weight [out_features, in_features] as floats, f32 by default."""
+        raise NotImplementedError
+
+    def forward(self, x: Any) -> Any:
+        if torch.is_grad_enabled() and x.requires_grad:
+            return _Through.apply(x, self)
+        return self.product(x)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Self:
+        held = {id(x) for name in self._arrays if (x := getattr(self, name)) is not None}
+
+        def kept(x: Any) -> Any:
+            made = fn(x)
+            return x.to(made.device) if id(x) in held and made.dtype != x.dtype else made
+
+        return super()._apply(kept, recurse)  # type: ignore[no-any-return, unused-ignore]
+
+
+def float_of(linear: torch.nn.Linear) -> tuple[Any, Any]:
+    """The weight and the bias of a layer, without gradients."""
+    if not isinstance(linear, torch.nn.Linear):
+        raise InvalidProblemError(f"expected a torch.nn.Linear, got {type(linear).__name__}", "pass the layer itself")
+    return linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
+
+
+class _Through(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
+    """The product, whose gradient goes through the dequantised weight."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, layer: QuantizedLinear) -> Any:
+        ctx.layer, ctx.dtype = layer, x.dtype
+        return layer.product(x.detach())
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        grad = grad.to(ctx.dtype)
+        return _matmul(grad, ctx.layer.dequantize(ctx.dtype)), None

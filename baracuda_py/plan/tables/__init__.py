@@ -1,0 +1,1 @@
+"""Tables and pictures of plans: options, differences, devices, the HTML of a notebook."""

@@ -1,0 +1,89 @@
+"""Hooks of mkdocs: the first page is the README, the navigation has those pages that exist, sections become tabs."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+NAV: dict[str, dict[str, str]] = {  # section: title: page; a page that does not exist is left out
+    "": {"baracuda_py": "index.md", "Quick start": "quickstart.md"},
+    "Concepts": {
+        "Plans": "plans.md", "Exactness": "exactness.md", "Reproducibility": "reproducibility.md", "Emulator": "emulator.md",
+        "CUDA graphs": "capture.md", "Limits": "limits.md", "Environment": "environment.md", "Glossary": "glossary.md",
+    },
+    "Frameworks": {"PyTorch": "torch.md", "transformers": "transformers.md", "JAX": "jax.md"},
+    "Coming from": {
+        "PyTorch": "from-pytorch.md", "CuPy's RawKernel": "from-rawkernel.md", "baracuda, KAIO, realizar": "from-baracuda.md",
+    },
+    "Weights and caches": {
+        "Attention": "attention.md", "Paged cache": "paged-cache.md", "int4": "int4-weights.md", "NF4": "nf4.md",
+        "GGUF": "gguf.md",
+    },
+    "Extending": {"Adding an op": "adding-an-op.md", "Own kernels": "own-kernels.md"},
+    "Reference": {"Plans and arrays": "api.md"},
+}  # fmt: skip
+
+
+def on_config(config: Any) -> Any:
+    """The navigation: `NAV`, then pages that it does not name, then the ops by family."""
+    nav: list[Any] = []
+    for section, pages in NAV.items():
+        there = [{title: page} for title, page in pages.items() if page == "index.md" or (DOCS / page).exists()]
+        nav += [{section: there}] if section and there else there
+    known = {page for pages in NAV.values() for page in pages.values()} | {"ops.md"}
+    if others := sorted(path.name for path in DOCS.glob("*.md") if path.name not in known):
+        nav.append({"More": others})
+    config.nav = [*nav, {"Ops": [{"All ops": "ops.md"}, *_ops()]}]
+    return config
+
+
+def _ops() -> list[Any]:
+    """The pages of the ops as docs/ops.md lists them."""
+    families = re.split(r"^## (\w+)$", (DOCS / "ops.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    return [
+        {family: [{page.split("/")[1].removesuffix(".md"): page} for page in re.findall(r"\]\((ops/\w+\.md)\)", text)]}
+        for family, text in zip(families[::2], families[1::2])
+    ]
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Adds the README as the first page, with the pictures that it shows."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    for picture in re.findall(r'src="([^"]+)"', text):
+        files.append(File.generated(config, picture, abs_src_path=str(ROOT / picture)))
+    files.append(File.generated(config, "index.md", content=text))
+    return files
+
+
+def on_page_markdown(text: str, page: Any, config: Any, files: Any) -> str:  # noqa: ARG001  (mkdocs passes all by name)
+    """Links to files that are no pages become plain text, and the sections between tab markers tabs."""
+    here = page.file.src_uri.rpartition("/")[0]
+
+    def link(found: re.Match[str]) -> str:
+        path, _, anchor = found[2].partition("#")
+        if not path or re.match(r"[a-z]+:", path):
+            return found[0]
+        target = posixpath.normpath(posixpath.join(here, path))
+        if target == "../README.md":
+            return f"[{found[1]}]({posixpath.relpath('index.md', here or '.')}{'#' + anchor if anchor else ''})"
+        return found[0] if files.get_file_from_path(target) is not None else found[1]
+
+    parts = re.split(r"(^```.*?^```)", text, flags=re.DOTALL | re.MULTILINE)  # code stays as it is
+    parts[::2] = [re.sub(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)", link, part) for part in parts[::2]]
+    return re.sub(r"^<!-- tabs -->\n(.*?)^<!-- end -->\n", _tabs, "".join(parts), flags=re.DOTALL | re.MULTILINE)
+
+
+def _tabs(found: re.Match[str]) -> str:
+    """Each section "### name" as a tab."""
+    sections = re.split(r"^### (.+)\n", found[1], flags=re.MULTILINE)[1:]
+    tabs = []
+    for title, body in zip(sections[::2], sections[1::2]):
+        lines = "\n".join(f"    {line}".rstrip() for line in body.strip().splitlines())
+        tabs.append(f'=== "{title}"\n\n{lines}\n\n')
+    return "".join(tabs)
