@@ -66,7 +66,7 @@ class RowsSoftmax(Candidate[SoftmaxDescriptor]):
     """A group of threads a row, which stays in registers where it fits; else maximum and sum come in one pass."""
 
     variant = "rows"
-    launches = ("softmax/forward.cu:softmax_rows", "softmax/forward.cu:softmax_rows_cluster")
+    launches: ClassVar[tuple[str, ...]] = ("softmax/forward.cu:softmax_rows", "softmax/forward.cu:softmax_rows_cluster")
 
     def configs(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         for config in row_configs(desc.extent, desc.rows().vector(desc.element), desc.element):
