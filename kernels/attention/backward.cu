@@ -8,10 +8,10 @@
 //   SPLIT=2  two warps share keys: half of the queries each, then half of dK's and dV's columns; P^T, dS^T in shared.
 //   SPECIALIZED=1  as SPLIT=2, but half of the warps accumulate dV, the others dK, of up to 64 keys each.
 //   SPECIALIZED=2  also: of two warps one computes S^T, one dP^T, for the keys of both; they swap halves.
-// dQ:        dS through shared memory; 32 queries per warp; red.add to f32 in L2: in arrival order, or to slices (copies
-//            of dQ). ORDERED: the CTAs that share a slice add in order (query_sums.cuh). The second kernel sums and rounds.
-//            A tile's visitors are the blocks of keys that add to it; the first one of a slice stores.
-// Shared:    K, V, STAGES x (Q, dO, lse and delta) by cp.async, dS^T; SPLIT=2: P^T; SPECIALIZED=2: swapped scores (f32).
+// dQ:        dS through shared memory; 32 queries per warp; red.add to f32 in L2: in arrival order, or to slices of it.
+//            ORDERED: the CTAs that share a slice add in order (query_sums.cuh); visitors of a tile are the key blocks
+//            that add to it, and the first one of a slice stores. The second kernel sums and rounds.
+// Shared:    K, V, STAGES x (Q, dO, lse, delta) by cp.async, dS^T; SPLIT=2: P^T; SPECIALIZED=2: swapped scores (f32).
 // Grid:      k_blocks from the first (longest under causal), section of heads after section.   Bound: mma.sync rate,
 //            closely followed by shared-memory bandwidth (which is the bound for BLOCKS = 1).
 #include "attention/opaque.cuh"
@@ -58,7 +58,8 @@ __global__ void __launch_bounds__(WARPS * 32, RESIDENT)
   const u32 pulled = stages + STAGES * STAGE, weighted = pulled + Scores::BYTES, stats = pulled + SPLIT * Scores::BYTES;
   const u32 swapped = stats + STAGES * STATS;
 
-  // Loader of one stage: Q, dO, (shift, delta) of a query tile of head `number`; shift is lse, which is subtracted from S.
+  // Loader of one stage: Q, dO, (shift, delta) of a query tile of head `number`; shift is lse, which is subtracted from
+  // S.
   const auto issue_loads = [&](int block, u32 number, u32 stage) {
     const int row = block * BM, rows = kept.rows - row, thread = int(opaque(threadIdx.x));
     const u32 batch = kept.batch, at = stages + stage * STAGE;

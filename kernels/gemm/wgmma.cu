@@ -8,9 +8,9 @@
 //           CTAs that split K of one tile and reduce through DSMEM in rank order; these compute one tile only.
 // fp8:      the tensor cores accumulate 14 bits (DeepSeek-V3, arXiv:2412.19437, section 3.3.2). PROMOTED: per-k_block
 //           accumulators are promoted to f32 and multiplied by the block scales, if any.
-// Edges:    K-major or (16-bit) MN-major boxes, 128-byte swizzle. TMA zero-fills past the end of K. Rows past M or N are
-//           not loaded (the last box is shorter), as zero fill is slower than a read; the stage's stale rows only reach
-//           results that are not stored.
+// Edges:    K-major or (16-bit) MN-major boxes, 128-byte swizzle. TMA zero-fills past the end of K. Rows past M or N
+//           are not loaded (the last box is shorter), as zero fill is slower than a read; the stage's stale rows only
+//           reach results that are not stored.
 // Epilogue: registers -> shared memory -> TMA store, overlapped with the next tile; ragged rows by warps; or direct.
 // Shared:   STAGES (BM + BN) 128 B + block scales + at most two 8 KB buffers per consumer; split K reuses the stages.
 // Bound:    tensor cores; power above 2048^3; DRAM for few rows.

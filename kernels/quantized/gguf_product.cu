@@ -80,13 +80,15 @@ __global__ void __launch_bounds__(WARPS_N * WARPS_K * 32, CTAS) gguf_product(
   constexpr int OF_TOKEN = X::COLUMNS * SPREAD, TOKENS = 8 * TILES / OF_TOKEN;
   constexpr bool ROLLED = TILES > 2;  // loop over groups not unrolled, no prefetch: the accumulators need the registers
   static_assert(GROUPS % PREFETCHED == 0);
-  // Offset of the multiplied codes, to be subtracted: the format's (weight = scale * (code - LESS) - least, format.cuh) and
-  // what the widening of codes adds (MORE, fragments.cuh). FOLDS: an offset or a minimum remains, times a sum of activations
+  // Offset of the multiplied codes, to be subtracted: the format's (weight = scale * (code - LESS) - least, format.cuh)
+  // and what the widening of codes adds (MORE, fragments.cuh). FOLDS: an offset or a minimum remains, times a sum of
+  // activations
   constexpr int LESS = F::LESS + X::template MORE<F::SIGNED>;
   constexpr bool FOLDS = LESS != 0 || F::LEAST;
-  // IN_PLACE: codes stay at their bit position in the byte, which multiplies them by a power of two; the scale is divided
-  // by it. fold takes the divided scale too: right for the offset of the widening (MORE), and not for one of the format,
-  // but all formats with such codes have F::LESS == 0
+  // IN_PLACE: codes stay at their bit position in the byte, which multiplies them by a power of two; the scale is
+  //           divided
+  // by it. fold takes the divided scale too: right for the offset of the widening (MORE), and not for one of the
+  // format, but all formats with such codes have F::LESS == 0
   constexpr int BITS = F::Codes::Only::BITS;
   constexpr bool IN_PLACE = SPREAD > 1 && X::template IN_PLACE<BITS>;
   constexpr bool LOOKED = F::Codes::LOOKED && !X::ROUNDED;  // a codebook maps codes to floats

@@ -7,10 +7,9 @@
 #include "core/index.cuh"
 
 template <class I, class Position, int R, int WIDTH, int THREADS, int PARTS>
-__global__ void __launch_bounds__(THREADS)
-append_wrapped(u8* dest0, u8* dest1, const u8* source0, const u8* source1, const Position* position, i32* status, I sequences,
-               u64 length, i64 dest_step, I count, typename DivisorOf<I>::type words_per_sequence,
-               typename DivisorOf<I>::type words_per_token, Dims<I, R, 2> dims) {
+__global__ void __launch_bounds__(THREADS) append_wrapped(u8* dest0, u8* dest1, const u8* source0, const u8* source1,
+    const Position* position, i32* status, I sequences, u64 length, i64 dest_step, I count,
+    typename DivisorOf<I>::type words_per_sequence, typename DivisorOf<I>::type words_per_token, Dims<I, R, 2> dims) {
   using T = typename Word<WIDTH>::type;
   const I i = I(blockIdx.x) * THREADS + threadIdx.x;
   if (count == 0) {  // no tokens: only the status

@@ -64,7 +64,7 @@ class UnalignedSoftmaxBackward(RowsSoftmaxBackward):
     """A CTA a long row that starts at any address, by aligned words."""
 
     variant = "unaligned"
-    launches = (
+    launches: ClassVar[tuple[str, ...]] = (
         "softmax/backward.cu:softmax_backward_unaligned",
         "softmax/backward.cu:softmax_backward_unaligned_cluster",
     )

@@ -87,7 +87,7 @@ class UnalignedSoftmax(RowsSoftmax):
     """A CTA a row that starts at any address, by aligned words; maximum and sum come in one pass."""
 
     variant = "unaligned"
-    launches = (
+    launches: ClassVar[tuple[str, ...]] = (
         "softmax/forward.cu:softmax_unaligned",
         "softmax/forward.cu:softmax_unaligned_cluster",
     )

@@ -64,7 +64,9 @@ template <class C, class Out, bool LARGEST> struct Ties : Joined<Ties<C, Out, LA
 #pragma unroll
     for (int v = 0; v < V; ++v) s = join(s, {x[v], 1});
   }
-  template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) { return convert<Out>(C(s.count)); }
+  template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) {
+    return convert<Out>(C(s.count));
+  }
 };
 
 // Index of the first maximum; NaN counts as the maximum.
