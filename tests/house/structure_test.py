@@ -291,7 +291,7 @@ def test_a_new_call_does_not_wander(gpus: Gpus) -> None:
 
 
 def test_cuda_lines_have_120_columns_at_most() -> None:
-    """A macro's lines are one token stream with their line ends, by which records are kept: they stay as they are."""
+    """A macro's lines are one token stream with their line ends, by which records are kept: they stay unwrapped."""
     root = kernels_dir()
     lines = (
         (f"{path.relative_to(root)}:{number}", line)

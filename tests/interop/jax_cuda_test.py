@@ -22,7 +22,7 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture(scope="module")
 def jax() -> Any:
-    """JAX, told to leave memory to the other libraries."""
+    """JAX, set to leave memory to the other libraries."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     module = pytest.importorskip("jax")
     if module.default_backend() != "gpu":

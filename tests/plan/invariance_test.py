@@ -84,9 +84,9 @@ def layer_of(weights: str) -> Callable[..., Any]:
         batch = len(x)
         heads = qkv(bp.rms_norm(x, norm)).reshape(batch, -1, 1, COLUMNS)
         q, k, v = heads[:, :-2], heads[:, -2:-1], heads[:, -1:]
-        turned = bp.rope(q, lengths[:, None], k=k)
-        bp.kv_append(k_cache, v_cache, turned.k_out, v, lengths)
-        attended = bp.attention_decode(turned.out, k_cache, v_cache, bp.add(lengths, 1))
+        rotated = bp.rope(q, lengths[:, None], k=k)
+        bp.kv_append(k_cache, v_cache, rotated.k_out, v, lengths)
+        attended = bp.attention_decode(rotated.out, k_cache, v_cache, bp.add(lengths, 1))
         x = bp.add(x, out(attended.reshape(batch, -1)))
         both = gate_up(bp.rms_norm(x, norm))
         return bp.add(x, down(bp.silu_mul(both[:, :WIDTH], both[:, WIDTH:])))

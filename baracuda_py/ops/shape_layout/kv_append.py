@@ -12,6 +12,7 @@ from ...plan.candidate import Candidate, Cost
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
+from ...plan.slot import OperandLayout
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...tensor import Tensor
 from ...types import (
@@ -142,12 +143,18 @@ class PerSequence(Candidate[KvAppendDescriptor]):
         return append(desc, device, ("k",)), append(desc, device, ("v",))
 
 
-def _append(desc: KvAppendDescriptor, device: DeviceSpec, parts: tuple[str, ...]) -> Launch:
-    """One launch for one cache, or for both where their layouts are the same. The sequence axis stays first and is not merged."""
+def _walked(desc: KvAppendDescriptor, parts: tuple[str, ...]) -> tuple[int, int, OperandLayout, list[list[int]]]:
+    """The bytes of an element, the alignment that all operands have, the layout of the new tokens, and the strides in bytes of a
+    cache and of them."""
     size = desc.element.bits // 8
     cache, new = desc.layout(f"{parts[0]}_cache"), desc.layout(parts[0])
     align = min(lay.align for p in parts for lay in (desc.layout(p), desc.layout(f"{p}_cache")))
-    walks = [[s * size for s in lay.strides] for lay in (cache, new)]
+    return size, align, new, [[s * size for s in lay.strides] for lay in (cache, new)]
+
+
+def _append(desc: KvAppendDescriptor, device: DeviceSpec, parts: tuple[str, ...]) -> Launch:
+    """One launch for one cache, or for both where their layouts are the same. The sequence axis stays first and is not merged."""
+    size, align, new, walks = _walked(desc, parts)
     step = walks[0][desc.token_axis]
     leads = [walk[0] for walk in walks]
     shape, inner, word = words_of(new.shape[1:], [walk[1:] for walk in walks], size, align, (*leads, step))
@@ -171,10 +178,7 @@ def _append(desc: KvAppendDescriptor, device: DeviceSpec, parts: tuple[str, ...]
 
 def _append_wrapped(desc: KvAppendDescriptor, device: DeviceSpec, parts: tuple[str, ...]) -> Launch:
     """The same for a circular cache. The token axis comes second and does not move in the cache: the kernel finds its place."""
-    size = desc.element.bits // 8
-    cache, new = desc.layout(f"{parts[0]}_cache"), desc.layout(parts[0])
-    align = min(lay.align for p in parts for lay in (desc.layout(p), desc.layout(f"{p}_cache")))
-    walks = [[s * size for s in lay.strides] for lay in (cache, new)]
+    size, align, new, walks = _walked(desc, parts)
     axis = desc.token_axis
     inner = [[s for i, s in enumerate(walk) if i not in (0, axis)] for walk in walks]
     step, steps = walks[0][axis], [walks[0][0], walks[1][0], walks[0][axis], walks[1][axis]]

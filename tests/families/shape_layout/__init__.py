@@ -40,6 +40,7 @@ FAMILY = Family(
     also={
         "contiguize": ("complex128 C", "u8 64x64 transposed"),
         "write_slice": ("f32[16, 20][(4, 9), (8, 15)]", "s4 columns 5 to 6 of 16", "bf16[12, 8][(0, 12), (0, 8)]"),
+        "kv_append": ("bf16 BHSD 3 tokens, wrapped",),
     },
     variants={
         "contiguize": ("complex128 C", "u8 64x64 transposed"),

@@ -47,7 +47,7 @@ class GgufLinear(QuantizedLinear):
     @classmethod
     def _of_blocks(cls, blocks: Any, format: Any, in_features: int, bias: Any) -> Self:
         made = cls(in_features, int(blocks.shape[0]), format, bias=bias is not None, device="meta")
-        made._buffers["blocks"] = blocks
+        made.register_buffer("blocks", blocks)
         if bias is not None:
             made.bias = torch.nn.Parameter(bias.detach(), requires_grad=False)
         return made

@@ -59,7 +59,7 @@ class Int4Linear(QuantizedLinear):
             bias=bias is not None, device="meta",
         )  # fmt: skip
         for name in made.weight_arrays:
-            made._buffers[name] = _signed(getattr(packed, name))
+            made.register_buffer(name, _signed(getattr(packed, name)))
         if bias is not None:
             made.bias = torch.nn.Parameter(bias.detach(), requires_grad=False)
         return made

@@ -39,7 +39,7 @@ class Int8Linear(QuantizedLinear):
         weight, bias = float_of(linear)
         codes, scales = _quantize(weight)
         made = cls(linear.in_features, linear.out_features, dynamic=dynamic, bias=bias is not None, device="meta")
-        made._buffers.update(codes=codes, scales=scales)
+        made.codes, made.scales = codes, scales
         if bias is not None:
             made.bias = torch.nn.Parameter(bias, requires_grad=False)
         return made

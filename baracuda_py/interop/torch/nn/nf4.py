@@ -54,7 +54,7 @@ class Nf4Linear(QuantizedLinear):
         made = cls(k, n, block_size=packed.block_size, double_quant=packed.double_quant, bias=bias is not None,
                    device="meta")  # fmt: skip
         for name in made.weight_arrays:
-            made._buffers[name] = getattr(packed, name)
+            made.register_buffer(name, getattr(packed, name))
         if bias is not None:
             made.bias = torch.nn.Parameter(bias.detach(), requires_grad=False)
         return made
