@@ -296,7 +296,8 @@ class PrecisionGuarantee:
     ) -> tuple[Array, Array]:
         """The error of each element and what the bound allows it, both 0 where an element equals the reference. An element to
         which the bound does not apply, or that overflows within it, has no error."""
-        wide = np.asarray(reference, dtype=np.longdouble if reference.dtype == np.longdouble else np.float64)
+        kept = reference.dtype == np.longdouble or np.iscomplexobj(reference)
+        wide = np.asarray(reference, dtype=reference.dtype if kept else np.float64)
         with np.errstate(all="ignore"):
             found = got.astype(wide.dtype)
             bound = Exact() if self.exact_for(output) else self.bound

@@ -86,7 +86,8 @@ def test_a_prompt_and_a_token(name: str) -> None:
 
     spec = bp.KVCacheSpec(1, model.kv_heads, model.head_dim, model.v_head_dim, page_size=4, element="f16")
     scaling = None if model.latent else bp.RopeScaling.plain(model.rotated, model.base)
-    cache = bp.PagedKVCache(spec, 8, max_batch=1, device=device, rope=scaling, style=model.style)
+    style = "half" if model.latent else model.style  # the cache rotates where it knows the angles
+    cache = bp.PagedKVCache(spec, 8, max_batch=1, device=device, rope=scaling, style=style)
     sequence = cache.allocate(TOKENS)
     for first, count in ((0, TOKENS), (TOKENS, 1)):
         cache.stage([sequence])

@@ -251,4 +251,4 @@ def test_what_is_staged_is_explained(op: str) -> None:
     explanation = plan.explain()
     assert explanation.steps == (staging, product)
     assert f"runs, in order: {staging}, {product}" in repr(explanation)
-    assert f"{staging}: grid" in repr(plan)
+    assert f"{staging}: grid" in str(plan)

@@ -22,7 +22,7 @@ __all__ = ["FAMILY"]
 
 FAMILY = Family(
     independent=CHECKS,
-    always=("layout",),
+    always=("layout", "wrap"),
     no_meaning=(
         NoMeaning(
             "write_slice", window(start=np.array(3)), bp.InvalidProblemError, "start was given and no dynamic_axis"

@@ -49,6 +49,7 @@ class Installed:
 
     def __init__(self, names: tuple[str, ...], rules: tuple[Rule, ...]) -> None:
         self.names, self.report = names, Report()
+        self._operators = tuple(dict.fromkeys(rule.aten for rule in rules))
         self._library = torch.library.Library("aten", "IMPL")
         keys = [key for device in DEVICES for key in (device, f"Autograd{device}")]
         found = [(rule, key, torch.library.get_kernel(f"aten::{rule.aten}", key)) for rule in rules for key in keys]
@@ -56,12 +57,14 @@ class Installed:
             warnings.filterwarnings("ignore", "Warning only once for all operators")  # that an operator is overridden
             for rule, key, before in found:
                 _override(self._library, rule, key, before, self.report)
+        _forget_kernels(self._operators)
 
     def remove(self) -> None:
         """Puts torch's own kernels back. A second call does nothing."""
         library, self._library = self._library, None
         if library is not None:
             library._destroy()
+            _forget_kernels(self._operators)
             with _lock:
                 _installed.difference_update(self.names)
 
@@ -74,6 +77,14 @@ class Installed:
     def __repr__(self) -> str:
         state = "installed" if self._library is not None else "removed"
         return f"install({', '.join(map(repr, self.names))}): {state}\n{self.report}"
+
+
+def _forget_kernels(operators: tuple[str, ...]) -> None:
+    """Makes torch look up the kernels of operators again where it traces: it remembers them by dispatch key."""
+    for name in operators:
+        packet, _, overload = name.partition(".")
+        found = getattr(getattr(torch.ops.aten, packet), overload or "default")
+        getattr(found, "_dispatch_cache", {}).clear()
 
 
 def _require_registry() -> None:
