@@ -9,10 +9,9 @@ from typing import Any, Self
 import numpy as np
 
 from ...plan.candidate import Candidate, Cost
-from ...plan.descriptor import Descriptor, Slot, described
+from ...plan.descriptor import Descriptor, Layout, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...plan.slot import OperandLayout
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...tensor import Tensor
 from ...types import (
@@ -143,7 +142,7 @@ class PerSequence(Candidate[KvAppendDescriptor]):
         return append(desc, device, ("k",)), append(desc, device, ("v",))
 
 
-def _walked(desc: KvAppendDescriptor, parts: tuple[str, ...]) -> tuple[int, int, OperandLayout, list[list[int]]]:
+def _walked(desc: KvAppendDescriptor, parts: tuple[str, ...]) -> tuple[int, int, Layout, list[list[int]]]:
     """The bytes of an element, the alignment that all operands have, the layout of the new tokens, and the strides in bytes of a
     cache and of them."""
     size = desc.element.bits // 8
