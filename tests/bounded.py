@@ -48,6 +48,8 @@ CASES: dict[str, int | tuple[str, ...]] = by_op(lambda family: family.cases) | {
     "soak_test.py::test_soak_command_writes_a_record": 0,
     "soak_test.py::test_soak_notices_memory_that_grows": 0,
     "soak_test.py::test_soak_shrinks_in_another_process": 0,
+    "examples_test.py::test_examples_run_as_programs": ("llama",),
+    "examples_test.py::test_llama_emulated_logits_agree": 0,
     # The emulator itself.
     "emulator_conversions_test.py::test_a_float_becomes_the_clamped_integer": 16,
     "emulator_conversions_test.py::test_a_float_is_rounded_once": 4,
