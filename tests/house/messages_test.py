@@ -25,11 +25,12 @@ SPELT = re.compile(
     r"""(?<![\w.{'"/-])([a-zA-Z]\w*)(?=\()|(?<![\w.{/-])(?!sm_)([a-z][a-z0-9]*(?:_[a-z0-9]+)+)(?![\w/])"""
 )
 BUILTIN = {"float", "int", "str", "dtype"}
+TRANSFORMERS = {"attention_forward", "attention_dropout", "attn_implementation", "output_attentions"}  # its own names
 
 
 def known() -> set[str]:
     """Public names, parameters of functions, descriptors' fields, plans' members, variants, kinds and values of enums."""
-    found = {*dir(bp), bp.__name__, *dir(Plan), *dir(bp.PagedKVCache), *BUILTIN}
+    found = {*dir(bp), bp.__name__, *dir(Plan), *dir(bp.PagedKVCache), *BUILTIN, *TRANSFORMERS}
     found |= {f.name for f in dataclasses.fields(bp.PlanPreference)} | {
         f.name for f in dataclasses.fields(bp.DeviceSpec)
     }
