@@ -72,7 +72,7 @@ assert np.array_equal(made.grad_x, g * s[:, None])
 np.testing.assert_allclose(made.grad_scale, (g.astype("f8") * x).sum(1), rtol=1e-4, atol=1e-4)
 assert bp.ScaleRowsPlan.category is bp.OpCategory.SCALE
 assert np.array_equal(bp.absmax(x, device="ptx"), np.abs(x).max(1))
-plan = bp.AmaxPlan.select(bp.AmaxDescriptor((5, 300), "f32"), device="h200")
+plan = bp.AbsmaxPlan.select(bp.AbsmaxDescriptor((5, 300), "f32"), device="h200")
 assert len(plan.kernels) == 2 and "max=rows" in plan.sku.config, plan.sku
 """
 

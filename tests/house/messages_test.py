@@ -25,7 +25,8 @@ SPELT = re.compile(
     r"""(?<![\w.{'"/-])([a-zA-Z]\w*)(?=\()|(?<![\w.{/-])(?!sm_)([a-z][a-z0-9]*(?:_[a-z0-9]+)+)(?![\w/])"""
 )
 BUILTIN = {"float", "int", "str", "dtype"}
-TRANSFORMERS = {"attention_forward", "attention_dropout", "attn_implementation", "output_attentions"}  # its own names
+# Names of the transformers package.
+TRANSFORMERS = {"attention_forward", "attention_dropout", "attn_implementation", "masking_utils", "output_attentions"}
 
 
 def known() -> set[str]:

@@ -18,7 +18,7 @@ def linear(x: Any, weight: Any, bias: Any = None, **options: Any) -> Any:
     shape = getattr(weight, "shape", None)
     if not hasattr(weight, "T") or shape is None or len(shape) != 2:
         raise InvalidProblemError(
-            f"linear: weight must be an array of shape [out_features, in_features], got {type(weight).__name__} of shape {shape}",
+            f"linear: weight must be an array of two dimensions, outputs by inputs, got {type(weight).__name__} of shape {shape}",
             "pass such an array, or the transpose to bp.matmul",
         )
     return matmul(x, weight.T, bias=bias, **options)

@@ -92,7 +92,7 @@ def _require_registry() -> None:
     if not hasattr(torch.library, "get_kernel") or "allow_override" not in impl:
         raise UnsupportedError(
             f"install: torch {torch.__version__} has no torch.library.get_kernel, by which an operator is overridden",
-            "use `with bp.interop.torch.enable(...)`, or a later torch",
+            "use the context manager of interop.torch, or a later torch",
         )
 
 
