@@ -1,24 +1,45 @@
-"""Which op's function made a call of `functional.call`, and with which arguments."""
+"""Answers a call of `functional.call`: which op's function made it, and with which arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..plan.registry import all_ops
 from .signature import Signature
 
-__all__ = ["arguments_of", "op_of"]
+__all__ = ["answering"]
 
 
-def op_of(plan: Any, options: Any, describe: Any) -> str:
+def answering(
+    signature_of: Callable[[str], Signature], call_op: Callable[[str, dict[str, Any]], Any]
+) -> Callable[..., Any]:
+    """What takes the arguments of `functional.call` and answers by a framework's `call_op`."""
+
+    def called(
+        plan: Any,
+        operands: Mapping[str, Any],
+        describe: Any,
+        describe_args: tuple[Any, ...],
+        options: Any,
+        values: Any,
+        **how: Any,
+    ) -> Any:
+        signature = signature_of(_op_of(plan, options, describe))
+        given = _arguments_of(signature, operands, describe, describe_args, options, values)
+        return call_op(signature.name, {**given, **{name: x for name, x in how.items() if x is not None}})
+
+    return called
+
+
+def _op_of(plan: Any, options: Any, describe: Any) -> str:
     """The op whose function made a call."""
     names = [name for name, op in all_ops().items() if op.plan is plan]
     own = getattr(describe, "op", None) or (options if isinstance(options, str) else options[0] if options else None)
     return own if own in names else names[0]
 
 
-def arguments_of(
+def _arguments_of(
     signature: Signature,
     operands: Mapping[str, Any],
     describe: Any,

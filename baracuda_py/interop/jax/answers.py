@@ -7,26 +7,11 @@ from typing import Any
 
 from ...plan.selection import result_type
 from ...tensor import dispatch
-from ..called import arguments_of, op_of
+from ..called import answering
 from .call import Call, signature_of
 from .gradient import recorded
 
 __all__ = ["call_op"]
-
-
-def called(
-    plan: Any,
-    operands: Mapping[str, Any],
-    describe: Any,
-    describe_args: tuple[Any, ...],
-    options: Any,
-    values: Any,
-    **how: Any,
-) -> Any:
-    """Answers a call of `functional.call`, which passes its own arguments."""
-    signature = signature_of(op_of(plan, options, describe))
-    given = arguments_of(signature, operands, describe, describe_args, options, values)
-    return call_op(signature.name, {**given, **{name: x for name, x in how.items() if x is not None}})
 
 
 def call_op(name: str, given: Mapping[str, Any]) -> Any:
@@ -40,4 +25,4 @@ def call_op(name: str, given: Mapping[str, Any]) -> Any:
     return result_type(signature.op.plan, tuple(results))(*results.values())
 
 
-dispatch.jax_answers.called = called
+dispatch.jax_answers.called = answering(signature_of, call_op)

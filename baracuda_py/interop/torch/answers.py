@@ -12,7 +12,7 @@ import torch
 from ...runtime.scope import default_device
 from ...tensor import dispatch
 from ...types import UnsupportedError
-from ..called import arguments_of, op_of
+from ..called import answering
 from .autocast import cast_operands
 from .gradient import recorded_arguments
 from .library import define_all, invoke, no_gradient
@@ -22,21 +22,6 @@ from .results import named
 from .schema import Signature, signature_of
 
 __all__ = ["call_op"]
-
-
-def called(
-    plan: Any,
-    operands: Mapping[str, Any],
-    describe: Any,
-    describe_args: tuple[Any, ...],
-    options: Any,
-    values: Any,
-    **how: Any,
-) -> Any:
-    """Answers a call of `functional.call`, which passes its own arguments."""
-    signature = signature_of(op_of(plan, options, describe))
-    given = arguments_of(signature, operands, describe, describe_args, options, values)
-    return call_op(signature.name, {**given, **{name: x for name, x in how.items() if x is not None}})
 
 
 def call_op(name: str, given: dict[str, Any]) -> Any:
@@ -156,4 +141,4 @@ def _copied(given: Mapping[str, Any], passed: list[str], result: Any) -> Any:
 
 
 define_all()
-dispatch.answers.called, dispatch.answers.traced = called, traced
+dispatch.answers.called, dispatch.answers.traced = answering(signature_of, call_op), traced
