@@ -3,7 +3,10 @@ the buffers in XLA's order, and the results are compared with the oracle's."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -216,3 +219,19 @@ def test_ptx_fill_sets_every_byte(nbytes: int) -> None:
     )
     assert (x[2:-2] == 0xA7).all()
     assert not x[:2].any() and not x[-2:].any()
+
+
+@pytest.mark.parametrize(
+    "target", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_103", "sm_120", "sm_121"]
+)
+def test_copies_are_assembled_for_every_target(target: str, tmp_path: Path) -> None:
+    """A driver refuses PTX whose version is older than its target."""
+    if (ptxas := shutil.which("ptxas")) is None:
+        pytest.skip("needs ptxas of the CUDA toolkit")
+    buffers = {"d": 0, "s": 0}
+    texts = copying(target, Ptr("d"), Ptr("s"), 48, 24, 24, 4, buffers), filling(target, Ptr("d"), 1, 24, buffers)
+    for i, (text, blocks) in enumerate(texts):
+        assert blocks == 1
+        path = tmp_path / f"{i}.ptx"
+        path.write_text(text)
+        subprocess.run([ptxas, f"-arch={target}", path, "-o", tmp_path / "out"], check=True, capture_output=True)

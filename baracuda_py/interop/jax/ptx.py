@@ -216,9 +216,22 @@ def _item(*numbers: int) -> int:
     return next(size for size in (8, 4, 2, 1) if not any(n % size for n in numbers))
 
 
+# The PTX version that brought each target: PTX ISA 9.0, "Release History". A driver reads no later one than its own.
+_VERSIONS = {
+    "sm_80": "7.0",
+    "sm_86": "7.1",
+    "sm_87": "7.4",
+    "sm_89": "7.8",
+    "sm_90": "8.0",
+    "sm_100": "8.6",
+    "sm_120": "8.7",
+}
+_NEWEST = "8.8"
+
+
 def _threads(target: str, what: str, body: str, count: int, buffers: Buffers) -> tuple[str, int]:
     """A module whose threads do `body` once for each number in %rd3 below `count`."""
-    text = f""".version 7.0
+    text = f""".version {_VERSIONS.get(target.removesuffix("a"), _NEWEST)}
 .target {target}
 .address_size 64
 

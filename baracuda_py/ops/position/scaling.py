@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeAlias
@@ -20,7 +21,7 @@ from ...runtime.gpu.capture import relaxed
 from ...runtime.gpu.driver import require_gpu
 from ...runtime.gpu.streams import current_stream, foreign_stream, is_capturing
 from ...tensor import ordinal_of
-from ...tensor.pytorch import is_tensor, on_stream
+from ...tensor.pytorch import is_tensor
 from ...types import InvalidProblemError
 from ...types.deprecated import renamed_arguments
 from ...types.keeping import complete
@@ -174,31 +175,29 @@ class RopeScaling:
         kind = "torch" if is_tensor(x) else "cupy"
         held = self._copies.get((kind, ordinal))
         if held is None:
-            held = self._copies.setdefault((kind, ordinal), _copied(self.inv_freq, x, kind, ordinal))
+            held = self._copies.setdefault((kind, ordinal), _copied(self.inv_freq, kind, ordinal))
         return held
 
 
-def _copied(inv_freq: Array, x: Any, kind: str, ordinal: int) -> Any:
-    """A copy that is there when this returns, so that any stream may read it. During a capture it is made on another stream:
-    the graph must not repeat it."""
-    cuda = require_gpu("rope: inv_freq").cuda
-    with cuda.Device(ordinal):
-        stream = foreign_stream("torch", ordinal) if kind == "torch" else current_stream()
-        if stream is None or not is_capturing(stream):
-            return _copy(inv_freq, x, kind)
-        aside = cuda.Stream(non_blocking=True)
-        with relaxed(), on_stream(aside.ptr, ordinal) if kind == "torch" else aside:
-            return _copy(inv_freq, x, kind)
-
-
-def _copy(inv_freq: Array, x: Any, kind: str) -> Any:
-    if kind == "torch":
-        torch = sys.modules["torch"]
-        return torch.tensor(inv_freq.tolist(), dtype=torch.float32, device=x.device)
+def _copied(inv_freq: Array, kind: str, ordinal: int) -> Any:
+    """A copy that is there when this returns, so that any stream may read it. It is made on a stream of its own, since a graph
+    must not repeat it, and in memory of its own, since torch's may belong to a graph that is about to be captured."""
     cupy = require_gpu("rope: inv_freq")
-    made = cupy.asarray(inv_freq)
-    cupy.cuda.get_current_stream().synchronize()
-    return made
+    cuda = cupy.cuda
+    with cuda.Device(ordinal):
+        streams = current_stream(), foreign_stream("torch", ordinal)
+        with relaxed() if any(s is not None and is_capturing(s) for s in streams) else nullcontext():
+            with cuda.Stream(non_blocking=True) as aside:
+                memory = cuda.MemoryPointer(cuda.Memory(inv_freq.nbytes), 0)
+                made = cupy.ndarray(inv_freq.shape, inv_freq.dtype, memory)
+                made.set(inv_freq)
+                aside.synchronize()
+            return _as_tensor(made) if kind == "torch" else made
+
+
+def _as_tensor(made: Any) -> Any:
+    unordered = -1  # DLPack: nothing need be waited for
+    return sys.modules["torch"].utils.dlpack.from_dlpack(made.__dlpack__(stream=unordered))
 
 
 @cache

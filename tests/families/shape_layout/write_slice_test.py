@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import baracuda_py as bp
 from baracuda_py.call.cache import plan_cache
+from baracuda_py.ops.shape_layout._ranges import window_of
 from baracuda_py.samples import Packed
 from baracuda_py.types import ElementKind
 
@@ -218,6 +219,17 @@ def test_random_windows_match_numpy(case: tuple[np.ndarray, np.ndarray, Ranges])
 @settings(max_examples=60, deadline=None)
 def test_random_windows_match_numpy_on_the_device(case: tuple[np.ndarray, np.ndarray, Ranges]) -> None:
     check("cuda", *case)
+
+
+@given(windows())
+@example((bits((2, 2), bp.F16, 1)[::2, :1][:1], np.empty((0, 0), np.float16), [(1, 1), (0, 0)]))
+@example((bits((4, 3), bp.F16, 1)[::4], np.empty((0, 3), np.float16), [(1, 1), (0, 3)]))
+@settings(max_examples=100, deadline=None)
+def test_functions_and_descriptors_begin_alike(case: tuple[np.ndarray, np.ndarray, Ranges]) -> None:
+    """Strides of axes of one element mean nothing, so that the two may read different ones."""
+    dest, source, ranges = case
+    desc = bp.WriteSliceDescriptor.of(dest, source, ranges)
+    assert window_of(dest, ranges)[0] == window_of(dest, np.array(ranges))[0] == desc.displacement()
 
 
 # ---- a start read at launch ------------------------------------------------------------------------------------------
