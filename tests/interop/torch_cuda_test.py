@@ -25,7 +25,7 @@ from baracuda_py.interop.torch.schema import signature_of  # noqa: E402
 
 from .tensors import calls_of  # noqa: E402
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")]
 MODES = ("default", "reduce-overhead", "max-autotune")
 
 
@@ -91,7 +91,6 @@ def decoder(x: Any, w: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 def test_torch_cuda_compiled_decoder(mode: str) -> None:
     w = weights_of(128, 4, torch.float16)
     compiled = torch.compile(lambda x: decoder(x, w), fullgraph=True, mode=mode)
@@ -104,7 +103,6 @@ def test_torch_cuda_compiled_decoder(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES[:2])
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 def test_torch_cuda_compiled_gradients(mode: str) -> None:
     def loss(x: Any, a: Any, b: Any) -> Any:
         return (bp.matmul(bp.matmul(x, a, activation="gelu"), b) ** 2).mean()
@@ -175,7 +173,6 @@ LAYERS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 def test_torch_cuda_modules(kind: str) -> None:
     source = torch.nn.Linear(256, 96).half().requires_grad_(False)
     with bp.device("cpu"):
