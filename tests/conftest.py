@@ -120,7 +120,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         for op in [op for op in ops if op in asked or not asked]:
             name = f"{backend}-{op}" if len(backends) > 1 else op
             if gpu and not device_count():
-                given.append(pytest.param(None, id=name, marks=marks))
+                given.append(pytest.param(Case(op, backend, 0, name, 0), id=name, marks=marks))
                 continue
             count = marker.kwargs["bounded"][op] if few else marker.kwargs["count"]
             chosen = {"full": option("--all"), "sample": option("--sample"), "parts": parts.get(op, 1)}
