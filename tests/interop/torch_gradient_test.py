@@ -167,6 +167,34 @@ def test_gradient_is_refused_with_the_fix(case: str) -> None:
         call(torch.randn(4, 6, requires_grad=True))
 
 
+def _dual(call: Callable[[Any], Any], x: Any) -> Any:
+    with torch.autograd.forward_ad.dual_level():
+        return call(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))
+
+
+FORWARD: dict[str, Callable[[Any], Any]] = {
+    "jvp": lambda x: torch.func.jvp(bp.softmax, (x,), (x,)),
+    "jacfwd": lambda x: torch.func.jacfwd(lambda x: bp.matmul(x, x.T))(x),
+    "hessian": lambda x: torch.func.hessian(lambda x: bp.softmax(x).square().sum())(x),
+    "dual tensor": lambda x: _dual(bp.softmax, x),
+    "dual tensor, no gradient": lambda x: _dual(lambda x: bp.topk(x, 2), x),
+    "dual tensor, written": lambda x: _dual(lambda d: bp.write_slice(x, d[:2], (slice(1, 3),)), x),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is:DeprecationWarning")  # of torch's own rules for forward mode
+@pytest.mark.parametrize("case", FORWARD)
+def test_forward_mode_is_refused_with_the_fix(case: str) -> None:
+    """Such a call would have a tangent of zeros otherwise, which is a wrong derivative."""
+    x = torch.randn(4, 6)
+    before = x.clone()
+    with pytest.raises(bp.UnsupportedError, match=r"carries a tangent.*jacrev"):
+        FORWARD[case](x)
+    assert torch.equal(x, before)
+    assert torch.equal(_dual(lambda x: bp.argmax(x, 1), x), x.argmax(1)), "whole numbers have no derivative"
+    assert torch.equal(bp.relu(x), x.relu())
+
+
 def test_whole_numbers_need_no_gradient() -> None:
     x = torch.randn(4, 6, requires_grad=True)
     assert torch.equal(bp.argmax(x, 1), x.argmax(1))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 
 from ...runtime.scope import default_device
 from ...tensor import dispatch
@@ -17,7 +18,7 @@ from .autocast import cast_operands
 from .gradient import recorded_arguments
 from .library import define_all, invoke, no_gradient
 from .packed import unpacked
-from .recorded import record, record_transformed
+from .recorded import no_tangent, record, record_transformed
 from .results import named
 from .schema import Signature, signature_of
 
@@ -27,6 +28,8 @@ __all__ = ["call_op"]
 def call_op(name: str, given: dict[str, Any]) -> Any:
     """Calls an op with the arguments of its function, as torch must see it."""
     signature = signature_of(name)
+    if not torch.compiler.is_dynamo_compiling() and (tangents := _tangents(signature, given)):
+        return _without_tangent(signature, given, tangents)
     given = cast_operands(signature, given)
     tensors = [given[n] for n in signature.tensors if isinstance(given.get(n), torch.Tensor)]
     if not torch.compiler.is_dynamo_compiling() and not _is_transformed(tensors):
@@ -83,6 +86,28 @@ def _is_functional(tensors: list[Any]) -> bool:
     return not torch.compiler.is_dynamo_compiling() and any(
         map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)
     )
+
+
+# ---- forward mode --------------------------------------------------------------------------------------------------------
+
+
+def _tangents(signature: Signature, given: Mapping[str, Any]) -> list[str]:
+    """The operands that carry a tangent: under torch.func.jvp and jacfwd, and dual tensors."""
+    tensors = {n: x for n in signature.tensors if isinstance(x := given.get(n), torch.Tensor)}
+    return [n for n, x in tensors.items() if forward_ad.unpack_dual(x).tangent is not None]
+
+
+def _without_tangent(signature: Signature, given: dict[str, Any], tangents: list[str]) -> Any:
+    """The results of a call whose operands carry tangents, if they are whole numbers: others would need tangents as well."""
+    result = None
+    if signature.op.gradient is None and not signature.written:
+        result = call_op(
+            signature.name, {n: forward_ad.unpack_dual(x).primal if n in tangents else x for n, x in given.items()}
+        )
+    made = result if isinstance(result, tuple) else (result,)
+    if all(isinstance(x, torch.Tensor) and not x.is_floating_point() for x in made):
+        return result
+    raise no_tangent(signature, tangents[0])
 
 
 # ---- recording -----------------------------------------------------------------------------------------------------------
