@@ -157,6 +157,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "written": (lambda x: bp.write_slice(x * 1, x, [(0, 4), (0, 6)]), r"write_slice: dest requires .*dest\.detach\(\)"),
     "out": (lambda x: bp.softmax(x, out=torch.empty_like(x)), r"softmax: out was passed.*no_grad"),
     "sparse": (lambda x: bp.softmax(x.to_sparse()), r"sparse"),
+    "recorded out": (lambda x: bp.relu(x.detach(), out=x), r"relu: out requires a gradient.*out\.detach\(\)"),
 }
 
 
@@ -165,6 +166,31 @@ def test_gradient_is_refused_with_the_fix(case: str) -> None:
     call, says = REFUSED[case]
     with pytest.raises(bp.BaracudaError, match=says):
         call(torch.randn(4, 6, requires_grad=True))
+
+
+WRITES: dict[str, Callable[[Any, Any], Any]] = {
+    "out": lambda x, y: bp.relu(x, out=y),
+    "written operand": lambda x, y: bp.write_slice(y, x[:2], (slice(1, 3),)),
+    "plan": lambda x, y: bp.relu.plan(x).run(x=x, out=y),
+    "bound plan": lambda x, y: bp.relu.bind(x, out=y)(),
+    "step": lambda x, y: _step(y)(y=x),
+}
+
+
+def _step(y: Any) -> Any:
+    with bp.record(y=y) as step:
+        bp.relu(y)
+    return step
+
+
+@pytest.mark.parametrize("case", WRITES)
+def test_gradient_notices_what_is_written(case: str) -> None:
+    """torch refuses a gradient whose saved tensors changed, by a count of writes that every write has to advance."""
+    x, held, p = torch.randn(4, 6), torch.randn(4, 6), torch.randn(4, 6, requires_grad=True)
+    product = p * held
+    WRITES[case](x, held)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
 
 
 def _dual(call: Callable[[Any], Any], x: Any) -> Any:

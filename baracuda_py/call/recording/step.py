@@ -11,7 +11,7 @@ from ...runtime.gpu.streams import made_current, stream_pointer
 from ...runtime.scope import is_recording
 from ...runtime.system.locks import new_lock
 from ...tensor import HOST_ORDINAL, intake
-from ...tensor.pytorch import is_tensor, on_stream
+from ...tensor.pytorch import is_tensor, note_written, on_stream
 from ...types import DeviceMismatchError, InvalidProblemError, OperandTypeError
 from ..bound import BoundPlan
 from ..graph import Graph
@@ -191,6 +191,7 @@ def _place(ordinal: int) -> str:
 
 def _fill_on_host(target: Any, source: Any) -> None:
     intake(target, what="input").array()[...] = intake(source, what="input").array()
+    note_written([target])
 
 
 def _fill_on_gpu(target: Any, source: Any, stream: int, ordinal: int) -> None:

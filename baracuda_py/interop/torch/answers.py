@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 
 from ...runtime.scope import default_device
 from ...tensor import dispatch
-from ...types import UnsupportedError
+from ...types import OperandTypeError, UnsupportedError
 from ..called import answering
 from .autocast import cast_operands
 from .gradient import recorded_arguments
@@ -33,6 +33,7 @@ def call_op(name: str, given: dict[str, Any]) -> Any:
     given = cast_operands(signature, given)
     tensors = [given[n] for n in signature.tensors if isinstance(given.get(n), torch.Tensor)]
     if not torch.compiler.is_dynamo_compiling() and not _is_transformed(tensors):
+        _refuse_recorded_outputs(signature, given)
         if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
             return _recorded(signature, given)
         with (
@@ -141,6 +142,16 @@ def _refuse_outputs(signature: Signature, passed: list[str]) -> None:
             f"{signature.name}: {passed[0]} was passed, and torch records no gradient of what is written in place",
             f"leave {passed[0]} out, or call it under torch.no_grad()",
         )
+
+
+def _refuse_recorded_outputs(signature: Signature, given: Mapping[str, Any]) -> None:
+    """Raises for an output of which torch records a gradient: what is written there would not be what it records."""
+    for name in signature.given_outputs:
+        if torch.is_grad_enabled() and getattr(given.get(name), "requires_grad", False):
+            raise OperandTypeError(
+                f"{signature.name}: {name} requires a gradient, and torch records none of what is written in place",
+                f"pass {name}.detach(), or call it under torch.no_grad()",
+            )
 
 
 def _dropped(signature: Signature, given: Mapping[str, Any], result: Any) -> Any:
