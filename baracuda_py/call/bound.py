@@ -11,6 +11,7 @@ from ..runtime.gpu.driver import driver_error, require_gpu
 from ..runtime.gpu.streams import stream_pointer
 from ..runtime.scope import UNSCOPED, current, recordings
 from ..tensor import HOST_ORDINAL
+from ..tensor.pytorch import is_tensor, note_written
 from .host import prepare
 from .paths.resolve import resolve
 
@@ -48,6 +49,7 @@ class BoundPlan:
         "_refused",
         "_scratch",
         "_stream_of",
+        "_written",
         "ordinal",
         "result",
         "selection",
@@ -83,7 +85,13 @@ class BoundPlan:
         self._only = self._calls[0] if len(self._calls) == 1 else None
         # An output that was allocated here stays bound, so that a graph keeps writing to the same address.
         self._given = {**whole, "workspace": workspace}
+        self._written = [x for name in self.selection.written if is_tensor(x := whole.get(name))]
         return self
+
+    def note_written(self) -> None:
+        """Tells torch that a launch has changed the tensors that are written."""
+        if self._written:
+            note_written(self._written)
 
     def __call__(self, stream: Any = None) -> Any:
         """Launches; returns the output(s). Checks nothing."""
@@ -96,11 +104,13 @@ class BoundPlan:
         try:
             if self._only is not None:
                 self._only(pointer)
-                return self.result
-            for call in self._calls:
-                call(pointer)
+            else:
+                for call in self._calls:
+                    call(pointer)
         except self._refused as error:
             raise driver_error(error, f"{self.selection.desc.op}, bound") from None
+        if self._written:
+            note_written(self._written)
         return self.result
 
     def __repr__(self) -> str:

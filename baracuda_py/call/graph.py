@@ -78,6 +78,8 @@ class Graph:
         """Replays on `stream`, or on CuPy's current one of the graph's device. Asynchronous."""
         with self._cupy.cuda.Device(self._ordinal):
             self._graph.launch(stream if stream is not None else self._cupy.cuda.get_current_stream())
+        for bound in self.bounds:
+            bound.note_written()
 
     def update(self, bound: BoundPlan, **operands: Any) -> None:
         """Binds other operands or run-time values to `bound` and puts them into the graph, without building it again.

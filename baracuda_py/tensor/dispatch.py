@@ -60,7 +60,7 @@ def _is_traced_by_jax(operands: Iterable[Any]) -> bool:
 
 def _is_dispatched_by_torch(operands: Iterable[Any]) -> bool:
     """Whether torch must see a call: an operand requires a gradient, has no memory of its own (fake tensors, the wrappers of
-    torch.func), a dispatch mode is active, or autocast is."""
+    torch.func), a dispatch mode is active, autocast is, or an operand carries a tangent."""
     torch: Any = sys.modules.get("torch")
     if not hasattr(torch, "_C") or not hasattr(torch, "compiler"):  # not while torch is being imported
         return False
@@ -70,7 +70,14 @@ def _is_dispatched_by_torch(operands: Iterable[Any]) -> bool:
         or torch._C._len_torch_dispatch_stack() > 0
         or any(_is_wrapper(torch, x) for x in tensors)
         or _is_autocast(torch, tensors[0])
+        or any(_has_tangent(torch, x) for x in tensors)
     )
+
+
+def _has_tangent(torch: Any, x: Any) -> bool:
+    """Whether torch differentiates in forward mode by that tensor."""
+    forward = torch.autograd.forward_ad
+    return getattr(forward, "_current_level", 0) >= 0 and forward.unpack_dual(x).tangent is not None
 
 
 def _is_autocast(torch: Any, x: Any) -> bool:

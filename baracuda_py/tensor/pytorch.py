@@ -6,7 +6,7 @@ torch is never imported here: a program that has a tensor has imported it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +15,16 @@ from ..runtime.gpu.streams import fence, foreign_stream
 from ..types import DeviceMismatchError, ElementKind, OperandTypeError, UnsupportedError
 from .operand import HOST_ORDINAL, NO_MEMORY, Tensor
 
-__all__ = ["dtype_of", "empty_tensors", "is_grad_enabled", "is_tensor", "on_stream", "read", "torch_allocator"]
+__all__ = [
+    "dtype_of",
+    "empty_tensors",
+    "is_grad_enabled",
+    "is_tensor",
+    "note_written",
+    "on_stream",
+    "read",
+    "torch_allocator",
+]
 
 RAW_EMPTY = "_empty_strided_cuda"  # a function of torch._C._dynamo.guards
 
@@ -30,6 +39,14 @@ def is_grad_enabled() -> bool:
     """Whether torch records gradients here, which it does not under no_grad and inference_mode."""
     asked = getattr(sys.modules.get("torch"), "is_grad_enabled", None)
     return asked is None or bool(asked())
+
+
+def note_written(arrays: Iterable[Any]) -> None:
+    """Tells autograd that the tensors among some arrays were written in place, so that a gradient that needs their former values
+    is refused."""
+    tensors = [x for x in arrays if is_tensor(x)]
+    if tensors:
+        sys.modules["torch"].autograd.graph.increment_version(tensors)
 
 
 def read(x: Any, what: str, stream: int | None) -> Tensor:

@@ -228,7 +228,31 @@ def test_record_refuses_wrong_replacements() -> None:
     ):
         with pytest.raises(error, match=said):
             step(**new)
+    x.flags.writeable = False
+    with pytest.raises(bp.OperandTypeError, match="x has become a read-only array"):
+        step(x=values(2, 16))
     assert np.array_equal(x, before[0]) and np.array_equal(y, before[1]), "a refused replay wrote something"
+
+
+def test_record_refuses_inputs_that_change_places() -> None:
+    a, b = values(3, 4), values(3, 4)
+    with bp.device("cpu"), bp.record(a=a, b=b) as step:
+        y = bp.subtract(a, b)
+    before = a.copy(), b.copy()
+    for new in ({"a": b, "b": a}, {"b": a, "a": values(3, 4)}, {"a": b[::-1], "b": values(3, 4)}):
+        with pytest.raises(bp.OverlapError, match="shares memory with the input ., which is replaced as well: pass a copy"):
+            step(**new)
+    assert np.array_equal(a, before[0]) and np.array_equal(b, before[1])
+    assert np.array_equal(step(a=b, b=b), np.zeros_like(y)), "b itself stays"
+    assert np.array_equal(step(a=b.copy(), b=before[0]), before[1] - before[0])
+
+
+def test_record_takes_inputs_without_elements() -> None:
+    x, none = values(2, 3), np.zeros((0, 3), F32)
+    with bp.device("cpu"), bp.record(x=x, none=none) as step:
+        bp.neg(none)
+        bp.neg(x)
+    assert np.array_equal(step(none=none.copy(), x=x + 1), -x)
 
 
 def test_record_does_not_nest_and_ends() -> None:

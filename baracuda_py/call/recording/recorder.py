@@ -78,7 +78,8 @@ class _Recorder:
 
     def __init__(self, step: Step, named: Mapping[str, Tensor]) -> None:
         self.watch, self._step = Watch(), step
-        self._named, self._unread = named, set(named)
+        self._named = named
+        self._unread = {name for name, x in named.items() if 0 not in x.shape}  # without elements there is nothing to read
         self._written: list[Tensor] = []
 
     def call(self, call: PendingCall) -> Any:
