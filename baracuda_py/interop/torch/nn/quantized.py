@@ -43,6 +43,15 @@ class QuantizedLinear(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         """The layer of a torch.nn.Linear, quantised on the device that its weight is on."""
         raise NotImplementedError
 
+    @classmethod
+    def empty(cls, linear: torch.nn.Linear, **options: Any) -> Self:
+        """The layer that `of` makes with these options, without values, on the device and with the dtype of the weight."""
+        weight = linear.weight
+        return cls(
+            linear.in_features, linear.out_features, bias=linear.bias is not None, dtype=weight.dtype,
+            device=weight.device, **options,
+        )  # type: ignore[call-arg]  # fmt: skip
+
     def product(self, x: Any) -> Any:
         """The result, without a gradient."""
         raise NotImplementedError
