@@ -335,6 +335,10 @@ class AddBackwardDescriptor(_BackwardDescriptor):
         grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
         grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class AffineBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
+        grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class AttentionBackwardDescriptor(_AttentionBackwardDescriptor, _GradK, _Grad, _Q, _K, _V, _Out2, _Lse2, _Mask, _BlockMask,
     _AlibiSlopes2, _Sinks, _CuSeqlensQ, _CuSeqlensK):
     grad_q_strides: tuple[int, ...] | None
@@ -416,6 +420,10 @@ class CopysignBackwardDescriptor(_BackwardDescriptor):
         x2_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x1_strides: _Ints = ...,
         x2_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ...,
         x2_align: int | None = ..., grad_x1_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class CubeBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class CumsumBackwardDescriptor(_CumsumBackwardDescriptor, _GradX, _Grad):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., *, grad_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -474,6 +482,10 @@ class ExpBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class FracBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
+        grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class GeluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -493,6 +505,22 @@ class GgufMatmulDescriptor(_GgufMatmulDescriptor, _Out2, _X2):
 class GgufQuantizeDescriptor(_GgufQuantizeDescriptor, _Out, _X):
     def __init__(self, shape: Sequence[int], element: ElementLike, format: GgufFormat | str, pad: bool = ..., *,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class HardshrinkBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class HardsigmoidBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class HardswishBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class HardtanhBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class Int4MatmulDescriptor(_Int4MatmulDescriptor, _Out2, _X2, _Codes, _Scales, _Zeros, _Order, _Bias):
     def __init__(self, x_shape: Sequence[int], n: int, x_element: ElementLike, group_size: int = ...,
         packing: Int4Layout = ..., codes_element: ElementLike = ..., scales_element: ElementLike = ...,
@@ -532,6 +560,10 @@ class KvAppendDescriptor(_KvAppendDescriptor, _K, _V, _Status):
         positions_element: ElementLike = ..., *, k_cache_strides: _Ints = ..., v_cache_strides: _Ints = ...,
         k_strides: _Ints = ..., v_strides: _Ints = ..., k_cache_align: int | None = ..., v_cache_align: int | None = ...,
         k_align: int | None = ..., v_align: int | None = ..., wrap: bool = ...) -> None: ...
+class LeakyReluBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class LogBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -830,6 +862,10 @@ class QuantizeNf4Descriptor(_QuantizeNf4Descriptor, _Out, _Absmax, _Scales2, _Of
     def __init__(self, shape: Sequence[int], element: ElementLike, block_size: int = ..., absmax_element: ElementLike = ...,
         *, scales_element: _Kind = ..., offset_element: _Kind = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
+class ReciprocalBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class ReduceBackwardDescriptor(_ReduceBackwardDescriptor, _GradX, _Grad, _X2):
     y_strides: tuple[int, ...] | None
     y_align: int | None
@@ -855,6 +891,10 @@ class RelayoutInt4Descriptor(_RelayoutInt4Descriptor, _Out, _Codes, _Scales, _Ze
         zeros_element: _Kind = ..., gather_element: _Kind = ..., out_zeros_element: _Kind = ...,
         codes_align: int | None = ..., scales_align: int | None = ..., zeros_align: int | None = ...,
         out_align: int | None = ..., out_scales_align: int | None = ..., out_zeros_align: int | None = ...) -> None: ...
+class Relu6BackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class ReluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -920,6 +960,10 @@ class SoftmaxDescriptor(_SoftmaxDescriptor, _Out2, _X2):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., name: str = ..., *,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
+class SoftshrinkBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class SqrtBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -948,6 +992,10 @@ class TernaryDescriptor(_TernaryDescriptor):
         x2_strides: _Ints = ..., x3_strides: _Ints = ..., out_strides: _Ints = ..., x1_align: int | None = ...,
         x2_align: int | None = ..., x3_align: int | None = ..., out_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class ThresholdBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class TopkDescriptor(_TopkDescriptor, _Indices, _X2):
     values_strides: tuple[int, ...] | None
     values_align: int | None
@@ -974,6 +1022,7 @@ class WriteSliceDescriptor(_WriteSliceDescriptor):
         dynamic_axis: int | None = ..., dest_phase: int = ...) -> None: ...
 class AbsBackwardPlan(_BackwardPlan): desc: AbsBackwardDescriptor
 class AddBackwardPlan(_BackwardPlan): desc: AddBackwardDescriptor
+class AffineBackwardPlan(_BackwardPlan): desc: AffineBackwardDescriptor
 class AttentionBackwardPlan(_AttentionBackwardPlan): desc: AttentionBackwardDescriptor
 class AttentionPlan(_AttentionPlan): desc: AttentionDescriptor
 class BinaryPlan(_BinaryPlan): desc: BinaryDescriptor
@@ -981,6 +1030,7 @@ class ClampBackwardPlan(_BackwardPlan): desc: ClampBackwardDescriptor
 class ContiguizePlan(_ContiguizePlan): desc: ContiguizeDescriptor
 class CopyPagesPlan(_CopyPagesPlan): desc: CopyPagesDescriptor
 class CopysignBackwardPlan(_BackwardPlan): desc: CopysignBackwardDescriptor
+class CubeBackwardPlan(_BackwardPlan): desc: CubeBackwardDescriptor
 class CumsumBackwardPlan(_CumsumBackwardPlan): desc: CumsumBackwardDescriptor
 class CumsumPlan(_CumsumPlan): desc: CumsumDescriptor
 class DecodeAttentionPlan(_DecodeAttentionPlan): desc: DecodeAttentionDescriptor
@@ -990,13 +1040,19 @@ class DequantizePlan(_DequantizePlan): desc: DequantizeDescriptor
 class DivideBackwardPlan(_BackwardPlan): desc: DivideBackwardDescriptor
 class ErfBackwardPlan(_BackwardPlan): desc: ErfBackwardDescriptor
 class ExpBackwardPlan(_BackwardPlan): desc: ExpBackwardDescriptor
+class FracBackwardPlan(_BackwardPlan): desc: FracBackwardDescriptor
 class GeluBackwardPlan(_BackwardPlan): desc: GeluBackwardDescriptor
 class GgufDequantizePlan(_GgufDequantizePlan): desc: GgufDequantizeDescriptor
 class GgufMatmulPlan(_GgufMatmulPlan): desc: GgufMatmulDescriptor
 class GgufQuantizePlan(_GgufQuantizePlan): desc: GgufQuantizeDescriptor
+class HardshrinkBackwardPlan(_BackwardPlan): desc: HardshrinkBackwardDescriptor
+class HardsigmoidBackwardPlan(_BackwardPlan): desc: HardsigmoidBackwardDescriptor
+class HardswishBackwardPlan(_BackwardPlan): desc: HardswishBackwardDescriptor
+class HardtanhBackwardPlan(_BackwardPlan): desc: HardtanhBackwardDescriptor
 class Int4MatmulPlan(_Int4MatmulPlan): desc: Int4MatmulDescriptor
 class Int8MatmulPlan(_Int8MatmulPlan): desc: Int8MatmulDescriptor
 class KvAppendPlan(_KvAppendPlan): desc: KvAppendDescriptor
+class LeakyReluBackwardPlan(_BackwardPlan): desc: LeakyReluBackwardDescriptor
 class LogBackwardPlan(_BackwardPlan): desc: LogBackwardDescriptor
 class MatmulBackwardPlan(_MatmulBackwardPlan): desc: MatmulBackwardDescriptor
 class MatmulPlan(_MatmulPlan): desc: MatmulDescriptor
@@ -1016,9 +1072,11 @@ class QkvProjectPlan(_QkvProjectPlan): desc: QkvProjectDescriptor
 class QuantizeInt4Plan(_QuantizeInt4Plan): desc: QuantizeInt4Descriptor
 class QuantizeNf4Plan(_QuantizeNf4Plan): desc: QuantizeNf4Descriptor
 class QuantizePlan(_QuantizePlan): desc: QuantizeDescriptor
+class ReciprocalBackwardPlan(_BackwardPlan): desc: ReciprocalBackwardDescriptor
 class ReduceBackwardPlan(_ReduceBackwardPlan): desc: ReduceBackwardDescriptor
 class ReducePlan(_ReducePlan): desc: ReduceDescriptor
 class RelayoutInt4Plan(_RelayoutInt4Plan): desc: RelayoutInt4Descriptor
+class Relu6BackwardPlan(_BackwardPlan): desc: Relu6BackwardDescriptor
 class ReluBackwardPlan(_BackwardPlan): desc: ReluBackwardDescriptor
 class RopeBackwardPlan(_RopeBackwardPlan): desc: RopeBackwardDescriptor
 class RopePlan(_RopePlan): desc: RopeDescriptor
@@ -1028,12 +1086,14 @@ class SiluBackwardPlan(_BackwardPlan): desc: SiluBackwardDescriptor
 class SiluMulBackwardPlan(_BackwardPlan): desc: SiluMulBackwardDescriptor
 class SoftmaxBackwardPlan(_SoftmaxBackwardPlan): desc: SoftmaxBackwardDescriptor
 class SoftmaxPlan(_SoftmaxPlan): desc: SoftmaxDescriptor
+class SoftshrinkBackwardPlan(_BackwardPlan): desc: SoftshrinkBackwardDescriptor
 class SqrtBackwardPlan(_BackwardPlan): desc: SqrtBackwardDescriptor
 class SquareBackwardPlan(_BackwardPlan): desc: SquareBackwardDescriptor
 class SubtractBackwardPlan(_BackwardPlan): desc: SubtractBackwardDescriptor
 class TakeAlongAxisPlan(_TakeAlongAxisPlan): desc: TakeAlongAxisDescriptor
 class TanhBackwardPlan(_BackwardPlan): desc: TanhBackwardDescriptor
 class TernaryPlan(_TernaryPlan): desc: TernaryDescriptor
+class ThresholdBackwardPlan(_BackwardPlan): desc: ThresholdBackwardDescriptor
 class TopkPlan(_TopkPlan): desc: TopkDescriptor
 class UnaryPlan(_UnaryPlan): desc: UnaryDescriptor
 class WhereBackwardPlan(_BackwardPlan): desc: WhereBackwardDescriptor
@@ -1438,6 +1498,42 @@ def gelu_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = Non
 @_op(SiluBackwardDescriptor, SiluBackwardPlan)
 def silu_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(ReciprocalBackwardDescriptor, ReciprocalBackwardPlan)
+def reciprocal_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(CubeBackwardDescriptor, CubeBackwardPlan)
+def cube_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(FracBackwardDescriptor, FracBackwardPlan)
+def frac_backward(grad: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(Relu6BackwardDescriptor, Relu6BackwardPlan)
+def relu6_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(HardtanhBackwardDescriptor, HardtanhBackwardPlan)
+def hardtanh_backward(grad: Any, x: Any, /, min_val: float = -1.0, max_val: float = 1.0, *, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(HardsigmoidBackwardDescriptor, HardsigmoidBackwardPlan)
+def hardsigmoid_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(HardswishBackwardDescriptor, HardswishBackwardPlan)
+def hardswish_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(HardshrinkBackwardDescriptor, HardshrinkBackwardPlan)
+def hardshrink_backward(grad: Any, x: Any, /, lambd: float = 0.5, *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SoftshrinkBackwardDescriptor, SoftshrinkBackwardPlan)
+def softshrink_backward(grad: Any, x: Any, /, lambd: float = 0.5, *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ThresholdBackwardDescriptor, ThresholdBackwardPlan)
+def threshold_backward(grad: Any, x: Any, /, threshold: float = 0.0, value: float = 0.0, *, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(LeakyReluBackwardDescriptor, LeakyReluBackwardPlan)
+def leaky_relu_backward(grad: Any, x: Any, /, negative_slope: float = 0.01, *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(AffineBackwardDescriptor, AffineBackwardPlan)
+def affine_backward(grad: Any, /, scale: float = 1.0, shift: float = 0.0, *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
 def cast(x: Any, /, dtype: ElementLike, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
@@ -1483,6 +1579,75 @@ def gelu(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference
 @_op(UnaryDescriptor, UnaryPlan)
 def silu(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def reciprocal(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def cube(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def floor(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def ceil(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def trunc(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def round(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def frac(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def isnan(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def isinf(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def isfinite(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def signbit(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def logical_not(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def bitwise_not(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def relu6(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def hardtanh(x: Any, /, min_val: float = -1.0, max_val: float = 1.0, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def hardsigmoid(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def hardswish(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def hardshrink(x: Any, /, lambd: float = 0.5, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def softshrink(x: Any, /, lambd: float = 0.5, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def threshold(x: Any, /, threshold: float = 0.0, value: float = 0.0, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def leaky_relu(x: Any, /, negative_slope: float = 0.01, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def step(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def affine(x: Any, /, scale: float = 1.0, shift: float = 0.0, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 absolute = abs
 amax = max
 amin = min
