@@ -16,6 +16,7 @@ class OpCategory(Extensible):
     INDEXING = enum.auto()
     NORM = enum.auto()
     QUANTIZATION = enum.auto()
+    REARRANGE = enum.auto()
     REDUCE = enum.auto()
     SCAN = enum.auto()
     SHAPE_LAYOUT = enum.auto()
