@@ -17,7 +17,7 @@ import numpy as np
 
 from ...plan.fields import integer, scalar
 from ...runtime.gpu.capture import relaxed
-from ...runtime.gpu.driver import require_gpu
+from ...runtime.gpu.driver import require_cupy, require_gpu
 from ...runtime.gpu.streams import current_stream, foreign_stream, is_capturing
 from ...tensor import ordinal_of
 from ...tensor.pytorch import is_tensor, on_stream
@@ -195,7 +195,7 @@ def _copy(inv_freq: Array, x: Any, kind: str) -> Any:
     if kind == "torch":
         torch = sys.modules["torch"]
         return torch.tensor(inv_freq.tolist(), dtype=torch.float32, device=x.device)
-    cupy = require_gpu("rope: inv_freq")
+    cupy = require_cupy("rope: inv_freq")
     made = cupy.asarray(inv_freq)
     cupy.cuda.get_current_stream().synchronize()
     return made
