@@ -8,6 +8,7 @@ from typing import Any
 
 from ..plan.selection import Selection
 from ..runtime.gpu.driver import driver_error, require_gpu
+from ..runtime.gpu.protocol import HasPtr
 from ..runtime.gpu.streams import stream_pointer
 from ..runtime.scope import UNSCOPED, current, recordings
 from ..tensor import HOST_ORDINAL
@@ -26,8 +27,11 @@ class _HostStream:
     ptr = 0
 
 
-def _host_stream() -> type[_HostStream]:
-    return _HostStream
+_HOST_STREAM = _HostStream()
+
+
+def _host_stream() -> HasPtr:
+    return _HOST_STREAM
 
 
 def _host_ordinal() -> int:
@@ -56,7 +60,8 @@ class BoundPlan:
     )
 
     def __init__(self, selection: Selection, given: dict[str, Any], workspace: Any) -> None:
-        self._stream_of, self._device = _host_stream, _host_ordinal
+        self._stream_of: Callable[[], HasPtr] = _host_stream
+        self._device: Callable[[], int] = _host_ordinal
         self._refused: tuple[type[Exception], ...] = ()
         if not selection.device.host_memory:
             cuda = require_gpu("bind").cuda

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
-from ..runtime.gpu.driver import cupy
-from ..runtime.gpu.streams import fence, foreign_stream
+from ..runtime.gpu.driver import gpu
+from ..runtime.gpu.streams import fence, foreign_stream, on_stream
+from ..runtime.gpu.with_torch import torch_memory
 from ..types import DeviceMismatchError, ElementKind, OperandTypeError, UnsupportedError
 from .operand import HOST_ORDINAL, NO_MEMORY, Tensor
 
@@ -115,22 +116,13 @@ def empty_tensors(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, 
     return dispatched if raw is None or ordinal < 0 else direct
 
 
-def on_stream(stream: int, ordinal: int) -> Any:
-    """A context in which torch allocates for work on the stream of that handle."""
-    cuda = sys.modules["torch"].cuda
-    return cuda.stream(cuda.ExternalStream(stream, device=ordinal))
-
-
 def torch_allocator(stream: int, ordinal: int) -> Callable[[int], Any]:
     """An allocator (in CuPy's form) of torch's memory for work on `stream`. While torch captures a graph, the memory comes from
     the graph's private pool."""
-    torch = sys.modules["torch"]
 
     def alloc(nbytes: int) -> Any:
         with on_stream(stream, ordinal):
-            held = torch.empty(nbytes, dtype=torch.uint8, device=torch.device(f"cuda:{ordinal}"))
-        memory = cupy().cuda
-        return memory.MemoryPointer(memory.UnownedMemory(held.data_ptr(), nbytes, held, ordinal), 0)
+            return torch_memory(gpu().cuda, nbytes, ordinal)
 
     return alloc
 
