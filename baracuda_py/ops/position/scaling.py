@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
@@ -188,7 +187,10 @@ def _copied(inv_freq: Array, kind: str, ordinal: int) -> Any:
         streams = current_stream(), foreign_stream("torch", ordinal)
     free = relaxed if any(s is not None and is_capturing(s) for s in streams) else nullcontext
     cupy: Any = require_cupy("rope: inv_freq") if kind == "cupy" else cupy_or_none()
-    if cupy is None:  # torch allocates for a graph in the thread that records it alone
+    if cupy is None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        # torch allocates for a graph in the thread that records it alone
         with ThreadPoolExecutor(1) as other:
             return other.submit(_by_torch, inv_freq, ordinal, free).result()
     with cuda.Device(ordinal), free(), cupy.cuda.Stream(non_blocking=True) as aside:
