@@ -124,7 +124,11 @@ def uses_in(text: str, words: tuple[Word, ...], file: str) -> Iterator[Use]:
     """The private words in a Python source, without those that may stand in that file."""
     small = text.lower()
     words = tuple(word for word in words if word.first in small and word.spelled.search(text))
-    return _uses({"identifiers": list(_identifiers(text)), "prose": list(_prose(text))}, words, file) if words else iter(())
+    return (
+        _uses({"identifiers": list(_identifiers(text)), "prose": list(_prose(text))}, words, file)
+        if words
+        else iter(())
+    )
 
 
 def uses_in_source(text: str, words: tuple[Word, ...], file: str) -> Iterator[Use]:
