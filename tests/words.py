@@ -40,6 +40,13 @@ class Word:
         return self.word.split()[0].lower()
 
     @cached_property
+    def spelled(self) -> re.Pattern[str]:
+        """What a Python source that has it contains, before it is split into names and prose: comments may break it, code that
+        prose leaves out may stand within."""
+        text = r"(?:[\s#\\]|`[^`]*`)+".join(map(re.escape, self.word.split()))
+        return re.compile(rf"(?<![^\W_]){text}(?![^\W_])", 0 if self.exact else re.IGNORECASE)
+
+    @cached_property
     def name(self) -> re.Pattern[str]:
         """The pattern of identifiers that contain the word."""
         text = re.escape(self.word)
@@ -115,7 +122,13 @@ class Table:
 
 def uses_in(text: str, words: tuple[Word, ...], file: str) -> Iterator[Use]:
     """The private words in a Python source, without those that may stand in that file."""
-    return _uses({"identifiers": list(_identifiers(text)), "prose": list(_prose(text))}, words, file)
+    small = text.lower()
+    words = tuple(word for word in words if word.first in small and word.spelled.search(text))
+    return (
+        _uses({"identifiers": list(_identifiers(text)), "prose": list(_prose(text))}, words, file)
+        if words
+        else iter(())
+    )
 
 
 def uses_in_source(text: str, words: tuple[Word, ...], file: str) -> Iterator[Use]:

@@ -71,7 +71,7 @@ class Sizes(NamedTuple):
 
 @cache
 def _sizes() -> Sizes:
-    """Of the whole menu, [kind][tile]: first the tiles as they are, then their last waves in as many parts as `PARTS` says."""
+    """Of the whole menu, [kind][tile]: first the tiles unchanged, then their last waves in as many parts as `PARTS` says."""
     kinds = list(zip(*((tile, *last_waves_of(tile)) for tile in MENU)))
     return Sizes(*(np.array([[getattr(tile, term) for tile in tiles] for tiles in kinds]) for term in Sizes._fields))
 

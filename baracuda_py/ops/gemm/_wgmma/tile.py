@@ -34,7 +34,7 @@ STEP = 32  # bytes of K per instruction
 SHARED, RESERVED = 232448, 1024  # most bytes of shared memory per CTA, and bytes that the system reserves per CTA
 SLACK = 512  # bytes for barriers
 MOST_STAGES, LEAST_STAGES = 16, 2  # at least two: a stage is released only when the next one is being multiplied
-LEAST_BLOCKS = 4  # of K in each of the parts that are summed apart
+LEAST_BLOCKS = 4  # of K in each of the parts that are summed separately
 PARTS = (8, 4, 2)  # into which K may be split in the last wave, the most first
 
 
