@@ -255,7 +255,7 @@ def test_record_refuses_inputs_that_change_places() -> None:
     before = a.copy(), b.copy()
     for new in ({"a": b, "b": a}, {"b": a, "a": values(3, 4)}, {"a": b[::-1], "b": values(3, 4)}):
         with pytest.raises(
-            bp.OverlapError, match="shares memory with the input ., which is replaced as well: pass a copy"
+            bp.OverlapError, match=r"shares memory with the input ., which is replaced as well: pass a copy"
         ):
             step(**new)
     assert np.array_equal(a, before[0]) and np.array_equal(b, before[1])
