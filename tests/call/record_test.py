@@ -158,6 +158,20 @@ def test_record_takes_torch_tensors() -> None:
             bp.record(x=x),
         ):
             bp.relu(bp.matmul(x, w) * 2)
+        for change in (lambda y: y.mul_(2), lambda y: y[:, 0].zero_(), lambda y: y.__setitem__(0, 1.0)):
+            with refused(bp.UnsupportedError, r"relu: x was changed in place at .*record_test\.py:\d+ during", x=x):
+                change(y := bp.matmul(x, w))
+                bp.relu(y)
+        with bp.record(x=x) as step:
+            y = bp.matmul(x, w)
+            y[:1].zero_()
+            bp.neg(bp.relu(y[1:]), out=y[1:])  # what is read was not changed
+            y.mul_(2)  # and what is changed is not read before it is written again
+            bp.matmul(x, w, out=y)
+            z = bp.neg(y)
+        new = torch.randn(2, 16)
+        step(x=new)
+        torch.testing.assert_close(z, -(new @ w), rtol=1e-4, atol=1e-4)
         weight = w.clone().requires_grad_()
         with refused(bp.OperandTypeError, r"torch\.no_grad", x=x):
             bp.matmul(x, weight)
@@ -240,7 +254,9 @@ def test_record_refuses_inputs_that_change_places() -> None:
         y = bp.subtract(a, b)
     before = a.copy(), b.copy()
     for new in ({"a": b, "b": a}, {"b": a, "a": values(3, 4)}, {"a": b[::-1], "b": values(3, 4)}):
-        with pytest.raises(bp.OverlapError, match="shares memory with the input ., which is replaced as well: pass a copy"):
+        with pytest.raises(
+            bp.OverlapError, match=r"shares memory with the input ., which is replaced as well: pass a copy"
+        ):
             step(**new)
     assert np.array_equal(a, before[0]) and np.array_equal(b, before[1])
     assert np.array_equal(step(a=b, b=b), np.zeros_like(y)), "b itself stays"

@@ -39,7 +39,8 @@ def test_cupy_work_is_waited_for_on_the_torch_stream(gpus: Gpus) -> None:
             assert gpus.events == ["record on 7", "57 waits", "launch on 0:57"]
 
 
-def test_torch_counts_every_write_in_place(gpus: Gpus) -> None:
+@pytest.mark.usefixtures("gpus")
+def test_torch_counts_every_write_in_place() -> None:
     """On the long path and on the short ones: torch refuses gradients whose saved tensors have a later count."""
     x, out = on(torch.ones(64)), on(torch.zeros(64))
     plan, bound = bp.neg.plan(x), bp.neg.bind(x, out=out)

@@ -193,6 +193,18 @@ def test_gradient_notices_what_is_written(case: str) -> None:
         product.sum().backward()
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is:DeprecationWarning")
+def test_constants_inside_transforms_are_computed() -> None:
+    x, held = torch.randn(4, 6), torch.randn(4, 6)
+    wanted = torch.softmax(held, -1)
+    for found in (
+        torch.func.grad(lambda x: (x * bp.softmax(held)).sum())(x),
+        torch.vmap(lambda one: one + bp.softmax(held))(torch.zeros(1, 1))[0],
+        torch.func.jvp(lambda x: x * bp.softmax(held), (x,), (torch.ones_like(x),))[1],
+    ):
+        torch.testing.assert_close(found, wanted)
+
+
 def _dual(call: Callable[[Any], Any], x: Any) -> Any:
     with torch.autograd.forward_ad.dual_level():
         return call(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))

@@ -74,10 +74,11 @@ def _tensor(x: Any) -> Any:
 
 
 def _is_transformed(tensors: list[Any]) -> bool:
-    """Whether an operand is a fake tensor, a wrapper of torch.func, or another tensor that torch dispatches on; or a mode is
-    active."""
+    """Whether an operand is a fake tensor, a wrapper of torch.func, or another tensor that torch dispatches on; or a mode or a
+    transform is active."""
     plain = torch._C._disabled_torch_dispatch_impl
-    return torch._C._len_torch_dispatch_stack() > 0 or any(
+    active = torch._C._len_torch_dispatch_stack() > 0 or torch._C._functorch.peek_interpreter_stack() is not None
+    return active or any(
         type(x).__torch_dispatch__ is not plain or torch._C._functorch.is_functorch_wrapped_tensor(x) for x in tensors
     )
 
