@@ -43,6 +43,8 @@ from .ops.quantized.int4.dequantize import (DequantizeInt4Descriptor as _Dequant
 from .ops.quantized.nf4.dequantize import (DequantizeNf4Descriptor as _DequantizeNf4Descriptor,
     DequantizeNf4Plan as _DequantizeNf4Plan)
 from .runtime.gpu.device import (Device as Device, device as device, set_device as set_device)
+from .ops.elementwise.fused.function import (Fused as Fused, fuse as fuse)
+from .ops.elementwise.fused.plan import (FusedDescriptor as _FusedDescriptor, FusedPlan as _FusedPlan)
 from .ops.quantized.gguf.dequantize import (GgufDequantizeDescriptor as _GgufDequantizeDescriptor,
     GgufDequantizePlan as _GgufDequantizePlan)
 from .ops.quantized.gguf.matmul import (GgufMatmulDescriptor as _GgufMatmulDescriptor, GgufMatmulPlan as _GgufMatmulPlan)
@@ -474,6 +476,11 @@ class ExpBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class FusedDescriptor(_FusedDescriptor):
+    def __init__(self, graph: str, shapes: tuple[tuple[int, ...] | None, ...], elements: tuple[ElementKind, ...],
+        out_element: _Kind = ..., strides: tuple[tuple[int, ...] | None, ...] | None = ...,
+        aligns: tuple[int | None, ...] | None = ..., out_strides: tuple[tuple[int, ...] | None, ...] | None = ...,
+        out_aligns: tuple[int | None, ...] | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class GeluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -990,6 +997,7 @@ class DequantizePlan(_DequantizePlan): desc: DequantizeDescriptor
 class DivideBackwardPlan(_BackwardPlan): desc: DivideBackwardDescriptor
 class ErfBackwardPlan(_BackwardPlan): desc: ErfBackwardDescriptor
 class ExpBackwardPlan(_BackwardPlan): desc: ExpBackwardDescriptor
+class FusedPlan(_FusedPlan): desc: FusedDescriptor
 class GeluBackwardPlan(_BackwardPlan): desc: GeluBackwardDescriptor
 class GgufDequantizePlan(_GgufDequantizePlan): desc: GgufDequantizeDescriptor
 class GgufMatmulPlan(_GgufMatmulPlan): desc: GgufMatmulDescriptor
