@@ -46,6 +46,8 @@ from .runtime.gpu.device import (Device as Device, device as device, set_device 
 from .ops.rearrange.moves import (FlipDescriptor as _FlipDescriptor, FlipPlan as _FlipPlan,
     RepeatInterleaveDescriptor as _RepeatInterleaveDescriptor, RepeatInterleavePlan as _RepeatInterleavePlan,
     RollDescriptor as _RollDescriptor, RollPlan as _RollPlan, TileDescriptor as _TileDescriptor, TilePlan as _TilePlan)
+from .ops.elementwise.fused.function import (Fused as Fused, fuse as fuse)
+from .ops.elementwise.fused.plan import (FusedDescriptor as _FusedDescriptor, FusedPlan as _FusedPlan)
 from .ops.quantized.gguf.dequantize import (GgufDequantizeDescriptor as _GgufDequantizeDescriptor,
     GgufDequantizePlan as _GgufDequantizePlan)
 from .ops.quantized.gguf.matmul import (GgufMatmulDescriptor as _GgufMatmulDescriptor, GgufMatmulPlan as _GgufMatmulPlan)
@@ -495,6 +497,11 @@ class FracBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class FusedDescriptor(_FusedDescriptor):
+    def __init__(self, graph: str, shapes: tuple[tuple[int, ...] | None, ...], elements: tuple[ElementKind, ...],
+        out_element: _Kind = ..., strides: tuple[tuple[int, ...] | None, ...] | None = ...,
+        aligns: tuple[int | None, ...] | None = ..., out_strides: tuple[tuple[int, ...] | None, ...] | None = ...,
+        out_aligns: tuple[int | None, ...] | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class GeluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1144,6 +1151,7 @@ class ErfBackwardPlan(_BackwardPlan): desc: ErfBackwardDescriptor
 class ExpBackwardPlan(_BackwardPlan): desc: ExpBackwardDescriptor
 class FlipPlan(_FlipPlan): desc: FlipDescriptor
 class FracBackwardPlan(_BackwardPlan): desc: FracBackwardDescriptor
+class FusedPlan(_FusedPlan): desc: FusedDescriptor
 class GeluBackwardPlan(_BackwardPlan): desc: GeluBackwardDescriptor
 class GgufDequantizePlan(_GgufDequantizePlan): desc: GgufDequantizeDescriptor
 class GgufMatmulPlan(_GgufMatmulPlan): desc: GgufMatmulDescriptor

@@ -38,6 +38,8 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 # Public names other than ops, plans and their descriptors.
 FIXED = {
+    "ops.elementwise.fused.function": ("Fused", "fuse"),
+    "ops.elementwise.fused.plan": ("FusedDescriptor", "FusedPlan"),
     "ops.gemm.backward": ("MatmulGradients",),
     "ops.gemm.linear": ("linear",),
     "ops.position.scaling": ("RopeScaling",),
