@@ -69,7 +69,8 @@ def _is_traced_by_jax(operands: Iterable[Any]) -> bool:
 
 def _is_dispatched_by_torch(operands: Iterable[Any]) -> bool:
     """Whether torch must see a call: an operand requires a gradient, has no memory of its own (fake tensors, the wrappers of
-    torch.func), a dispatch mode or a transform of torch.func is active, which new tensors belong to, autocast is, or an operand carries a tangent."""
+    torch.func) or carries a tangent; a dispatch mode, a transform of torch.func, which new tensors belong to, or autocast is
+    active."""
     torch: Any = sys.modules.get("torch")
     if not hasattr(torch, "_C") or not hasattr(torch, "compiler"):  # not while torch is being imported
         return False
