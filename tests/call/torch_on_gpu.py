@@ -39,6 +39,12 @@ class Streams:
     def __init__(self, gpus: Gpus) -> None:
         self.current, self.gpus = [57, 157], gpus
 
+    def current_device(self) -> int:
+        return self.gpus.current
+
+    def set_device(self, ordinal: int) -> None:
+        self.gpus.current = ordinal
+
     def current_stream(self, ordinal: int) -> Any:
         return SimpleNamespace(cuda_stream=self.current[ordinal])
 

@@ -1,4 +1,4 @@
-"""A CUDA driver that only notes what it is told, in the form of cuda.bindings.driver, and CuPy's module in front of the same one.
+"""A CUDA driver that only notes its calls, in the form of cuda.bindings.driver, and CuPy's module in front of the same one.
 
 What a caller does to a GPU can then be compared, whichever way it takes. Kernels' arguments are read as the driver reads them:
 through the table of addresses, at the time of the launch.
@@ -28,7 +28,7 @@ class Arguments:
     def __init__(self) -> None:
         self.sizes: dict[str, tuple[int, list[int]]] = {}
 
-    def learn(self, steps: tuple[Step, ...]) -> None:
+    def add_steps(self, steps: tuple[Step, ...]) -> None:
         for step in steps:
             if isinstance(step, Launch):
                 _, offsets, end = laid_out(step.args)
@@ -53,6 +53,7 @@ class DriverDouble:
         self.calls: list[tuple[Any, ...]] = []
         self.answers: dict[str, list[int]] = {}
         self.context = 0  # of the only thread
+        self.captured: set[int] = set()  # streams that another library captures
         self.functions: dict[int, str] = {}  # by handle
         self._modules: list[str] = []
         self._entries: list[Any] = []
@@ -192,7 +193,7 @@ class DriverDouble:
 
     def cuStreamIsCapturing(self, stream: Any) -> Any:
         status = self.real.CUstreamCaptureStatus
-        active = int(stream) in self.capturing
+        active = int(stream) in self.capturing | self.captured
         said = status.CU_STREAM_CAPTURE_STATUS_ACTIVE if active else status.CU_STREAM_CAPTURE_STATUS_NONE
         return self.real.CUresult(0), said
 
@@ -201,6 +202,9 @@ class DriverDouble:
         begun = [call[1] for call in self.calls if call[0] == "cuStreamBeginCapture"]
         ended = [call[1] for call in self.calls if call[0] == "cuStreamEndCapture"]
         return {stream for stream in begun if begun.count(stream) > ended.count(stream)}
+
+    def cuThreadExchangeStreamCaptureMode(self, mode: Any) -> Any:
+        return self.note("cuThreadExchangeStreamCaptureMode", int(mode)), self.real.CUstreamCaptureMode(0)
 
     def cuStreamCreate(self, flags: int) -> Any:
         return self.note("cuStreamCreate", flags), self.real.CUstream(self.handle("stream"))

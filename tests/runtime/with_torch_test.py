@@ -64,7 +64,7 @@ def run_values(steps: tuple[Step, ...]) -> Iterator[str]:
 def driven(monkeypatch: pytest.MonkeyPatch, steps: tuple[Step, ...], names: tuple[str, ...], through: str) -> list[Any]:
     """The driver's calls when these steps are loaded, run twice and prepared, with operands at other addresses each time."""
     arguments = Arguments()
-    arguments.learn(steps)
+    arguments.add_steps(steps)
     made = DriverDouble(arguments)
     with monkeypatch.context() as patched:
         put(patched, made)
@@ -84,7 +84,7 @@ def driven(monkeypatch: pytest.MonkeyPatch, steps: tuple[Step, ...], names: tupl
 
 
 @pytest.mark.parametrize("op", list(all_ops()))
-def test_torch_gpu_tells_the_driver_what_cupy_tells_it(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_gpu_drives_the_driver_as_cupy_does(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = 0
     for sample in samples_of(get_op(op), count=6):
         selection = get_op(op).plan.select(Problem(get_op(op), sample, "cpu").desc, device="h200").selection
@@ -109,15 +109,15 @@ def test_every_kind_of_step_reaches_the_driver(monkeypatch: pytest.MonkeyPatch) 
         Launch(kernel, (1, 1, 1), (32, 1, 1), (y, np.float64(0.5)), 4096, pdl=True),
     )
     sizes = Arguments()
-    sizes.learn(steps[:5])
+    sizes.add_steps(steps[:5])
     first = sizes.sizes[kernel.entry]
     # One kernel with two lists of arguments: the double knows the longer one, so the shorter one goes alone.
     mine, theirs = (driven(monkeypatch, steps[:5], ("x", "y"), way) for way in ("torch", "cupy"))
     assert mine == theirs
-    told = [call[0] for call in mine]
-    assert told[:4] == ["cuModuleLoadData", "cuModuleGetFunction", "cuFuncSetAttribute", "cuFuncSetAttribute"]
+    noted = [call[0] for call in mine]
+    assert noted[:4] == ["cuModuleLoadData", "cuModuleGetFunction", "cuFuncSetAttribute", "cuFuncSetAttribute"]
     assert mine[2][2:] == (14, 1) and mine[3][2:] == (8, 100 << 10)
-    assert told[4:9] == ["copy", "copy", "copy 2d", "fill", "launch"]
+    assert noted[4:9] == ["copy", "copy", "copy 2d", "fill", "launch"]
     packed = mine[8][4]
     assert mine[8][2:4] == ((7, 2, 3, 128, 2, 1, 100 << 10), STREAM) and len(packed) == first[0]
     assert np.frombuffer(packed[:4], "i4")[0] == -5 and np.frombuffer(packed[8:], "u8").tolist() == [
