@@ -43,6 +43,10 @@ from .ops.quantized.int4.dequantize import (DequantizeInt4Descriptor as _Dequant
 from .ops.quantized.nf4.dequantize import (DequantizeNf4Descriptor as _DequantizeNf4Descriptor,
     DequantizeNf4Plan as _DequantizeNf4Plan)
 from .runtime.gpu.device import (Device as Device, device as device, set_device as set_device)
+from .ops.creation.sequences import (FillArangeDescriptor as _FillArangeDescriptor, FillArangePlan as _FillArangePlan,
+    FillLinspaceDescriptor as _FillLinspaceDescriptor, FillLinspacePlan as _FillLinspacePlan)
+from .ops.creation.constants import (FillDescriptor as _FillDescriptor, FillEyeDescriptor as _FillEyeDescriptor,
+    FillEyePlan as _FillEyePlan, FillPlan as _FillPlan, OneHotDescriptor as _OneHotDescriptor, OneHotPlan as _OneHotPlan)
 from .ops.rearrange.moves import (FlipDescriptor as _FlipDescriptor, FlipPlan as _FlipPlan,
     RepeatInterleaveDescriptor as _RepeatInterleaveDescriptor, RepeatInterleavePlan as _RepeatInterleavePlan,
     RollDescriptor as _RollDescriptor, RollPlan as _RollPlan, TileDescriptor as _TileDescriptor, TilePlan as _TilePlan)
@@ -58,7 +62,8 @@ from .call.graph import (Graph as Graph)
 from .packed import (Int4Layout as Int4Layout, PackedGguf as PackedGguf, PackedInt4 as PackedInt4, PackedNf4 as PackedNf4)
 from .ops.quantized.int4.matmul import (Int4MatmulDescriptor as _Int4MatmulDescriptor, Int4MatmulPlan as _Int4MatmulPlan)
 from .ops.quantized.int8.matmul import (Int8MatmulDescriptor as _Int8MatmulDescriptor, Int8MatmulPlan as _Int8MatmulPlan)
-from .ops.rearrange.join import (JoinDescriptor as _JoinDescriptor, JoinPlan as _JoinPlan)
+from .ops.rearrange.join import (JoinDescriptor as _JoinDescriptor, JoinPlan as _JoinPlan, concatenate as concatenate,
+    stack as stack)
 from .ops.shape_layout.kv_append import (KvAppendDescriptor as _KvAppendDescriptor, KvAppendPlan as _KvAppendPlan)
 from .ops.gemm.backward import (MatmulBackwardDescriptor as _MatmulBackwardDescriptor,
     MatmulBackwardPlan as _MatmulBackwardPlan, MatmulGradients as MatmulGradients)
@@ -100,6 +105,7 @@ from .ops.sort.topk import (TopkDescriptor as _TopkDescriptor, TopkPlan as _Topk
 from .ops.rearrange.triangle import (TriangleDescriptor as _TriangleDescriptor, TrianglePlan as _TrianglePlan)
 from .ops.elementwise.unary import (UnaryDescriptor as _UnaryDescriptor, UnaryPlan as _UnaryPlan)
 from .ops.shape_layout.write_slice import (WriteSliceDescriptor as _WriteSliceDescriptor, WriteSlicePlan as _WriteSlicePlan)
+from .ops.creation.arrays import (arange as arange, eye as eye, full as full, linspace as linspace)
 from .emulator.options import (emulation as emulation)
 from .runtime.gpu.streams import (fence as fence)
 from .ops.gemm.linear import (linear as linear)
@@ -490,6 +496,17 @@ class ExpBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class FillArangeDescriptor(_FillArangeDescriptor, _X):
+    def __init__(self, shape: Sequence[int], element: ElementLike, start: Any = ..., step: Any = ..., *,
+        x_align: int | None = ...) -> None: ...
+class FillDescriptor(_FillDescriptor, _X):
+    def __init__(self, shape: Sequence[int], element: ElementLike, value: Any = ..., *,
+        x_align: int | None = ...) -> None: ...
+class FillEyeDescriptor(_FillEyeDescriptor, _X):
+    def __init__(self, shape: Sequence[int], element: ElementLike, k: int = ..., *, x_align: int | None = ...) -> None: ...
+class FillLinspaceDescriptor(_FillLinspaceDescriptor, _X):
+    def __init__(self, shape: Sequence[int], element: ElementLike, start: float = ..., stop: float = ...,
+        endpoint: bool = ..., *, x_align: int | None = ...) -> None: ...
 class FlipDescriptor(_FlipDescriptor, _Out, _X2):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: Ints | None = ..., *, x_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
@@ -778,6 +795,11 @@ class NormDescriptor(_NormDescriptor, _Out2, _Mean, _X2, _Weight):
         residual_align: int | None = ..., weight_align: int | None = ..., bias_align: int | None = ...,
         out_align: int | None = ..., residual_out_align: int | None = ..., mean_align: int | None = ...,
         rstd_align: int | None = ...) -> None: ...
+class OneHotDescriptor(_OneHotDescriptor, _Out):
+    indices_align: int | None
+    indices: _Layout
+    def __init__(self, indices_shape: Sequence[int], indices_element: ElementLike, num_classes: int,
+        dtype: ElementLike = ..., *, indices_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class PadDescriptor(_PadDescriptor, _Out, _X2):
     def __init__(self, shape: Sequence[int], element: ElementLike, pad_width: Ints, mode: str = ...,
         constant_values: Any = ..., name: str = ..., *, x_strides: _Ints = ..., x_align: int | None = ...,
@@ -1149,6 +1171,10 @@ class DequantizePlan(_DequantizePlan): desc: DequantizeDescriptor
 class DivideBackwardPlan(_BackwardPlan): desc: DivideBackwardDescriptor
 class ErfBackwardPlan(_BackwardPlan): desc: ErfBackwardDescriptor
 class ExpBackwardPlan(_BackwardPlan): desc: ExpBackwardDescriptor
+class FillArangePlan(_FillArangePlan): desc: FillArangeDescriptor
+class FillEyePlan(_FillEyePlan): desc: FillEyeDescriptor
+class FillLinspacePlan(_FillLinspacePlan): desc: FillLinspaceDescriptor
+class FillPlan(_FillPlan): desc: FillDescriptor
 class FlipPlan(_FlipPlan): desc: FlipDescriptor
 class FracBackwardPlan(_BackwardPlan): desc: FracBackwardDescriptor
 class FusedPlan(_FusedPlan): desc: FusedDescriptor
@@ -1177,6 +1203,7 @@ class Nf4MatmulPlan(_Nf4MatmulPlan): desc: Nf4MatmulDescriptor
 class NonzeroPlan(_NonzeroPlan): desc: NonzeroDescriptor
 class NormBackwardPlan(_NormBackwardPlan): desc: NormBackwardDescriptor
 class NormPlan(_NormPlan): desc: NormDescriptor
+class OneHotPlan(_OneHotPlan): desc: OneHotDescriptor
 class PadPlan(_PadPlan): desc: PadDescriptor
 class PagedAttentionPlan(_PagedAttentionPlan): desc: PagedAttentionDescriptor
 class PagedKvAppendPlan(_PagedKvAppendPlan): desc: PagedKvAppendDescriptor
@@ -1371,6 +1398,20 @@ def greater_equal(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, p
 @_op(BinaryDescriptor, BinaryPlan)
 def silu_mul(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(FillDescriptor, FillPlan)
+def fill(x: Any, value: int | float, *, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(FillEyeDescriptor, FillEyePlan)
+def fill_eye(x: Any, k: int = 0, *, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(OneHotDescriptor, OneHotPlan)
+def one_hot(indices: Any, /, num_classes: int, dtype: ElementLike = bp.I64, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FillArangeDescriptor, FillArangePlan)
+def fill_arange(x: Any, start: int | float = 0, step: int | float = 1, *, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FillLinspaceDescriptor, FillLinspacePlan)
+def fill_linspace(x: Any, start: float, stop: float, *, endpoint: bool = True, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(MatmulBackwardDescriptor, MatmulBackwardPlan)
 def matmul_backward(grad: Any, a: Any, b: Any, /, *, out_dtype: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> MatmulGradients: ...
@@ -1516,10 +1557,10 @@ def tile(x: Any, /, reps: int | Sequence[int], *, out: Any = None, stream: Any =
 def repeat_interleave(x: Any, /, repeats: int, axis: int | None = None, *, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PadDescriptor, PadPlan)
-def pad(x: Any, /, pad_width: int | Sequence[int], mode: str = 'constant', constant_values: float | None = 0, *,
+def pad(x: Any, /, pad_width: int | Sequence[int], mode: str = 'constant', constant_values: int | float = 0, *,
     out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PadDescriptor, PadPlan)
-def pad_backward(x: Any, /, pad_width: int | Sequence[int], *, out: Any = None, stream: Any = None,
+def pad_backward(x: Any, /, pad_width: int | Sequence[int], mode: str = 'constant', *, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(TriangleDescriptor, TrianglePlan)
 def triu(x: Any, /, k: int = 0, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,

@@ -12,6 +12,7 @@ __all__ = ["BinaryKind", "OpCategory", "TernaryKind", "UnaryKind"]
 class OpCategory(Extensible):
     ATTENTION = enum.auto()
     BINARY_ELEMENTWISE = enum.auto()
+    CREATION = enum.auto()
     GEMM = enum.auto()
     INDEXING = enum.auto()
     NORM = enum.auto()

@@ -1,9 +1,9 @@
-// out[i, ..., j] = x[f(i), ..., g(j)], or a constant, with one rule per axis (rearrange/rules.cuh), for any element type.
+// out[i, ..., j] = x[f(i), ..., g(j)], or a constant, for any element type, by one rule per axis (rearrange/rules.cuh).
 // Elements whose distance j - i from the diagonal of the last two axes is outside [low, high] are the constant, too.
 //
 // Threads:  UNROLL chunks of BYTES bytes of the flat result; all loads precede the stores.
-// Chunks:   in one row of the result: of x's elements in order or in reverse, loaded as two aligned words and shifted; of
-//           one element; or the constant. All others, and those whose words reach beyond x, go element by element.
+// Chunks:   in one row of the result: of x's elements in order or in reverse, loaded as two aligned words and shifted,
+//           or of the constant. All others, and those whose words reach beyond x, go element by element.
 // Copies:   each chunk is stored `copies` times, `copy_stride` bytes from one to the next.
 // Shared:   none.   Bound: DRAM.
 #include "rearrange/chunk.cuh"
@@ -11,7 +11,7 @@
 
 constexpr int THREADS = 256;
 
-// Distances from the diagonal that are kept; the memory of x without gaps, in bytes from x (nothing: rows alone have none).
+// Distances from the diagonal that are kept; the memory of x without gaps, in bytes from x (empty: rows have gaps).
 struct Limits { i64 low, high, begin, end; };
 
 template <class I, int R, int WIDTH, int BYTES, int UNROLL>
@@ -45,7 +45,8 @@ __global__ void __launch_bounds__(THREADS) gather_axes(
     if (!there || distance + V - 1 < limits.low || distance > limits.high) return true;
     if (run && t >= inner.source && !inner.mirror) return true;
     if (distance < limits.low || distance + V - 1 > limits.high) return false;
-    if (!run || inner.repeat.divisor != 1 || inner.stride != WIDTH || (t < inner.source && end >= inner.source)) return false;
+    if (!run || inner.repeat.divisor != 1 || inner.stride != WIDTH) return false;
+    if (t < inner.source && end >= inner.source) return false;
     const bool reverse = t >= inner.source;
     const u64 base = u64(x) + at, from = base + u64(reverse ? inner.mirror - end : t) * WIDTH;
     const bool dense = limits.end > limits.begin;

@@ -1,9 +1,9 @@
 // out[r, :] = [x0[r, :], x1[r, :], ...]: rows of several arrays one after another, for any element type.
 //
-// Units:    grains of GRAIN bytes, which divide every address, row and pitch. With GRAIN < BYTES, rows may begin anywhere in
-//           a chunk.
-// Threads:  UNROLL chunks of BYTES bytes of the flat result; all loads precede the stores. A chunk of one piece is loaded as
-//           two aligned words and shifted; others go grain by grain.
+// Units:    grains of GRAIN bytes, which divide every address, row and pitch. With GRAIN < BYTES, rows may begin
+//           anywhere in a chunk.
+// Threads:  UNROLL chunks of BYTES bytes of the flat result; all loads precede the stores. A chunk of one piece is
+//           loaded as two aligned words and shifted; others go grain by grain.
 // Pieces:   N at most; the unused ones begin behind the row.
 // Shared:   none.   Bound: DRAM.
 #include "core/index.cuh"
@@ -12,18 +12,18 @@
 constexpr int THREADS = 256;
 constexpr int MOST = 16;
 
-// Of each piece, in grains: where it begins in a row of the result, and its end; in bytes: from row to row, and its memory
-// without gaps (0: rows alone have none).
+// Of each piece, in grains: where it begins in a row of the result, and its end; in bytes: from row to row, and its
+// memory without gaps (0: only rows have none).
 template <class I, int N> struct Pieces {
   I begin[N], end[N];
   i64 pitch[N], dense[N];
 };
 
 template <class I, int N, int GRAIN, int BYTES, int UNROLL>
-__global__ void __launch_bounds__(THREADS) join_rows(
-    u8* out, I count, typename DivisorOf<I>::type per_row, Pieces<I, N> pieces, const u8* x0, const u8* x1, const u8* x2,
-    const u8* x3, const u8* x4, const u8* x5, const u8* x6, const u8* x7, const u8* x8, const u8* x9, const u8* x10,
-    const u8* x11, const u8* x12, const u8* x13, const u8* x14, const u8* x15) {
+__global__ void __launch_bounds__(THREADS, 3) join_rows(
+    u8* out, I count, typename DivisorOf<I>::type per_row, Pieces<I, N> pieces, const u8* x0, const u8* x1,
+    const u8* x2, const u8* x3, const u8* x4, const u8* x5, const u8* x6, const u8* x7, const u8* x8, const u8* x9,
+    const u8* x10, const u8* x11, const u8* x12, const u8* x13, const u8* x14, const u8* x15) {
   using T = typename Word<GRAIN>::type;
   constexpr int V = BYTES / GRAIN;
   const u8* const x[MOST] = {x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12, x13, x14, x15};

@@ -76,6 +76,8 @@ def repeated(n: int, count: int) -> Axis:
 def padded(n: int, before: int, after: int, mode: str) -> Axis:
     """`before` and `after` further indices: without a source, or the source's continued as `mode` says; negative ones cut."""
     extent = n + before + after
+    if not before and not after:
+        return kept(n)
     if mode == "reflect":
         return Axis(extent, max(2 * n - 2, 1), n, offset=-before % max(2 * n - 2, 1), mirror=max(2 * n - 2, 0))
     if mode == "symmetric":

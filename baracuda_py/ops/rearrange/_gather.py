@@ -77,4 +77,3 @@ def _split(axes: tuple[Axis, ...], per: int) -> tuple[tuple[Axis, ...], int]:
     if copies < 2 or one.extent * count_of(rest) % per:
         return axes, 1
     return (one, *rest), copies
-

@@ -21,7 +21,10 @@ __all__ = ["MOST", "JoinRows", "Piece"]
 MOST = 16  # pieces of a launch, as in the kernel
 CHUNK = 16
 UNROLL = 2
-CHUNK_INSTRUCTIONS, PIECE_INSTRUCTIONS = 45, 9  # of a chunk, and for each piece that it may be of; counted in the kernel
+CHUNK_INSTRUCTIONS, PIECE_INSTRUCTIONS = (
+    45,
+    9,
+)  # of a chunk, and for each piece that it may be of; counted in the kernel
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
-
-import numpy as np
 
 from ...plan.descriptor import Descriptor
-from ...plan.fields import integer, integers
 from ...types import ElementKind, InvalidProblemError
 from ._axes import Axis
 
-__all__ = ["BYTES", "EVERYWHERE", "Ints", "Rearranged", "axes_of", "one_or_more"]
+__all__ = ["BYTES", "EVERYWHERE", "Rearranged", "axes_of"]
 
 BYTES = tuple(kind for kind in ElementKind if not kind.packed)
-Ints: TypeAlias = tuple[int, ...]  # of fields that are made of one int or several, by `one_or_more`
 EVERYWHERE = (-(1 << 62), 1 << 62)  # distances from the diagonal
 
 
@@ -50,11 +44,6 @@ class Rearranged(Descriptor):
 
     def check(self) -> None:
         self.rules()
-
-
-def one_or_more(value: Any, what: str) -> tuple[int, ...]:
-    """A tuple of ints from one or several."""
-    return integers(value, what) if isinstance(value, (Sequence, np.ndarray)) else (integer(value, what),)
 
 
 def axes_of(op: str, axes: tuple[int, ...] | None, rank: int, *, twice: bool = False) -> tuple[int, ...]:

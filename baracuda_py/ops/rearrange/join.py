@@ -69,7 +69,9 @@ class JoinDescriptor(Descriptor):
             shape = self.shape_of(operand.name)
             if operand.role != "in" or shape is None:
                 continue
-            same = len(shape) == len(first) and (self.stacked or shape[:at] + shape[at + 1 :] == first[:at] + first[at + 1 :])
+            same = len(shape) == len(first) and (
+                self.stacked or shape[:at] + shape[at + 1 :] == first[:at] + first[at + 1 :]
+            )
             if not same or (self.stacked and shape != first):
                 rest = "" if self.stacked else f" but for axis {at}"
                 raise InvalidProblemError(

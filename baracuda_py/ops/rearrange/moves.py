@@ -13,10 +13,11 @@ from ...plan.registry import Gradient, Op, register
 from ...tensor.axes import c_strides
 from ...types import ElementKind, InvalidProblemError
 from .._function import SignatureRules, function_of
+from .._numbers import Ints, one_or_more
 from . import oracle, samples
 from ._axes import Axis, flipped, kept, repeated, rolled, tiled
 from ._gather import Gather
-from ._problem import BYTES, Ints, Rearranged, axes_of, one_or_more
+from ._problem import BYTES, Rearranged, axes_of
 
 __all__ = [
     "FlipDescriptor",
@@ -68,7 +69,9 @@ class RollDescriptor(Rearranged):
         shift = self.shift * len(axes) if len(self.shift) == 1 else self.shift
         if len(shift) != len(axes):
             said = "no axis" if self.axis is None else f"axis={self.axis}"
-            raise InvalidProblemError(f"{self.op}: shift={self.shift} and {said}", "give one shift per axis, or one for all")
+            raise InvalidProblemError(
+                f"{self.op}: shift={self.shift} and {said}", "give one shift per axis, or one for all"
+            )
         sign = -1 if self.name == "roll_backward" else 1
         found: dict[int, int] = {}
         for one, by in zip(axes, shift):

@@ -49,14 +49,15 @@ def triangle(desc: Any, x: Array) -> Array:
 
 def pad(desc: Any, x: Array) -> Array:
     """numpy.pad, which takes no negative widths: what they cut is cut first."""
+    shape = desc.out_shape
     names = {"replicate": "edge", "circular": "wrap"}
     mode = names.get(desc.mode, desc.mode)
     cut = x[tuple(slice(max(-a, 0), max(n - max(-b, 0), 0)) for n, (a, b) in zip(x.shape, desc.pairs))]
     widths = [(max(a, 0), max(b, 0)) for a, b in desc.pairs]
     if mode != "constant":
         return _like(np.pad(_bits(cut), widths, mode), x)
-    out = np.empty(desc.out_shape, x.dtype)
-    out[...] = np.frombuffer(desc.constant, x.dtype)[0]
+    out = np.empty(shape, x.dtype)
+    out[...] = np.frombuffer(desc.constant, desc.element.dtype)[0]
     out[tuple(slice(a, a + n) for n, (a, _) in zip(cut.shape, widths))] = cut
     return out
 

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from ...plan.descriptor import Slot, described
-from ...plan.fields import integer, integers
+from ...plan.fields import integers
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
-from ...types import ElementKind, InvalidProblemError, OperandTypeError
+from ...types import ElementKind, InvalidProblemError
 from .._function import SignatureRules, function_of
+from .._numbers import Ints, element_bytes, number, one_or_more
 from . import oracle, samples
 from ._axes import Axis, padded
 from ._gather import Gather
-from ._problem import BYTES, Ints, Rearranged, one_or_more
+from ._problem import BYTES, Rearranged
 
 __all__ = ["PadDescriptor", "PadPlan", "pad", "pad_backward"]
 
@@ -37,17 +38,6 @@ def _widths(value: Any, what: str) -> tuple[int, ...]:
     return one_or_more(value, what)
 
 
-def _number(value: Any, what: str) -> Any:
-    """A number as Python's own; every NaN is the same object, so that a descriptor equals itself."""
-    if isinstance(value, (bool, np.bool_)):
-        return int(value)
-    if isinstance(value, (int, np.integer)):
-        return integer(value, what) if -(1 << 63) < value < 1 << 63 else int(value)
-    if isinstance(value, (float, np.floating)):
-        return float("nan") if value != value else float(value)
-    raise OperandTypeError(f"{what} must be a real number, got {type(value).__name__}", "give an int or a float")
-
-
 @described(
     Slot("out", "out", takes=BYTES, shape="out_shape", element="element", strided=False), Slot("x", takes=BYTES)
 )  # fmt: skip
@@ -66,7 +56,7 @@ class PadDescriptor(Rearranged):
         super().__post_init__()
         self._member(tuple(MODES), "mode")
         self._each(("pad_width",), _widths)
-        self._each(("constant_values",), _number)
+        self._each(("constant_values",), number)
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
@@ -84,10 +74,14 @@ class PadDescriptor(Rearranged):
 
     def rules(self) -> tuple[Axis, ...]:
         mode, pairs = MODES[self.mode], self.pairs
+        if self.name == "pad_backward" and mode != "constant":
+            said = f'pad_backward: the gradient of mode="{self.mode}" adds up elements, which no kernel does'
+            raise InvalidProblemError(said, 'pad with mode="constant"')
         for axis, (n, (before, after)) in enumerate(zip(self.shape, pairs)):
             if n + before + after < 0:
                 raise InvalidProblemError(
-                    f"{self.op}: axis {axis} of x, of {n} elements, has fewer than {-before - after} to cut", "cut fewer"
+                    f"{self.op}: axis {axis} of x, of {n} elements, has fewer than {-before - after} to cut",
+                    "cut fewer",
                 )
             if mode == "constant":
                 continue
@@ -97,29 +91,23 @@ class PadDescriptor(Rearranged):
                 )
             if not n and before + after:
                 raise InvalidProblemError(
-                    f"{self.op}: axis {axis} of x of shape {self.shape} has no element to continue", 'pass mode="constant"'
+                    f"{self.op}: axis {axis} of x of shape {self.shape} has no element to continue",
+                    'pass mode="constant"',
                 )
         return tuple(padded(n, before, after, mode) for n, (before, after) in zip(self.shape, pairs))
 
     @property
     def constant(self) -> bytes:
-        value, kind = self.constant_values, self.element
-        if kind.is_integer:
-            info = np.iinfo(kind.dtype)
-            if value != value or value != int(value) or not info.min <= value <= info.max:
-                raise InvalidProblemError(
-                    f"{self.op}: constant_values={value} is no {kind}", f"give an integer from {info.min} to {info.max}"
-                )
-            value = int(value)
-        with np.errstate(over="ignore"):
-            return np.asarray(value).astype(kind.dtype).tobytes()
+        return element_bytes(self.op, "constant_values", self.constant_values, self.element)
 
     def check(self) -> None:
         self.rules()
         if MODES[self.mode] == "constant":
             self.constant  # noqa: B018  # the number
         elif self.constant_values != 0:
-            raise InvalidProblemError(f'{self.op}: constant_values has no meaning with mode="{self.mode}"', "leave it out")
+            raise InvalidProblemError(
+                f'{self.op}: constant_values has no meaning with mode="{self.mode}"', "leave it out"
+            )
 
 
 class PadPlan(Plan[PadDescriptor]):
@@ -134,10 +122,8 @@ class PadPlan(Plan[PadDescriptor]):
     )
 
 
-@function_of(PadPlan, rules=SignatureRules(reads={"pad_width": _widths, "constant_values": _number}), name="pad")
-def pad(
-    x: Any, /, pad_width: int | Sequence[int], mode: str = "constant", constant_values: float | None = 0
-) -> Any:
+@function_of(PadPlan, rules=SignatureRules(reads={"pad_width": _widths, "constant_values": number}), name="pad")
+def pad(x: Any, /, pad_width: int | Sequence[int], mode: str = "constant", constant_values: int | float = 0) -> Any:
     """`x` with further elements before and after each axis, as numpy.pad.
 
     x: any array of a byte-wide kind, any strides. pad_width: an int, a pair (before, after) for every axis, or one pair per
@@ -149,10 +135,11 @@ def pad(
 
 
 @function_of(PadPlan, rules=SignatureRules(reads={"pad_width": _widths}), name="pad_backward")
-def pad_backward(x: Any, /, pad_width: int | Sequence[int]) -> Any:
+def pad_backward(x: Any, /, pad_width: int | Sequence[int], mode: str = "constant") -> Any:
     """The gradient of `pad` with mode "constant", which cuts what `pad` adds: ``pad(x, -pad_width)``.
 
-    x: the gradient of the result of `pad`; pad_width as there. out: a C-ordered array of x's kind.
+    x: the gradient of the result of `pad`; pad_width as there. out: a C-ordered array of x's kind. Raises InvalidProblemError
+    for the other modes, whose gradients are sums.
     """
 
 

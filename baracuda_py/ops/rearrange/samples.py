@@ -13,7 +13,7 @@ from ...types import ElementKind
 __all__ = ["cut", "flip", "join", "pad", "repeat_interleave", "roll", "tile", "triangle"]
 
 F32, U8, BF16 = ElementKind.F32, ElementKind.U8, ElementKind.BF16
-WIDTHS = (F32, BF16, U8, ElementKind.F64, ElementKind.COMPLEX128)  # 4, 2, 1, 8 and 16 bytes an element
+WIDTHS = (F32, BF16, ElementKind.F64, U8, ElementKind.COMPLEX128)  # 4, 2, 8, 1 and 16 bytes an element
 OTHERS = tuple(kind for kind in ElementKind if not kind.packed and kind not in WIDTHS)
 Problems = Sequence[tuple[tuple[int, ...], dict[str, Any]]]  # x's shape, options
 
@@ -34,7 +34,8 @@ def _samples(seed: int, problems: Problems, full: bool, layout: dict[str, Any]) 
 def roll(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
     """Along the last axis, the first, both, in C order, by more than an extent."""
     problems: Problems = (
-        ((5, 37), {"shift": 3, "axis": 1}), ((9, 32), {"shift": (2, -70), "axis": (0, -1)}), ((4, 3, 40), {"shift": -1, "axis": 1}),
+        ((5, 37), {"shift": 3, "axis": 1}), ((9, 32), {"shift": (2, -70), "axis": (0, -1)}),
+        ((4, 3, 40), {"shift": -1, "axis": 1}),
         ((7, 33), {"shift": 50}), ((130,), {"shift": (5, 6), "axis": (0, 0)}), ((0, 4), {"shift": 1, "axis": 0}),
         ((3, 700), {"shift": 16, "axis": 1}), ((), {"shift": 1}), ((2, 3, 4, 5), {"shift": (1, 1, 1, 1), "axis": (0, 1, 2, 3)}),
     )  # fmt: skip
@@ -91,7 +92,12 @@ def pad(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  
     )  # fmt: skip
     yield from _samples(seed, problems, full, {"pad_width": ((0, 1), (2, 3))})
     rng = np.random.default_rng(seed)
-    for kind, number in ((F32, float("nan")), (BF16, -1.5), (ElementKind.I64, -(2**62) - 1), (ElementKind.COMPLEX64, 2.5)):
+    for kind, number in (
+        (F32, float("nan")),
+        (BF16, -1.5),
+        (ElementKind.I64, -(2**62) - 1),
+        (ElementKind.COMPLEX64, 2.5),
+    ):
         options = {"pad_width": 1, "constant_values": number}
         yield Sample(f"{kind} {number}", {"x": values(rng, (3, 5), kind)}, options)
 

@@ -3,8 +3,8 @@
 #include "core/index.cuh"
 
 // Index i of the result is at t = (clamp(i, first, last) + offset) mod period; t below `source` is in the source, at
-// t / repeat. Above, it is at mirror - t, or nowhere where `mirror` is 0. Identity, shift, reversal, every way of padding,
-// tiles and repeats are values of these numbers. `stride` counts bytes.
+// t / repeat. Above, it is at mirror - t, or nowhere where `mirror` is 0. Identity, shift, reversal, every way of
+// padding, tiles and repeats are values of these numbers. `stride` counts bytes.
 template <class I> struct Rule {
   typename DivisorOf<I>::type extent, period, repeat;
   I first, last, offset, source, mirror, unused;
@@ -27,8 +27,8 @@ template <class I> struct Rule {
 template <class I, int R> struct Rules {
   Rule<I> axis[R];
 
-  // Adds the offset of row `rest` (the flat index over all axes but the last) in the source; false where it has none. `row`
-  // is the index along the last but one axis.
+  // Adds the offset of row `rest` (the flat index over all axes but the last) in the source; false where it has none.
+  // `row` is the index along the last but one axis.
   __device__ __forceinline__ bool find_row(I rest, i64& at, I& row) const {
     bool there = true;
     row = 0;
