@@ -207,8 +207,10 @@ def _copied(inv_freq: Array, kind: str, ordinal: int) -> Any:
 
 def _by_torch(inv_freq: Array, ordinal: int, free: Callable[[], Any]) -> Any:
     torch, cuda = sys.modules["torch"], require_gpu("rope: inv_freq").cuda
-    with cuda.Device(ordinal), free(), on_stream(cuda.Stream(non_blocking=True).ptr, ordinal):
-        return torch.tensor(inv_freq.tolist(), dtype=torch.float32, device=f"cuda:{ordinal}")
+    with cuda.Device(ordinal), free():
+        aside = cuda.Stream(non_blocking=True)
+        with on_stream(aside.ptr, ordinal):
+            return torch.tensor(inv_freq.tolist(), dtype=torch.float32, device=f"cuda:{ordinal}")
 
 
 @cache

@@ -9,7 +9,9 @@ from typing import Any
 from .bindings import bindings
 from .handles import torch_with_streams
 
-__all__ = ["CudaError", "checked", "current_ordinal", "make_current"]
+__all__ = ["INVALID_CONTEXT", "CudaError", "checked", "current_ordinal", "make_current"]
+
+INVALID_CONTEXT = 201
 
 
 class CudaError(RuntimeError):

@@ -18,14 +18,13 @@ from typing import Any
 from ...types import UnsupportedError
 from ..system.toolchain import install_hint
 from .bindings import bindings, entry_point
-from .context import CudaError, checked, current_ordinal, make_current
+from .context import INVALID_CONTEXT, CudaError, checked, current_ordinal, make_current
 from .handles import foreign_stream, torch_with_streams
 from .protocol import Allocator, Cuda, HasPtr
 from .torch_streams import TorchStream
 
 __all__ = ["TorchGpu", "torch_memory"]
 
-_INVALID_CONTEXT = 201
 _ENTRY_VERSION = 12000  # CUDA 12.0
 _u32, _ptr, _size = ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t
 _PROPERTIES = {
@@ -51,7 +50,7 @@ def _called(name: str, *types: Any) -> Callable[..., None]:
 
     def call(*arguments: int) -> None:
         if code := function(*arguments):
-            if code == _INVALID_CONTEXT:
+            if code == INVALID_CONTEXT:
                 make_current(current_ordinal())
                 code = function(*arguments)
             if code:
