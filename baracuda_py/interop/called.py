@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..plan.registry import all_ops
+from ..plan.registry import names_of
 from .signature import Signature
 
 __all__ = ["answering"]
@@ -34,7 +34,7 @@ def answering(
 
 def _op_of(plan: Any, options: Any, describe: Any) -> str:
     """The op whose function made a call."""
-    names = [name for name, op in all_ops().items() if op.plan is plan]
+    names = names_of(plan)
     own = getattr(describe, "op", None) or (options if isinstance(options, str) else options[0] if options else None)
     return own if own in names else names[0]
 
@@ -51,11 +51,10 @@ def _arguments_of(
     restore = getattr(describe, "arguments_of", None)
     held = restore(*describe_args) if restore else {**operands, **(values or {})}
     given = {}
-    for p in signature.parameters:
-        name = signature.op.arguments.get(p.name, p.name)
-        value = held.get(name)
+    for name, operand, whole, dtype in signature.held:
+        value = held.get(operand)
         if value is not None:  # a descriptor keeps whole numbers that kernels take at run time as floats
-            given[p.name] = int(value) if p.type.startswith("SymInt") and isinstance(value, float) else value
-        elif p.name.endswith("dtype") and not restore and isinstance(options, tuple):
-            given[p.name] = options[0] if options[0] != signature.name else options[1]
+            given[name] = int(value) if whole and isinstance(value, float) else value
+        elif dtype and not restore and isinstance(options, tuple):
+            given[name] = options[0] if options[0] != signature.name else options[1]
     return given

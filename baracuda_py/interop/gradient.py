@@ -7,6 +7,7 @@ added to it, the residual of a norm, and the sums over axes along which an opera
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from math import prod
 from typing import Any, Protocol
 
@@ -51,12 +52,14 @@ def recorded_arguments(signature: Signature, given: Mapping[str, Any]) -> dict[s
     return {**given, **{flag: True for output, flag in signature.flags.items() if output in saved}}
 
 
+@lru_cache(maxsize=1024)
 def differentiable_outputs(signature: Signature) -> tuple[str, ...]:
     """The results of a recorded call through which gradients flow: others, such as a norm's statistics, are constants."""
     gradient = signature.op.gradient
     return (signature.outputs[0], *(gradient.more if gradient else ()), "residual_out")
 
 
+@lru_cache(maxsize=1024)
 def needed_for_gradient(signature: Signature) -> tuple[str, ...]:
     """The operands and results of a call that its gradient reads."""
     gradient = signature.op.gradient

@@ -73,6 +73,11 @@ class Signature:
         self.names = (*(p.name for p in self.parameters), "stream", *HOW)
         self.by_position = tuple(p.name for p in own if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
         self.flags: Mapping[str, str] = getattr(op.function, "flags", {})
+        # Each parameter's name, the operand it is, whether it is a whole number, and whether a dtype.
+        self.held = tuple(
+            (p.name, op.arguments.get(p.name, p.name), p.type.startswith("SymInt"), p.name.endswith("dtype"))
+            for p in self.parameters
+        )
         self.single = len(self.outputs) == 1 and not self.written  # whether it always returns one tensor
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

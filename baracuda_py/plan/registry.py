@@ -26,7 +26,18 @@ from .family import Family
 if TYPE_CHECKING:
     from ..samples.wanted import Wanted
 
-__all__ = ["Gradient", "Op", "all_ops", "all_wanted", "find", "function_named", "get_op", "list_ops", "register"]
+__all__ = [
+    "Gradient",
+    "Op",
+    "all_ops",
+    "all_wanted",
+    "find",
+    "function_named",
+    "get_op",
+    "list_ops",
+    "names_of",
+    "register",
+]
 
 GROUP = "baracuda_py.ops"  # of entry points
 Samples: TypeAlias = Callable[..., Iterator[Any]]
@@ -157,6 +168,17 @@ def all_ops() -> dict[str, Op]:
     """All ops by name, with all families imported, ordered by category and module, then by registration."""
     _import_families()
     return dict(sorted(_OPS.items(), key=lambda item: (item[1].plan.category.value, item[1].function.__module__)))
+
+
+def names_of(plan: type[Any]) -> tuple[str, ...]:
+    """The names of the ops with that class of plans."""
+    _import_families()
+    return _names_of(plan, len(_OPS))
+
+
+@lru_cache(maxsize=1024)
+def _names_of(plan: type[Any], _count: int) -> tuple[str, ...]:
+    return tuple(name for name, op in all_ops().items() if op.plan is plan)
 
 
 def get_op(name: str) -> Op:

@@ -33,7 +33,8 @@ class _Call:
         several = isinstance(result, tuple)
         self.kind = type(result) if several else None
         self.results = result._fields if several else self.signature.outputs[:1]
-        learn(self.signature, self.given, self.results)
+        if several:
+            learn(self.signature, self.given, self.results)
         return tuple(result) if several else (result,)
 
     def save(self, ctx: Any, tensors: tuple[Any, ...], results: tuple[Any, ...]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -76,25 +77,31 @@ class Signature(signature.Signature):
 
     def raised(self, arguments: Sequence[Any]) -> dict[str, Any]:
         """The arguments of the function, of those of the custom op."""
-        values = dict(zip(self.places, arguments))
-        given: dict[str, Any] = {}
-        for p in self.passed:
-            value = values.get(p.name)
-            if value is None and p.number:
-                value = values.get(p.name + NUMBER)
-            if value is None:
-                if p.default is inspect.Parameter.empty:
-                    given[p.name] = None
-            elif p.text:
-                given[p.name] = decode(value)
-            elif p.annotation == PAIRS:
-                given[p.name] = tuple(zip(value[::2], value[1::2]))
-            else:
-                given[p.name] = value
-        for name in HOW:
-            if values.get(name) is not None:
-                given[name] = decode(values[name])
+        given: dict[str, Any] = dict.fromkeys(self._unset)
+        for (name, read), value in zip(
+            self._readers, arguments
+        ):  # torch leaves out trailing arguments that have their default
+            if value is not None:
+                given[name] = value if read is None else read(value)
         return given
+
+    @cached_property
+    def _unset(self) -> tuple[str, ...]:
+        """The arguments without a default."""
+        return tuple(p.name for p in self.passed if p.default is inspect.Parameter.empty)
+
+    @cached_property
+    def _readers(self) -> tuple[tuple[str, Callable[[Any], Any] | None], ...]:
+        """For each place, the argument that it holds and how that is read."""
+        own = {p.name: decode if p.text else _paired if p.annotation == PAIRS else None for p in self.passed}
+        found = [(name, own.get(name, decode if name in HOW else None)) for name in self.places]
+        return tuple(
+            (name.removesuffix(NUMBER) if name not in own and name not in HOW else name, read) for name, read in found
+        )
+
+
+def _paired(flat: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    return tuple(zip(flat[::2], flat[1::2]))
 
 
 _signatures: dict[str, Signature] = {}
