@@ -37,7 +37,9 @@ class Answers:
         self._framework = framework
 
     def load(self) -> Answers:
-        """Imports the bridge."""
+        """Imports the bridge, if no call has needed it before."""
+        if "called" in self.__dict__:
+            return self
         importlib.import_module(f"{__package__.partition('.')[0]}.interop.{self._framework}.answers")
         return self
 

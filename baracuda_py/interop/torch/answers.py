@@ -95,6 +95,8 @@ def _is_functional(tensors: list[Any]) -> bool:
 
 def _tangents(signature: Signature, given: Mapping[str, Any]) -> list[str]:
     """The operands that carry a tangent: under torch.func.jvp and jacfwd, and dual tensors."""
+    if getattr(forward_ad, "_current_level", 0) < 0:  # no tensor is dual outside a level
+        return []
     tensors = {n: x for n in signature.tensors if isinstance(x := given.get(n), torch.Tensor)}
     return [n for n, x in tensors.items() if forward_ad.unpack_dual(x).tangent is not None]
 
