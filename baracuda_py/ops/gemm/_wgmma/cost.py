@@ -154,7 +154,7 @@ class Menu:
         k_blocks, out_itemsize, by_warps = k_blocks[own], out_itemsize[own], by_warps[own] > 0
         sizes = Sizes(*(term[:, found] for term in of_menu))
         whole = Sizes(*(term[0] for term in sizes))
-        self.tiles = [MENU[i] for i in found]
+        self.tiles: list[Tile] = [MENU[i] for i in found]
         self.own = np.array((own, 1 - own))  # which of M and N (0 or 1) a tile's rows and columns run along
         # A cluster's CTAs each have rows of their own, and load columns of B.
         self.more_than = np.where(whole.cluster > 1, (whole.bm, whole.bn // whole.cluster), -1).astype(float)
