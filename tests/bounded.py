@@ -45,6 +45,7 @@ CASES: dict[str, int | tuple[str, ...]] = by_op(lambda family: family.cases) | {
     "pages_test.py::test_pages_examples_run_emulated": 8,
     "pages_test.py::test_pages_examples_run_on_the_oracle": 20,
     "passed_test.py::test_passed_tests_are_left_out": 0,
+    "without_cupy_device_test.py::test_torch_alone_runs_emulated": 0,
     "soak_test.py::test_soak_command_writes_a_record": 0,
     "soak_test.py::test_soak_of_right_calls_finds_nothing": 0,
     "soak_test.py::test_soak_notices_memory_that_grows": 0,

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from baracuda_py.runtime.gpu.driver import cupy_or_none, device_count
+from baracuda_py.runtime.gpu.driver import cupy_or_none, device_count, gpu_or_none
 from tests import emulated_runs, extents, ledger, skipped
 from tests.bounded import choose, is_bounded
 from tests.concerns import asked_ops, check_ops, concerns
@@ -175,7 +175,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=_stage)
     items[:] = _dealt(items)
     if not device_count():
-        reason = "no usable CUDA device" if cupy_or_none() is not None else "CuPy cannot be imported"
+        reason = "no usable CUDA device" if gpu_or_none() is not None else "CuPy cannot be imported"
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason=f"{reason}: runs with a GPU only"))
