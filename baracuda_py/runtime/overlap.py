@@ -62,14 +62,14 @@ def pdl_launch(function: int, step: Launch, table: int) -> Callable[[int], None]
 
     def launch_on_stream(stream: int, _keep: _Config = config) -> None:
         words[_STREAM] = stream
-        error = launch(place, of, args, extra)
-        if error == _INVALID_CONTEXT:  # this thread has used no CUDA context yet
-            runtime = require_gpu("a launch").cuda.runtime
-            runtime.setDevice(runtime.getDevice())
-            error = launch(place, of, args, extra)
-        if error:
-            name = bindings().CUresult(error).name
-            raise DriverError(f"{doing}: {name}", error, name)
+        if error := launch(place, of, args, extra):
+            if error == _INVALID_CONTEXT:  # this thread has used no CUDA context yet
+                runtime = require_gpu("a launch").cuda.runtime
+                runtime.setDevice(runtime.getDevice())
+                error = launch(place, of, args, extra)
+            if error:
+                name = bindings().CUresult(error).name
+                raise DriverError(f"{doing}: {name}", error, name)
 
     return launch_on_stream
 
