@@ -9,9 +9,9 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-__all__ = ["Answers", "Described", "answers", "answers_for", "describing", "jax_answers", "trace_as_op"]
+__all__ = ["Answers", "Described", "Symbol", "answers", "answers_for", "describing", "jax_answers", "trace_as_op"]
 
 
 class Described(NamedTuple):
@@ -45,8 +45,17 @@ class Answers:
 answers, jax_answers = Answers("torch"), Answers("jax")
 
 
+class Symbol:
+    """An operand that stands for a value, while a function of elements is traced: what traces it answers the calls."""
+
+    answers: ClassVar[Answers]
+
+
 def answers_for(operands: Iterable[Any]) -> Answers | None:
-    """The answers of the framework that must see a call; None if none must."""
+    """The answers of the framework that must see a call, or of what traces it; None if none must."""
+    for x in operands:
+        if isinstance(x, Symbol):
+            return x.answers
     if _is_traced_by_jax(operands):
         return jax_answers
     return answers if _is_dispatched_by_torch(operands) else None
@@ -59,8 +68,9 @@ def _is_traced_by_jax(operands: Iterable[Any]) -> bool:
 
 
 def _is_dispatched_by_torch(operands: Iterable[Any]) -> bool:
-    """Whether torch must see a call: an operand requires a gradient, carries a tangent, or has no memory of its own (fake tensors,
-    the wrappers of torch.func); a dispatch mode or autocast is active, or a transform of torch.func, which owns new tensors."""
+    """Whether torch must see a call: an operand requires a gradient, has no memory of its own (fake tensors, the wrappers of
+    torch.func) or carries a tangent; a dispatch mode, a transform of torch.func, which new tensors belong to, or autocast is
+    active."""
     torch: Any = sys.modules.get("torch")
     if not hasattr(torch, "_C") or not hasattr(torch, "compiler"):  # not while torch is being imported
         return False
