@@ -64,8 +64,8 @@ class JoinRows(Candidate[Any]):
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if pieces_of(desc) is None:
-            return no("an operand's elements from the axis on are not contiguous, or its rows not evenly spaced",
-                      "pass contiguize(x) for it")  # fmt: skip
+            reason = "an operand's elements from the axis on are not contiguous, or its rows not evenly spaced"
+            return no(f"{reason}: pass contiguize(x) in its place", "contiguize(x) in its place")
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[int]:
