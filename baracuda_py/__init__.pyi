@@ -508,7 +508,7 @@ class FillLinspaceDescriptor(_FillLinspaceDescriptor, _X):
     def __init__(self, shape: Sequence[int], element: ElementLike, start: float = ..., stop: float = ...,
         endpoint: bool = ..., *, x_align: int | None = ...) -> None: ...
 class FlipDescriptor(_FlipDescriptor, _Out, _X2):
-    def __init__(self, shape: Sequence[int], element: ElementLike, axis: Ints | None = ..., *, x_strides: _Ints = ...,
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: Any = ..., *, x_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class FracBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
@@ -801,7 +801,7 @@ class OneHotDescriptor(_OneHotDescriptor, _Out):
     def __init__(self, indices_shape: Sequence[int], indices_element: ElementLike, num_classes: int,
         dtype: ElementLike = ..., *, indices_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class PadDescriptor(_PadDescriptor, _Out, _X2):
-    def __init__(self, shape: Sequence[int], element: ElementLike, pad_width: Ints, mode: str = ...,
+    def __init__(self, shape: Sequence[int], element: ElementLike, pad_width: Any, mode: str = ...,
         constant_values: Any = ..., name: str = ..., *, x_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
 class PagedAttentionDescriptor(_PagedAttentionDescriptor, _Out2, _Lse, _Q, _KPages, _VPages, _Lengths, _KScales2, _VScales2,
@@ -1022,7 +1022,7 @@ class RepeatInterleaveDescriptor(_RepeatInterleaveDescriptor, _Out, _X2):
     def __init__(self, shape: Sequence[int], element: ElementLike, repeats: int, axis: int | None = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class RollDescriptor(_RollDescriptor, _Out, _X2):
-    def __init__(self, shape: Sequence[int], element: ElementLike, shift: Ints, axis: Ints | None = ..., name: str = ..., *,
+    def __init__(self, shape: Sequence[int], element: ElementLike, shift: Any, axis: Any = ..., name: str = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class RopeBackwardDescriptor(_RopeBackwardDescriptor, _GradX, _GradK, _Status, _Grad, _Positions, _InvFreq, _Cos, _Sin):
     k_grad_shape: tuple[int, ...] | None
@@ -1122,7 +1122,7 @@ class ThresholdBackwardDescriptor(_BackwardDescriptor):
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class TileDescriptor(_TileDescriptor, _Out, _X2):
-    def __init__(self, shape: Sequence[int], element: ElementLike, reps: Ints, *, x_strides: _Ints = ...,
+    def __init__(self, shape: Sequence[int], element: ElementLike, reps: Any, *, x_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class TopkDescriptor(_TopkDescriptor, _Indices, _X2):
     values_strides: tuple[int, ...] | None
@@ -1404,7 +1404,7 @@ def fill(x: Any, value: int | float, *, stream: Any = None, pref: PlanPreference
 @_op(FillEyeDescriptor, FillEyePlan)
 def fill_eye(x: Any, k: int = 0, *, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(OneHotDescriptor, OneHotPlan)
-def one_hot(indices: Any, /, num_classes: int, dtype: ElementLike = bp.I64, *, out: Any = None, stream: Any = None,
+def one_hot(indices: Any, /, num_classes: int, dtype: ElementLike = 'i64', *, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(FillArangeDescriptor, FillArangePlan)
 def fill_arange(x: Any, start: int | float = 0, step: int | float = 1, *, stream: Any = None,

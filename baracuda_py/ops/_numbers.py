@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from ..plan.fields import integer, integers
 from ..types import ElementKind, InvalidProblemError, OperandTypeError
 
-__all__ = ["Ints", "element_bytes", "kind_for", "number", "one_or_more"]
+__all__ = ["element_bytes", "kind_for", "number", "one_or_more"]
 
 NOT_FINITE = ("nan", "inf", "-inf")
-Ints: TypeAlias = tuple[int, ...]  # of fields that are made of one int or several, by `one_or_more`
 
 
-def one_or_more(value: Any, what: str) -> Ints:
+def one_or_more(value: Any, what: str) -> tuple[int, ...]:
     """A tuple of ints from one or several."""
     return integers(value, what) if isinstance(value, (Sequence, np.ndarray)) else (integer(value, what),)
 

@@ -77,10 +77,11 @@ def _count(start: Any, stop: Any, step: Any) -> int:
     if not step:
         raise InvalidProblemError("arange: step=0 never reaches stop", "give another step")
     if all(isinstance(x, int) for x in (start, stop, step)):
-        return max(-((start - stop) // step), 0)
+        return max(-int((start - stop) // step), 0)
     if any(isinstance(x, str) for x in (start, stop, step)) or not math.isfinite((stop - start) / step):
         raise InvalidProblemError(f"arange: {start}, {stop} and {step} give no finite count", "give other numbers")
-    return max(math.ceil((stop - start) / step), 0)
+    count: int = math.ceil((stop - start) / step)
+    return max(count, 0)
 
 
 def _empty(op: str, shape: tuple[int, ...], kind: ElementKind, device: Any) -> Any:

@@ -191,7 +191,7 @@ class OneHotPlan(Plan[OneHotDescriptor]):
 
 
 @function_of(OneHotPlan)
-def one_hot(indices: Any, /, num_classes: int, dtype: ElementLike = ElementKind.I64) -> Any:
+def one_hot(indices: Any, /, num_classes: int, dtype: ElementLike = "i64") -> Any:
     """For each index a row of `num_classes` zeros with a one at the index, as torch.nn.functional.one_hot and jax.nn.one_hot.
 
     indices: a C-ordered array of integers; those below 0 or from num_classes on give a row of zeros, as in JAX. dtype: any

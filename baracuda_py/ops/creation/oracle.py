@@ -21,7 +21,8 @@ def fill(desc: Any, x: Array) -> Array:
 
 def fill_eye(desc: Any, x: Array) -> Array:
     """numpy.eye."""
-    return np.eye(*x.shape, desc.diagonal).astype(desc.element.dtype)
+    rows, columns = x.shape
+    return np.asarray(np.eye(rows, columns, desc.diagonal).astype(desc.element.dtype))
 
 
 def one_hot(desc: Any, indices: Array) -> Array:

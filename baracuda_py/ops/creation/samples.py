@@ -48,7 +48,7 @@ def fill_eye(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sampl
 def one_hot(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
     """Every width, every kind of index, indices out of range, few and many classes."""
     rng = np.random.default_rng(seed)
-    problems = (((5, 7), 37), ((40,), 3), ((), 5), ((2, 3), 1), ((3,), 700), ((0,), 4), ((4,), 0))
+    problems = (((2, 6), 37), ((40,), 3), ((), 5), ((2, 3), 1), ((3,), 700), ((0,), 4), ((4,), 0))
     for i, (shape, classes) in enumerate(problems):
         for kind in WIDTHS if full or not i else (WIDTHS[i % len(WIDTHS)],):
             indices = np.asarray(rng.integers(-2, classes + 2, shape))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
-from ...runtime.steps import Kernel, Launch, Packed, Ptr, Step
+from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Step
 from ...tensor.axes import alignment_of, merge_axes
 from ...types import DeviceSpec
 from .._launch import THREADS, divisor, grid_of, index_scalar, index_type
@@ -64,8 +64,8 @@ class JoinRows(Candidate[Any]):
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if pieces_of(desc) is None:
-            return no("an operand's elements from the axis on are not contiguous, or its rows not evenly spaced",
-                      "pass contiguize(x) for it")  # fmt: skip
+            reason = "an operand's elements from the axis on are not contiguous, or its rows not evenly spaced"
+            return no(f"{reason}: pass contiguize(x) in its place", "contiguize(x) in its place")
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[int]:
@@ -93,7 +93,7 @@ class JoinRows(Candidate[Any]):
             struct.pack(f"<{most}{kind}", *column) for kind, column in zip((words, words, "q", "q"), zip(*table))
         )
         null = np.uint64(0)
-        args = (
+        args: tuple[Arg, ...] = (
             Ptr("out"), index_scalar(count, index), divisor(row // grain, index), Packed(data, 8),
             *(Ptr(piece.name) for piece in pieces), *[null] * (MOST - len(pieces)),
         )  # fmt: skip
@@ -111,4 +111,4 @@ def _grain(desc: Any) -> int:
     """The power of two, at most 16, that divides every address, row and pitch."""
     pieces = pieces_of(desc) or ()
     parts = [n for piece in pieces for n in (piece.align, piece.length, piece.pitch)]
-    return min(desc.layout("out").align, CHUNK, *(alignment_of(n) for n in parts))
+    return min(int(desc.layout("out").align), CHUNK, *(alignment_of(n) for n in parts))

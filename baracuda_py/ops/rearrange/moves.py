@@ -13,7 +13,7 @@ from ...plan.registry import Gradient, Op, register
 from ...tensor.axes import c_strides
 from ...types import ElementKind, InvalidProblemError
 from .._function import SignatureRules, function_of
-from .._numbers import Ints, one_or_more
+from .._numbers import one_or_more
 from . import oracle, samples
 from ._axes import Axis, flipped, kept, repeated, rolled, tiled
 from ._gather import Gather
@@ -55,8 +55,8 @@ class RollDescriptor(Rearranged):
 
     shape: tuple[int, ...]
     element: ElementKind
-    shift: Ints
-    axis: Ints | None = None
+    shift: Any  # a tuple, of one int or several
+    axis: Any = None
     name: str = "roll"
 
     def __post_init__(self) -> None:
@@ -147,7 +147,7 @@ class FlipDescriptor(Rearranged):
 
     shape: tuple[int, ...]
     element: ElementKind
-    axis: Ints | None = None
+    axis: Any = None
 
     name = "flip"
 
@@ -191,7 +191,7 @@ class TileDescriptor(Rearranged):
 
     shape: tuple[int, ...]
     element: ElementKind
-    reps: Ints
+    reps: Any  # a tuple, of one int or several
 
     name = "tile"
 

@@ -13,7 +13,7 @@ from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...types import ElementKind, InvalidProblemError
 from .._function import SignatureRules, function_of
-from .._numbers import Ints, element_bytes, number, one_or_more
+from .._numbers import element_bytes, number, one_or_more
 from . import oracle, samples
 from ._axes import Axis, padded
 from ._gather import Gather
@@ -47,7 +47,7 @@ class PadDescriptor(Rearranged):
 
     shape: tuple[int, ...]
     element: ElementKind
-    pad_width: Ints
+    pad_width: Any  # a tuple, of one int or several
     mode: str = "constant"
     constant_values: Any = 0
     name: str = "pad"
