@@ -59,7 +59,7 @@ def _is_traced_by_jax(operands: Iterable[Any]) -> bool:
 
 
 def _is_dispatched_by_torch(operands: Iterable[Any]) -> bool:
-    """Whether torch must see a call: an operand requires a gradient, carries a tangent, or has no memory of its own (fake tensors,
+    """Whether torch must see a call: an operand requires a gradient, carries a tangent, or has no own memory (fake tensors,
     the wrappers of torch.func); a dispatch mode or autocast is active, or a transform of torch.func, which owns new tensors."""
     torch: Any = sys.modules.get("torch")
     if not hasattr(torch, "_C") or not hasattr(torch, "compiler"):  # not while torch is being imported
