@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -104,18 +105,16 @@ ONE = (
     "contiguize",
 )
 TWO = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "pow")
-CHECKED |= (
-    {name: (getattr(bp, name), ((3, 4),)) for name in ONE}
-    | {name: (getattr(bp, name), ((3, 4), (3, 1))) for name in TWO}
-    | {name: (lambda x, name=name: getattr(bp, name)(x, axis=0), ((3, 4),)) for name in ROWS}
-    | {
-        "copysign": (lambda x: bp.copysign(x, torch.tensor([1.0, -1.0, 2.0], dtype=x.dtype)), ((2, 3),)),
-        "silu_mul": (bp.silu_mul, ((3, 4), (3, 4))),
-        "cumsum": (lambda x: bp.cumsum(x, axis=0), ((3, 4),)),
-        "where": (lambda x, y: bp.where(torch.tensor([True, False, True, False]), x, y), ((3, 4), (4,))),
-        "clamp": (lambda x: bp.clamp(x, -0.5, 0.5), ((3, 4),)),
-    }
-)
+MORE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    **{name: (getattr(bp, name), ((3, 4),)) for name in ONE},
+    **{name: (getattr(bp, name), ((3, 4), (3, 1))) for name in TWO},
+    **{name: (partial(getattr(bp, name), axis=0), ((3, 4),)) for name in (*ROWS, "cumsum")},
+    "copysign": (lambda x: bp.copysign(x, torch.tensor([1.0, -1.0, 2.0], dtype=x.dtype)), ((2, 3),)),
+    "silu_mul": (bp.silu_mul, ((3, 4), (3, 4))),
+    "where": (lambda x, y: bp.where(torch.tensor([True, False, True, False]), x, y), ((3, 4), (4,))),
+    "clamp": (lambda x: bp.clamp(x, -0.5, 0.5), ((3, 4),)),
+}
+CHECKED.update(MORE)
 HALVES = (
     "matmul_tc",
     "matmul_tc_bf16",
