@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .._index import NAMES
 from ..runtime.compile.sources import add_kernels_dir
 from ..tensor.dispatch import trace_as_op
 from ..types import InvalidProblemError, UnsupportedError
@@ -109,6 +110,9 @@ _OPS: dict[str, Op] = {}
 def register(op: Op, kernels: str | Path | None = None) -> Op:
     """Adds an op; a family's module calls this once per row of its table. `kernels` is the folder of the ``.cu`` files of an op
     of another package, as `add_kernels_dir` takes it."""
+    package = __package__.partition(".")[0]
+    if op.name in NAMES and op.function.__module__.partition(".")[0] != package:  # even before the own op is imported
+        raise ValueError(f"op {op.name!r} of {op.function.__module__} has the name of one of {package}: rename it")
     if kernels is not None:
         add_kernels_dir(kernels)
     if op.name in _OPS and _OPS[op.name].function.__module__ != op.function.__module__:
@@ -143,7 +147,7 @@ def load_entry_points() -> None:
     for point in entry_points(group=GROUP):
         try:
             point.load()
-        except Exception as error:  # another package's import may raise anything
+        except (Exception, SystemExit) as error:  # another package's import may raise anything
             warnings.warn(
                 f"{GROUP}: {point.name} = {point.value} is left out: {type(error).__name__}: {error}",
                 RuntimeWarning,

@@ -211,6 +211,16 @@ def test_vmap_puts_the_batch_in_front(place: int) -> None:
         torch.testing.assert_close(got, torch.vmap(theirs, in_dims=(place, 0))(x, b))
 
 
+def test_vmap_of_nothing_has_the_shape_of_a_batch() -> None:
+    w = torch.randn(6, 5)
+    for dim in (0, 1):
+        x = torch.zeros(0, 4, 6).movedim(0, dim)
+        assert torch.vmap(lambda x: bp.matmul(x, w), in_dims=dim)(x).shape == (0, 4, 5)
+        assert [tuple(part.shape) for part in torch.vmap(lambda x: tuple(bp.topk(x, 2)), in_dims=dim)(x)] == [
+            (0, 4, 2)
+        ] * 2
+
+
 def test_vmap_refuses_what_writes_in_place() -> None:
     with pytest.raises(bp.UnsupportedError, match=r"which torch\.vmap cannot batch"):
         torch.vmap(lambda d, s: bp.write_slice(d, s, [(0, 1)]))(torch.zeros(2, 3), torch.ones(2, 1))

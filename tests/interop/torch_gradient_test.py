@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -85,10 +86,67 @@ CHECKED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 }  # fmt: skip
 
 
+ROWS = ("sum", "mean", "max", "min", "var", "logsumexp")
+POSITIVE = ("sqrt", "rsqrt", "log", "pow", "divide", "copysign")
+ONE = (
+    "neg",
+    "abs",
+    "square",
+    "sqrt",
+    "rsqrt",
+    "exp",
+    "log",
+    "tanh",
+    "sigmoid",
+    "erf",
+    "relu",
+    "gelu",
+    "silu",
+    "contiguize",
+)
+TWO = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "pow")
+MORE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    **{name: (getattr(bp, name), ((3, 4),)) for name in ONE},
+    **{name: (getattr(bp, name), ((3, 4), (3, 1))) for name in TWO},
+    **{name: (partial(getattr(bp, name), axis=0), ((3, 4),)) for name in (*ROWS, "cumsum")},
+    "copysign": (lambda x: bp.copysign(x, torch.tensor([1.0, -1.0, 2.0], dtype=x.dtype)), ((2, 3),)),
+    "silu_mul": (bp.silu_mul, ((3, 4), (3, 4))),
+    "where": (lambda x, y: bp.where(torch.tensor([True, False, True, False]), x, y), ((3, 4), (4,))),
+    "clamp": (lambda x: bp.clamp(x, -0.5, 0.5), ((3, 4),)),
+}
+CHECKED.update(MORE)
+HALVES = (
+    "matmul_tc",
+    "matmul_tc_bf16",
+    "matmul_tc_async",
+    "matmul_tc_bf16_async",
+)  # in 16 bits differences say nothing
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_gradient_of_a_kernel_is_that_of_its_product(name: str) -> None:
+    dtype = torch.bfloat16 if "bf16" in name else torch.float16
+    a, b = (torch.randn(16, 16).to(dtype).requires_grad_() for _ in range(2))
+    grad = torch.randn_like(out := getattr(bp, name)(a, b))
+    out.backward(grad)
+    wide, held = grad.to(dtype).double(), [x.detach().double() for x in (a, b)]
+    for got, want in ((a.grad, wide @ held[1].T), (b.grad, held[0].T @ wide)):
+        torch.testing.assert_close(got.double(), want, rtol=2**-7, atol=2**-7)
+
+
+def test_gradient_of_a_cast_is_a_cast() -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+    bp.cast(x, "bf16").square().sum().backward()
+    assert torch.equal(x.grad, (2 * x.detach().bfloat16()).float())
+
+
 @pytest.mark.parametrize("case", CHECKED)
 def test_gradient_is_that_of_central_differences(case: str) -> None:
     function, shapes = CHECKED[case]
-    assert torch.autograd.gradcheck(function, tuple(leaf(*shape) for shape in shapes))
+    leaves = [leaf(*shape) for shape in shapes]
+    if case in POSITIVE:
+        leaves = [(x.detach().abs() + 0.5).requires_grad_() for x in leaves]
+    assert torch.autograd.gradcheck(function, tuple(leaves))
 
 
 LIKE_TORCH: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, ...], ...]]] = {

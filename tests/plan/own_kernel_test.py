@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+import baracuda_py as bp
+from baracuda_py.ops.toolkit import register
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -83,6 +87,14 @@ def test_own_kernel_broken_entry_point_is_skipped_with_a_warning(tmp_path: Path)
     done = ran("-c", code, path=installed(tmp_path, "no_such_module"))
     assert done.returncode == 0, done.stderr[-2000:]
     assert "RuntimeWarning: baracuda_py.ops: own = no_such_module is left out: ModuleNotFoundError" in done.stderr
+
+
+def test_own_kernel_cannot_take_the_name_of_an_op() -> None:
+    """Registered first, it would break the import of the op that has the name."""
+    gelu = bp.get_op("gelu")
+    with pytest.raises(ValueError, match=r"op 'gelu' of tests\.plan.* has the name of one of baracuda_py: rename it"):
+        register(replace(gelu, function=lambda x: x))
+    assert bp.get_op("gelu") is gelu
 
 
 def test_own_kernel_folder_must_exist_and_be_new(tmp_path: Path) -> None:

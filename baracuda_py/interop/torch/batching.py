@@ -26,6 +26,12 @@ def batched(
             "call it outside torch.vmap, on the whole batch",
         )
     size = info.batch_size
+    if not size:  # the layouts of results are those of an element of zeros
+        one = (x if d is None else x.new_zeros([1, *x.movedim(d, 0).shape[1:]]) for x, d in zip(arguments, in_dims))
+        made, places = batched(
+            signature, overload, name, info._replace(batch_size=1), [None if d is None else 0 for d in in_dims], *one
+        )
+        return (made[:0] if signature.single else [x[:0] for x in made]), places
     if signature.op.plan.category in _ELEMENTWISE:
         made = overload(name)(*_in_front(arguments, in_dims))
         return made, 0
