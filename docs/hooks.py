@@ -19,7 +19,8 @@ NAV: dict[str, dict[str, str]] = {  # section: title: page; a page that does not
     "": {"baracuda_py": "index.md", "Quick start": "quickstart.md", "Tour": "tour.md"},
     "Concepts": {
         "Plans": "plans.md", "Exactness": "exactness.md", "Reproducibility": "reproducibility.md", "Emulator": "emulator.md",
-        "CUDA graphs": "capture.md", "Limits": "limits.md", "Environment": "environment.md", "Glossary": "glossary.md",
+        "CUDA graphs": "capture.md", "Fused functions": "fuse.md",
+        "Limits": "limits.md", "Environment": "environment.md", "Glossary": "glossary.md",
     },
     "Frameworks": {"PyTorch": "torch.md", "transformers": "transformers.md", "JAX": "jax.md"},
     "Coming from": {

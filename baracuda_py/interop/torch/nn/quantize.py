@@ -27,7 +27,9 @@ def quantize(model: Any, kind: str, *, skip: tuple[str, ...] = ("lm_head",), **o
     if kind not in KINDS:
         raise InvalidProblemError(f"quantize: {kind!r} is no kind of weight", f"name one of {', '.join(KINDS)}")
     stay: dict[str, str] = {}
-    found = [(name, layer) for name, layer in model.named_modules() if type(layer) is torch.nn.Linear]
+    every = model.named_modules(remove_duplicate=False)  # a layer that has two names is replaced at both
+    found = [(name, layer) for name, layer in every if type(layer) is torch.nn.Linear]
+    known: dict[int, Any] = {}  # the new layers, by the id of the old ones
     for name, layer in found:
         if ends_in(name, skip):
             stay[name] = "skipped"
@@ -37,11 +39,11 @@ def quantize(model: Any, kind: str, *, skip: tuple[str, ...] = ("lm_head",), **o
                 "quantize: the model is a torch.nn.Linear itself", f"use {kind}'s layer: .of(model)"
             )
         try:
-            made = KINDS[kind].of(layer, **options)
+            made = known[id(layer)] if id(layer) in known else KINDS[kind].of(layer, **options)
         except BaracudaError as error:
             stay[name] = str(error)
             continue
-        made.train(layer.training)
+        known[id(layer)] = made.train(layer.training)
         parent, _, own = name.rpartition(".")
         setattr(model.get_submodule(parent), own, made)
     return stay
