@@ -26,7 +26,10 @@ SPELT = re.compile(
 )
 BUILTIN = {"float", "int", "str", "dtype"}
 # Names of the transformers package.
-TRANSFORMERS = {"attention_forward", "attention_dropout", "attn_implementation", "masking_utils", "output_attentions"}
+TRANSFORMERS = {
+    "attention_forward", "attention_dropout", "attn_implementation", "core_model_loading", "from_pretrained", "masking_utils",
+    "output_attentions", "quant_method", "quantization_config",
+}  # fmt: skip
 
 
 def known() -> set[str]:

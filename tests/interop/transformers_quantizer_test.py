@@ -17,6 +17,7 @@ transformers = pytest.importorskip("transformers")
 
 from baracuda_py.interop.torch import nn  # noqa: E402
 from baracuda_py.interop.transformers import BaracudaConfig, swap  # noqa: E402
+from baracuda_py.interop.transformers.quantizing import BaracudaQuantizer  # noqa: E402
 
 from .models import model, tokens  # noqa: E402
 
@@ -98,6 +99,21 @@ def test_quantizer_loads_what_quantize_makes(name: str, kind: str, saved: Any, t
     assert torch.equal(again(x).logits, logits)
     assert torch.equal(generated(again), generated(want))
     assert not [n for n, p in again.named_parameters() if p.requires_grad and n.endswith("proj.bias")]
+
+
+def test_quantizer_holds_the_floats_of_one_layer(saved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    quantize = BaracudaQuantizer.quantize
+
+    def quantized(self: Any, model: Any, name: str, weight: Any) -> Any:
+        others = self.pending - {name}
+        assert all(model.get_parameter(other).is_meta for other in others)
+        made.append(name)
+        return quantize(self, model, name, weight)
+
+    monkeypatch.setattr(BaracudaQuantizer, "quantize", quantized)
+    Auto.from_pretrained(saved("llama"), quantization_config=BaracudaConfig("int8"))
+    assert len(made) == 2 * 7
 
 
 def test_quantizer_leaves_tied_weights_tied(saved: Any, tmp_path: Path) -> None:
