@@ -22,7 +22,7 @@ SHAPES = ((1, 1), (3, 5), (2, 130), (5, 1024), (0, 8), (2, 3, 72), (1, 4104), (7
 
 
 def reduce(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
-    """Those of `_problems`, with values that the reduction tells apart."""
+    """Those of `_problems`, with values that suit the reduction."""
     rng = np.random.default_rng(seed + 9)
     name = dict(fixed or {}).get("name", "sum")
     for place, sample in enumerate(_problems(name, seed, full)):

@@ -59,7 +59,7 @@ class CumsumDescriptor(AlongAxis):
 
     @property
     def total(self) -> ElementKind:
-        """A kind of that type's size."""
+        """A kind of the size of that type."""
         return self.summed
 
     @property
