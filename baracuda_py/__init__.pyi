@@ -65,6 +65,9 @@ from .ops.quantized.int8.matmul import (Int8MatmulDescriptor as _Int8MatmulDescr
 from .ops.rearrange.join import (JoinDescriptor as _JoinDescriptor, JoinPlan as _JoinPlan, concatenate as concatenate,
     stack as stack)
 from .ops.shape_layout.kv_append import (KvAppendDescriptor as _KvAppendDescriptor, KvAppendPlan as _KvAppendPlan)
+from .ops.reduce._problem import (LogicalDescriptor as _LogicalDescriptor, NormDescriptor as _NormDescriptor,
+    ReduceDescriptor as _ReduceDescriptor)
+from .ops.reduce.logical import (LogicalPlan as _LogicalPlan)
 from .ops.gemm.backward import (MatmulBackwardDescriptor as _MatmulBackwardDescriptor,
     MatmulBackwardPlan as _MatmulBackwardPlan, MatmulGradients as MatmulGradients)
 from .ops.gemm.matmul import (MatmulDescriptor as _MatmulDescriptor, MatmulPlan as _MatmulPlan)
@@ -73,7 +76,7 @@ from .ops.attention.merge import (MergeAttentionDescriptor as _MergeAttentionDes
 from .ops.quantized.nf4.matmul import (Nf4MatmulDescriptor as _Nf4MatmulDescriptor, Nf4MatmulPlan as _Nf4MatmulPlan)
 from .ops.indexing.nonzero import (NonzeroDescriptor as _NonzeroDescriptor, NonzeroPlan as _NonzeroPlan)
 from .ops.norm.backward import (NormBackwardDescriptor as _NormBackwardDescriptor, NormBackwardPlan as _NormBackwardPlan)
-from .ops.norm.forward import (NormDescriptor as _NormDescriptor, NormPlan as _NormPlan)
+from .ops.reduce.norms import (NormPlan as _NormPlan)
 from .ops.rearrange.pad import (PadDescriptor as _PadDescriptor, PadPlan as _PadPlan)
 from .ops.attention.paged import (PagedAttentionDescriptor as _PagedAttentionDescriptor,
     PagedAttentionPlan as _PagedAttentionPlan)
@@ -87,13 +90,14 @@ from .ops.quantized.nf4.quantize import (QuantizeNf4Descriptor as _QuantizeNf4De
     QuantizeNf4Plan as _QuantizeNf4Plan, pack_nf4 as pack_nf4)
 from .ops.reduce._gradient import (ReduceBackwardDescriptor as _ReduceBackwardDescriptor)
 from .ops.reduce.backward import (ReduceBackwardPlan as _ReduceBackwardPlan)
-from .ops.reduce._problem import (ReduceDescriptor as _ReduceDescriptor)
 from .ops.reduce.reduce import (ReducePlan as _ReducePlan)
 from .ops.quantized.int4.relayout import (RelayoutInt4Descriptor as _RelayoutInt4Descriptor,
     RelayoutInt4Plan as _RelayoutInt4Plan)
 from .ops.position.rope import (RopeBackwardDescriptor as _RopeBackwardDescriptor, RopeBackwardPlan as _RopeBackwardPlan,
     RopeDescriptor as _RopeDescriptor, RopePlan as _RopePlan)
 from .ops.position.scaling import (RopeScaling as RopeScaling)
+from .ops.scan._running import (ScanDescriptor as _ScanDescriptor)
+from .ops.scan.running import (ScanPlan as _ScanPlan)
 from .ops.softmax.backward import (SoftmaxBackwardDescriptor as _SoftmaxBackwardDescriptor,
     SoftmaxBackwardPlan as _SoftmaxBackwardPlan)
 from .ops.softmax.forward import (SoftmaxDescriptor as _SoftmaxDescriptor, SoftmaxPlan as _SoftmaxPlan)
@@ -246,11 +250,6 @@ class _Mask:
     mask_strides: tuple[int, ...] | None
     mask_align: int | None
     mask: _Layout | None
-class _Mean:
-    mean_element: ElementKind | None
-    mean_strides: tuple[int, ...] | None
-    mean_align: int | None
-    mean: _Layout | None
 class _Offset:
     offset_element: ElementKind | None
     offset: _Layout | None
@@ -258,9 +257,11 @@ class _Order:
     order_element: ElementKind | None
     order: _Layout | None
 class _Out:
-    out_align: int | None
     out: _Layout
 class _Out2:
+    out_align: int | None
+    out: _Layout
+class _Out3:
     out_strides: tuple[int, ...] | None
     out_align: int | None
     out: _Layout
@@ -324,15 +325,12 @@ class _VScales2:
     v_scales_strides: tuple[int, ...] | None
     v_scales_align: int | None
     v_scales: _Layout | None
-class _Weight:
-    weight_element: ElementKind | None
-    weight_strides: tuple[int, ...] | None
-    weight_align: int | None
-    weight: _Layout | None
 class _X:
-    x_align: int | None
     x: _Layout
 class _X2:
+    x_align: int | None
+    x: _Layout
+class _X3:
     x_strides: tuple[int, ...] | None
     x_align: int | None
     x: _Layout
@@ -353,7 +351,7 @@ class AffineBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class AttentionBackwardDescriptor(_AttentionBackwardDescriptor, _GradK, _Grad, _Q, _K, _V, _Out2, _Lse2, _Mask, _BlockMask,
+class AttentionBackwardDescriptor(_AttentionBackwardDescriptor, _GradK, _Grad, _Q, _K, _V, _Out3, _Lse2, _Mask, _BlockMask,
     _AlibiSlopes2, _Sinks, _CuSeqlensQ, _CuSeqlensK):
     grad_q_strides: tuple[int, ...] | None
     grad_q_align: int | None
@@ -391,7 +389,7 @@ class AttentionBackwardDescriptor(_AttentionBackwardDescriptor, _GradK, _Grad, _
         alibi_slopes_align: int | None = ..., sinks_align: int | None = ..., grad_q_align: int | None = ...,
         grad_k_align: int | None = ..., grad_v_align: int | None = ..., grad_sinks_align: int | None = ...,
         grad_mask_align: int | None = ..., grad_alibi_slopes_align: int | None = ...) -> None: ...
-class AttentionDescriptor(_AttentionDescriptor, _Out2, _Lse, _Q, _K, _V, _Mask, _BlockMask, _AlibiSlopes2, _Sinks,
+class AttentionDescriptor(_AttentionDescriptor, _Out3, _Lse, _Q, _K, _V, _Mask, _BlockMask, _AlibiSlopes2, _Sinks,
     _CuSeqlensQ, _CuSeqlensK):
     def __init__(self, q_shape: Sequence[int], k_shape: Sequence[int], v_shape: Sequence[int], element: ElementLike,
         order: str = ..., causal: bool = ..., window: _Ints = ..., softcapped: bool = ..., offset_given: bool = ...,
@@ -418,7 +416,7 @@ class ClampBackwardDescriptor(_BackwardDescriptor):
         x_align: int | None = ..., min_align: int | None = ..., max_align: int | None = ..., grad_x_align: int | None = ...,
         grad_min_align: int | None = ..., grad_max_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class ContiguizeDescriptor(_ContiguizeDescriptor, _Out, _X2):
+class ContiguizeDescriptor(_ContiguizeDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, *, x_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ..., x_phase: int = ...) -> None: ...
 class CopyPagesDescriptor(_CopyPagesDescriptor, _KPages, _VPages, _KScales, _VScales, _Status):
@@ -441,11 +439,11 @@ class CubeBackwardDescriptor(_BackwardDescriptor):
 class CumsumBackwardDescriptor(_CumsumBackwardDescriptor, _GradX, _Grad):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., *, grad_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
-class CumsumDescriptor(_CumsumDescriptor, _Out2, _X2):
+class CumsumDescriptor(_CumsumDescriptor, _Out3, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., out_element: _Kind = ..., *,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
-class DecodeAttentionDescriptor(_DecodeAttentionDescriptor, _Out2, _Lse, _Q, _K, _V, _KScales2, _VScales2, _AlibiSlopes,
+class DecodeAttentionDescriptor(_DecodeAttentionDescriptor, _Out3, _Lse, _Q, _K, _V, _KScales2, _VScales2, _AlibiSlopes,
     _Sinks):
     lengths_shape: tuple[int, ...] | None
     lengths_element: ElementKind | None
@@ -461,7 +459,7 @@ class DecodeAttentionDescriptor(_DecodeAttentionDescriptor, _Out2, _Lse, _Q, _K,
         q_align: int | None = ..., k_align: int | None = ..., v_align: int | None = ..., k_scales_align: int | None = ...,
         v_scales_align: int | None = ..., alibi_slopes_align: int | None = ..., sinks_align: int | None = ...,
         out_align: int | None = ..., lse_align: int | None = ...) -> None: ...
-class DequantizeDescriptor(_DequantizeDescriptor, _Out2, _Codes2):
+class DequantizeDescriptor(_DequantizeDescriptor, _Out3, _Codes2):
     scales_strides: tuple[int, ...] | None
     scales_align: int | None
     scales: _Layout
@@ -473,12 +471,12 @@ class DequantizeDescriptor(_DequantizeDescriptor, _Out2, _Codes2):
         group_size: int | None = ..., name: str = ..., *, zeros_element: _Kind = ..., codes_strides: _Ints = ...,
         scales_strides: _Ints = ..., zeros_strides: _Ints = ..., out_strides: _Ints = ..., codes_align: int | None = ...,
         scales_align: int | None = ..., zeros_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class DequantizeInt4Descriptor(_DequantizeInt4Descriptor, _Out2, _Codes, _Scales, _Zeros, _Order):
+class DequantizeInt4Descriptor(_DequantizeInt4Descriptor, _Out3, _Codes, _Scales, _Zeros, _Order):
     def __init__(self, shape: Sequence[int], element: ElementLike, group_size: int = ..., packing: Int4Layout = ...,
         codes_element: ElementLike = ..., scales_element: ElementLike = ..., *, zeros_element: _Kind = ...,
         order_element: _Kind = ..., out_strides: _Ints = ..., codes_align: int | None = ..., scales_align: int | None = ...,
         zeros_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class DequantizeNf4Descriptor(_DequantizeNf4Descriptor, _Out, _Codes, _Absmax, _Scales2, _Offset):
+class DequantizeNf4Descriptor(_DequantizeNf4Descriptor, _Out2, _Codes, _Absmax, _Scales2, _Offset):
     def __init__(self, shape: Sequence[int], element: ElementLike = ..., block_size: int = ...,
         absmax_element: ElementLike = ..., *, scales_element: _Kind = ..., offset_element: _Kind = ...,
         codes_align: int | None = ..., out_align: int | None = ...) -> None: ...
@@ -496,18 +494,18 @@ class ExpBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class FillArangeDescriptor(_FillArangeDescriptor, _X):
+class FillArangeDescriptor(_FillArangeDescriptor, _X2):
     def __init__(self, shape: Sequence[int], element: ElementLike, start: Any = ..., step: Any = ..., *,
         x_align: int | None = ...) -> None: ...
-class FillDescriptor(_FillDescriptor, _X):
+class FillDescriptor(_FillDescriptor, _X2):
     def __init__(self, shape: Sequence[int], element: ElementLike, value: Any = ..., *,
         x_align: int | None = ...) -> None: ...
-class FillEyeDescriptor(_FillEyeDescriptor, _X):
+class FillEyeDescriptor(_FillEyeDescriptor, _X2):
     def __init__(self, shape: Sequence[int], element: ElementLike, k: int = ..., *, x_align: int | None = ...) -> None: ...
-class FillLinspaceDescriptor(_FillLinspaceDescriptor, _X):
+class FillLinspaceDescriptor(_FillLinspaceDescriptor, _X2):
     def __init__(self, shape: Sequence[int], element: ElementLike, start: float = ..., stop: float = ...,
         endpoint: bool = ..., *, x_align: int | None = ...) -> None: ...
-class FlipDescriptor(_FlipDescriptor, _Out, _X2):
+class FlipDescriptor(_FlipDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: Any = ..., *, x_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class FracBackwardDescriptor(_BackwardDescriptor):
@@ -523,19 +521,19 @@ class GeluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class GgufDequantizeDescriptor(_GgufDequantizeDescriptor, _Out):
+class GgufDequantizeDescriptor(_GgufDequantizeDescriptor, _Out2):
     blocks_align: int | None
     blocks: _Layout
     def __init__(self, blocks_shape: Sequence[int], format: GgufFormat | str, shape: _Ints = ..., out_element: _Kind = ...,
         *, blocks_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class GgufMatmulDescriptor(_GgufMatmulDescriptor, _Out2, _X2):
+class GgufMatmulDescriptor(_GgufMatmulDescriptor, _Out3, _X3):
     w_align: int | None
     w: _Layout
     def __init__(self, x_shape: Sequence[int], x_element: ElementLike, w_shape: Sequence[int], format: GgufFormat | str,
         out_element: _Kind = ..., math: MathPrecision | str | None = ..., name: str = ..., *, x_strides: _Ints = ...,
         out_strides: _Ints = ..., x_align: int | None = ..., w_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
-class GgufQuantizeDescriptor(_GgufQuantizeDescriptor, _Out, _X):
+class GgufQuantizeDescriptor(_GgufQuantizeDescriptor, _Out2, _X2):
     def __init__(self, shape: Sequence[int], element: ElementLike, format: GgufFormat | str, pad: bool = ..., *,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class HardshrinkBackwardDescriptor(_BackwardDescriptor):
@@ -554,14 +552,14 @@ class HardtanhBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class Int4MatmulDescriptor(_Int4MatmulDescriptor, _Out2, _X2, _Codes, _Scales, _Zeros, _Order, _Bias):
+class Int4MatmulDescriptor(_Int4MatmulDescriptor, _Out3, _X3, _Codes, _Scales, _Zeros, _Order, _Bias):
     def __init__(self, x_shape: Sequence[int], n: int, x_element: ElementLike, group_size: int = ...,
         packing: Int4Layout = ..., codes_element: ElementLike = ..., scales_element: ElementLike = ...,
         out_element: _Kind = ..., activation: Activation | str = ..., *, bias_shape: _Ints = ..., zeros_element: _Kind = ...,
         order_element: _Kind = ..., bias_element: _Kind = ..., x_strides: _Ints = ..., bias_strides: _Ints = ...,
         out_strides: _Ints = ..., x_align: int | None = ..., codes_align: int | None = ..., scales_align: int | None = ...,
         zeros_align: int | None = ..., bias_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class Int8MatmulDescriptor(_Int8MatmulDescriptor, _Out2, _A, _B, _ScaleA, _ScaleB, _Bias):
+class Int8MatmulDescriptor(_Int8MatmulDescriptor, _Out3, _A, _B, _ScaleA, _ScaleB, _Bias):
     zero_a_shape: tuple[int, ...] | None
     zero_a_element: ElementKind | None
     zero_a_strides: tuple[int, ...] | None
@@ -581,7 +579,7 @@ class Int8MatmulDescriptor(_Int8MatmulDescriptor, _Out2, _A, _B, _ScaleA, _Scale
         out_strides: _Ints = ..., a_align: int | None = ..., b_align: int | None = ..., scale_a_align: int | None = ...,
         scale_b_align: int | None = ..., zero_a_align: int | None = ..., zero_b_align: int | None = ...,
         bias_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class JoinDescriptor(_JoinDescriptor, _Out):
+class JoinDescriptor(_JoinDescriptor, _Out2):
     x0_strides: tuple[int, ...] | None
     x0_align: int | None
     x0: _Layout
@@ -678,6 +676,10 @@ class LogBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class LogicalDescriptor(_LogicalDescriptor):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
+        correction: int = ..., name: str = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
+        x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class MatmulBackwardDescriptor(_MatmulBackwardDescriptor, _Grad, _A, _B):
     grad_a_align: int | None
     grad_a: _Layout
@@ -688,7 +690,7 @@ class MatmulBackwardDescriptor(_MatmulBackwardDescriptor, _Grad, _A, _B):
         grad_strides: _Ints = ..., a_strides: _Ints = ..., b_strides: _Ints = ..., grad_align: int | None = ...,
         a_align: int | None = ..., b_align: int | None = ..., grad_a_align: int | None = ...,
         grad_b_align: int | None = ...) -> None: ...
-class MatmulDescriptor(_MatmulDescriptor, _Out2, _A, _B, _Bias, _ScaleA, _ScaleB):
+class MatmulDescriptor(_MatmulDescriptor, _Out3, _A, _B, _Bias, _ScaleA, _ScaleB):
     c_shape: tuple[int, ...] | None
     c_element: ElementKind | None
     c_strides: tuple[int, ...] | None
@@ -715,7 +717,7 @@ class MaximumBackwardDescriptor(_BackwardDescriptor):
         x2_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
         x1_align: int | None = ..., x2_align: int | None = ..., grad_x1_align: int | None = ...,
         grad_x2_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class MergeAttentionDescriptor(_MergeAttentionDescriptor, _Out2, _Lse2):
+class MergeAttentionDescriptor(_MergeAttentionDescriptor, _Out3, _Lse2):
     outs_strides: tuple[int, ...] | None
     outs_align: int | None
     outs: _Layout
@@ -742,24 +744,32 @@ class NegBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class Nf4MatmulDescriptor(_Nf4MatmulDescriptor, _Out2, _X2, _Codes, _Absmax, _Scales2, _Offset, _Bias):
+class Nf4MatmulDescriptor(_Nf4MatmulDescriptor, _Out3, _X3, _Codes, _Absmax, _Scales2, _Offset, _Bias):
     def __init__(self, x_shape: Sequence[int], n: int, x_element: ElementLike, block_size: int = ...,
         absmax_element: ElementLike = ..., out_element: _Kind = ..., activation: Activation | str = ..., *,
         bias_shape: _Ints = ..., scales_element: _Kind = ..., offset_element: _Kind = ..., bias_element: _Kind = ...,
         x_strides: _Ints = ..., bias_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
         codes_align: int | None = ..., bias_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class NonzeroDescriptor(_NonzeroDescriptor, _Out, _X2):
+class NonzeroDescriptor(_NonzeroDescriptor, _Out2, _X3):
     count_align: int | None
     count: _Layout
     def __init__(self, shape: Sequence[int], element: ElementLike, *, x_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ..., count_align: int | None = ...) -> None: ...
-class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX, _Grad, _X2, _Weight, _Mean):
+class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX, _Grad, _X3):
     grad_weight_element: ElementKind | None
     grad_weight_align: int | None
     grad_weight: _Layout | None
     grad_bias_element: ElementKind | None
     grad_bias_align: int | None
     grad_bias: _Layout | None
+    weight_element: ElementKind | None
+    weight_strides: tuple[int, ...] | None
+    weight_align: int | None
+    weight: _Layout | None
+    mean_element: ElementKind | None
+    mean_strides: tuple[int, ...] | None
+    mean_align: int | None
+    mean: _Layout | None
     rstd_strides: tuple[int, ...] | None
     rstd_align: int | None
     rstd: _Layout
@@ -770,41 +780,20 @@ class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX, _Grad, _X2, _Weigh
         grad_align: int | None = ..., x_align: int | None = ..., weight_align: int | None = ...,
         mean_align: int | None = ..., rstd_align: int | None = ..., grad_x_align: int | None = ...,
         grad_weight_align: int | None = ..., grad_bias_align: int | None = ...) -> None: ...
-class NormDescriptor(_NormDescriptor, _Out2, _Mean, _X2, _Weight):
-    residual_out_element: ElementKind | None
-    residual_out_strides: tuple[int, ...] | None
-    residual_out_align: int | None
-    residual_out: _Layout | None
-    rstd_element: ElementKind | None
-    rstd_strides: tuple[int, ...] | None
-    rstd_align: int | None
-    rstd: _Layout | None
-    residual_element: ElementKind | None
-    residual_strides: tuple[int, ...] | None
-    residual_align: int | None
-    residual: _Layout | None
-    bias_element: ElementKind | None
-    bias_strides: tuple[int, ...] | None
-    bias_align: int | None
-    bias: _Layout | None
-    def __init__(self, shape: Sequence[int], element: ElementLike, normalized_shape: _Ints = ..., eps: float = ...,
-        name: str = ..., *, residual_element: _Kind = ..., weight_element: _Kind = ..., bias_element: _Kind = ...,
-        residual_out_element: _Kind = ..., mean_element: _Kind = ..., rstd_element: _Kind = ..., x_strides: _Ints = ...,
-        residual_strides: _Ints = ..., weight_strides: _Ints = ..., bias_strides: _Ints = ..., out_strides: _Ints = ...,
-        residual_out_strides: _Ints = ..., mean_strides: _Ints = ..., rstd_strides: _Ints = ..., x_align: int | None = ...,
-        residual_align: int | None = ..., weight_align: int | None = ..., bias_align: int | None = ...,
-        out_align: int | None = ..., residual_out_align: int | None = ..., mean_align: int | None = ...,
-        rstd_align: int | None = ...) -> None: ...
-class OneHotDescriptor(_OneHotDescriptor, _Out):
+class NormDescriptor(_NormDescriptor):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
+        correction: int = ..., name: str = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
+        x_align: int | None = ..., out_align: int | None = ..., p: float = ...) -> None: ...
+class OneHotDescriptor(_OneHotDescriptor, _Out2):
     indices_align: int | None
     indices: _Layout
     def __init__(self, indices_shape: Sequence[int], indices_element: ElementLike, num_classes: int,
         dtype: ElementLike = ..., *, indices_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class PadDescriptor(_PadDescriptor, _Out, _X2):
+class PadDescriptor(_PadDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, pad_width: Any, mode: str = ...,
         constant_values: Any = ..., name: str = ..., *, x_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
-class PagedAttentionDescriptor(_PagedAttentionDescriptor, _Out2, _Lse, _Q, _KPages, _VPages, _Lengths, _KScales2, _VScales2,
+class PagedAttentionDescriptor(_PagedAttentionDescriptor, _Out3, _Lse, _Q, _KPages, _VPages, _Lengths, _KScales2, _VScales2,
     _AlibiSlopes, _Sinks):
     status_element: ElementKind | None
     status: _Layout | None
@@ -871,7 +860,7 @@ class PowBackwardDescriptor(_BackwardDescriptor):
         grad_x2_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ..., x2_align: int | None = ...,
         y_align: int | None = ..., grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class QkvProjectDescriptor(_QkvProjectDescriptor, _Q, _K, _V, _Status, _X2, _Positions, _InvFreq, _Cos, _Sin):
+class QkvProjectDescriptor(_QkvProjectDescriptor, _Q, _K, _V, _Status, _X3, _Positions, _InvFreq, _Cos, _Sin):
     wq_strides: tuple[int, ...] | None
     wq_align: int | None
     wq: _Layout
@@ -965,19 +954,19 @@ class QkvProjectDescriptor(_QkvProjectDescriptor, _Q, _K, _V, _Status, _X2, _Pos
         bias_q_align: int | None = ..., bias_k_align: int | None = ..., bias_v_align: int | None = ...,
         inv_freq_align: int | None = ..., cos_align: int | None = ..., sin_align: int | None = ...,
         q_align: int | None = ..., k_align: int | None = ..., v_align: int | None = ...) -> None: ...
-class QuantizeDescriptor(_QuantizeDescriptor, _Codes2, _Scales, _Zeros, _X2):
+class QuantizeDescriptor(_QuantizeDescriptor, _Codes2, _Scales, _Zeros, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, codes_element: _Kind = ..., per: str = ...,
         group_size: int | None = ..., name: str = ..., *, zeros_element: _Kind = ..., x_strides: _Ints = ...,
         codes_strides: _Ints = ..., x_align: int | None = ..., codes_align: int | None = ..., scales_align: int | None = ...,
         zeros_align: int | None = ...) -> None: ...
-class QuantizeInt4Descriptor(_QuantizeInt4Descriptor, _Out, _Scales, _Zeros):
+class QuantizeInt4Descriptor(_QuantizeInt4Descriptor, _Out2, _Scales, _Zeros):
     w_strides: tuple[int, ...] | None
     w_align: int | None
     w: _Layout
     def __init__(self, shape: Sequence[int], element: ElementLike, group_size: int = ..., scales_element: _Kind = ...,
         least_zero: int = ..., *, zeros_element: _Kind = ..., w_strides: _Ints = ..., w_align: int | None = ...,
         out_align: int | None = ..., scales_align: int | None = ..., zeros_align: int | None = ...) -> None: ...
-class QuantizeNf4Descriptor(_QuantizeNf4Descriptor, _Out, _Absmax, _Scales2, _Offset, _X):
+class QuantizeNf4Descriptor(_QuantizeNf4Descriptor, _Out2, _Absmax, _Scales2, _Offset, _X2):
     def __init__(self, shape: Sequence[int], element: ElementLike, block_size: int = ..., absmax_element: ElementLike = ...,
         *, scales_element: _Kind = ..., offset_element: _Kind = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
@@ -985,7 +974,7 @@ class ReciprocalBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class ReduceBackwardDescriptor(_ReduceBackwardDescriptor, _GradX, _Grad, _X2):
+class ReduceBackwardDescriptor(_ReduceBackwardDescriptor, _GradX, _Grad, _X3):
     y_strides: tuple[int, ...] | None
     y_align: int | None
     y: _Layout | None
@@ -993,11 +982,11 @@ class ReduceBackwardDescriptor(_ReduceBackwardDescriptor, _GradX, _Grad, _X2):
         correction: int = ..., name: str = ..., y_element: _Kind = ..., *, grad_strides: _Ints = ..., x_strides: _Ints = ...,
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
-class ReduceDescriptor(_ReduceDescriptor, _Out2, _X2):
+class ReduceDescriptor(_ReduceDescriptor, _Out3, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., name: str = ..., out_element: _Kind = ..., *, x_strides: _Ints = ...,
         out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class RelayoutInt4Descriptor(_RelayoutInt4Descriptor, _Out, _Codes, _Scales, _Zeros):
+class RelayoutInt4Descriptor(_RelayoutInt4Descriptor, _Out2, _Codes, _Scales, _Zeros):
     out_scales_align: int | None
     out_scales: _Layout
     out_zeros_element: ElementKind | None
@@ -1018,10 +1007,10 @@ class ReluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class RepeatInterleaveDescriptor(_RepeatInterleaveDescriptor, _Out, _X2):
+class RepeatInterleaveDescriptor(_RepeatInterleaveDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, repeats: int, axis: int | None = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class RollDescriptor(_RollDescriptor, _Out, _X2):
+class RollDescriptor(_RollDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, shift: Any, axis: Any = ..., name: str = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class RopeBackwardDescriptor(_RopeBackwardDescriptor, _GradX, _GradK, _Status, _Grad, _Positions, _InvFreq, _Cos, _Sin):
@@ -1038,7 +1027,7 @@ class RopeBackwardDescriptor(_RopeBackwardDescriptor, _GradX, _GradK, _Status, _
         sin_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_k_strides: _Ints = ..., grad_align: int | None = ...,
         k_grad_align: int | None = ..., inv_freq_align: int | None = ..., cos_align: int | None = ...,
         sin_align: int | None = ..., grad_x_align: int | None = ..., grad_k_align: int | None = ...) -> None: ...
-class RopeDescriptor(_RopeDescriptor, _Out2, _Status, _X2, _Positions, _InvFreq, _Cos, _Sin):
+class RopeDescriptor(_RopeDescriptor, _Out3, _Status, _X3, _Positions, _InvFreq, _Cos, _Sin):
     k_out_strides: tuple[int, ...] | None
     k_out_align: int | None
     k_out: _Layout
@@ -1060,6 +1049,10 @@ class RsqrtBackwardDescriptor(_BackwardDescriptor):
         y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class ScanDescriptor(_ScanDescriptor):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., out_element: _Kind = ...,
+        x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...,
+        reverse: bool = ..., name: str = ...) -> None: ...
 class SigmoidBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1081,7 +1074,7 @@ class SoftmaxBackwardDescriptor(_SoftmaxBackwardDescriptor, _GradX, _Grad):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., name: str = ..., *,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
-class SoftmaxDescriptor(_SoftmaxDescriptor, _Out2, _X2):
+class SoftmaxDescriptor(_SoftmaxDescriptor, _Out3, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., name: str = ..., *,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
@@ -1102,7 +1095,7 @@ class SubtractBackwardDescriptor(_BackwardDescriptor):
         grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
         grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class TakeAlongAxisDescriptor(_TakeAlongAxisDescriptor, _Out2, _X2, _Indices, _Status):
+class TakeAlongAxisDescriptor(_TakeAlongAxisDescriptor, _Out3, _X3, _Indices, _Status):
     def __init__(self, x_shape: Sequence[int], indices_shape: Sequence[int], element: ElementLike,
         indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, x_strides: _Ints = ...,
         indices_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., indices_align: int | None = ...,
@@ -1121,16 +1114,16 @@ class ThresholdBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class TileDescriptor(_TileDescriptor, _Out, _X2):
+class TileDescriptor(_TileDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, reps: Any, *, x_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class TopkDescriptor(_TopkDescriptor, _Indices, _X2):
+class TopkDescriptor(_TopkDescriptor, _Indices, _X3):
     values_strides: tuple[int, ...] | None
     values_align: int | None
     def __init__(self, shape: Sequence[int], element: ElementLike, k: int, axis: int = ..., largest: bool = ...,
         sorted: bool = ..., *, x_strides: _Ints = ..., values_strides: _Ints = ..., indices_strides: _Ints = ...,
         x_align: int | None = ..., values_align: int | None = ..., indices_align: int | None = ...) -> None: ...
-class TriangleDescriptor(_TriangleDescriptor, _Out, _X2):
+class TriangleDescriptor(_TriangleDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, k: int = ..., name: str = ..., *, x_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class UnaryDescriptor(_UnaryDescriptor):
@@ -1192,6 +1185,7 @@ class JoinPlan(_JoinPlan): desc: JoinDescriptor
 class KvAppendPlan(_KvAppendPlan): desc: KvAppendDescriptor
 class LeakyReluBackwardPlan(_BackwardPlan): desc: LeakyReluBackwardDescriptor
 class LogBackwardPlan(_BackwardPlan): desc: LogBackwardDescriptor
+class LogicalPlan(_LogicalPlan): desc: LogicalDescriptor
 class MatmulBackwardPlan(_MatmulBackwardPlan): desc: MatmulBackwardDescriptor
 class MatmulPlan(_MatmulPlan): desc: MatmulDescriptor
 class MaximumBackwardPlan(_BackwardPlan): desc: MaximumBackwardDescriptor
@@ -1223,6 +1217,7 @@ class RollPlan(_RollPlan): desc: RollDescriptor
 class RopeBackwardPlan(_RopeBackwardPlan): desc: RopeBackwardDescriptor
 class RopePlan(_RopePlan): desc: RopeDescriptor
 class RsqrtBackwardPlan(_BackwardPlan): desc: RsqrtBackwardDescriptor
+class ScanPlan(_ScanPlan): desc: ScanDescriptor
 class SigmoidBackwardPlan(_BackwardPlan): desc: SigmoidBackwardDescriptor
 class SiluBackwardPlan(_BackwardPlan): desc: SiluBackwardDescriptor
 class SiluMulBackwardPlan(_BackwardPlan): desc: SiluMulBackwardDescriptor
@@ -1586,6 +1581,18 @@ def var_backward(grad: Any, x: Any, /, axis: Any = None, *, correction: int = 0,
 @_op(ReduceBackwardDescriptor, ReduceBackwardPlan)
 def logsumexp_backward(grad: Any, x: Any, y: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(LogicalDescriptor, LogicalPlan)
+def any(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(LogicalDescriptor, LogicalPlan)
+def all(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(LogicalDescriptor, LogicalPlan)
+def count_nonzero(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(NormDescriptor, NormPlan)
+def norm(x: Any, /, p: float = 2.0, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(ReduceDescriptor, ReducePlan)
 def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -1607,12 +1614,45 @@ def var(x: Any, /, axis: Any = None, *, correction: int = 0, keepdims: bool = Fa
 @_op(ReduceDescriptor, ReducePlan)
 def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceDescriptor, ReducePlan)
+def prod(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceDescriptor, ReducePlan)
+def argmin(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceDescriptor, ReducePlan)
+def std(x: Any, /, axis: Any = None, *, correction: int = 0, keepdims: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceDescriptor, ReducePlan)
+def nansum(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceDescriptor, ReducePlan)
+def nanmean(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceDescriptor, ReducePlan)
+def nanmax(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceDescriptor, ReducePlan)
+def nanmin(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(CumsumBackwardDescriptor, CumsumBackwardPlan)
 def cumsum_backward(grad: Any, /, axis: int = -1, *, grad_x: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(CumsumDescriptor, CumsumPlan)
 def cumsum(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(ScanDescriptor, ScanPlan)
+def cumprod(x: Any, /, axis: int = -1, *, reverse: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ScanDescriptor, ScanPlan)
+def cummax(x: Any, /, axis: int = -1, *, reverse: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ScanDescriptor, ScanPlan)
+def cummin(x: Any, /, axis: int = -1, *, reverse: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ScanDescriptor, ScanPlan)
+def logcumsumexp(x: Any, /, axis: int = -1, *, reverse: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(ContiguizeDescriptor, ContiguizePlan)
 def contiguize(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...

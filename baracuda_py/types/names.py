@@ -39,7 +39,6 @@ ALIASES = {
 
 # What to write for a name whose arguments or results differ from those of any op here.
 ADVICE = {
-    "argmin": "bp.argmax(bp.neg(x), axis) for floats",
     "argsort": "bp.topk(x, k, largest=False).indices, which are in order",
     "concat": "bp.concatenate(arrays, axis)",
     "flash_attn_func": "bp.attention(q, k, v), with heads before tokens: [B, H, S, D]",
@@ -48,7 +47,6 @@ ADVICE = {
     "permute": "bp.contiguize(x.transpose(...)); a view alone needs no kernel",
     "setitem": "bp.write_slice(dest, source, np.s_[...])",
     "sort": "bp.topk(x, k, largest=False).values, which are in order",
-    "std": "bp.sqrt(bp.var(x, axis))",
     "transpose": "bp.contiguize(x.transpose(...)); a view alone needs no kernel",
 }
 
@@ -120,7 +118,6 @@ SYNONYMS = {
     "slidingwindow": ("attention", "kv_append"),
     "smoothquant": _INT8,
     "sort": ("topk",),
-    "std": ("var", "sqrt"),
     "swa": ("attention", "kv_append"),
     "tensorcore": ("matmul", "matmul_tc", "matmul_tc_bf16", "attention_tc"),
     "transpose": ("contiguize",),

@@ -82,7 +82,7 @@ class RowsReduce(Candidate[ReduceDescriptor]):
         rows, chunks = desc.rows(), _chunks(desc.extent, CHUNK)
         index, partial = rows.index, _scratch(desc, chunks, rows.count)
         entry = (
-            f"reduce_rows<{desc.reducer}, {desc.element.number}, {desc.computed}, {config.template}, {rows.template}, "
+            f"reduce_rows<{desc.reducer}, {desc.stored}, {desc.computed}, {config.template}, {rows.template}, "
             f"{str(chunks > 1).lower()}, {str(rows.unaligned(desc.element)).lower()}>"
         )
         counts = (index_scalar(n, index) for n in (rows.count, desc.extent, CHUNK, chunks))
@@ -175,7 +175,7 @@ class ColumnsReduce(Candidate[ReduceDescriptor]):
         results = rows.count * rows.length
         partial = _scratch(desc, chunks, results)
         entry = (
-            f"reduce_columns<{desc.reducer}, {desc.element.number}, {desc.computed}, {config.vector}, {config.down}, "
+            f"reduce_columns<{desc.reducer}, {desc.stored}, {desc.computed}, {config.vector}, {config.down}, "
             f"{config.across}, {len(rows.rows)}, {len(extents)}, {index}, {str(chunks > 1).lower()}, "
             f"{str(config.unaligned).lower()}>"
         )
@@ -220,7 +220,7 @@ def _columns(desc: ReduceDescriptor) -> tuple[Columns, tuple[int, ...]] | None:
     rows = across(desc, desc.shape, desc.along, {"out": desc.spread("out"), "x": x}, ("out",))
     if rows is None:
         return None
-    terms, size = rows_of(desc, desc.shape, desc.along, {"x": x}, ordered=desc.name == "argmax"), desc.element.bits // 8
+    terms, size = rows_of(desc, desc.shape, desc.along, {"x": x}, ordered=desc.row.ordered), desc.element.bits // 8
     steps = tuple(s * size for s in terms.operands["x"].columns)
     return Columns(rows, steps, (size,) * len(steps)), terms.columns
 

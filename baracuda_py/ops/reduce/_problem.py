@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +12,19 @@ import numpy as np
 
 from ...plan.descriptor import Descriptor, Slot, described
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
+from ...types.keeping import complete
 from .._rows import FLOATS, Rows, axes_of, computed_in, rows_of
 
-__all__ = ["TABLE", "ReduceDescriptor", "Reduced", "StatisticDescriptor"]
+__all__ = [
+    "LOGICAL",
+    "NORMS",
+    "TABLE",
+    "LogicalDescriptor",
+    "NormDescriptor",
+    "ReduceDescriptor",
+    "Reduced",
+    "StatisticDescriptor",
+]
 
 INTEGERS = tuple(kind for kind in ElementKind if kind.is_integer and not kind.packed)
 CORRECTION = 1 << 31
@@ -22,7 +33,8 @@ CORRECTION = 1 << 31
 @dataclass(frozen=True)
 class Row:
     """One reduction: the reducer of kernels/include/rows/reducers.cuh ({c} and {out} are types), whether it takes integers and
-    has a result without terms, bytes of a state beside {c}'s size, and instructions an element."""
+    has a result without terms, bytes of a state beside {c}'s size, instructions an element, the result's kind if it is not x's,
+    whether integers' results have 64 bits, and whether it counts terms in C order."""
 
     name: str
     reducer: str
@@ -31,20 +43,55 @@ class Row:
     empty: bool = True
     state: Callable[[int], int] = lambda c: c
     instructions: float = 2.0
+    result: ElementKind | None = None
+    widens: bool = False
+    ordered: bool = False
 
 
 TABLE = {row.name: row for row in (
-    Row("sum", "Sum<{c}, {out}, false>", "The sum; integers add up in 64 bits and wrap, as in NumPy.", integers=True),
+    Row("sum", "Sum<{c}, {out}, false>", "The sum; integers add up in 64 bits and wrap, as in NumPy.", integers=True,
+        widens=True),
     Row("mean", "Sum<{c}, {out}, true>", "The arithmetic mean; NaN of nothing."),
     Row("max", "Extremum<{c}, {out}, true>", "The largest; a NaN is the result.", integers=True, empty=False),
     Row("min", "Extremum<{c}, {out}, false>", "The smallest; a NaN is the result.", integers=True, empty=False),
     Row("argmax", "ArgMax<{c}, {out}>", "The place of the first largest (i64), NaN the largest; one axis, or all in C order.",
-        integers=True, empty=False, state=lambda c: 16, instructions=5.0),
+        integers=True, empty=False, state=lambda c: 16, instructions=5.0, result=ElementKind.I64, ordered=True),
     Row("var", "Variance<{c}, {out}>", "The mean square deviation from the mean, of n - correction; NaN of nothing.",
         state=lambda c: 3 * c, instructions=6.0),
     Row("logsumexp", "LogSumExp<{c}, {out}, {digits}>", "log(sum(exp(x))) without overflow; inf of inf, -inf of nothing.",
         state=lambda c: 2 * c, instructions=8.0),
+    Row("prod", "Prod<{c}, {out}>", "The product, 1 of nothing; integers are multiplied in 64 bits and wrap, as in NumPy.",
+        integers=True, widens=True),
+    Row("argmin", "ArgMin<{c}, {out}>", "The place of the first smallest (i64), NaN the smallest; one axis, or all in C order.",
+        integers=True, empty=False, state=lambda c: 16, instructions=6.0, result=ElementKind.I64, ordered=True),
+    Row("std", "StdDev<{c}, {out}>", "The square root of `var`, of n - correction; NaN of nothing.", state=lambda c: 3 * c,
+        instructions=6.0),
+    Row("nansum", "NanSum<{c}, {out}>", "The sum of what is not NaN; 0 where nothing is.", instructions=3.0),
+    Row("nanmean", "NanMean<{c}, {out}>", "The arithmetic mean of what is not NaN; NaN where nothing is.", state=lambda c: 16,
+        instructions=4.0),
+    Row("nanmax", "NanExtremum<{c}, {out}, true>", "The largest that is not NaN; NaN where all are.", empty=False,
+        instructions=4.0),
+    Row("nanmin", "NanExtremum<{c}, {out}, false>", "The smallest that is not NaN; NaN where all are.", empty=False,
+        instructions=4.0),
 )}  # fmt: skip
+
+LOGICAL = {row.name: row for row in (
+    Row("any", "Holds<{c}, {out}, false>", "Whether a term is not 0, as NaN is; False of nothing.", integers=True,
+        state=lambda c: 4, result=ElementKind.BOOL),
+    Row("all", "Holds<{c}, {out}, true>", "Whether no term is 0, as NaN is not; True of nothing.", integers=True,
+        state=lambda c: 4, result=ElementKind.BOOL),
+    Row("count_nonzero", "CountNonzero<{c}, {out}>", "How many terms are not 0, as NaN is (i64); 0 of nothing.", integers=True,
+        state=lambda c: 8, result=ElementKind.I64),
+)}  # fmt: skip
+
+# By p.
+NORMS = {
+    0.0: Row("norm_zero", "CountNonzero<{c}, {out}>", "how many terms are not 0", state=lambda c: 8),
+    1.0: Row("norm_one", "Norm1<{c}, {out}>", "sum(abs(x))"),
+    2.0: Row("norm_two", "Norm2<{c}, {out}>", "sqrt(sum(x * x))"),
+    math.inf: Row("norm_largest", "NormInf<{c}, {out}, true>", "max(abs(x))", empty=False),
+    -math.inf: Row("norm_smallest", "NormInf<{c}, {out}, false>", "min(abs(x))", empty=False),
+}
 
 # Results that gradients are made of, in the type computed in.
 STATISTICS = {row.name: row for row in (
@@ -145,9 +192,9 @@ class ReduceDescriptor(Reduced):
         return TABLE[self.name]
 
     def default_element(self, name: str) -> ElementKind:
-        if self.name == "argmax":
-            return ElementKind.I64
-        if self.name == "sum" and self.element.is_integer:
+        if self.row.result is not None:
+            return self.row.result
+        if self.row.widens and self.element.is_integer:
             return ElementKind.U64 if self.element.value[0] == "u" else ElementKind.I64
         return self.element
 
@@ -160,26 +207,32 @@ class ReduceDescriptor(Reduced):
                 f"{self.op}: out must hold {wanted}, got {self.out_element}", f"pass an out of {wanted}"
             )
         self.check_axes(self.row)
-        if self.name == "argmax" and len(self.along) not in (1, len(self.shape)):
+        if self.row.ordered and len(self.along) not in (1, len(self.shape)):
             raise InvalidProblemError(
                 f"{self.op}: axis={self.axes} are several axes, not all", "give one axis, or None"
             )
 
     def rows(self) -> Rows:
         names = {"out": self.spread("out"), "x": self.layout("x").strides}
-        return rows_of(self, self.shape, self.along, names, ("out",), ordered=self.name == "argmax")
+        return rows_of(self, self.shape, self.along, names, ("out",), ordered=self.row.ordered)
 
     @property
     def computed(self) -> str:
         """The CUDA type computed in."""
         if self.element.is_float:
             return computed_in(self.element).cuda
-        return "u64" if self.element.value[0] == "u" else "i64"
+        return "i64" if self.element.value[0] == "i" else "u64"
+
+    @property
+    def stored(self) -> str:
+        """The CUDA type of x's elements; a bool is a byte."""
+        return self.element.cuda if self.element is ElementKind.BOOL else self.element.number
 
     @property
     def reducer(self) -> str:
         out = self.layout("out").element
-        return "rows::" + self.row.reducer.format(c=self.computed, out=out.number, digits=self.element.digits)
+        written = out.cuda if out is ElementKind.BOOL else out.number
+        return "rows::" + self.row.reducer.format(c=self.computed, out=written, digits=self.element.digits)
 
     @property
     def state(self) -> int:
@@ -200,3 +253,77 @@ class StatisticDescriptor(ReduceDescriptor):
 
     def default_element(self, name: str) -> ElementKind:
         return computed_in(self.element).element
+
+
+@described(
+    Slot("out", "out", shape="out_shape", element="out_element"),
+    Slot("x", takes=(*FLOATS, *INTEGERS, ElementKind.BOOL)),
+)
+class LogicalDescriptor(ReduceDescriptor):
+    """`name`, which asks whether terms are 0, of an x of `shape` over `axes` (all of them where None), which stay as extents of 1
+    where `keepdims` is 1. A bool is not 0 where any of its bits is set."""
+
+    shape: tuple[int, ...]
+    element: ElementKind
+    axes: tuple[int, ...] | None = None
+    keepdims: int = 0
+    correction: int = 0
+    name: str = "any"
+    out_element: ElementKind | None = None
+
+    def __post_init__(self) -> None:
+        self._names_op(tuple(LOGICAL), "name")
+        Descriptor.__post_init__(self)
+
+    @classmethod
+    def of(  # type: ignore[override]
+        cls, x: Any, out: Any = None, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, name: str = "any",
+    ) -> LogicalDescriptor:  # fmt: skip
+        """The descriptor of arrays of any layout."""
+        tensors = cls.taken(name, {"x": x, "out": out})
+        return cls.of_tensors(tensors, name=name, **cls.options_of(name, tensors["x"].shape, axis, keepdims))
+
+    @property
+    def row(self) -> Row:
+        return LOGICAL[self.name]
+
+
+@described(Slot("out", "out", shape="out_shape", element="out_element"), Slot("x", takes=FLOATS))
+class NormDescriptor(ReduceDescriptor):
+    """The p-norm of an x of `shape` over `axes` (all of them where None), which stay as extents of 1 where `keepdims` is 1."""
+
+    shape: tuple[int, ...]
+    element: ElementKind
+    axes: tuple[int, ...] | None = None
+    keepdims: int = 0
+    correction: int = 0
+    name: str = "norm"
+    p: float = 2.0
+    out_element: ElementKind | None = None
+
+    def __post_init__(self) -> None:
+        self._names_op(("norm",), "name")
+        p: Any = self.p
+        p = {"inf": math.inf, "-inf": -math.inf}.get(p, p) if isinstance(p, str) else p  # as JSON has it
+        if isinstance(p, bool) or not isinstance(p, numbers.Real) or float(p) not in NORMS:
+            known = ", ".join(f"{held:g}" for held in NORMS)
+            raise InvalidProblemError(
+                f"{self.op}: p must be one of {known}, got {p!r}",
+                "for another one, reduce its powers: bp.sum(bp.pow(bp.abs(x), p)) ** (1 / p)",
+            )
+        complete(self, p=float(p))
+        Descriptor.__post_init__(self)
+
+    @classmethod
+    def of(  # type: ignore[override]
+        cls, x: Any, out: Any = None, *, p: float = 2.0, axis: int | Sequence[int] | None = None, keepdims: bool = False,
+        name: str = "norm",
+    ) -> NormDescriptor:  # fmt: skip
+        """The descriptor of arrays of any layout."""
+        tensors = cls.taken(name, {"x": x, "out": out})
+        options = cls.options_of(name, tensors["x"].shape, axis, keepdims)
+        return cls.of_tensors(tensors, p=p, name=name, **options)
+
+    @property
+    def row(self) -> Row:
+        return NORMS[self.p]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -10,6 +11,7 @@ import numpy as np
 from ...numerics.expression import Precision, Rounded
 from ...numerics.rounding import wide
 from ...types import ElementKind
+from .._rows import computed_in
 
 __all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "reduce", "statistic"]
 
@@ -56,6 +58,27 @@ def _logsumexp(rows: Array) -> Array:
     return np.asarray(np.where(np.isposinf(most), most, most + np.log1p(terms.sum(axis=-1) + (first - 1))))
 
 
+def _argmin(rows: Array) -> Array:
+    return _argmax(-rows if rows.dtype.kind == "f" else ~rows)
+
+
+def _numbers(rows: Array) -> Array:
+    """The terms, 0 for NaN."""
+    return np.asarray(np.where(np.isnan(rows), 0, rows))
+
+
+def _skipping(desc: Any, rows: Array) -> Array:
+    """The terms that a reduction adds up."""
+    return _numbers(rows) if desc.row.name in ("nansum", "nanmean") else rows
+
+
+def _counted(desc: Any, rows: Array) -> Any:
+    """How many these are."""
+    if desc.row.name == "nanmean":
+        return (rows == rows).sum(axis=-1).astype(rows.dtype)
+    return rows.dtype.type(desc.extent)
+
+
 _OPS: dict[str, Callable[[Any, Array], Array]] = {
     "sum": lambda desc, rows: rows.sum(axis=-1),
     "mean": lambda desc, rows: rows.sum(axis=-1) / rows.dtype.type(desc.extent),
@@ -64,13 +87,28 @@ _OPS: dict[str, Callable[[Any, Array], Array]] = {
     "argmax": lambda desc, rows: _argmax(rows),
     "var": _var,
     "logsumexp": lambda desc, rows: _logsumexp(rows),
+    "prod": lambda desc, rows: rows.prod(axis=-1),
+    "argmin": lambda desc, rows: _argmin(rows),
+    "std": lambda desc, rows: np.sqrt(_var(desc, rows)),
+    "nansum": lambda desc, rows: _numbers(rows).sum(axis=-1),
+    "nanmean": lambda desc, rows: _numbers(rows).sum(axis=-1) / _counted(desc, rows),
+    "nanmax": lambda desc, rows: np.fmax.reduce(rows, axis=-1),
+    "nanmin": lambda desc, rows: np.fmin.reduce(rows, axis=-1),
+    "any": lambda desc, rows: (rows != 0).any(axis=-1),
+    "all": lambda desc, rows: (rows != 0).all(axis=-1),
+    "count_nonzero": lambda desc, rows: (rows != 0).sum(axis=-1),
+    "norm_zero": lambda desc, rows: (rows != 0).sum(axis=-1).astype(rows.dtype),
+    "norm_one": lambda desc, rows: np.abs(rows).sum(axis=-1),
+    "norm_two": lambda desc, rows: np.sqrt((rows * rows).sum(axis=-1)),
+    "norm_largest": lambda desc, rows: np.abs(rows).max(axis=-1),
+    "norm_smallest": lambda desc, rows: np.abs(rows).min(axis=-1),
 }
 
 
 def reduce(desc: Any, x: Array) -> Array:
     """`desc.name` of x over `desc.axes`, wide."""
     with np.errstate(all="ignore"):
-        return np.asarray(_OPS[desc.name](desc, _rows(desc, x))).reshape(desc.out_shape)
+        return np.asarray(_OPS[desc.row.name](desc, _rows(desc, x))).reshape(desc.out_shape)
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------
@@ -98,19 +136,50 @@ def _expected_shift(desc: Any, rows: Array) -> Array:  # noqa: ARG001
 
 
 def _overflowing(desc: Any, rows: Array) -> Array:
-    """Whether the terms' magnitudes, or for var their squares, add up beyond what is computed in."""
-    most = 2.0**124 if desc.element is not ElementKind.F64 else np.longdouble(2) ** 1020
-    sizes = rows * rows if desc.name == "var" else np.abs(rows)
+    """Whether the terms' magnitudes, or for var, std and the norm by squares their squares, add up beyond what is computed in;
+    for a product, whether a part of it may be beyond that, or below what is normal."""
+    exponent = 124 if desc.element is not ElementKind.F64 else 1020
+    if desc.row.name == "prod":
+        logs = np.where(np.isfinite(rows) & (rows != 0), np.log2(np.abs(rows)), 0)
+        return np.asarray(np.maximum(np.maximum(logs, 0).sum(axis=-1), np.maximum(-logs, 0).sum(axis=-1)) > exponent)
+    most, rows = np.longdouble(2) ** exponent, _skipping(desc, rows)
+    sizes = rows * rows if desc.row.name in ("var", "std", "norm_two") else np.abs(rows)
     return np.asarray(np.isfinite(rows).all(axis=-1) & (sizes.sum(axis=-1) > most))
 
 
+def _spread(desc: Any, rows: Array) -> Array:
+    """sqrt(v + m**2), with the correction's count."""
+    mean = rows.mean(axis=-1) if desc.extent else np.zeros(rows.shape[:-1])
+    return np.asarray(np.sqrt(_var(desc, rows) + mean * mean))
+
+
+def _spread_mean(desc: Any, rows: Array) -> Array:
+    """The mean magnitude, as it moves a deviation of the correction's count."""
+    lost = math.sqrt(max(desc.extent, 1) / max(desc.extent - desc.correction, 1))
+    return np.asarray(np.abs(rows).sum(axis=-1) / max(desc.extent, 1) * lost)
+
+
+def _lost_squares(desc: Any, rows: Array) -> Array:
+    """The root of what squares lose that are no normal numbers, one each in a norm, in roundoffs."""
+    computed = computed_in(desc.element).element
+    terms = desc.extent if desc.row.name == "norm_two" else max(desc.extent, 1) / max(desc.extent - desc.correction, 1)
+    lost = math.sqrt(computed.smallest_normal) * math.sqrt(terms / computed.unit_roundoff)
+    return np.full(rows.shape[:-1], lost)
+
+
 MEASURES: dict[str, Callable[..., Array]] = {
-    "abs_sum": _measure(lambda desc, rows: np.abs(rows).sum(axis=-1)),
-    "abs_mean": _measure(lambda desc, rows: np.abs(rows).sum(axis=-1) / max(desc.extent, 1)),
+    "abs_sum": _measure(lambda desc, rows: np.abs(_skipping(desc, rows)).sum(axis=-1)),
+    "abs_mean": _measure(
+        lambda desc, rows: np.abs(_skipping(desc, rows)).sum(axis=-1) / np.maximum(_counted(desc, rows), 1)
+    ),
     "conditioned": _measure(_conditioned),
     "squared_mean": _measure(lambda desc, rows: (np.abs(rows).sum(axis=-1) / max(desc.extent, 1)) ** 2),
     "expected_shift": _measure(_expected_shift),
     "log_sum": _measure(lambda desc, rows: np.log(_shift(rows)[2])),
+    "spread": _measure(_spread),
+    "spread_mean": _measure(_spread_mean),
+    "lost_squares": _measure(_lost_squares),
+    "magnitude": lambda desc, x: np.abs(reduce(desc, x)).astype(np.float64),
     "one": lambda desc, x: np.ones(()),
     "overflowing": _measure(_overflowing),
 }

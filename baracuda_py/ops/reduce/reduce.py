@@ -1,4 +1,4 @@
-"""Reductions: sum, mean, max, min, argmax, var and logsumexp over any set of axes. A row of the table is an op."""
+"""Reductions over any set of axes: a row of the table is an op."""
 
 from __future__ import annotations
 
@@ -14,7 +14,24 @@ from . import _guarantee, oracle, samples
 from ._candidates import CANDIDATES
 from ._problem import TABLE, ReduceDescriptor
 
-__all__ = ["ReduceDescriptor", "ReducePlan", "argmax", "logsumexp", "max", "mean", "min", "sum", "var"]
+__all__ = [
+    "ReduceDescriptor",
+    "ReducePlan",
+    "argmax",
+    "argmin",
+    "logsumexp",
+    "max",
+    "mean",
+    "min",
+    "nanmax",
+    "nanmean",
+    "nanmin",
+    "nansum",
+    "prod",
+    "std",
+    "sum",
+    "var",
+]
 
 
 class ReducePlan(Plan[ReduceDescriptor]):
@@ -70,13 +87,16 @@ def _published(name: str) -> Callable[..., Any]:
     row = TABLE[name]
     kinds = "f16, bf16, f32, f64 or integers" if row.integers else "f16, bf16, f32 or f64"
     empty = "" if row.empty else ", and where there is nothing to reduce"
-    integers = ", integers are summed exactly" if name == "sum" else ""
+    integers = {"sum": ", integers are summed exactly", "prod": ", integers are multiplied exactly"}.get(name, "")
     computed = _SUMMED.format(integers=integers) if row.empty else _CHOSEN
     doc = _DOC.format(doc=row.doc, kinds=kinds, computed=computed, empty=empty)
-    function = function_of(ReducePlan, called=name, doc=doc, name=name)(_with_correction if name == "var" else _plain)
+    function = function_of(ReducePlan, called=name, doc=doc, name=name)(
+        _with_correction if name in ("var", "std") else _plain
+    )
     peer = {"max": "amax", "min": "amin"}.get(name, name)
+    library = "cupy" if name in ("nanmax", "nanmin") else "torch"
     gradient = _GRADIENTS.get(name)
-    register(Op(name, ReducePlan, function, samples.reduce, {"name": name}, gradient=gradient, peers={"torch": peer}))
+    register(Op(name, ReducePlan, function, samples.reduce, {"name": name}, gradient=gradient, peers={library: peer}))
     return function
 
 
@@ -87,3 +107,10 @@ min = _published("min")
 argmax = _published("argmax")
 var = _published("var")
 logsumexp = _published("logsumexp")
+prod = _published("prod")
+argmin = _published("argmin")
+std = _published("std")
+nansum = _published("nansum")
+nanmean = _published("nanmean")
+nanmax = _published("nanmax")
+nanmin = _published("nanmin")

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...samples.sample import Sample, adversarial, layouts, values
+from ...samples.sample import Sample, adversarial, layouts, strided_like, values
 from ...types import ElementKind
 
 __all__ = ["backward", "reduce"]
@@ -15,15 +15,63 @@ __all__ = ["backward", "reduce"]
 Array: TypeAlias = np.ndarray[Any, Any]
 FLOATS = (ElementKind.BF16, ElementKind.F32, ElementKind.F16, ElementKind.F64)
 INTEGERS = (ElementKind.I32, ElementKind.U8, ElementKind.I64, ElementKind.U64)
-TAKES_INTEGERS = ("sum", "max", "min", "argmax")
+LOGICAL = ("any", "all", "count_nonzero")
+TAKES_INTEGERS = ("sum", "max", "min", "argmax", "argmin", "prod", *LOGICAL)
+NOT_OF_NOTHING = ("max", "min", "argmax", "argmin", "nanmax", "nanmin")
 SHAPES = ((1, 1), (3, 5), (2, 130), (5, 1024), (0, 8), (2, 3, 72), (1, 4104), (7, 33), (40, 3))
 
 
 def reduce(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
+    """Those of `_problems`, with values that suit the reduction."""
+    rng = np.random.default_rng(seed + 9)
+    name = dict(fixed or {}).get("name", "sum")
+    for place, sample in enumerate(_problems(name, seed, full)):
+        x, options = sample.operands["x"], dict(sample.options)
+        exact = "corners" in sample.label or "infinities" in sample.label
+        if name == "norm":
+            empty = "nothing" in sample.label
+            options["p"] = (2.0, 1.0, 0.0)[place % 3] if empty else (2.0, 1.0, np.inf, -np.inf, 0.0)[place % 5]
+        elif not exact and name in VALUES:
+            x = strided_like(VALUES[name](rng, x), x)
+        yield Sample(sample.label, {"x": x}, options)
+    if name in LOGICAL:
+        for shape, axis in (((5, 1024), 1), ((7, 33), 0), ((6, 17, 40), (0, 2)), ((40_003,), 0), ((2, 5), None)):
+            yield Sample(f"bool{list(shape)} {axis}", {"x": rng.random(shape) < 0.99}, {"axis": axis})
+
+
+def _near_one(rng: np.random.Generator, x: Array) -> Array:
+    """Of whose products few leave the range: signs, and magnitudes about 1. Integers are odd: products of others are soon 0."""
+    if x.dtype.kind in "iu":
+        return np.asarray(x | x.dtype.type(1))
+    return np.asarray(np.sign(rng.standard_normal(x.shape)) * np.exp(rng.standard_normal(x.shape) / 512)).astype(
+        x.dtype
+    )
+
+
+def _rare(share: float) -> Callable[[np.random.Generator, Array], Array]:
+    """0 but for a share of the places."""
+    return lambda rng, x: np.where(rng.random(x.shape) < share, np.where(x == 0, 1, x), 0).astype(x.dtype)
+
+
+def _gaps(rng: np.random.Generator, x: Array) -> Array:
+    """NaN in a quarter of the places, and all of the first row."""
+    if x.dtype.kind in "iu" or not x.size:
+        return x
+    holes = np.asarray(rng.random(x.shape) < 0.25)
+    holes[0] |= x.ndim > 1
+    return np.where(holes, np.array(np.nan, x.dtype), x)
+
+
+VALUES: dict[str, Callable[[np.random.Generator, Array], Array]] = {
+    "prod": _near_one, "any": _rare(0.004), "all": _rare(0.996), "count_nonzero": _rare(0.5),
+    **dict.fromkeys(("nansum", "nanmean", "nanmax", "nanmin"), _gaps),
+}  # fmt: skip
+
+
+def _problems(name: str, seed: int, full: bool) -> Iterator[Sample]:
     """Rows and columns of every length class and dtype, sets of axes, layouts, ties, corners, long rows in chunks."""
     rng = np.random.default_rng(seed)
-    name = dict(fixed or {}).get("name", "sum")
-    axes: tuple[Any, ...] = (0, 1, -1, None) if name == "argmax" else ((0, 2), 1, (1, 2), None)
+    axes: tuple[Any, ...] = (0, 1, -1, None) if name in ("argmax", "argmin") else ((0, 2), 1, (1, 2), None)
     for element in (*FLOATS, *(INTEGERS if name in TAKES_INTEGERS else ())):
         for shape in SHAPES if full or element is ElementKind.BF16 else SHAPES[2:4]:
             yield Sample(f"{element}{list(shape)} rows", {"x": values(rng, shape, element)}, {"axis": -1})
@@ -53,9 +101,9 @@ def reduce(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
     yield Sample("bf16 long row", {"x": values(rng, (100_003,), ElementKind.BF16)}, {"axis": 0})
     yield Sample("f32 long rows", {"x": values(rng, (40, 33_000), ElementKind.F32)[:, 1:]}, {"axis": 1})
     yield Sample("bf16 long columns", {"x": values(rng, (1100, 70), ElementKind.BF16)}, {"axis": 0})
-    if name not in ("max", "min", "argmax"):
+    if name not in NOT_OF_NOTHING:
         yield Sample("f32 nothing", {"x": values(rng, (4, 0), ElementKind.F32)}, {"axis": 1})
-    if name == "var":
+    if name in ("var", "std"):
         yield Sample("f32 corrected", {"x": values(rng, (4, 50), ElementKind.F32)}, {"axis": 1, "correction": 1})
         yield Sample("f32 corrected away", {"x": values(rng, (4, 1), ElementKind.F32)}, {"axis": 1, "correction": 1})
 

@@ -19,13 +19,14 @@ from .._columns import ColumnConfig, ColumnCosts
 from .._fitted import Fitted
 from .._launch import grid_of, index_scalar, index_type
 from .._rows import WARP, OperandStrides, Rows, share
-from ._problem import CumsumDescriptor, promised
+from ._problem import CumsumDescriptor
 
 __all__ = ["CANDIDATES"]
 
 LONGEST, CHUNK = 1 << 15, 1 << 14  # elements: of a row that one CTA goes along, and of a longer row's chunks
 TALLEST, CHUNK_DOWN = 1024, 512  # the same down columns
 ITEMS, WARPS, CTA = 4, 8, 128
+BACKWARDS = Feasibility("the scan goes from the last element on", instead="reversed")
 NOWHERE = Packed(bytes(8))
 COMBINE_ADDITIONS = 2  # additions that combine what precedes a thread's elements, but for tiles
 
@@ -77,6 +78,8 @@ class RowsCumsum(Candidate[CumsumDescriptor]):
 
     def supports(self, desc: CumsumDescriptor, device: DeviceSpec) -> Feasibility:
         """By the operands' layouts and not by cost, which would let the number of rows decide on the order of additions."""
+        if desc.backwards:
+            return BACKWARDS
         if desc.rows().dense or desc.columns() is None:
             return OK
         return Feasibility("another axis lies side by side in out and in x", instead="columns")
@@ -87,9 +90,9 @@ class RowsCumsum(Candidate[CumsumDescriptor]):
     def guarantee(self, desc: CumsumDescriptor, device: DeviceSpec, config: RowScan) -> PrecisionGuarantee:
         chunks = _chunks(desc.extent, LONGEST, CHUNK)
         if chunks == 1:
-            return promised(desc, config.depth(desc.extent))
+            return desc.promised(config.depth(desc.extent))
         summed = RowScan.of(chunks, desc.summed).depth(chunks)
-        return promised(desc, config.depth(CHUNK) + summed + config.carried(CHUNK))
+        return desc.promised(config.depth(CHUNK) + summed + config.carried(CHUNK))
 
     def cost(self, desc: CumsumDescriptor, device: DeviceSpec, config: RowScan) -> Cost:
         rows = desc.rows()
@@ -104,28 +107,37 @@ class RowsCumsum(Candidate[CumsumDescriptor]):
         vector = rows.vector(desc.element, whole=False) >= config.vector
         out, x = rows.pointers()
         if chunks == 1:
-            return (_along(desc.template, "WHOLE", config, rows, vector, 1, out, NOWHERE, x),)
-        totals = Scratch(0, rows.count * chunks * desc.summed.bits // 8)
-        layout = Layout((rows.count, chunks), (chunks, 1), desc.summed, 16)
+            return (_along(desc, desc.template, "WHOLE", config, rows, vector, 1, out, NOWHERE, x),)
+        totals = Scratch(0, rows.count * chunks * desc.total.bits // 8)
+        layout = Layout((rows.count, chunks), (chunks, 1), desc.total, 16)
         operand = OperandStrides(layout, (chunks,), (1,), True)
-        held, kind = Rows((rows.count,), (chunks,), {"out": operand, "x": operand}), desc.summed.number
+        held, kind = Rows((rows.count,), (chunks,), {"out": operand, "x": operand}), desc.state
         summed = RowScan.of(chunks, desc.summed)
         return (
-            _along(desc.template, "TOTALS", config, rows, vector, chunks, out, totals, x),
-            _along(f"{kind}, {kind}, {kind}", "WHOLE", summed, held, False, 1, totals, NOWHERE, totals),
-            _along(desc.template, "CHUNKS", config, rows, vector, chunks, out, totals, x),
+            _along(desc, desc.template, "TOTALS", config, rows, vector, chunks, out, totals, x),
+            _along(desc, f"{kind}, {kind}, {kind}", "WHOLE", summed, held, False, 1, totals, NOWHERE, totals),
+            _along(desc, desc.template, "CHUNKS", config, rows, vector, chunks, out, totals, x),
         )
 
 
 def _along(
-    types: str, mode: str, config: RowScan, rows: Rows, vector: bool, chunks: int, out: Arg, totals: Arg, x: Arg
+    desc: CumsumDescriptor,
+    types: str,
+    mode: str,
+    config: RowScan,
+    rows: Rows,
+    vector: bool,
+    chunks: int,
+    out: Arg,
+    totals: Arg,
+    x: Arg,
 ) -> Launch:
     how = f"{config.vector}, {config.items}, {config.lanes}, {config.warps}, {config.threads}"
     entry = f"scan_rows<{types}, {how}, {str(vector).lower()}, {mode}, {rows.template}>"
     counts = (index_scalar(n, rows.index) for n in (rows.count, rows.length, CHUNK, chunks))
     grid = grid_of(rows.count, config.threads // (config.lanes * config.warps))[0] * chunks
     args = (*counts, rows.places(), out, totals, x)
-    return Launch(Kernel("scan/rows.cu", entry), (grid, 1, 1), (config.threads, 1, 1), args)
+    return Launch(Kernel("scan/rows.cu", entry, desc.prelude), (grid, 1, 1), (config.threads, 1, 1), args)
 
 
 @dataclass(frozen=True)
@@ -148,19 +160,21 @@ class ColumnsCumsum(Candidate[CumsumDescriptor]):
     launches = ("scan/columns.cu:scan_columns",)
 
     def supports(self, desc: CumsumDescriptor, device: DeviceSpec) -> Feasibility:
+        if desc.backwards:
+            return BACKWARDS
         return OK if desc.columns() is not None else no("no other axis lies side by side in out and in x")
 
     def configs(self, desc: CumsumDescriptor, device: DeviceSpec) -> Iterable[ColumnScan]:
         columns = desc.columns()
         if columns is not None:  # sums of 64 bits take twice the registers
-            yield ColumnScan(columns.vector(desc.element, 8 if desc.summed.bits == 32 else 2), _warps(desc.extent))
+            yield ColumnScan(columns.vector(desc.element, 8 if desc.total.bits == 32 else 2), _warps(desc.extent))
 
     def guarantee(self, desc: CumsumDescriptor, device: DeviceSpec, config: ColumnScan) -> PrecisionGuarantee:
         chunks = _chunks(desc.extent, TALLEST, CHUNK_DOWN)
         if chunks == 1:
-            return promised(desc, config.depth(desc.extent))
+            return desc.promised(config.depth(desc.extent))
         summed = ColumnScan(1, _warps(chunks)).depth(chunks)
-        return promised(desc, config.depth(CHUNK_DOWN) + summed + config.carried(CHUNK_DOWN))
+        return desc.promised(config.depth(CHUNK_DOWN) + summed + config.carried(CHUNK_DOWN))
 
     def cost(self, desc: CumsumDescriptor, device: DeviceSpec, config: ColumnScan) -> Cost:
         costs = ColumnCosts.of(device)
@@ -174,28 +188,30 @@ class ColumnsCumsum(Candidate[CumsumDescriptor]):
         rows, steps = columns.rows, columns.steps
         chunks, (out, x) = _chunks(desc.extent, TALLEST, CHUNK_DOWN), rows.pointers()
         if chunks == 1:
-            return (_down(desc.template, "WHOLE", config, rows, desc.extent, 1, steps, out, NOWHERE, x),)
-        results, size, kind = rows.count * rows.length, desc.summed.bits // 8, desc.summed.number
+            return (_down(desc, desc.template, "WHOLE", config, rows, desc.extent, 1, steps, out, NOWHERE, x),)
+        results, size, kind = rows.count * rows.length, desc.total.bits // 8, desc.state
         totals = Scratch(0, chunks * results * size)
-        operand = OperandStrides(Layout((chunks, results), (results, 1), desc.summed, 16), (), (1,), True)
+        operand = OperandStrides(Layout((chunks, results), (results, 1), desc.total, 16), (), (1,), True)
         held, summed = Rows((), (results,), {"out": operand, "x": operand}), ColumnScan(1, _warps(chunks))
         types, pitch = f"{kind}, {kind}, {kind}", (results * size,) * 2
         return (
-            _down(desc.template, "TOTALS", config, rows, desc.extent, chunks, steps, out, totals, x),
-            _down(types, "WHOLE", summed, held, chunks, 1, pitch, totals, NOWHERE, totals),
-            _down(desc.template, "CHUNKS", config, rows, desc.extent, chunks, steps, out, totals, x),
+            _down(desc, desc.template, "TOTALS", config, rows, desc.extent, chunks, steps, out, totals, x),
+            _down(desc, types, "WHOLE", summed, held, chunks, 1, pitch, totals, NOWHERE, totals),
+            _down(desc, desc.template, "CHUNKS", config, rows, desc.extent, chunks, steps, out, totals, x),
         )
 
 
 def _down(
-    types: str, mode: str, config: ColumnScan, rows: Rows, extent: int, chunks: int, steps: tuple[int, ...],
-    out: Arg, totals: Arg, x: Arg,
+    desc: CumsumDescriptor, types: str, mode: str, config: ColumnScan, rows: Rows, extent: int, chunks: int,
+    steps: tuple[int, ...], out: Arg, totals: Arg, x: Arg,
 ) -> Launch:  # fmt: skip
     index = index_type(rows.count * rows.length * extent)
     entry = f"scan_columns<{types}, {config.vector}, {ITEMS}, {config.warps}, {mode}, {len(rows.rows)}, {index}>"
     counts = (index_scalar(n, index) for n in (rows.count, rows.length, extent, CHUNK_DOWN, chunks))
     args = (*counts, rows.places(index), *map(np.int64, steps), out, totals, x)
-    return Launch(Kernel("scan/columns.cu", entry), (config.ctas(rows) * chunks, 1, 1), (config.threads, 1, 1), args)
+    return Launch(
+        Kernel("scan/columns.cu", entry, desc.prelude), (config.ctas(rows) * chunks, 1, 1), (config.threads, 1, 1), args
+    )
 
 
 def _chunks(extent: int, longest: int, chunk: int) -> int:

@@ -43,9 +43,33 @@ class CumsumDescriptor(AlongAxis):
             )
 
     @property
+    def backwards(self) -> bool:
+        """Whether it goes from the last element on."""
+        return False
+
+    @property
     def template(self) -> str:
         """Types of x, out and sums, as kernels take them."""
-        return f"{self.element.number}, {self.layout('out').element.number}, {self.summed.number}"
+        return f"{self.element.number}, {self.layout('out').element.number}, {self.state}"
+
+    @property
+    def state(self) -> str:
+        """The CUDA type of what is put together."""
+        return self.summed.number
+
+    @property
+    def total(self) -> ElementKind:
+        """A kind of the size of that type."""
+        return self.summed
+
+    @property
+    def prelude(self) -> str:
+        """The text put before the kernels' files."""
+        return ""
+
+    def promised(self, depth: int) -> PrecisionGuarantee:
+        """What results promise whose terms go through `depth` additions at most."""
+        return promised(self, depth)
 
 
 def promised(desc: CumsumDescriptor, depth: int) -> PrecisionGuarantee:

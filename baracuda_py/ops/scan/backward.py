@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility
 from ...plan.descriptor import Slot, described
-from ...plan.lowering import Sub
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...plan.selection import Selection, selected
-from ...runtime.steps import Ptr
-from ...tensor.axes import alignment_of
-from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
+from ...types import ElementKind, OpCategory, PrecisionGuarantee
 from .._axis import AlongAxis
 from .._function import function_of
 from .._rows import FLOATS
 from . import oracle, samples
+from ._reversed import OfReversed, launched, reversed_layouts
 from .cumsum import CumsumDescriptor, CumsumPlan
 
 __all__ = ["CumsumBackwardDescriptor", "CumsumBackwardPlan", "cumsum_backward"]
+
+NAMES = {"grad": "x", "grad_x": "out"}  # operands of the running sums
 
 
 @described(Slot("grad_x", "out", takes=FLOATS), Slot("grad", takes=FLOATS))
@@ -34,53 +30,15 @@ class CumsumBackwardDescriptor(AlongAxis):
 
     name = "cumsum_backward"
 
-    def last(self, name: str) -> int:
-        """Bytes from an operand's first element to the last one along the axis, where its reversed view begins."""
-        layout = self.layout(name)
-        return (self.extent - 1) * layout.strides[self.axis] * layout.natural if layout.shape and self.extent else 0
-
     def reversed(self) -> CumsumDescriptor:
         """The running sums of the reversed views."""
-        fields: dict[str, Any] = {}
-        for own, name in (("grad", "x"), ("grad_x", "out")):
-            layout = self.layout(own)
-            strides = tuple(-s if axis == self.axis else s for axis, s in enumerate(layout.strides))
-            fields[f"{name}_strides"] = strides
-            fields[f"{name}_align"] = min(layout.align, alignment_of(self.last(own)))
-        return CumsumDescriptor(self.shape, self.element, self.axis, **fields)
+        return CumsumDescriptor(self.shape, self.element, self.axis, **reversed_layouts(self, NAMES))
 
 
-@dataclass(frozen=True)
-class Reversed:
-    """The configuration: what computes the running sums."""
-
-    sums: Selection
-
-    def __str__(self) -> str:
-        return f"cumsum={self.sums.candidate.variant} {self.sums.config}".strip()
-
-
-class CumsumOfReversed(Candidate[CumsumBackwardDescriptor]):
+class CumsumOfReversed(OfReversed):
     """cumsum of the reversed gradient, into a reversed result."""
 
-    variant = "reversed"
-    launches = tuple(dict.fromkeys(launch for candidate in CumsumPlan.candidates for launch in candidate.launches))
-
-    def supports(self, desc: CumsumBackwardDescriptor, device: DeviceSpec) -> Feasibility:
-        return OK
-
-    def configs(self, desc: CumsumBackwardDescriptor, device: DeviceSpec) -> Iterable[Reversed]:
-        yield Reversed(selected(CumsumPlan, desc.reversed(), None, device))
-
-    def cost(self, desc: CumsumBackwardDescriptor, device: DeviceSpec, config: Reversed) -> Cost:
-        return config.sums.cost
-
-    def guarantee(self, desc: CumsumBackwardDescriptor, device: DeviceSpec, config: Reversed) -> PrecisionGuarantee:
-        return config.sums.guarantee
-
-    def lower(self, desc: CumsumBackwardDescriptor, device: DeviceSpec, config: Reversed) -> tuple[Sub, ...]:
-        places = {name: Ptr(own, desc.last(own)) for own, name in (("grad", "x"), ("grad_x", "out"))}
-        return (Sub(config.sums, places),)
+    plan, names, launches = CumsumPlan, NAMES, launched(CumsumPlan)
 
 
 class CumsumBackwardPlan(Plan[CumsumBackwardDescriptor]):

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ...samples.sample import Sample, adversarial, layouts, values
+from ...samples.sample import Sample, adversarial, layouts, strided_like, values
 from ...types import ElementKind
 
-__all__ = ["backward", "cumsum"]
+__all__ = ["backward", "cumsum", "running"]
 
 FLOATS = (ElementKind.BF16, ElementKind.F32, ElementKind.F16, ElementKind.F64)
 INTEGERS = (ElementKind.I32, ElementKind.U8, ElementKind.I64, ElementKind.U64)
@@ -48,3 +48,25 @@ def backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sampl
         x = sample.operands["x"]
         if ElementKind.of(x.dtype).is_float and (full or "long" in sample.label or place % 3 == 0):
             yield Sample(sample.label, {"grad": x}, sample.options)
+
+
+def running(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
+    """Those of cumsum, every third from the end on; factors of magnitudes about 1, and odd integers, that few products leave the
+    range or are 0."""
+    rng = np.random.default_rng(seed + 11)
+    name = dict(fixed or {}).get("name", "cumprod")
+    for place, sample in enumerate(cumsum(fixed, seed, full=full)):
+        x = sample.operands["x"]
+        if name == "logcumsumexp" and x.dtype.kind in "iu":
+            continue
+        if name == "cumprod" and x.dtype.kind in "iu":
+            x = strided_like(x | x.dtype.type(1), x)
+        elif name == "cumprod" and "corners" not in sample.label:
+            near = np.sign(rng.standard_normal(x.shape)) * np.exp(rng.standard_normal(x.shape) / 512)
+            x = strided_like(near.astype(x.dtype), x)
+        yield Sample(sample.label, {"x": x}, {**sample.options, "reverse": place % 3 == 2})
+    infinite = np.array(
+        [[np.inf, 0, 2], [0, np.inf, -np.inf], [-np.inf, 3, 3], [-np.inf, -np.inf, -np.inf]], np.float32
+    )
+    yield Sample("f32 infinities", {"x": infinite}, {"axis": 1})
+    yield Sample("f32 infinities down", {"x": infinite.T.copy()}, {"axis": 0})

@@ -1,8 +1,10 @@
 // Reducers: a State; add (V terms, the first of index `at`), join (two states, in a fixed order), gather (the states of
 // a group of LANES threads), finish (the result of n terms). none() is the state of no terms.
 #pragma once
+#include "math/absolute.cuh"
 #include "math/extrema.cuh"
 #include "math/log.cuh"
+#include "math/sqrt.cuh"
 #include "rows/shifted_sum.cuh"
 
 namespace rows {
@@ -153,6 +155,111 @@ template <class C, class Out, int DIGITS> struct LogSumExp {
   template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) {
     const bool infinite = s.most == -minus_infinity<C>();  // most = +inf: the sum is NaN
     return convert<Out>(infinite ? s.most : s.most + math::log<24>(s.sum));
+  }
+};
+
+// The terms' own states, joined one by one.
+template <class Op, class S, class Out> struct Folded : Joined<Op> {
+  using State = S;
+  using Result = Out;
+  template <int V, class C, class I> static __device__ __forceinline__ void add(State& s, const C (&x)[V], I) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) s = Op::join(s, Op::term(x[v]));
+  }
+  template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) { return convert<Out>(s); }
+};
+
+template <class C, class Out> struct Prod : Folded<Prod<C, Out>, C, Out> {
+  static __device__ __forceinline__ C none() { return 1; }
+  static __device__ __forceinline__ C term(C x) { return x; }
+  static __device__ __forceinline__ C join(C a, C b) { return a * b; }
+};
+
+// Index of the first minimum, NaN counts as the minimum: the first maximum of the terms in the opposite order.
+template <class C, class Out> struct ArgMin : ArgMax<C, Out> {
+  template <int V, class I> static __device__ __forceinline__ void add(typename ArgMax<C, Out>::State& s,
+                                                                       const C (&x)[V], I at) {
+    C opposite[V];
+#pragma unroll
+    for (int v = 0; v < V; ++v)
+      if constexpr (FLOATING<C>) opposite[v] = -x[v];
+      else opposite[v] = ~x[v];
+    ArgMax<C, Out>::add(s, opposite, at);
+  }
+};
+
+template <class C, class Out> struct StdDev : Variance<C, C> {
+  using Result = Out;
+  template <class I>
+  static __device__ __forceinline__ Out finish(const typename Variance<C, C>::State& s, I n, int correction) {
+    return convert<Out>(math::sqrt<24>(Variance<C, C>::finish(s, n, correction)));
+  }
+};
+
+// Whether ALL terms, or else any, are not 0.
+template <class C, class Out, bool ALL> struct Holds : Folded<Holds<C, Out, ALL>, u32, Out> {
+  static __device__ __forceinline__ u32 none() { return ALL; }
+  static __device__ __forceinline__ u32 term(C x) { return x != C(0); }
+  static __device__ __forceinline__ u32 join(u32 a, u32 b) { return ALL ? a & b : a | b; }
+};
+
+template <class C, class Out> struct CountNonzero : Folded<CountNonzero<C, Out>, i64, Out> {
+  static __device__ __forceinline__ i64 none() { return 0; }
+  static __device__ __forceinline__ i64 term(C x) { return x != C(0); }
+  static __device__ __forceinline__ i64 join(i64 a, i64 b) { return a + b; }
+  template <class I> static __device__ __forceinline__ Out finish(i64 s, I, int) {
+    if constexpr (Same<Out, i64>::value) return s;
+    else return convert<Out>(C(s));
+  }
+};
+
+template <class C, class Out> struct Norm1 : Folded<Norm1<C, Out>, C, Out> {
+  static __device__ __forceinline__ C none() { return 0; }
+  static __device__ __forceinline__ C term(C x) { return math::absolute(x); }
+  static __device__ __forceinline__ C join(C a, C b) { return a + b; }
+};
+
+template <class C, class Out> struct Norm2 : Folded<Norm2<C, Out>, C, Out> {
+  static __device__ __forceinline__ C none() { return 0; }
+  static __device__ __forceinline__ C term(C x) { return x * x; }
+  static __device__ __forceinline__ C join(C a, C b) { return a + b; }
+  template <class I> static __device__ __forceinline__ Out finish(C s, I, int) {
+    return convert<Out>(math::sqrt<24>(s));
+  }
+};
+
+// The LARGEST or the smallest magnitude.
+template <class C, class Out, bool LARGEST> struct NormInf : Folded<NormInf<C, Out, LARGEST>, C, Out> {
+  static __device__ __forceinline__ C none() { return LARGEST ? C(0) : -minus_infinity<C>(); }
+  static __device__ __forceinline__ C term(C x) { return math::absolute(x); }
+  static __device__ __forceinline__ C join(C a, C b) { return Extremum<C, C, LARGEST>::join(a, b); }
+};
+
+template <class C, class Out> struct NanSum : Folded<NanSum<C, Out>, C, Out> {
+  static __device__ __forceinline__ C none() { return 0; }
+  static __device__ __forceinline__ C term(C x) { return x != x ? C(0) : x; }
+  static __device__ __forceinline__ C join(C a, C b) { return a + b; }
+};
+
+template <class C> struct SumAndCount { C sum; i64 count; };
+template <class C, class Out> struct NanMean : Folded<NanMean<C, Out>, SumAndCount<C>, Out> {
+  using State = SumAndCount<C>;
+  static __device__ __forceinline__ State none() { return {0, 0}; }
+  static __device__ __forceinline__ State term(C x) { return {x != x ? C(0) : x, x == x}; }
+  static __device__ __forceinline__ State join(const State& a, const State& b) {
+    return {a.sum + b.sum, a.count + b.count};
+  }
+  template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) {
+    return convert<Out>(s.sum / C(s.count));
+  }
+};
+
+// The LARGEST or the smallest term that is not NaN; NaN without one.
+template <class C, class Out, bool LARGEST> struct NanExtremum : Folded<NanExtremum<C, Out, LARGEST>, C, Out> {
+  static __device__ __forceinline__ C none() { return C(__uint_as_float(0x7fffffff)); }
+  static __device__ __forceinline__ C term(C x) { return x; }
+  static __device__ __forceinline__ C join(C a, C b) {
+    return a != a ? b : b != b ? a : Extremum<C, C, LARGEST>::join(a, b);
   }
 };
 

@@ -22,19 +22,22 @@ def _reduced(of: Callable[..., Any], digits: float = 40.0) -> Callable[[Problem]
         options = problem.sample.options
         x, axis, keepdims = given_of(problem)["x"], options.get("axis"), bool(options.get("keepdims", False))
         more = {"ddof": options["correction"]} if "correction" in options else {}
-        if x.size == 0 and problem.op.name in ("var", "logsumexp"):
+        more |= {"p": options["p"]} if "p" in options else {}
+        if x.size == 0 and problem.op.name in ("var", "std", "logsumexp"):
             return
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of nothing
             wanted = np.asarray(of(x, axis=axis, keepdims=keepdims, **more))
-            if x.dtype.kind in "iu":
+            if x.dtype.kind in "iu" or wanted.dtype.kind in "bi":
                 assert np.array_equal(problem.wide["out"], wanted)
                 return
-            size = np.abs(x).sum(axis=axis, keepdims=keepdims) if problem.op.name in ("sum", "mean") else None
-            if problem.op.name == "var":
+            added = problem.op.name in ("sum", "mean", "nansum", "nanmean")
+            size = np.nansum(np.abs(x), axis=axis, keepdims=keepdims) if added else None
+            if problem.op.name in ("var", "std"):
                 size = (x * x).sum(axis=axis, keepdims=keepdims)
                 if (np.abs(x[np.isfinite(x)]) > 1e100).any():
                     return  # NumPy's squares overflow
+                size = np.sqrt(size) if problem.op.name == "std" else size
             near(problem, "out", wanted, digits, size)
 
     return check
@@ -42,6 +45,31 @@ def _reduced(of: Callable[..., Any], digits: float = 40.0) -> Callable[[Problem]
 
 def _argmax(x: Array, *, axis: int | None, keepdims: bool) -> Array:
     return np.asarray(np.argmax(x, axis=axis, keepdims=keepdims))  # the first NaN where there is one
+
+
+def _argmin(x: Array, *, axis: int | None, keepdims: bool) -> Array:
+    return np.asarray(np.argmin(x, axis=axis, keepdims=keepdims))  # the first NaN where there is one
+
+
+def _norm(x: Array, *, p: float, axis: Any, keepdims: bool) -> Array:
+    """By powers, or NumPy's own extremum, in long double."""
+    sizes = np.abs(np.longdouble(x))
+    if p == 0:
+        return np.asarray(np.count_nonzero(sizes, axis=axis, keepdims=keepdims), float)
+    if np.isinf(p):
+        return np.asarray((np.max, np.min)[p < 0](sizes, axis=axis, keepdims=keepdims))
+    return np.asarray(np.power(np.power(sizes, p).sum(axis=axis, keepdims=keepdims), 1 / p))
+
+
+def _asks(of: Callable[..., Any]) -> Callable[[Problem], None]:
+    """Questions of elements, in their own type."""
+
+    def check(problem: Problem) -> None:
+        options, x = problem.sample.options, problem.slots["x"].host()
+        wanted = of(x.astype(bool), axis=options.get("axis"), keepdims=bool(options.get("keepdims", False)))
+        assert np.array_equal(problem.wide["out"], wanted)
+
+    return check
 
 
 def _gradient(of: Callable[..., Any]) -> Callable[[Problem], None]:
@@ -96,6 +124,17 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
     "min": _reduced(np.min),
     "argmax": _reduced(_argmax),
     "var": _reduced(np.var),
+    "prod": _reduced(np.prod),
+    "argmin": _reduced(_argmin),
+    "std": _reduced(np.std, 36.0),
+    "nansum": _reduced(np.nansum),
+    "nanmean": _reduced(np.nanmean),
+    "nanmax": _reduced(np.nanmax),
+    "nanmin": _reduced(np.nanmin),
+    "norm": _reduced(_norm),
+    "any": _asks(lambda x, axis, keepdims: np.sum(x, axis=axis, keepdims=keepdims) > 0),
+    "all": _asks(lambda x, axis, keepdims: np.sum(~x, axis=axis, keepdims=keepdims) == 0),
+    "count_nonzero": _asks(lambda x, axis, keepdims: np.sum(x, axis=axis, keepdims=keepdims)),
     "logsumexp": _reduced(scipy.special.logsumexp),
     "sum_backward": _gradient(lambda grad, *_: (grad, 0)),
     "mean_backward": _gradient(lambda grad, rows, *_: (grad / rows.shape[1], 0)),

@@ -9,10 +9,15 @@ __all__ = ["FAMILY"]
 
 FAMILY = Family(
     independent=CHECKS,
-    always=("axis", "grad_x"),
+    always=("axis", "reverse", "grad_x"),
     wanted=("scan-chunks-of-columns",),
-    also={"cumsum_backward": ("f32[2, 130] columns",)},
+    also={
+        "cumsum_backward": ("f32[2, 130] columns",),
+        **dict.fromkeys(("cumprod", "cummax", "cummin"), ("f16[2, 130] columns", "bf16[7, 33] rows")),
+        "logcumsumexp": ("f32[2, 130] rows", "f64[2, 130] columns"),
+    },
     cases={
+        "running_test.py::test_scans_of_any_length": 4,
         "scan_test.py::test_columns_of_any_extent": 4,
         "scan_test.py::test_cumsum_of_integers_matches_numpy": 6,
         "scan_test.py::test_more_chunks_than_a_tile_has_elements": 0,

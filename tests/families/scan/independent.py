@@ -51,4 +51,46 @@ def _sums(problem: Problem, x: np.ndarray[Any, Any], wide: np.ndarray[Any, Any])
                 assert abs(float(sums[i, j]) - math.fsum(terms)) <= size * 2.0**-38
 
 
-CHECKS: dict[str, Callable[[Problem], None]] = {"cumsum": _cumsum, "cumsum_backward": _cumsum_backward}
+def _running(of: Callable[[list[Any]], Any]) -> Callable[[Problem], None]:
+    """By `of` all terms up to a place, of some places."""
+
+    def check(problem: Problem) -> None:
+        options = problem.sample.options
+        axis, x, wide = options.get("axis", -1), problem.slots["x"].host(), np.asarray(problem.wide["out"])
+        assert wide.shape == x.shape
+        if options.get("reverse"):
+            x, wide = np.flip(x, axis), np.flip(wide, axis)
+        whole = x.dtype.kind in "iu"
+        rows, made = (np.moveaxis(a, axis, -1).reshape(-1, x.shape[axis]) for a in (x, wide))
+        for i in _places(len(rows), LINES):
+            for j in _places(rows.shape[1], PLACES):
+                got, wanted = made[i, j], of([int(v) if whole else float(v) for v in rows[i, : j + 1]])
+                if whole:
+                    assert (int(got) - wanted) % (1 << 64) == 0
+                else:
+                    assert (
+                        got == wanted
+                        or abs(got - wanted) <= 2.0**-36 * max(abs(wanted), 2.0**-1000)
+                        or (math.isnan(got) and math.isnan(wanted))
+                    )
+
+    return check
+
+
+def _extremum(of: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    return lambda terms: math.nan if any(v != v for v in terms) else of(terms)
+
+
+def _logsumexp(terms: list[float]) -> float:
+    most = _extremum(max)(terms)
+    return most if not math.isfinite(most) else most + math.log(math.fsum(math.exp(v - most) for v in terms))
+
+
+CHECKS: dict[str, Callable[[Problem], None]] = {
+    "cumsum": _cumsum,
+    "cumsum_backward": _cumsum_backward,
+    "cumprod": _running(math.prod),
+    "cummax": _running(_extremum(max)),
+    "cummin": _running(_extremum(min)),
+    "logcumsumexp": _running(_logsumexp),
+}
