@@ -61,7 +61,7 @@ def clz(x: Array) -> Array:
 
 
 def ctz(x: Array) -> Array:
-    """How many bits lie below the last one that is 1."""
+    """How many bits there are below the last one that is 1."""
     bits = _unsigned(x)
     lowest = bits & (~bits + bits.dtype.type(1))
     return np.bitwise_count(lowest - bits.dtype.type(1)).astype(x.dtype)

@@ -51,7 +51,8 @@ TABLE = (
     Pair("hypot", "::hypot(a, b)", np.hypot, "mpmath.sqrt(x1 * x1 + x2 * x2)", "sqrt(x1**2 + x2**2), without overflow.",
          documented(3, 2), "float", instructions=(40, 40),
          gradient={"x1": "where(out == 0, 0, grad * x1 / out)", "x2": "where(out == 0, 0, grad * x2 / out)"}),
-    Pair("atan2", "::atan2(a, b)", np.arctan2, "mpmath.atan2(x1, x2) if x1 else None", "The angle of the point (x2, x1), from -pi to pi.",
+    Pair("atan2", "::atan2(a, b)", np.arctan2, "mpmath.atan2(x1, x2) if x1 else None",
+         "The angle of the point (x2, x1), from -pi to pi.",
          documented(3, 2), "float", instructions=(50, 50), peers={"cupy": "arctan2"},
          gradient={"x1": "grad * x2 / (x1 * x1 + x2 * x2)", "x2": "-grad * x1 / (x1 * x1 + x2 * x2)"}),
 )  # fmt: skip
@@ -69,5 +70,5 @@ GATED = (
     # exp(-|y| / 2) twice, each within 2.5 ulps (transcendental.py), their square and the sum with 1, two products, a quotient.
     Gated("glu", "math::glu(a, b)", oracle.glu, "x / (1 + mpmath.exp(-y))", "x / (1 + exp(-y)), the gate second, as in torch.",
           Ulps(16, 12), arguments=("x", "y"), header="math/glu.cuh", instructions=(50, 50),
-          gradient={"x": "grad * sigmoid(y)", "y": "grad * x * sigmoid(y) * (1 - sigmoid(y))"}),
+          gradient={"x": "grad * sigmoid(y)", "y": "grad * x * sigmoid(y) * sigmoid(-y)"}),
 )  # fmt: skip
