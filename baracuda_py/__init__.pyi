@@ -43,6 +43,15 @@ from .ops.quantized.int4.dequantize import (DequantizeInt4Descriptor as _Dequant
 from .ops.quantized.nf4.dequantize import (DequantizeNf4Descriptor as _DequantizeNf4Descriptor,
     DequantizeNf4Plan as _DequantizeNf4Plan)
 from .runtime.gpu.device import (Device as Device, device as device, set_device as set_device)
+from .ops.creation.sequences import (FillArangeDescriptor as _FillArangeDescriptor, FillArangePlan as _FillArangePlan,
+    FillLinspaceDescriptor as _FillLinspaceDescriptor, FillLinspacePlan as _FillLinspacePlan)
+from .ops.creation.constants import (FillDescriptor as _FillDescriptor, FillEyeDescriptor as _FillEyeDescriptor,
+    FillEyePlan as _FillEyePlan, FillPlan as _FillPlan, OneHotDescriptor as _OneHotDescriptor, OneHotPlan as _OneHotPlan)
+from .ops.rearrange.moves import (FlipDescriptor as _FlipDescriptor, FlipPlan as _FlipPlan,
+    RepeatInterleaveDescriptor as _RepeatInterleaveDescriptor, RepeatInterleavePlan as _RepeatInterleavePlan,
+    RollDescriptor as _RollDescriptor, RollPlan as _RollPlan, TileDescriptor as _TileDescriptor, TilePlan as _TilePlan)
+from .ops.elementwise.fused.function import (Fused as Fused, fuse as fuse)
+from .ops.elementwise.fused.plan import (FusedDescriptor as _FusedDescriptor, FusedPlan as _FusedPlan)
 from .ops.quantized.gguf.dequantize import (GgufDequantizeDescriptor as _GgufDequantizeDescriptor,
     GgufDequantizePlan as _GgufDequantizePlan)
 from .ops.quantized.gguf.matmul import (GgufMatmulDescriptor as _GgufMatmulDescriptor, GgufMatmulPlan as _GgufMatmulPlan)
@@ -53,6 +62,8 @@ from .call.graph import (Graph as Graph)
 from .packed import (Int4Layout as Int4Layout, PackedGguf as PackedGguf, PackedInt4 as PackedInt4, PackedNf4 as PackedNf4)
 from .ops.quantized.int4.matmul import (Int4MatmulDescriptor as _Int4MatmulDescriptor, Int4MatmulPlan as _Int4MatmulPlan)
 from .ops.quantized.int8.matmul import (Int8MatmulDescriptor as _Int8MatmulDescriptor, Int8MatmulPlan as _Int8MatmulPlan)
+from .ops.rearrange.join import (JoinDescriptor as _JoinDescriptor, JoinPlan as _JoinPlan, concatenate as concatenate,
+    stack as stack)
 from .ops.shape_layout.kv_append import (KvAppendDescriptor as _KvAppendDescriptor, KvAppendPlan as _KvAppendPlan)
 from .ops.gemm.backward import (MatmulBackwardDescriptor as _MatmulBackwardDescriptor,
     MatmulBackwardPlan as _MatmulBackwardPlan, MatmulGradients as MatmulGradients)
@@ -63,6 +74,7 @@ from .ops.quantized.nf4.matmul import (Nf4MatmulDescriptor as _Nf4MatmulDescript
 from .ops.indexing.nonzero import (NonzeroDescriptor as _NonzeroDescriptor, NonzeroPlan as _NonzeroPlan)
 from .ops.norm.backward import (NormBackwardDescriptor as _NormBackwardDescriptor, NormBackwardPlan as _NormBackwardPlan)
 from .ops.norm.forward import (NormDescriptor as _NormDescriptor, NormPlan as _NormPlan)
+from .ops.rearrange.pad import (PadDescriptor as _PadDescriptor, PadPlan as _PadPlan)
 from .ops.attention.paged import (PagedAttentionDescriptor as _PagedAttentionDescriptor,
     PagedAttentionPlan as _PagedAttentionPlan)
 from .ops.cache.paged_kv_append import (PagedKvAppendDescriptor as _PagedKvAppendDescriptor,
@@ -90,8 +102,10 @@ from .ops.indexing.take_along_axis import (TakeAlongAxisDescriptor as _TakeAlong
     TakeAlongAxisPlan as _TakeAlongAxisPlan)
 from .ops.elementwise.ternary import (TernaryDescriptor as _TernaryDescriptor, TernaryPlan as _TernaryPlan)
 from .ops.sort.topk import (TopkDescriptor as _TopkDescriptor, TopkPlan as _TopkPlan)
+from .ops.rearrange.triangle import (TriangleDescriptor as _TriangleDescriptor, TrianglePlan as _TrianglePlan)
 from .ops.elementwise.unary import (UnaryDescriptor as _UnaryDescriptor, UnaryPlan as _UnaryPlan)
 from .ops.shape_layout.write_slice import (WriteSliceDescriptor as _WriteSliceDescriptor, WriteSlicePlan as _WriteSlicePlan)
+from .ops.creation.arrays import (arange as arange, eye as eye, full as full, linspace as linspace)
 from .emulator.options import (emulation as emulation)
 from .runtime.gpu.streams import (fence as fence)
 from .ops.gemm.linear import (linear as linear)
@@ -540,6 +554,20 @@ class Expm1BackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class FillArangeDescriptor(_FillArangeDescriptor, _X):
+    def __init__(self, shape: Sequence[int], element: ElementLike, start: Any = ..., step: Any = ..., *,
+        x_align: int | None = ...) -> None: ...
+class FillDescriptor(_FillDescriptor, _X):
+    def __init__(self, shape: Sequence[int], element: ElementLike, value: Any = ..., *,
+        x_align: int | None = ...) -> None: ...
+class FillEyeDescriptor(_FillEyeDescriptor, _X):
+    def __init__(self, shape: Sequence[int], element: ElementLike, k: int = ..., *, x_align: int | None = ...) -> None: ...
+class FillLinspaceDescriptor(_FillLinspaceDescriptor, _X):
+    def __init__(self, shape: Sequence[int], element: ElementLike, start: float = ..., stop: float = ...,
+        endpoint: bool = ..., *, x_align: int | None = ...) -> None: ...
+class FlipDescriptor(_FlipDescriptor, _Out, _X2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: Ints | None = ..., *, x_strides: _Ints = ...,
+        x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class FmaBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, grad_element: _Kind, x1_element: _Kind,
         x2_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x1_strides: _Ints = ...,
@@ -570,6 +598,11 @@ class FracBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class FusedDescriptor(_FusedDescriptor):
+    def __init__(self, graph: str, shapes: tuple[tuple[int, ...] | None, ...], elements: tuple[ElementKind, ...],
+        out_element: _Kind = ..., strides: tuple[tuple[int, ...] | None, ...] | None = ...,
+        aligns: tuple[int | None, ...] | None = ..., out_strides: tuple[tuple[int, ...] | None, ...] | None = ...,
+        out_aligns: tuple[int | None, ...] | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class GeluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -645,6 +678,83 @@ class Int8MatmulDescriptor(_Int8MatmulDescriptor, _Out2, _A, _B, _ScaleA, _Scale
         out_strides: _Ints = ..., a_align: int | None = ..., b_align: int | None = ..., scale_a_align: int | None = ...,
         scale_b_align: int | None = ..., zero_a_align: int | None = ..., zero_b_align: int | None = ...,
         bias_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class JoinDescriptor(_JoinDescriptor, _Out):
+    x0_strides: tuple[int, ...] | None
+    x0_align: int | None
+    x0: _Layout
+    x1_shape: tuple[int, ...] | None
+    x1_strides: tuple[int, ...] | None
+    x1_align: int | None
+    x1: _Layout | None
+    x2_shape: tuple[int, ...] | None
+    x2_strides: tuple[int, ...] | None
+    x2_align: int | None
+    x2: _Layout | None
+    x3_shape: tuple[int, ...] | None
+    x3_strides: tuple[int, ...] | None
+    x3_align: int | None
+    x3: _Layout | None
+    x4_shape: tuple[int, ...] | None
+    x4_strides: tuple[int, ...] | None
+    x4_align: int | None
+    x4: _Layout | None
+    x5_shape: tuple[int, ...] | None
+    x5_strides: tuple[int, ...] | None
+    x5_align: int | None
+    x5: _Layout | None
+    x6_shape: tuple[int, ...] | None
+    x6_strides: tuple[int, ...] | None
+    x6_align: int | None
+    x6: _Layout | None
+    x7_shape: tuple[int, ...] | None
+    x7_strides: tuple[int, ...] | None
+    x7_align: int | None
+    x7: _Layout | None
+    x8_shape: tuple[int, ...] | None
+    x8_strides: tuple[int, ...] | None
+    x8_align: int | None
+    x8: _Layout | None
+    x9_shape: tuple[int, ...] | None
+    x9_strides: tuple[int, ...] | None
+    x9_align: int | None
+    x9: _Layout | None
+    x10_shape: tuple[int, ...] | None
+    x10_strides: tuple[int, ...] | None
+    x10_align: int | None
+    x10: _Layout | None
+    x11_shape: tuple[int, ...] | None
+    x11_strides: tuple[int, ...] | None
+    x11_align: int | None
+    x11: _Layout | None
+    x12_shape: tuple[int, ...] | None
+    x12_strides: tuple[int, ...] | None
+    x12_align: int | None
+    x12: _Layout | None
+    x13_shape: tuple[int, ...] | None
+    x13_strides: tuple[int, ...] | None
+    x13_align: int | None
+    x13: _Layout | None
+    x14_shape: tuple[int, ...] | None
+    x14_strides: tuple[int, ...] | None
+    x14_align: int | None
+    x14: _Layout | None
+    x15_shape: tuple[int, ...] | None
+    x15_strides: tuple[int, ...] | None
+    x15_align: int | None
+    x15: _Layout | None
+    def __init__(self, x0_shape: Sequence[int], element: ElementLike, axis: int = ..., stacked: bool = ..., *,
+        x1_shape: _Ints = ..., x2_shape: _Ints = ..., x3_shape: _Ints = ..., x4_shape: _Ints = ..., x5_shape: _Ints = ...,
+        x6_shape: _Ints = ..., x7_shape: _Ints = ..., x8_shape: _Ints = ..., x9_shape: _Ints = ..., x10_shape: _Ints = ...,
+        x11_shape: _Ints = ..., x12_shape: _Ints = ..., x13_shape: _Ints = ..., x14_shape: _Ints = ...,
+        x15_shape: _Ints = ..., x0_strides: _Ints = ..., x1_strides: _Ints = ..., x2_strides: _Ints = ...,
+        x3_strides: _Ints = ..., x4_strides: _Ints = ..., x5_strides: _Ints = ..., x6_strides: _Ints = ...,
+        x7_strides: _Ints = ..., x8_strides: _Ints = ..., x9_strides: _Ints = ..., x10_strides: _Ints = ...,
+        x11_strides: _Ints = ..., x12_strides: _Ints = ..., x13_strides: _Ints = ..., x14_strides: _Ints = ...,
+        x15_strides: _Ints = ..., x0_align: int | None = ..., x1_align: int | None = ..., x2_align: int | None = ...,
+        x3_align: int | None = ..., x4_align: int | None = ..., x5_align: int | None = ..., x6_align: int | None = ...,
+        x7_align: int | None = ..., x8_align: int | None = ..., x9_align: int | None = ..., x10_align: int | None = ...,
+        x11_align: int | None = ..., x12_align: int | None = ..., x13_align: int | None = ..., x14_align: int | None = ...,
+        x15_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class KvAppendDescriptor(_KvAppendDescriptor, _K, _V, _Status):
     k_cache_strides: tuple[int, ...] | None
     k_cache_align: int | None
@@ -813,6 +923,15 @@ class NormDescriptor(_NormDescriptor, _Out2, _Mean, _X2, _Weight):
         residual_align: int | None = ..., weight_align: int | None = ..., bias_align: int | None = ...,
         out_align: int | None = ..., residual_out_align: int | None = ..., mean_align: int | None = ...,
         rstd_align: int | None = ...) -> None: ...
+class OneHotDescriptor(_OneHotDescriptor, _Out):
+    indices_align: int | None
+    indices: _Layout
+    def __init__(self, indices_shape: Sequence[int], indices_element: ElementLike, num_classes: int,
+        dtype: ElementLike = ..., *, indices_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class PadDescriptor(_PadDescriptor, _Out, _X2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, pad_width: Ints, mode: str = ...,
+        constant_values: Any = ..., name: str = ..., *, x_strides: _Ints = ..., x_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class PagedAttentionDescriptor(_PagedAttentionDescriptor, _Out2, _Lse, _Q, _KPages, _VPages, _Lengths, _KScales2, _VScales2,
     _AlibiSlopes, _Sinks):
     status_element: ElementKind | None
@@ -1040,6 +1159,12 @@ class ReluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class RepeatInterleaveDescriptor(_RepeatInterleaveDescriptor, _Out, _X2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, repeats: int, axis: int | None = ..., *,
+        x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class RollDescriptor(_RollDescriptor, _Out, _X2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, shift: Ints, axis: Ints | None = ..., name: str = ..., *,
+        x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class RopeBackwardDescriptor(_RopeBackwardDescriptor, _GradX, _GradK, _Status, _Grad, _Positions, _InvFreq, _Cos, _Sin):
     k_grad_shape: tuple[int, ...] | None
     k_grad_element: ElementKind | None
@@ -1157,12 +1282,18 @@ class ThresholdBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class TileDescriptor(_TileDescriptor, _Out, _X2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, reps: Ints, *, x_strides: _Ints = ...,
+        x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class TopkDescriptor(_TopkDescriptor, _Indices, _X2):
     values_strides: tuple[int, ...] | None
     values_align: int | None
     def __init__(self, shape: Sequence[int], element: ElementLike, k: int, axis: int = ..., largest: bool = ...,
         sorted: bool = ..., *, x_strides: _Ints = ..., values_strides: _Ints = ..., indices_strides: _Ints = ...,
         x_align: int | None = ..., values_align: int | None = ..., indices_align: int | None = ...) -> None: ...
+class TriangleDescriptor(_TriangleDescriptor, _Out, _X2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, k: int = ..., name: str = ..., *, x_strides: _Ints = ...,
+        x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class UnaryDescriptor(_UnaryDescriptor):
     def __init__(self, kind: UnaryKind | str, shape: Sequence[int], element: ElementLike, out_element: _Kind = ...,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...,
@@ -1215,11 +1346,17 @@ class ErfcBackwardPlan(_BackwardPlan): desc: ErfcBackwardDescriptor
 class Exp2BackwardPlan(_BackwardPlan): desc: Exp2BackwardDescriptor
 class ExpBackwardPlan(_BackwardPlan): desc: ExpBackwardDescriptor
 class Expm1BackwardPlan(_BackwardPlan): desc: Expm1BackwardDescriptor
+class FillArangePlan(_FillArangePlan): desc: FillArangeDescriptor
+class FillEyePlan(_FillEyePlan): desc: FillEyeDescriptor
+class FillLinspacePlan(_FillLinspacePlan): desc: FillLinspaceDescriptor
+class FillPlan(_FillPlan): desc: FillDescriptor
+class FlipPlan(_FlipPlan): desc: FlipDescriptor
 class FmaBackwardPlan(_BackwardPlan): desc: FmaBackwardDescriptor
 class FmaxBackwardPlan(_BackwardPlan): desc: FmaxBackwardDescriptor
 class FminBackwardPlan(_BackwardPlan): desc: FminBackwardDescriptor
 class FmodBackwardPlan(_BackwardPlan): desc: FmodBackwardDescriptor
 class FracBackwardPlan(_BackwardPlan): desc: FracBackwardDescriptor
+class FusedPlan(_FusedPlan): desc: FusedDescriptor
 class GeluBackwardPlan(_BackwardPlan): desc: GeluBackwardDescriptor
 class GgufDequantizePlan(_GgufDequantizePlan): desc: GgufDequantizeDescriptor
 class GgufMatmulPlan(_GgufMatmulPlan): desc: GgufMatmulDescriptor
@@ -1232,6 +1369,7 @@ class HardtanhBackwardPlan(_BackwardPlan): desc: HardtanhBackwardDescriptor
 class HypotBackwardPlan(_BackwardPlan): desc: HypotBackwardDescriptor
 class Int4MatmulPlan(_Int4MatmulPlan): desc: Int4MatmulDescriptor
 class Int8MatmulPlan(_Int8MatmulPlan): desc: Int8MatmulDescriptor
+class JoinPlan(_JoinPlan): desc: JoinDescriptor
 class KvAppendPlan(_KvAppendPlan): desc: KvAppendDescriptor
 class LeakyReluBackwardPlan(_BackwardPlan): desc: LeakyReluBackwardDescriptor
 class Log10BackwardPlan(_BackwardPlan): desc: Log10BackwardDescriptor
@@ -1253,6 +1391,8 @@ class Nf4MatmulPlan(_Nf4MatmulPlan): desc: Nf4MatmulDescriptor
 class NonzeroPlan(_NonzeroPlan): desc: NonzeroDescriptor
 class NormBackwardPlan(_NormBackwardPlan): desc: NormBackwardDescriptor
 class NormPlan(_NormPlan): desc: NormDescriptor
+class OneHotPlan(_OneHotPlan): desc: OneHotDescriptor
+class PadPlan(_PadPlan): desc: PadDescriptor
 class PagedAttentionPlan(_PagedAttentionPlan): desc: PagedAttentionDescriptor
 class PagedKvAppendPlan(_PagedKvAppendPlan): desc: PagedKvAppendDescriptor
 class PowBackwardPlan(_BackwardPlan): desc: PowBackwardDescriptor
@@ -1268,6 +1408,8 @@ class RegluBackwardPlan(_BackwardPlan): desc: RegluBackwardDescriptor
 class RelayoutInt4Plan(_RelayoutInt4Plan): desc: RelayoutInt4Descriptor
 class Relu6BackwardPlan(_BackwardPlan): desc: Relu6BackwardDescriptor
 class ReluBackwardPlan(_BackwardPlan): desc: ReluBackwardDescriptor
+class RepeatInterleavePlan(_RepeatInterleavePlan): desc: RepeatInterleaveDescriptor
+class RollPlan(_RollPlan): desc: RollDescriptor
 class RopeBackwardPlan(_RopeBackwardPlan): desc: RopeBackwardDescriptor
 class RopePlan(_RopePlan): desc: RopeDescriptor
 class RsqrtBackwardPlan(_BackwardPlan): desc: RsqrtBackwardDescriptor
@@ -1289,7 +1431,9 @@ class TanhBackwardPlan(_BackwardPlan): desc: TanhBackwardDescriptor
 class TanhshrinkBackwardPlan(_BackwardPlan): desc: TanhshrinkBackwardDescriptor
 class TernaryPlan(_TernaryPlan): desc: TernaryDescriptor
 class ThresholdBackwardPlan(_BackwardPlan): desc: ThresholdBackwardDescriptor
+class TilePlan(_TilePlan): desc: TileDescriptor
 class TopkPlan(_TopkPlan): desc: TopkDescriptor
+class TrianglePlan(_TrianglePlan): desc: TriangleDescriptor
 class UnaryPlan(_UnaryPlan): desc: UnaryDescriptor
 class WhereBackwardPlan(_BackwardPlan): desc: WhereBackwardDescriptor
 class WriteSlicePlan(_WriteSlicePlan): desc: WriteSliceDescriptor
@@ -1530,6 +1674,20 @@ def reglu(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanP
 @_op(BinaryDescriptor, BinaryPlan)
 def glu(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(FillDescriptor, FillPlan)
+def fill(x: Any, value: int | float, *, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(FillEyeDescriptor, FillEyePlan)
+def fill_eye(x: Any, k: int = 0, *, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(OneHotDescriptor, OneHotPlan)
+def one_hot(indices: Any, /, num_classes: int, dtype: ElementLike = bp.I64, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FillArangeDescriptor, FillArangePlan)
+def fill_arange(x: Any, start: int | float = 0, step: int | float = 1, *, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FillLinspaceDescriptor, FillLinspacePlan)
+def fill_linspace(x: Any, start: float, stop: float, *, endpoint: bool = True, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(MatmulBackwardDescriptor, MatmulBackwardPlan)
 def matmul_backward(grad: Any, a: Any, b: Any, /, *, out_dtype: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> MatmulGradients: ...
@@ -1653,6 +1811,38 @@ def matmul_nf4(x: Any, codes: Any, absmax: Any = None, *, scales: Any = None, of
 @_op(QuantizeNf4Descriptor, QuantizeNf4Plan)
 def quantize_nf4(x: Any, *, block_size: int = 64, double_quant: bool = False, out: Any = None, absmax: Any = None,
     scales: Any = None, offset: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(JoinDescriptor, JoinPlan)
+def join(x0: Any, x1: Any = None, x2: Any = None, x3: Any = None, x4: Any = None, x5: Any = None, x6: Any = None,
+    x7: Any = None, x8: Any = None, x9: Any = None, x10: Any = None, x11: Any = None, x12: Any = None, x13: Any = None,
+    x14: Any = None, x15: Any = None, *, axis: int = 0, stacked: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(RollDescriptor, RollPlan)
+def roll(x: Any, /, shift: int | Sequence[int], axis: int | Sequence[int] | None = None, *, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(RollDescriptor, RollPlan)
+def roll_backward(x: Any, /, shift: int | Sequence[int], axis: int | Sequence[int] | None = None, *, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FlipDescriptor, FlipPlan)
+def flip(x: Any, /, axis: int | Sequence[int] | None = None, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(TileDescriptor, TilePlan)
+def tile(x: Any, /, reps: int | Sequence[int], *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(RepeatInterleaveDescriptor, RepeatInterleavePlan)
+def repeat_interleave(x: Any, /, repeats: int, axis: int | None = None, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PadDescriptor, PadPlan)
+def pad(x: Any, /, pad_width: int | Sequence[int], mode: str = 'constant', constant_values: int | float = 0, *,
+    out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PadDescriptor, PadPlan)
+def pad_backward(x: Any, /, pad_width: int | Sequence[int], mode: str = 'constant', *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(TriangleDescriptor, TrianglePlan)
+def triu(x: Any, /, k: int = 0, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(TriangleDescriptor, TrianglePlan)
+def tril(x: Any, /, k: int = 0, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(ReduceBackwardDescriptor, ReduceBackwardPlan)
 def sum_backward(grad: Any, x: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None, stream: Any = None,

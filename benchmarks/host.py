@@ -21,7 +21,7 @@ from .rows import write_slice_plan
 from .stats import alternated, paired_ratio
 from .target import Target
 
-__all__ = ["HOST_ROWS", "HostRow", "call_cost"]
+__all__ = ["CUPY", "HOST_ROWS", "HostRow", "Measured", "call_cost", "calls"]
 
 CALLS_A_BATCH = 200
 CUPY = "the same with CuPy operands"
@@ -65,7 +65,7 @@ def call_cost(kit: Kit, calls: dict[str, Call], batches: int) -> dict[str, list[
     return costs
 
 
-def _calls(make: Callable[[Kit], dict[str, Call]]) -> Callable[[Kit, int], Measured]:
+def calls(make: Callable[[Kit], dict[str, Call]]) -> Callable[[Kit, int], Measured]:
     """A measurement of calls: ours, then its peers."""
 
     def measure(kit: Kit, batches: int) -> Measured:
@@ -274,19 +274,19 @@ def _first_call(*, warm: bool) -> Callable[[Kit, int], Measured]:
 
 
 HOST_ROWS: tuple[HostRow, ...] = (
-    HostRow("bound(), one kernel", _calls(_bound_kernel), (Target(1.00, against="cupy RawKernel"),)),
-    HostRow("bound(), one memcpy", _calls(_bound_memcpy), (Target(0.3, "excess", "memcpyAsync"),)),
-    HostRow("plan.run", _calls(_plan_run), (Target(6, "absolute"),)),
-    HostRow("bp.write_slice", _calls(_write_slice), (Target(8, "absolute"),)),
-    HostRow("bp.add", _calls(_add), (Target(1.3, against="cupy"),)),
-    HostRow("bp.add, torch operands", _calls(_torch_add), (Target(2.0, against="torch"), Target(1.5, "excess", CUPY))),
-    HostRow("bp.matmul", _calls(_matmul)),
+    HostRow("bound(), one kernel", calls(_bound_kernel), (Target(1.00, against="cupy RawKernel"),)),
+    HostRow("bound(), one memcpy", calls(_bound_memcpy), (Target(0.3, "excess", "memcpyAsync"),)),
+    HostRow("plan.run", calls(_plan_run), (Target(6, "absolute"),)),
+    HostRow("bp.write_slice", calls(_write_slice), (Target(8, "absolute"),)),
+    HostRow("bp.add", calls(_add), (Target(1.3, against="cupy"),)),
+    HostRow("bp.add, torch operands", calls(_torch_add), (Target(2.0, against="torch"), Target(1.5, "excess", CUPY))),
+    HostRow("bp.matmul", calls(_matmul)),
     HostRow(
-        "bp.matmul, torch operands", _calls(_torch_matmul), (Target(1.0, against="torch"), Target(1.5, "excess", CUPY))
+        "bp.matmul, torch operands", calls(_torch_matmul), (Target(1.0, against="torch"), Target(1.5, "excess", CUPY))
     ),
-    HostRow("bp.kv_append, three outputs", _calls(_kv_append)),
-    HostRow("bp.attention_decode", _calls(_decode), (Target(2.0, "excess", MATMUL),)),
-    HostRow("bp.add, JAX operands", _calls(_jax_add)),
+    HostRow("bp.kv_append, three outputs", calls(_kv_append)),
+    HostRow("bp.attention_decode", calls(_decode), (Target(2.0, "excess", MATMUL),)),
+    HostRow("bp.add, JAX operands", calls(_jax_add)),
     HostRow("import baracuda_py after cupy", _import_time, (Target(150_000, "absolute"),)),
     HostRow("first call, empty cache", _first_call(warm=False), (Target(600_000, "absolute"),)),
     HostRow("first call, warm cache", _first_call(warm=True), (Target(30_000, "absolute"),)),

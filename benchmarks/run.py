@@ -13,6 +13,7 @@ from . import results
 from .attention_backward import ATTENTION_BACKWARD_ROWS
 from .attention_decode import DECODE_ROWS
 from .attention_rows import ATTENTION_ROWS
+from .bridge import BRIDGE_ROWS
 from .floor import matched
 from .gemm_rows import GEMM_ROWS
 from .gguf_rows import GGUF_ROWS
@@ -73,6 +74,7 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
         *NF4_ROWS,
         *PREFERENCE_ROWS,
         *HOST_ROWS,
+        *BRIDGE_ROWS,
     ]
     return [r for r in rows if not patterns or any(p in r.key for p in patterns)]
 

@@ -8,7 +8,7 @@ from .results import BASELINES, Record, best_peer
 
 __all__ = ["between_markers", "cells", "headings", "markdown", "peer_text", "verdict"]
 
-HOST = "host"
+HOST = ("host", "bridge")  # groups of rows that have no floor
 PRODUCTS = ("gemm", "attention", "attention_backward", "models", "int8")  # groups with compute-bound rows
 DEVICE_HEADINGS = ("row", "µs", "TB/s", "× F", "µs, one launch", "peers: µs (our speed-up)", "target", "met")
 PRODUCT_HEADINGS = (
@@ -19,7 +19,7 @@ HOST_HEADINGS = ("row", "µs", "peers: µs (our speed-up)", "target", "met")
 
 def headings(group: str) -> tuple[str, ...]:
     """The column titles of a group."""
-    return PRODUCT_HEADINGS if group in PRODUCTS else HOST_HEADINGS if group == HOST else DEVICE_HEADINGS
+    return PRODUCT_HEADINGS if group in PRODUCTS else HOST_HEADINGS if group in HOST else DEVICE_HEADINGS
 
 
 def cells(record: Record) -> tuple[str, ...]:
@@ -30,7 +30,7 @@ def cells(record: Record) -> tuple[str, ...]:
     target = record["target"]["text"] if record["target"] else ""
     name = f"{record['name']} †" if record.get("stale") else record["name"]
     last = (peer_text(record), target, verdict(record))
-    if record["group"] == HOST:
+    if record["group"] in HOST:
         return (name, number(record["us"]), *last)
     if record["group"] in PRODUCTS:
         return (name, *_product_cells(record, last))

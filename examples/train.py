@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -41,19 +42,29 @@ def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
     return -bp.log_softmax(logits).gather(-1, labels[..., None]).mean()
 
 
-def train(steps: int, device: str, *, width: int, layers: int, batch: int, tokens: int) -> list[float]:
-    """The loss of each step."""
+def train(
+    steps: int,
+    device: str,
+    *,
+    width: int,
+    layers: int,
+    batch: int,
+    tokens: int,
+    kind: Callable[..., nn.Module] = GPT,
+    judge: Callable[[Tensor, Tensor], Tensor] = loss_of,
+) -> list[float]:
+    """The loss of each step of a model of this kind."""
     torch.manual_seed(0)
     text = Path(argparse.__file__).read_text(encoding="utf-8")
     letters = sorted(set(text))
     data = torch.tensor([letters.index(c) for c in text], device=device)
-    model = GPT(len(letters), width, width // 32, layers).to(device)
+    model = kind(len(letters), width, width // 32, layers).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     losses: list[Tensor] = []
     for _ in range(steps):
         at = torch.randint(len(data) - tokens, (batch, 1), device=device) + torch.arange(tokens + 1, device=device)
         window = data[at]
-        loss = loss_of(model(window[:, :-1]), window[:, 1:])
+        loss = judge(model(window[:, :-1]), window[:, 1:])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -38,11 +38,15 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 # Public names other than ops, plans and their descriptors.
 FIXED = {
+    "ops.elementwise.fused.function": ("Fused", "fuse"),
+    "ops.elementwise.fused.plan": ("FusedDescriptor", "FusedPlan"),
     "ops.gemm.backward": ("MatmulGradients",),
     "ops.gemm.linear": ("linear",),
     "ops.position.scaling": ("RopeScaling",),
     "ops.quantized.int4.pack": ("pack_int4", "repack_int4"),
     "ops.quantized.nf4.quantize": ("pack_nf4",),
+    "ops.creation.arrays": ("arange", "eye", "full", "linspace"),
+    "ops.rearrange.join": ("concatenate", "stack"),
     "call.bound": ("BoundPlan",),
     "call.graph": ("Graph",),
     "call.recording.recorder": ("record",),

@@ -7,7 +7,8 @@ from collections import OrderedDict
 import numpy as np
 
 from ..types import DriverError
-from .gpu.driver import bindings
+from .gpu.bindings import bindings
+from .gpu.context import INVALID_CONTEXT, current_ordinal, make_current
 from .steps import TensorMap
 
 __all__ = ["BYTES", "FLAGS", "MapEncoder"]
@@ -46,7 +47,7 @@ class MapEncoder:
         big, small = d.cuuint64_t, d.cuuint32_t
         swizzle = f"CU_TENSOR_MAP_SWIZZLE_{m.swizzle}B" if m.swizzle else "CU_TENSOR_MAP_SWIZZLE_NONE"
         interleave, promotion, fill = (f"CU_TENSOR_MAP_{flag}" for flag in FLAGS)
-        error, encoded = d.cuTensorMapEncodeTiled(
+        arguments = (
             getattr(d.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_DTYPES[m.dtype]}"),
             len(m.shape),
             address,
@@ -59,6 +60,10 @@ class MapEncoder:
             getattr(d.CUtensorMapL2promotion, promotion),
             getattr(d.CUtensorMapFloatOOBfill, fill),
         )
+        error, encoded = d.cuTensorMapEncodeTiled(*arguments)
+        if int(error) == INVALID_CONTEXT:  # the first use of CUDA in this thread
+            make_current(current_ordinal())
+            error, encoded = d.cuTensorMapEncodeTiled(*arguments)
         if int(error) != 0:
             raise DriverError(f"encoding {m} at {address:#x}: {error.name}", int(error), error.name)
         return np.array([int(word) for word in encoded.opaque], dtype=np.uint64).tobytes()

@@ -12,10 +12,12 @@ __all__ = ["BinaryKind", "OpCategory", "TernaryKind", "UnaryKind"]
 class OpCategory(Extensible):
     ATTENTION = enum.auto()
     BINARY_ELEMENTWISE = enum.auto()
+    CREATION = enum.auto()
     GEMM = enum.auto()
     INDEXING = enum.auto()
     NORM = enum.auto()
     QUANTIZATION = enum.auto()
+    REARRANGE = enum.auto()
     REDUCE = enum.auto()
     SCAN = enum.auto()
     SHAPE_LAYOUT = enum.auto()

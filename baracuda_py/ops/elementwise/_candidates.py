@@ -17,7 +17,6 @@ from ...types import BackendKind, DeviceSpec, ElementKind, PrecisionGuarantee
 from .._fitted import Fitted
 from .._launch import grid_of, index_scalar, index_type, pack_dims
 from ._descriptor import MapDescriptor
-from ._promotion import computed
 
 __all__ = ["CANDIDATES", "OF_GRADIENTS"]
 
@@ -48,8 +47,7 @@ class _Map(Candidate[MapDescriptor]):
 
     def _kernel(self, desc: MapDescriptor, entry: str, config: MapConfig, extra: str, index: str) -> Kernel:
         row = desc.row
-        kinds = tuple(desc.kind_of(name) for name in desc.inputs)
-        types = computed(row, desc.kind_of("out"), kinds, desc.masks, desc.moved)
+        types = desc.computed()
         stored = [t if n in desc.arrays else f"Value<{t}>" for n, t in zip(desc.inputs, types.inputs)]
         stored += [f"Value<{types.type}>" for _ in row.params]
         functors, headers = desc.functors()
@@ -157,16 +155,16 @@ def _dense(desc: MapDescriptor) -> tuple[str, Change]:
     """The fix that makes all operands dense in C order: in words, and as changed fields."""
     shape = desc.out_shape
     said: list[str] = []
-    changed: dict[str, Any] = {}
+    changed: dict[str, tuple[Any, ...]] = {}
     for name in (*desc.outputs, *desc.arrays):
         x = desc.layout(name)
         if x.shape != shape:
             said.append(f"pass contiguize(cupy.broadcast_to({name}, {shape})) for {name}")
-            changed |= {f"{name}_shape": shape, f"{name}_strides": c_strides(shape)}
+            changed[name] = shape, c_strides(shape)
         elif x.strides != c_strides(shape):
             said.append(f"pass {name} in C order" if name in desc.outputs else f"contiguize {name}")
-            changed |= {f"{name}_strides": c_strides(shape)}
-    return " and ".join(said), Change(changed)
+            changed[name] = None, c_strides(shape)
+    return " and ".join(said), Change(desc.relaid(changed))
 
 
 class Strided(_Map):

@@ -16,9 +16,11 @@ from ...types import ElementKind, InvalidProblemError, OperandTypeError, Precisi
 from ...types.errors import shown
 from ._promotion import (
     WEAK,
+    Computed,
     Missing,
     check_output,
     common_kind,
+    computed,
     guarantee_of,
     lowest,
     number,
@@ -86,6 +88,12 @@ class MapDescriptor(Descriptor):
 
     def _element(self, name: str) -> ElementKind | None:
         return getattr(self, self._names(name)[1])  # type: ignore[no-any-return]
+
+    def _strides(self, name: str) -> Ints | None:
+        return getattr(self, f"{name}_strides")  # type: ignore[no-any-return]
+
+    def _align(self, name: str) -> int | None:
+        return getattr(self, f"{name}_align")  # type: ignore[no-any-return]
 
     @property
     def row(self) -> Row:
@@ -190,12 +198,21 @@ class MapDescriptor(Descriptor):
     def _lies(self, name: str) -> Layout:
         if name not in self.outputs:
             shape, kind = self._shape(name) or (), self.kind_of(name)
-            return self._checked(name, shape, getattr(self, f"{name}_strides"), kind)
+            return self._checked(name, shape, self._strides(name), kind)
         shape = self.out_shape
-        strides: Ints | None = getattr(self, f"{name}_strides")
+        strides = self._strides(name)
         if strides is None:
             strides = dense_like(shape, self._order(shape))
         return self._checked(name, shape, strides, self.kind_of("out"))
+
+    def relaid(self, laid: Mapping[str, tuple[Ints | None, Ints]]) -> dict[str, Any]:
+        """The fields that give operands other shapes (None: the same) and strides."""
+        fields: dict[str, Any] = {}
+        for name, (shape, strides) in laid.items():
+            fields |= (
+                {f"{name}_strides": strides} if shape is None else {f"{name}_shape": shape, f"{name}_strides": strides}
+            )
+        return fields
 
     def _order(self, shape: Ints) -> Ints:
         """The strides whose axis order a fresh output takes: the first input that has the whole shape."""
@@ -212,7 +229,7 @@ class MapDescriptor(Descriptor):
                 f"{self.op}: {name}_strides {strides} has {len(strides)} axes and {name} has {len(shape)}",
                 "give one stride an axis",
             )
-        align = getattr(self, f"{name}_align")
+        align = self._align(name)
         return Layout(shape, resolved_strides(shape, strides, kind), kind, 16 if align is None else min(16, align))
 
     def problem(self) -> tuple[Ints, list[Ints]]:
@@ -232,6 +249,11 @@ class MapDescriptor(Descriptor):
 
     def guarantee(self) -> PrecisionGuarantee:
         return guarantee_of(self.row, self.kind_of("out"), self.moved)
+
+    def computed(self) -> Computed:
+        """The C++ types of the kernel."""
+        kinds = tuple(self.kind_of(name) for name in self.inputs)
+        return computed(self.row, self.kind_of("out"), kinds, self.masks, self.moved)
 
     def functors(self) -> tuple[Mapping[str, str], tuple[str, ...]]:
         """The functor of each output by its name in C++, and the headers that they need."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeAlias
@@ -17,10 +18,10 @@ import numpy as np
 
 from ...plan.fields import integer, scalar
 from ...runtime.gpu.capture import relaxed
-from ...runtime.gpu.driver import require_gpu
-from ...runtime.gpu.streams import current_stream, foreign_stream, is_capturing
+from ...runtime.gpu.driver import cupy_or_none, require_cupy, require_gpu
+from ...runtime.gpu.streams import current_stream, foreign_stream, is_capturing, on_stream
 from ...tensor import ordinal_of
-from ...tensor.pytorch import is_tensor, on_stream
+from ...tensor.pytorch import is_tensor
 from ...types import InvalidProblemError
 from ...types.deprecated import renamed_arguments
 from ...types.keeping import complete
@@ -174,31 +175,42 @@ class RopeScaling:
         kind = "torch" if is_tensor(x) else "cupy"
         held = self._copies.get((kind, ordinal))
         if held is None:
-            held = self._copies.setdefault((kind, ordinal), _copied(self.inv_freq, x, kind, ordinal))
+            held = self._copies.setdefault((kind, ordinal), _copied(self.inv_freq, kind, ordinal))
         return held
 
 
-def _copied(inv_freq: Array, x: Any, kind: str, ordinal: int) -> Any:
-    """A copy that is there when this returns, so that any stream may read it. During a capture it is made on another stream:
-    the graph must not repeat it."""
+def _copied(inv_freq: Array, kind: str, ordinal: int) -> Any:
+    """A copy that is there when this returns, so that any stream may read it. It is made on a stream of its own, since a graph
+    must not repeat it, and in memory of its own, since torch's may belong to a graph that is about to be captured."""
     cuda = require_gpu("rope: inv_freq").cuda
     with cuda.Device(ordinal):
-        stream = foreign_stream("torch", ordinal) if kind == "torch" else current_stream()
-        if stream is None or not is_capturing(stream):
-            return _copy(inv_freq, x, kind)
+        streams = current_stream(), foreign_stream("torch", ordinal)
+    free = relaxed if any(s is not None and is_capturing(s) for s in streams) else nullcontext
+    cupy: Any = require_cupy("rope: inv_freq") if kind == "cupy" else cupy_or_none()
+    if cupy is None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        # torch allocates for a graph in the thread that records it alone
+        with ThreadPoolExecutor(1) as other:
+            return other.submit(_by_torch, inv_freq, ordinal, free).result()
+    with cuda.Device(ordinal), free(), cupy.cuda.Stream(non_blocking=True) as aside:
+        made = cupy.ndarray(
+            inv_freq.shape, inv_freq.dtype, cupy.cuda.MemoryPointer(cupy.cuda.Memory(inv_freq.nbytes), 0)
+        )
+        made.set(inv_freq)
+        aside.synchronize()
+        unordered = -1  # DLPack: nothing need be waited for
+        return (
+            made if kind == "cupy" else sys.modules["torch"].utils.dlpack.from_dlpack(made.__dlpack__(stream=unordered))
+        )
+
+
+def _by_torch(inv_freq: Array, ordinal: int, free: Callable[[], Any]) -> Any:
+    torch, cuda = sys.modules["torch"], require_gpu("rope: inv_freq").cuda
+    with cuda.Device(ordinal), free():
         aside = cuda.Stream(non_blocking=True)
-        with relaxed(), on_stream(aside.ptr, ordinal) if kind == "torch" else aside:
-            return _copy(inv_freq, x, kind)
-
-
-def _copy(inv_freq: Array, x: Any, kind: str) -> Any:
-    if kind == "torch":
-        torch = sys.modules["torch"]
-        return torch.tensor(inv_freq.tolist(), dtype=torch.float32, device=x.device)
-    cupy = require_gpu("rope: inv_freq")
-    made = cupy.asarray(inv_freq)
-    cupy.cuda.get_current_stream().synchronize()
-    return made
+        with on_stream(aside.ptr, ordinal):
+            return torch.tensor(inv_freq.tolist(), dtype=torch.float32, device=f"cuda:{ordinal}")
 
 
 @cache

@@ -14,7 +14,7 @@ from ...tensor.axes import index_of
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
 from ...types.errors import shown
 
-__all__ = ["NUMBERS", "Ranges", "check_ranges", "fitted", "pairs_of", "shape_of", "window_of"]
+__all__ = ["NUMBERS", "Ranges", "begin_of", "check_ranges", "fitted", "pairs_of", "shape_of", "window_of"]
 
 Ranges = tuple[tuple[int, int], ...]
 NUMBERS = (bool, int, float, complex, np.generic)
@@ -133,14 +133,21 @@ def window_of(dest: Any, ranges: Any) -> tuple[int, tuple[int, ...], Any]:
             starts.append(a)
             extents.append(b - a)
         else:
-            return shift, tuple(starts), tuple(extents)
+            usual = 0 not in shape and 1 not in shape
+            return shift if usual else begin_of(starts, shape, strides), tuple(starts), tuple(extents)
     except Exception:  # a foreign object's attributes may raise anything
         pass
     shape = shape_of(dest)
     pairs = pairs_of(ranges, shape)
     check_ranges(pairs, shape)
-    shift = sum(a * stride for (a, _), stride in zip(pairs, byte_strides(dest)))
-    return shift, tuple(a for a, _ in pairs), tuple(b - a for a, b in pairs)
+    begins = tuple(a for a, _ in pairs)
+    return begin_of(begins, shape, byte_strides(dest)), begins, tuple(b - a for a, b in pairs)
+
+
+def begin_of(starts: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> int:
+    """How far a window's first element lies behind the array's. Strides of an empty array mean nothing, nor do those of axes of
+    one element: a window that starts at their end is empty."""
+    return 0 if 0 in shape else sum(a * stride for a, n, stride in zip(starts, shape, strides) if n > 1)
 
 
 def shape_of(dest: Any) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from . import oracle
 from ._candidates import COPY_CANDIDATES
 from ._copy import WholeDest
 from ._dynamic import DynamicStart
-from ._ranges import NUMBERS, Ranges, check_ranges, fitted, pairs_of, shape_of, window_of
+from ._ranges import NUMBERS, Ranges, begin_of, check_ranges, fitted, pairs_of, shape_of, window_of
 from ._walks import BYTES_OR_NIBBLES, CopyProblem
 from .samples import copies as samples
 
@@ -123,7 +123,7 @@ class WriteSliceDescriptor(Descriptor):
     def offset(self, starts: Sequence[int] | None = None) -> int:
         """Elements from dest's first to the window's first."""
         strides = resolved_strides(self.dest_shape, self.dest_strides, self.element)
-        return sum(a * s for a, s in zip(self.starts if starts is None else starts, strides))
+        return begin_of(self.starts if starts is None else starts, self.dest_shape, strides)
 
     @property
     def _window_phase(self) -> int:
@@ -204,7 +204,8 @@ class WriteSliceDescriptor(Descriptor):
     def _steps(self) -> tuple[tuple[int, int], ...]:
         """For each axis, the largest start and the bytes per step."""
         strides, size = self.layout("dest").strides, self.element.bits // 8
-        return tuple((n - m, s * size) for n, m, s in zip(self.dest_shape, self.extents, strides))
+        meant = [n > 1 and 0 not in self.dest_shape for n in self.dest_shape]
+        return tuple((n - m, s * size * own) for n, m, s, own in zip(self.dest_shape, self.extents, strides, meant))
 
     def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
         if self.dynamic_axis is None or "status" in tensors:
@@ -307,8 +308,8 @@ def write_slice(
     pairs = pairs_of(ranges, shape_of(dest))
     source = fitted(dest, source, ranges, tuple(b - a for a, b in pairs), stream)
     operands = {"dest": dest, "source": source, "start": start, "status": status}
-    steps = enumerate(zip(pairs, byte_strides(dest)))
-    shift = sum(a * stride for axis, ((a, _), stride) in steps if axis != dynamic_axis)
+    fixed = [0 if axis == dynamic_axis else a for axis, (a, _) in enumerate(pairs)]
+    shift = begin_of(fixed, shape_of(dest), byte_strides(dest))
     return (
         operands, lambda: WriteSliceDescriptor.of(dest, source, ranges, dynamic_axis=dynamic_axis), (dynamic_axis, pairs), None,
         (shift, 0, 0, 0),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import baracuda_py as bp
 from baracuda_py.call.cache import plan_cache
+from baracuda_py.ops.shape_layout import _ranges
 from baracuda_py.samples import Packed
 from baracuda_py.types import ElementKind
 
@@ -218,6 +220,19 @@ def test_random_windows_match_numpy(case: tuple[np.ndarray, np.ndarray, Ranges])
 @settings(max_examples=60, deadline=None)
 def test_random_windows_match_numpy_on_the_device(case: tuple[np.ndarray, np.ndarray, Ranges]) -> None:
     check("cuda", *case)
+
+
+@given(windows())
+@example((bits((2, 2), bp.F16, 1)[::2, :1][:1], np.empty((0, 0), np.float16), [(1, 1), (0, 0)]))
+@example((bits((4, 3), bp.F16, 1)[::4], np.empty((0, 3), np.float16), [(1, 1), (0, 3)]))
+@settings(max_examples=100, deadline=None)
+def test_functions_and_descriptors_begin_alike(case: tuple[np.ndarray, np.ndarray, Ranges]) -> None:
+    """Strides of axes of one element mean nothing, so that the two may read different ones."""
+    dest, source, ranges = case
+    desc = bp.WriteSliceDescriptor.of(dest, source, ranges)
+    with mock.patch.object(_ranges, "byte_strides", lambda x: x.strides):  # which it reads of arrays on a GPU only
+        read = [_ranges.window_of(dest, given)[0] for given in (ranges, np.array(ranges))]
+    assert read == [desc.displacement()] * 2
 
 
 # ---- a start read at launch ------------------------------------------------------------------------------------------

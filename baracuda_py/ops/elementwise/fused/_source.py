@@ -1,0 +1,94 @@
+"""The C++ of a graph: a functor for each row in it, the row's own, and one for each result that calls them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .._promotion import lowest
+from .._row import ROWS, cast_name, functor
+from ._kinds import Step, Typed, register_of
+from .graph import ENDS, Argument, Node
+
+__all__ = ["functors", "instructions"]
+
+
+def functors(typed: Typed) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The functor of each result by its name in C++, the rows' before the first, and the headers that they need."""
+    graph = typed.graph
+    nodes = [node for node in graph.nodes if node.to is None]
+    headers = dict.fromkeys(("core/dtype.cuh", *(ROWS[node.op].header for node in graph.nodes)))
+    if typed.carrier == "double" and typed.kind.bits == 16:
+        headers["elementwise/halves.cuh"] = None
+    shared = "".join(_of_row(op) + "\n" for op in dict.fromkeys(node.op for node in nodes))
+    made: dict[str, str] = {}
+    for place, output in enumerate(graph.outputs):
+        name = f"Op{place or ''}"
+        text = functor(name, f"fuse: {output} of {graph}", graph.names, _body(typed, output))
+        made[name] = text if place else shared + text
+    return made, tuple(header for header in headers if header)
+
+
+def _of_row(op: str) -> str:
+    row = ROWS[op]
+    letters = ("x",) if len(row.arguments) == 1 else ("a", "b", "c")
+    return functor(f"Of_{op}", op, (*letters[: len(row.arguments)], *row.params), f"return C({row.cuda});")
+
+
+def _body(typed: Typed, output: str) -> str:
+    reached = typed.graph.reached((output,))
+    lines: list[str] = []
+    for place, (node, step) in enumerate(zip(typed.graph.nodes, typed.steps)):
+        name = f"t{place + 1}"
+        if name in reached:
+            lines.append(f"const {register_of(step.kind)} {name} = {_computed(typed, node, step)};")
+    return " ".join([*lines, f"return {_as(typed, output, 'C')};"])
+
+
+def _computed(typed: Typed, node: Node, step: Step) -> str:
+    register = register_of(step.kind)
+    if node.to is not None:
+        of = register_of(step.kinds[0])
+        return f"convert<{register}>(math::cast<{cast_name(node.to)}>({_argument(typed, node.args[0], of, step)}))"
+    own = step.computed
+    args = ", ".join(_argument(typed, a, own.type, step) for a in node.args)
+    return f"convert<{register}>(Of_{node.op}::apply<{own.digits}, {own.type}>({args}))"
+
+
+def _argument(typed: Typed, argument: Argument, wanted: str, step: Step) -> str:
+    if not isinstance(argument, str):
+        return _literal(argument, wanted)
+    if argument in ENDS:
+        kind = step.kind
+        end = lowest(kind, highest=argument == "highest")
+        return _literal(float(end) if kind.is_float else int(end), wanted)
+    return _as(typed, argument, wanted)
+
+
+def _as(typed: Typed, name: str, wanted: str) -> str:
+    """A value in another type; inputs are of the carrier's."""
+    held = typed.carrier if name[0] == "x" else register_of(typed.step(name).kind)
+    return name if held == wanted else f"convert<{wanted}>({name})"
+
+
+def _literal(value: bool | int | float, wanted: str) -> str:
+    """A number as a C++ expression of a type."""
+    if wanted in ("float", "double"):
+        value = float(value)
+        if math.isfinite(value):
+            return f"{wanted}({value!r})"
+        return f"{wanted}(__longlong_as_double({np.float64(value).view(np.int64)}ll))"
+    if isinstance(value, float):
+        value = int(value)
+    if wanted == "bool":
+        return "true" if value else "false"
+    if value == -(1 << 63):
+        return f"{wanted}(-{(1 << 63) - 1}ll - 1)"
+    return f"{wanted}({int(value)}{'ull' if value >= 1 << 63 else 'll'})"
+
+
+def instructions(typed: Typed) -> tuple[float, float]:
+    """Instructions of an element, in f32 and for 16-bit results; a part with several uses counts once."""
+    each = [ROWS[node.op].instructions for node in typed.graph.nodes]
+    return max(sum(n for n, _ in each), 1.0), max(sum(n for _, n in each), 1.0)

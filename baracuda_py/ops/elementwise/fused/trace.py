@@ -1,0 +1,222 @@
+"""Tracing: a function is called once on symbols, which note every elementwise op that is called on them.
+
+What no kernel of elements can do raises an UnsupportedError that names the operation and the line of the function: a branch on
+a value, an item, a length, an op that is no elementwise row, an array that is no argument.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, ClassVar, NoReturn
+
+from ....runtime.scope import default_device, replaced
+from ....tensor.dispatch import Answers, Symbol
+from ....types import BaracudaError, ElementKind, InvalidProblemError, UnsupportedError
+from .._family import MapPlan
+from .._row import ROWS
+from ._kinds import Input, Typing
+from .graph import ENDS, MAX_INPUTS, MAX_NODES, MAX_OUTPUTS, Argument, Graph, Node
+
+__all__ = ["INPUT", "Traced", "trace"]
+
+PACKAGE = Path(__file__).resolve().parents[3]
+INPUT = "an input"  # stands for an array or a number among the arguments of a function
+NUMBERS = (bool, int, float)
+BINARY = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "pow": "pow", "floordiv": "floor_divide",
+    "mod": "mod", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift",
+    "rshift": "right_shift",
+}  # fmt: skip
+COMPARED = {
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal",
+}  # fmt: skip
+UNARY = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
+REFUSED = {
+    "bool": (
+        "its value decides a branch (if, while, and, or, not, a chain of comparisons)",
+        "bp.where(condition, x, y)",
+    ),
+    "len": ("its length is asked for", "pass what depends on shapes as an argument"),
+    "iter": ("it is iterated over", "pass each array as an argument of its own"),
+    "getitem": ("an item of it is read", "take the item before the call, and pass it as an argument"),
+    "setitem": ("an item of it is written", "bp.where(condition, x, y)"),
+    "contains": ("it is searched", "compare it: x == y"),
+    "float": ("its value is asked for", "keep it an array"),
+    "int": ("its value is asked for", "keep it an array"),
+    "index": ("its value is asked for", "keep it an array"),
+    "matmul": ("it is multiplied as a matrix", "bp.matmul before or after the fused function"),
+}
+
+
+def _where() -> str:
+    """The line of the function that is traced: the innermost one outside this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not frame.f_globals.get("__name__", "").startswith(f"{__package__.partition('.')[0]}."):
+            line = linecache.getline(file, frame.f_lineno).strip()
+            return f"{Path(file).name}:{frame.f_lineno}" + (f", `{line:.100}`" if line else "")
+        frame = frame.f_back
+    return "an unknown line"
+
+
+def _refuse(what: str, fix: str) -> NoReturn:
+    raise UnsupportedError(f"fuse: {what}, at {_where()}", fix)
+
+
+class Traced(Symbol):
+    """An input of a traced function, or what it computes."""
+
+    __slots__ = ("_name", "_trace")
+    answers: ClassVar[Answers]
+
+    def __init__(self, trace: _Trace, name: str) -> None:
+        self._trace, self._name = trace, name
+
+    def __repr__(self) -> str:
+        return f"<{self._name} of a traced function>"
+
+    __hash__ = object.__hash__
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _refuse(
+            f"an attribute of a value is asked for: {name}", "call a function of elements, bp.<op>(x), or an operator"
+        )
+
+    def __array_ufunc__(self, ufunc: Any, *_: Any, **__: Any) -> NoReturn:
+        _refuse(
+            f"{self._name} is passed to numpy.{ufunc.__name__}",
+            f"call bp.{ufunc.__name__}, and pass arrays as arguments",
+        )
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        _refuse("an array of NumPy is made of a value", "pass arrays as arguments of the fused function")
+
+
+def _operator(name: str, *, swapped: bool = False) -> Callable[..., Any]:
+    def method(self: Traced, *other: Any) -> Any:
+        args = (*other, self) if swapped else (self, *other)
+        if name == "pow" and type(args[1]) is int and args[1] == 2:
+            return self._trace.add("square", args[:1])
+        return self._trace.add(name, args)
+
+    return method
+
+
+def _refusing(what: str, fix: str) -> Callable[..., Any]:
+    def method(*_: Any) -> Any:
+        _refuse(f"{what}, which a fused function does not know while it is traced", fix)
+
+    return method
+
+
+for _symbol, _row in BINARY.items():
+    setattr(Traced, f"__{_symbol}__", _operator(_row))
+    setattr(Traced, f"__r{_symbol}__", _operator(_row, swapped=True))
+for _symbol, _row in (*COMPARED.items(), *UNARY.items()):
+    setattr(Traced, f"__{_symbol}__", _operator(_row))
+for _symbol, _why in REFUSED.items():
+    setattr(Traced, f"__{_symbol}__", _refusing(*_why))
+
+
+class _Trace:
+    """The graph of one call of a function, so far."""
+
+    def __init__(self, inputs: Sequence[Input]) -> None:
+        self.typing = Typing(inputs)
+        self.nodes: dict[Node, str] = {}
+
+    def add(self, op: str, args: Sequence[Any], to: ElementKind | None = None) -> Traced:
+        """What a row gives for arguments; equal nodes are one."""
+        if op not in ROWS:
+            _refuse(f"{op} is no elementwise op of this version", "bp.list_ops() lists the ops")
+        node = Node(op, tuple(self._argument(op, x) for x in args), to)
+        if node not in self.nodes:
+            if len(self.nodes) == MAX_NODES:
+                _refuse(f"the function has more than {MAX_NODES} operations", "split it into several")
+            try:
+                self.typing.add(node)
+            except BaracudaError as error:
+                raise type(error)(f"fuse: {error.reason}, at {_where()}", error.fix) from None
+            self.nodes[node] = f"t{len(self.nodes) + 1}"
+        return Traced(self, self.nodes[node])
+
+    def _argument(self, op: str, x: Any) -> Argument:
+        if isinstance(x, Traced):
+            if x._trace is not self:
+                _refuse(
+                    f"{op} takes a value of another fused function that is being traced", "call it outside of this one"
+                )
+            return x._name
+        if type(x) in NUMBERS or (type(x) is str and x in ENDS):
+            return x  # type: ignore[no-any-return]
+        kind = f"{type(x).__module__.partition('.')[0]}.{type(x).__name__}"
+        _refuse(
+            f"{op} takes a {kind} that is no argument of the function",
+            "pass arrays as arguments; numbers as Python's own",
+        )
+
+
+class _Called(Answers):
+    """Answers the calls of functions of this package that take a symbol."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def load(self) -> Answers:
+        return self
+
+
+def _called(
+    plan: Any, operands: Mapping[str, Any], describe: Any, _args: Any, options: Any, values: Any, **how: Any
+) -> Any:
+    symbol = next(x for x in operands.values() if isinstance(x, Traced))
+    named = options if isinstance(options, str) else options[0] if isinstance(options, tuple) and options else ""
+    row = ROWS.get(named) if issubclass(plan, MapPlan) and isinstance(named, str) else None
+    if row is None:
+        op = getattr(describe, "op", "") or plan.__name__.removesuffix("Plan")
+        _refuse(f"{op} is no function of elements", "call it before or after the fused function")
+    given = {**operands, **(values or {})}
+    own = how.pop("device", None) is not default_device()  # which a call has that is given none
+    if own or given.pop("out", None) is not None or any(x is not None for x in how.values()):
+        _refuse(f"{named} is given out=, stream=, pref= or device=", "pass those to the fused function")
+    inputs = plan.descriptor.inputs
+    ends = [row.absent.get(argument) for argument in row.arguments]
+    args = [end if given.get(n) is None else given[n] for n, end in zip(inputs, ends)]
+    to = options[1] if row.result == "given" else None
+    return symbol._trace.add(named, [*args, *(given[n] for n in row.params)], to)
+
+
+Traced.answers = _Called()
+Traced.answers.called = _called
+
+
+def trace(function: Callable[..., Any], inputs: Sequence[Input], args: Sequence[Any]) -> Graph:
+    """The graph of a function. `inputs` are those of `args` that
+    are `INPUT`, in their order."""
+    if len(inputs) > MAX_INPUTS:
+        raise UnsupportedError(
+            f"fuse: the function takes {len(inputs)} arrays and numbers", f"pass {MAX_INPUTS} at most"
+        )
+    made = _Trace(inputs)
+    names = iter([f"x{place + 1}" for place in range(len(inputs))])
+    given = [Traced(made, next(names)) if x is INPUT else x for x in args]
+    with replaced(device=None, preference=None, intercept=None, recording=None):
+        result = function(*given)
+    results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    for x in results:
+        if not isinstance(x, Traced):
+            raise InvalidProblemError(
+                f"fuse: {getattr(function, '__name__', 'the function')} returns a {type(x).__name__}",
+                "return what it computes of its arguments: an array, or a tuple of them",
+            )
+    if not 1 <= len(results) <= MAX_OUTPUTS:
+        raise UnsupportedError(f"fuse: the function returns {len(results)} results", f"return 1 to {MAX_OUTPUTS}")
+    outputs = tuple(x._name for x in results)
+    return Graph(len(inputs), tuple(made.nodes), outputs).pruned()
