@@ -342,6 +342,14 @@ class AbsBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class AcosBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class AcoshBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class AddBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
         grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
@@ -351,6 +359,28 @@ class AffineBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class AsinBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class AsinhBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class Atan2BackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, grad_element: _Kind, x1_element: _Kind,
+        x2_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x1_strides: _Ints = ...,
+        x2_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
+        x1_align: int | None = ..., x2_align: int | None = ..., grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class AtanBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class AtanhBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class AttentionBackwardDescriptor(_AttentionBackwardDescriptor, _GradK, _Grad, _Q, _K, _V, _Out3, _Lse2, _Mask, _BlockMask,
     _AlibiSlopes2, _Sinks, _CuSeqlensQ, _CuSeqlensK):
     grad_q_strides: tuple[int, ...] | None
@@ -408,6 +438,14 @@ class BinaryDescriptor(_BinaryDescriptor):
         x2_element: ElementLike, out_element: _Kind = ..., x1_strides: _Ints = ..., x2_strides: _Ints = ...,
         out_strides: _Ints = ..., x1_align: int | None = ..., x2_align: int | None = ..., out_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class CbrtBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class CeluBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class ClampBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, min_shape: _Ints, max_shape: _Ints, grad_element: _Kind,
         x_element: _Kind, min_element: _Kind, max_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
@@ -432,6 +470,10 @@ class CopysignBackwardDescriptor(_BackwardDescriptor):
         x2_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x1_strides: _Ints = ...,
         x2_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ...,
         x2_align: int | None = ..., grad_x1_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class CoshBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class CubeBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -486,11 +528,27 @@ class DivideBackwardDescriptor(_BackwardDescriptor):
         y_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
         x2_align: int | None = ..., y_align: int | None = ..., grad_x1_align: int | None = ...,
         grad_x2_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class EluBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class ErfBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class ErfcBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class Exp2BackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class ExpBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class Expm1BackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
@@ -508,6 +566,32 @@ class FillLinspaceDescriptor(_FillLinspaceDescriptor, _X2):
 class FlipDescriptor(_FlipDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: Any = ..., *, x_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class FmaBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, grad_element: _Kind, x1_element: _Kind,
+        x2_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x1_strides: _Ints = ...,
+        x2_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_x3_strides: _Ints = ...,
+        grad_align: int | None = ..., x1_align: int | None = ..., x2_align: int | None = ...,
+        grad_x1_align: int | None = ..., grad_x2_align: int | None = ..., grad_x3_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
+class FmaxBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, grad_element: _Kind, x1_element: _Kind,
+        x2_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x1_strides: _Ints = ...,
+        x2_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
+        x1_align: int | None = ..., x2_align: int | None = ..., grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class FminBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, grad_element: _Kind, x1_element: _Kind,
+        x2_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x1_strides: _Ints = ...,
+        x2_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
+        x1_align: int | None = ..., x2_align: int | None = ..., grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class FmodBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, y_shape: _Ints, grad_element: _Kind,
+        x1_element: _Kind, x2_element: _Kind, y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
+        x1_strides: _Ints = ..., x2_strides: _Ints = ..., y_strides: _Ints = ..., grad_x1_strides: _Ints = ...,
+        grad_x2_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ..., x2_align: int | None = ...,
+        y_align: int | None = ..., grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class FracBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...,
@@ -536,6 +620,12 @@ class GgufMatmulDescriptor(_GgufMatmulDescriptor, _Out3, _X3):
 class GgufQuantizeDescriptor(_GgufQuantizeDescriptor, _Out2, _X2):
     def __init__(self, shape: Sequence[int], element: ElementLike, format: GgufFormat | str, pad: bool = ..., *,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class GluBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, y_shape: _Ints, grad_element: _Kind, x_element: _Kind,
+        y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
+        y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_y_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., y_align: int | None = ..., grad_x_align: int | None = ..., grad_y_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class HardshrinkBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -552,6 +642,13 @@ class HardtanhBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class HypotBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, y_shape: _Ints, grad_element: _Kind,
+        x1_element: _Kind, x2_element: _Kind, y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
+        x1_strides: _Ints = ..., x2_strides: _Ints = ..., y_strides: _Ints = ..., grad_x1_strides: _Ints = ...,
+        grad_x2_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ..., x2_align: int | None = ...,
+        y_align: int | None = ..., grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class Int4MatmulDescriptor(_Int4MatmulDescriptor, _Out3, _X3, _Codes, _Scales, _Zeros, _Order, _Bias):
     def __init__(self, x_shape: Sequence[int], n: int, x_element: ElementLike, group_size: int = ...,
         packing: Int4Layout = ..., codes_element: ElementLike = ..., scales_element: ElementLike = ...,
@@ -672,7 +769,23 @@ class LeakyReluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class Log10BackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class Log1pBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class Log2BackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class LogBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class LogSigmoidBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
@@ -680,6 +793,10 @@ class LogicalDescriptor(_LogicalDescriptor):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., name: str = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class LogitBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class MatmulBackwardDescriptor(_MatmulBackwardDescriptor, _Grad, _A, _B):
     grad_a_align: int | None
     grad_a: _Layout
@@ -734,6 +851,17 @@ class MinimumBackwardDescriptor(_BackwardDescriptor):
         x2_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
         x1_align: int | None = ..., x2_align: int | None = ..., grad_x1_align: int | None = ...,
         grad_x2_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class MishBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class ModBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, y_shape: _Ints, grad_element: _Kind,
+        x1_element: _Kind, x2_element: _Kind, y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
+        x1_strides: _Ints = ..., x2_strides: _Ints = ..., y_strides: _Ints = ..., grad_x1_strides: _Ints = ...,
+        grad_x2_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ..., x2_align: int | None = ...,
+        y_align: int | None = ..., grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class MultiplyBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, grad_element: _Kind, x1_element: _Kind,
         x2_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x1_strides: _Ints = ...,
@@ -859,6 +987,13 @@ class PowBackwardDescriptor(_BackwardDescriptor):
         x1_strides: _Ints = ..., x2_strides: _Ints = ..., y_strides: _Ints = ..., grad_x1_strides: _Ints = ...,
         grad_x2_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ..., x2_align: int | None = ...,
         y_align: int | None = ..., grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
+class PreluBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, weight_shape: _Ints, grad_element: _Kind, x_element: _Kind,
+        weight_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
+        weight_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_weight_strides: _Ints = ...,
+        grad_align: int | None = ..., x_align: int | None = ..., weight_align: int | None = ...,
+        grad_x_align: int | None = ..., grad_weight_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
 class QkvProjectDescriptor(_QkvProjectDescriptor, _Q, _K, _V, _Status, _X3, _Positions, _InvFreq, _Cos, _Sin):
     wq_strides: tuple[int, ...] | None
@@ -986,6 +1121,12 @@ class ReduceDescriptor(_ReduceDescriptor, _Out3, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., name: str = ..., out_element: _Kind = ..., *, x_strides: _Ints = ...,
         out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class RegluBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, y_shape: _Ints, grad_element: _Kind, x_element: _Kind,
+        y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
+        y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_y_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., y_align: int | None = ..., grad_x_align: int | None = ..., grad_y_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class RelayoutInt4Descriptor(_RelayoutInt4Descriptor, _Out2, _Codes, _Scales, _Zeros):
     out_scales_align: int | None
     out_scales: _Layout
@@ -1053,6 +1194,10 @@ class ScanDescriptor(_ScanDescriptor):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., out_element: _Kind = ...,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...,
         reverse: bool = ..., name: str = ...) -> None: ...
+class SeluBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class SigmoidBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1067,6 +1212,10 @@ class SiluMulBackwardDescriptor(_BackwardDescriptor):
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_y_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., y_align: int | None = ..., grad_x_align: int | None = ..., grad_y_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class SinhBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class SoftmaxBackwardDescriptor(_SoftmaxBackwardDescriptor, _GradX, _Grad):
     y_strides: tuple[int, ...] | None
     y_align: int | None
@@ -1078,7 +1227,15 @@ class SoftmaxDescriptor(_SoftmaxDescriptor, _Out3, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., name: str = ..., *,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
+class SoftplusBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class SoftshrinkBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class SoftsignBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
@@ -1104,6 +1261,10 @@ class TanhBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class TanhshrinkBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class TernaryDescriptor(_TernaryDescriptor):
     def __init__(self, kind: TernaryKind | str, x1_shape: Sequence[int], x2_shape: _Ints, x3_shape: _Ints,
         x1_element: ElementLike, x2_element: _Kind, x3_element: _Kind, out_element: _Kind = ..., x1_strides: _Ints = ...,
@@ -1145,15 +1306,25 @@ class WriteSliceDescriptor(_WriteSliceDescriptor):
         source_strides: _Ints = ..., dest_align: int | None = ..., source_align: int | None = ...,
         dynamic_axis: int | None = ..., dest_phase: int = ...) -> None: ...
 class AbsBackwardPlan(_BackwardPlan): desc: AbsBackwardDescriptor
+class AcosBackwardPlan(_BackwardPlan): desc: AcosBackwardDescriptor
+class AcoshBackwardPlan(_BackwardPlan): desc: AcoshBackwardDescriptor
 class AddBackwardPlan(_BackwardPlan): desc: AddBackwardDescriptor
 class AffineBackwardPlan(_BackwardPlan): desc: AffineBackwardDescriptor
+class AsinBackwardPlan(_BackwardPlan): desc: AsinBackwardDescriptor
+class AsinhBackwardPlan(_BackwardPlan): desc: AsinhBackwardDescriptor
+class Atan2BackwardPlan(_BackwardPlan): desc: Atan2BackwardDescriptor
+class AtanBackwardPlan(_BackwardPlan): desc: AtanBackwardDescriptor
+class AtanhBackwardPlan(_BackwardPlan): desc: AtanhBackwardDescriptor
 class AttentionBackwardPlan(_AttentionBackwardPlan): desc: AttentionBackwardDescriptor
 class AttentionPlan(_AttentionPlan): desc: AttentionDescriptor
 class BinaryPlan(_BinaryPlan): desc: BinaryDescriptor
+class CbrtBackwardPlan(_BackwardPlan): desc: CbrtBackwardDescriptor
+class CeluBackwardPlan(_BackwardPlan): desc: CeluBackwardDescriptor
 class ClampBackwardPlan(_BackwardPlan): desc: ClampBackwardDescriptor
 class ContiguizePlan(_ContiguizePlan): desc: ContiguizeDescriptor
 class CopyPagesPlan(_CopyPagesPlan): desc: CopyPagesDescriptor
 class CopysignBackwardPlan(_BackwardPlan): desc: CopysignBackwardDescriptor
+class CoshBackwardPlan(_BackwardPlan): desc: CoshBackwardDescriptor
 class CubeBackwardPlan(_BackwardPlan): desc: CubeBackwardDescriptor
 class CumsumBackwardPlan(_CumsumBackwardPlan): desc: CumsumBackwardDescriptor
 class CumsumPlan(_CumsumPlan): desc: CumsumDescriptor
@@ -1162,35 +1333,52 @@ class DequantizeInt4Plan(_DequantizeInt4Plan): desc: DequantizeInt4Descriptor
 class DequantizeNf4Plan(_DequantizeNf4Plan): desc: DequantizeNf4Descriptor
 class DequantizePlan(_DequantizePlan): desc: DequantizeDescriptor
 class DivideBackwardPlan(_BackwardPlan): desc: DivideBackwardDescriptor
+class EluBackwardPlan(_BackwardPlan): desc: EluBackwardDescriptor
 class ErfBackwardPlan(_BackwardPlan): desc: ErfBackwardDescriptor
+class ErfcBackwardPlan(_BackwardPlan): desc: ErfcBackwardDescriptor
+class Exp2BackwardPlan(_BackwardPlan): desc: Exp2BackwardDescriptor
 class ExpBackwardPlan(_BackwardPlan): desc: ExpBackwardDescriptor
+class Expm1BackwardPlan(_BackwardPlan): desc: Expm1BackwardDescriptor
 class FillArangePlan(_FillArangePlan): desc: FillArangeDescriptor
 class FillEyePlan(_FillEyePlan): desc: FillEyeDescriptor
 class FillLinspacePlan(_FillLinspacePlan): desc: FillLinspaceDescriptor
 class FillPlan(_FillPlan): desc: FillDescriptor
 class FlipPlan(_FlipPlan): desc: FlipDescriptor
+class FmaBackwardPlan(_BackwardPlan): desc: FmaBackwardDescriptor
+class FmaxBackwardPlan(_BackwardPlan): desc: FmaxBackwardDescriptor
+class FminBackwardPlan(_BackwardPlan): desc: FminBackwardDescriptor
+class FmodBackwardPlan(_BackwardPlan): desc: FmodBackwardDescriptor
 class FracBackwardPlan(_BackwardPlan): desc: FracBackwardDescriptor
 class FusedPlan(_FusedPlan): desc: FusedDescriptor
 class GeluBackwardPlan(_BackwardPlan): desc: GeluBackwardDescriptor
 class GgufDequantizePlan(_GgufDequantizePlan): desc: GgufDequantizeDescriptor
 class GgufMatmulPlan(_GgufMatmulPlan): desc: GgufMatmulDescriptor
 class GgufQuantizePlan(_GgufQuantizePlan): desc: GgufQuantizeDescriptor
+class GluBackwardPlan(_BackwardPlan): desc: GluBackwardDescriptor
 class HardshrinkBackwardPlan(_BackwardPlan): desc: HardshrinkBackwardDescriptor
 class HardsigmoidBackwardPlan(_BackwardPlan): desc: HardsigmoidBackwardDescriptor
 class HardswishBackwardPlan(_BackwardPlan): desc: HardswishBackwardDescriptor
 class HardtanhBackwardPlan(_BackwardPlan): desc: HardtanhBackwardDescriptor
+class HypotBackwardPlan(_BackwardPlan): desc: HypotBackwardDescriptor
 class Int4MatmulPlan(_Int4MatmulPlan): desc: Int4MatmulDescriptor
 class Int8MatmulPlan(_Int8MatmulPlan): desc: Int8MatmulDescriptor
 class JoinPlan(_JoinPlan): desc: JoinDescriptor
 class KvAppendPlan(_KvAppendPlan): desc: KvAppendDescriptor
 class LeakyReluBackwardPlan(_BackwardPlan): desc: LeakyReluBackwardDescriptor
+class Log10BackwardPlan(_BackwardPlan): desc: Log10BackwardDescriptor
+class Log1pBackwardPlan(_BackwardPlan): desc: Log1pBackwardDescriptor
+class Log2BackwardPlan(_BackwardPlan): desc: Log2BackwardDescriptor
 class LogBackwardPlan(_BackwardPlan): desc: LogBackwardDescriptor
+class LogSigmoidBackwardPlan(_BackwardPlan): desc: LogSigmoidBackwardDescriptor
 class LogicalPlan(_LogicalPlan): desc: LogicalDescriptor
+class LogitBackwardPlan(_BackwardPlan): desc: LogitBackwardDescriptor
 class MatmulBackwardPlan(_MatmulBackwardPlan): desc: MatmulBackwardDescriptor
 class MatmulPlan(_MatmulPlan): desc: MatmulDescriptor
 class MaximumBackwardPlan(_BackwardPlan): desc: MaximumBackwardDescriptor
 class MergeAttentionPlan(_MergeAttentionPlan): desc: MergeAttentionDescriptor
 class MinimumBackwardPlan(_BackwardPlan): desc: MinimumBackwardDescriptor
+class MishBackwardPlan(_BackwardPlan): desc: MishBackwardDescriptor
+class ModBackwardPlan(_BackwardPlan): desc: ModBackwardDescriptor
 class MultiplyBackwardPlan(_BackwardPlan): desc: MultiplyBackwardDescriptor
 class NegBackwardPlan(_BackwardPlan): desc: NegBackwardDescriptor
 class Nf4MatmulPlan(_Nf4MatmulPlan): desc: Nf4MatmulDescriptor
@@ -1202,6 +1390,7 @@ class PadPlan(_PadPlan): desc: PadDescriptor
 class PagedAttentionPlan(_PagedAttentionPlan): desc: PagedAttentionDescriptor
 class PagedKvAppendPlan(_PagedKvAppendPlan): desc: PagedKvAppendDescriptor
 class PowBackwardPlan(_BackwardPlan): desc: PowBackwardDescriptor
+class PreluBackwardPlan(_BackwardPlan): desc: PreluBackwardDescriptor
 class QkvProjectPlan(_QkvProjectPlan): desc: QkvProjectDescriptor
 class QuantizeInt4Plan(_QuantizeInt4Plan): desc: QuantizeInt4Descriptor
 class QuantizeNf4Plan(_QuantizeNf4Plan): desc: QuantizeNf4Descriptor
@@ -1209,6 +1398,7 @@ class QuantizePlan(_QuantizePlan): desc: QuantizeDescriptor
 class ReciprocalBackwardPlan(_BackwardPlan): desc: ReciprocalBackwardDescriptor
 class ReduceBackwardPlan(_ReduceBackwardPlan): desc: ReduceBackwardDescriptor
 class ReducePlan(_ReducePlan): desc: ReduceDescriptor
+class RegluBackwardPlan(_BackwardPlan): desc: RegluBackwardDescriptor
 class RelayoutInt4Plan(_RelayoutInt4Plan): desc: RelayoutInt4Descriptor
 class Relu6BackwardPlan(_BackwardPlan): desc: Relu6BackwardDescriptor
 class ReluBackwardPlan(_BackwardPlan): desc: ReluBackwardDescriptor
@@ -1218,17 +1408,22 @@ class RopeBackwardPlan(_RopeBackwardPlan): desc: RopeBackwardDescriptor
 class RopePlan(_RopePlan): desc: RopeDescriptor
 class RsqrtBackwardPlan(_BackwardPlan): desc: RsqrtBackwardDescriptor
 class ScanPlan(_ScanPlan): desc: ScanDescriptor
+class SeluBackwardPlan(_BackwardPlan): desc: SeluBackwardDescriptor
 class SigmoidBackwardPlan(_BackwardPlan): desc: SigmoidBackwardDescriptor
 class SiluBackwardPlan(_BackwardPlan): desc: SiluBackwardDescriptor
 class SiluMulBackwardPlan(_BackwardPlan): desc: SiluMulBackwardDescriptor
+class SinhBackwardPlan(_BackwardPlan): desc: SinhBackwardDescriptor
 class SoftmaxBackwardPlan(_SoftmaxBackwardPlan): desc: SoftmaxBackwardDescriptor
 class SoftmaxPlan(_SoftmaxPlan): desc: SoftmaxDescriptor
+class SoftplusBackwardPlan(_BackwardPlan): desc: SoftplusBackwardDescriptor
 class SoftshrinkBackwardPlan(_BackwardPlan): desc: SoftshrinkBackwardDescriptor
+class SoftsignBackwardPlan(_BackwardPlan): desc: SoftsignBackwardDescriptor
 class SqrtBackwardPlan(_BackwardPlan): desc: SqrtBackwardDescriptor
 class SquareBackwardPlan(_BackwardPlan): desc: SquareBackwardDescriptor
 class SubtractBackwardPlan(_BackwardPlan): desc: SubtractBackwardDescriptor
 class TakeAlongAxisPlan(_TakeAlongAxisPlan): desc: TakeAlongAxisDescriptor
 class TanhBackwardPlan(_BackwardPlan): desc: TanhBackwardDescriptor
+class TanhshrinkBackwardPlan(_BackwardPlan): desc: TanhshrinkBackwardDescriptor
 class TernaryPlan(_TernaryPlan): desc: TernaryDescriptor
 class ThresholdBackwardPlan(_BackwardPlan): desc: ThresholdBackwardDescriptor
 class TilePlan(_TilePlan): desc: TileDescriptor
@@ -1345,8 +1540,35 @@ def pow_backward(grad: Any, x1: Any, x2: Any, y: Any, /, *, grad_x1: Any = None,
 @_op(CopysignBackwardDescriptor, CopysignBackwardPlan)
 def copysign_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ModBackwardDescriptor, ModBackwardPlan)
+def mod_backward(grad: Any, x1: Any, x2: Any, y: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FmodBackwardDescriptor, FmodBackwardPlan)
+def fmod_backward(grad: Any, x1: Any, x2: Any, y: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FmaxBackwardDescriptor, FmaxBackwardPlan)
+def fmax_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FminBackwardDescriptor, FminBackwardPlan)
+def fmin_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(HypotBackwardDescriptor, HypotBackwardPlan)
+def hypot_backward(grad: Any, x1: Any, x2: Any, y: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(Atan2BackwardDescriptor, Atan2BackwardPlan)
+def atan2_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(SiluMulBackwardDescriptor, SiluMulBackwardPlan)
 def silu_mul_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, grad_y: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PreluBackwardDescriptor, PreluBackwardPlan)
+def prelu_backward(grad: Any, x: Any, weight: Any, /, *, grad_x: Any = None, grad_weight: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(RegluBackwardDescriptor, RegluBackwardPlan)
+def reglu_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, grad_y: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(GluBackwardDescriptor, GluBackwardPlan)
+def glu_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, grad_y: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
 def add(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
@@ -1373,6 +1595,51 @@ def pow(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanP
 def copysign(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
+def floor_divide(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def mod(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def fmod(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def fmax(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def fmin(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def logical_and(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def logical_or(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def logical_xor(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def bitwise_and(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def bitwise_or(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def bitwise_xor(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def left_shift(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def right_shift(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def hypot(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def atan2(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
 def equal(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
@@ -1392,6 +1659,15 @@ def greater_equal(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, p
     device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
 def silu_mul(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def prelu(x: Any, weight: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def reglu(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def glu(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(FillDescriptor, FillPlan)
 def fill(x: Any, value: int | float, *, stream: Any = None, pref: PlanPreference | None = None,
@@ -1683,12 +1959,18 @@ def where_backward(grad: Any, condition: Any, /, *, grad_x: Any = None, grad_y: 
 @_op(ClampBackwardDescriptor, ClampBackwardPlan)
 def clamp_backward(grad: Any, x: Any, /, min: Any = None, max: Any = None, *, grad_x: Any = None, grad_min: Any = None,
     grad_max: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FmaBackwardDescriptor, FmaBackwardPlan)
+def fma_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, grad_x3: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(TernaryDescriptor, TernaryPlan)
 def where(condition: Any, x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(TernaryDescriptor, TernaryPlan)
 def clamp(x: Any, /, min: Any = None, max: Any = None, *, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(TernaryDescriptor, TernaryPlan)
+def fma(x1: Any, x2: Any, x3: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(NegBackwardDescriptor, NegBackwardPlan)
 def neg_backward(grad: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
@@ -1764,6 +2046,78 @@ def leaky_relu_backward(grad: Any, x: Any, /, negative_slope: float = 0.01, *, g
 @_op(AffineBackwardDescriptor, AffineBackwardPlan)
 def affine_backward(grad: Any, /, scale: float = 1.0, shift: float = 0.0, *, grad_x: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(EluBackwardDescriptor, EluBackwardPlan)
+def elu_backward(grad: Any, x: Any, /, alpha: float = 1.0, *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SeluBackwardDescriptor, SeluBackwardPlan)
+def selu_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(CeluBackwardDescriptor, CeluBackwardPlan)
+def celu_backward(grad: Any, x: Any, /, alpha: float = 1.0, *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SoftsignBackwardDescriptor, SoftsignBackwardPlan)
+def softsign_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(LogSigmoidBackwardDescriptor, LogSigmoidBackwardPlan)
+def log_sigmoid_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(LogitBackwardDescriptor, LogitBackwardPlan)
+def logit_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(SoftplusBackwardDescriptor, SoftplusBackwardPlan)
+def softplus_backward(grad: Any, x: Any, /, beta: float = 1.0, *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MishBackwardDescriptor, MishBackwardPlan)
+def mish_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(TanhshrinkBackwardDescriptor, TanhshrinkBackwardPlan)
+def tanhshrink_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(Exp2BackwardDescriptor, Exp2BackwardPlan)
+def exp2_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(Expm1BackwardDescriptor, Expm1BackwardPlan)
+def expm1_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(Log2BackwardDescriptor, Log2BackwardPlan)
+def log2_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(Log10BackwardDescriptor, Log10BackwardPlan)
+def log10_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(Log1pBackwardDescriptor, Log1pBackwardPlan)
+def log1p_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(CbrtBackwardDescriptor, CbrtBackwardPlan)
+def cbrt_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(AsinBackwardDescriptor, AsinBackwardPlan)
+def asin_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(AcosBackwardDescriptor, AcosBackwardPlan)
+def acos_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(AtanBackwardDescriptor, AtanBackwardPlan)
+def atan_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(SinhBackwardDescriptor, SinhBackwardPlan)
+def sinh_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(CoshBackwardDescriptor, CoshBackwardPlan)
+def cosh_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(AsinhBackwardDescriptor, AsinhBackwardPlan)
+def asinh_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(AcoshBackwardDescriptor, AcoshBackwardPlan)
+def acosh_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(AtanhBackwardDescriptor, AtanhBackwardPlan)
+def atanh_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(ErfcBackwardDescriptor, ErfcBackwardPlan)
+def erfc_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
 def cast(x: Any, /, dtype: ElementLike, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
@@ -1849,6 +2203,15 @@ def logical_not(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPre
 def bitwise_not(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
+def popcount(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def clz(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def ctz(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
 def relu6(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
@@ -1878,26 +2241,116 @@ def step(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference
 @_op(UnaryDescriptor, UnaryPlan)
 def affine(x: Any, /, scale: float = 1.0, shift: float = 0.0, *, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def elu(x: Any, /, alpha: float = 1.0, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def selu(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def celu(x: Any, /, alpha: float = 1.0, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def softsign(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def log_sigmoid(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def logit(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def softplus(x: Any, /, beta: float = 1.0, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def mish(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def tanhshrink(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def exp2(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def expm1(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def log2(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def log10(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def log1p(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def cbrt(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def asin(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def acos(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def atan(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def sinh(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def cosh(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def asinh(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def acosh(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def atanh(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def erfc(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 absolute = abs
 amax = max
 amin = min
+arccos = acos
+arccosh = acosh
+arcsin = asin
+arcsinh = asinh
+arctan = atan
+arctan2 = atan2
+arctanh = atanh
 ascontiguousarray = contiguize
 astype = cast
+bitwise_invert = bitwise_not
+bitwise_left_shift = left_shift
+bitwise_right_shift = right_shift
 clip = clamp
 contiguous = contiguize
 cumulative_sum = cumsum
 div = divide
 eq = equal
+expit = sigmoid
+fix = trunc
 ge = greater_equal
 gt = greater
+hard_sigmoid = hardsigmoid
+hard_swish = hardswish
+invert = bitwise_not
 layernorm = layer_norm
 le = less_equal
+logsigmoid = log_sigmoid
 lt = less
 mm = matmul
 mul = multiply
 ne = not_equal
 negative = neg
 power = pow
+remainder = mod
+rint = round
 rmsnorm = rms_norm
 scaled_dot_product_attention = attention
 sdpa = attention

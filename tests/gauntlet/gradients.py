@@ -29,6 +29,12 @@ Oracle: TypeAlias = Callable[..., Any]
 STEP = 2.0**-20
 LARGEST = 1e3  # values; beyond, STEP is below what a difference of results resolves
 ELEMENTS = range(8, 40_000)  # of all operands of a problem
+# Of a function that is not of all numbers: of positive ones, of those between 0 and 1, of those above 1.
+DOMAINS: tuple[Callable[[Array], Array], ...] = (
+    lambda x: np.abs(x) + 0.25,
+    lambda x: 0.1 + 0.8 * np.exp(-np.abs(x)),
+    lambda x: np.abs(x) + 1.25,
+)
 RELATIVE, ABSOLUTE = 1e-7, 1e-10  # of the sizes of the gradient's terms, and of those of <result, its gradient>
 
 
@@ -169,15 +175,11 @@ class Differentiable:
                 )
         return found
 
-    def fresh(self, rng: np.random.Generator, *, positive: bool = False) -> Differentiable:
-        """The same problem with other values; those that are not finite stay."""
-
-        def drawn(shape: tuple[int, ...]) -> Array:
-            made = rng.standard_normal(shape)
-            return np.asarray(np.abs(made) + 0.25 if positive else made)
-
+    def fresh(self, rng: np.random.Generator, change: Callable[[Array], Array] = np.positive) -> Differentiable:
+        """The same problem with other values, changed ones of the normal distribution; those that are not finite stay."""
         inputs = {
-            name: np.where(np.isfinite(x), drawn(x.shape), x) if is_float(x) else x for name, x in self.inputs.items()
+            name: np.where(np.isfinite(x), change(rng.standard_normal(x.shape)), x) if is_float(x) else x
+            for name, x in self.inputs.items()
         }
         return replace(self, label=f"{self.label}, fresh values", inputs=inputs)
 
@@ -259,8 +261,8 @@ def differentiable(op: Op, seed: int = 0, *, each: int = 1) -> list[Differentiab
         if all(had[aspect] >= each for aspect in problem.aspects):
             continue
         served = [one.served() for one in (problem, problem.fresh(rng))]
-        if served[1] is None:  # the function may be of positive numbers
-            served[1] = problem.fresh(rng, positive=True).served()
+        for change in DOMAINS:
+            served[1] = served[1] or problem.fresh(rng, change).served()
         if usable := [one for one in served if one is not None]:
             had.update(problem.aspects)
             taken += usable

@@ -40,7 +40,12 @@ def result_kind(row: Row, *kinds: ElementKind) -> ElementKind:
         rule = np.exp if len(kinds) == 1 else row.oracle if isinstance(row.oracle, np.ufunc) else np.true_divide
         with np.errstate(all="ignore"):
             return ElementKind.of(rule(*(np.ones(1, kind.dtype) for kind in kinds)).dtype)
-    return common_kind(row, *kinds)
+    common = common_kind(row, *kinds)
+    if common not in row.domain:
+        raise OperandTypeError(
+            f"{row.name}: {' and '.join(map(str, kinds))} have no common integer type", "cast one to the other's"
+        )
+    return common
 
 
 def _instead(row: Row, kind: ElementKind) -> str:

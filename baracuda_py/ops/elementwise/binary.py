@@ -18,6 +18,7 @@ from ._descriptor import MapDescriptor
 from ._family import MapPlan, call_with_numbers, publish
 from ._promotion import WEAK
 from ._row import ROUNDED, Row, Ulps
+from .tables import pairs
 
 __all__ = ["BinaryDescriptor", "BinaryPlan"]
 
@@ -43,6 +44,7 @@ TABLE = (
            gradient={"x1": "where(x2 == 0, 0, grad * x2 * x1 ** (x2 - 1))", "x2": "grad * out * log(where(out == 0, 1, x1))"}),
     Binary("copysign", "math::copysign(a, b)", np.copysign, "math.copysign(x1, x2)", "|x1| with the sign of x2.",
            result="float", header="math/copysign.cuh", gradient={"x1": "grad * sign(x1) * sign(x2)"}),
+    *pairs.TABLE,
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from . import oracle, samples
 from ._family import publish
 from ._row import FLOATS, Row, Ulps
 from .binary import BinaryPlan, function_of
+from .tables import pairs
 
 __all__: list[str] = []
 
@@ -18,6 +19,7 @@ TABLE = (
           "x / (1 + exp(-x)) * y, rounded once: the gate of SwiGLU.", Ulps(20, 12, 0.06), instructions=(50, 8),
           header="math/silu_mul.cuh",
           gradient={"x": "grad * y * sigmoid(x) * (1 + x * (1 - sigmoid(x)))", "y": "grad * x * sigmoid(x)"}),
+    *pairs.GATED,
 )  # fmt: skip
 
 for _row in TABLE:

@@ -113,7 +113,7 @@ def binary(
         (ElementKind.F16, ElementKind.BF16),
         (ElementKind.I32, ElementKind.F32),
         (ElementKind.I8, ElementKind.I64),
-        *(((ElementKind.U64, ElementKind.I64),) if ElementKind.BOOL in kinds else ()),
+        *(((ElementKind.U64, ElementKind.I64),) if {ElementKind.BOOL, ElementKind.F32} <= {*kinds} else ()),
     ):
         if first in kinds and second in kinds:
             yield Sample(f"{first} with {second}", pair((5, 31), (31,), first, second))
@@ -121,11 +121,11 @@ def binary(
         (ElementKind.F16, 2.7), (ElementKind.BF16, -3), (ElementKind.F32, 0.1), (ElementKind.F64, 0.1), (ElementKind.I32, 2.5),
         (ElementKind.I8, 7), (ElementKind.U64, 3),
     ):  # fmt: skip
-        if element in kinds:
+        if element in kinds and (ElementKind.F32 in kinds or isinstance(number, int)):
             operands = pair((7, 33), (1,), element, element)
             yield Sample(f"{element} with {number}", {"x1": operands["x1"]}, {"x2": number})
             yield Sample(f"{number} with {element}", {"x2": operands["x1"]}, {"x1": abs(number)})
-    for element in (ElementKind.BF16, ElementKind.F16, ElementKind.F32):
+    for element in (k for k in (ElementKind.BF16, ElementKind.F16, ElementKind.F32) if k in kinds):
         base = np.exp(rng.uniform(-3, 3, 20000)).astype(element.dtype)
         near = base * np.asarray(1 + rng.standard_normal(20000) / 1024).astype(element.dtype)
         sign = np.where((rng.random(20000) < 0.5) & (not power), -1, 1).astype(element.dtype)
@@ -164,8 +164,8 @@ def ternary(
     params: Mapping[str, float] | None = None,  # noqa: ARG001
 ) -> Iterator[Sample]:
     """Broadcasts, mixed dtypes, layouts, corners, numbers, and inputs that are left out."""
-    rng = np.random.default_rng(seed)
-    masked = dict(fixed or {}).get("kind") == "where"
+    rng, kind = np.random.default_rng(seed), dict(fixed or {}).get("kind")
+    masked = kind == "where"
 
     def first(shape: tuple[int, ...], element: ElementKind) -> Any:
         return values(rng, shape, ElementKind.BOOL if masked else element)
@@ -187,6 +187,8 @@ def ternary(
         (ElementKind.I32, ElementKind.F32),
         (ElementKind.I8, ElementKind.I64),
     ):
+        if not {a, b} <= {*kinds}:
+            continue
         yield Sample(
             f"{a} with {b}", {"x1": first((5, 31), a), "x2": values(rng, (31,), a), "x3": values(rng, (5, 1), b)}
         )
@@ -194,11 +196,13 @@ def ternary(
         (ElementKind.F32, -0.1, 2), (ElementKind.F16, 0.3, -0.3), (ElementKind.BF16, 0, 1.1), (ElementKind.I8, -7, 100),
         (ElementKind.I32, -0.5, 9.25), (ElementKind.F64, -0.1, float("inf")),
     ):  # fmt: skip
+        if element not in kinds:
+            continue
         x1, x2 = first((7, 33), element), values(rng, (7, 33), element)
         yield Sample(f"{element} {low} {high}", {"x1": x1}, {"x2": low, "x3": high})
         yield Sample(f"{element} array {high}", {"x1": x1, "x2": x2}, {"x3": high})
         yield Sample(f"{element} {low} array", {"x1": x1, "x3": x2}, {"x2": low})
-        if not masked:
+        if kind == "clamp":
             yield Sample(f"{element} from {low}", {"x1": x1}, {"x2": low})
             yield Sample(f"{element} to an array", {"x1": x1, "x3": x2})
 

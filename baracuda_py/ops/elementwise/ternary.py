@@ -14,7 +14,8 @@ from . import oracle, samples
 from ._descriptor import MapDescriptor
 from ._family import MapPlan, call_with_numbers, publish
 from ._promotion import WEAK
-from ._row import BYTES, Row
+from ._row import BYTES, FLOATS, Row, Ulps
+from .tables.oracle import product_and_sum
 
 __all__ = ["TernaryDescriptor", "TernaryPlan"]
 
@@ -29,6 +30,10 @@ TABLE = (
         gradient={"x": "where((min < x) & (x < max), grad, 0)",
                   "min": "where((x < min) & (min < max), grad, 0)",
                   "max": "where(maximum(x, min) > max, grad, 0)"}),
+    # One rounding: the bound has room for that of the oracle.
+    Row("fma", "::fma(a, b, c)", product_and_sum, "x1 * mpmath.mpf(x2) + x3", "x1 * x2 + x3, rounded once.", Ulps(0.501, 0.501),
+        arguments=("x1", "x2", "x3"), domain=FLOATS, peers={"cupy": "", "torch": ""},
+        gradient={"x1": "grad * x2", "x2": "grad * x1", "x3": "grad"}),
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from . import oracle, samples
 from ._descriptor import MapDescriptor
 from ._family import MapPlan, call_with_numbers, names_params, publish, signature_of
 from ._row import ROUNDED, Row, Ulps
-from .tables import activations, numbers
+from .tables import activations, numbers, transcendental
 
 __all__ = ["UnaryDescriptor", "UnaryPlan"]
 
@@ -60,6 +60,7 @@ TABLE = (
         limits=(0, -0.0, np.inf, -0.0, NAN), gradient={"x": "grad * sigmoid(x) * (1 + x * (1 - sigmoid(x)))"}),
     *numbers.TABLE,
     *activations.TABLE,
+    *transcendental.TABLE,
 )  # fmt: skip
 
 

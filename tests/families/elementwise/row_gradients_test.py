@@ -40,6 +40,7 @@ class Point:
         self.values: dict[str, Array] = {}
         for name in row.arguments:
             x = np.where(rng.random(COUNT) < 0.4, -1, 1) * rng.uniform(0.25, 7, COUNT)
+            x[::2] = np.where(np.abs(x[::2]) < 4, x[::2] / 4, x[::2])  # enough between -1 and 1
             self.values[name] = x > 0 if name in row.mask else x
         self.out = self.result({})
 
@@ -60,7 +61,7 @@ class Point:
         with np.errstate(all="ignore"):
             got, wanted = np.broadcast_to(eval(expression, {}, names), COUNT), self.differences(name)
         counts = np.isfinite(wanted)
-        assert counts.sum() > COUNT / 3, "few values are inside the row's domain"
+        assert counts.sum() > COUNT / 8, "few values are inside the row's domain"
         wrong = counts & ~(np.abs(got - wanted) <= RELATIVE * (np.abs(got) + np.abs(self.grad)))
         if not wrong.any():
             return ""

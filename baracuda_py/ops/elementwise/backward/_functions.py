@@ -11,13 +11,25 @@ from .._row import ROWS
 
 __all__ = ["functions"]
 
-OF_ROWS = ("divide", "sqrt", "exp", "log", "tanh", "sigmoid", "erf", "pow")  # monotone in each argument
+OF_ROWS = (
+    "divide",
+    "sqrt",
+    "exp",
+    "log",
+    "tanh",
+    "sigmoid",
+    "erf",
+    "pow",
+    "log1p",
+    "sinh",
+)  # monotone in each argument
+OF_INPUTS = ("cosh",)  # not monotone: of an argument that is exact
 
 
 @cache
 def functions() -> dict[str, Function]:
     """The table, by name."""
-    return {name: _of_row(name) for name in OF_ROWS} | {
+    return {name: _of_row(name) for name in (*OF_ROWS, *OF_INPUTS)} | {
         "phi": Function("math::phi<digits>({0})", phi, 8, 6, 0.05, 2.0**-120, "math/phi.cuh", (27, 14))
     }
 

@@ -14,6 +14,9 @@ __all__ = ["TABLE"]
 NAN = np.nan
 Activation = partial(Row, domain=FLOATS, peers={"cupy": ""})
 Capped = partial(Activation, header="math/extrema.cuh", instructions=(2, 2))
+Smooth = partial(Activation, instructions=(40, 40))
+ALPHA, SCALE = 1.6732632423543772, 1.0507009873554805  # Klambauer et al., "Self-normalizing neural networks", 2017
+TANH = "tanh(log1p(exp(x)))"
 
 TABLE = (
     Capped("relu6", "math::minimum(math::maximum(x, C(0)), C(6))", oracle.relu6, "min(max(x, 0), 6)",
@@ -53,4 +56,41 @@ TABLE = (
     Activation("affine", "::fma(scale, x, shift)", oracle.affine, "mpmath.mpf(scale) * x + shift",
                "scale * x + shift, rounded once.", Ulps(0.501, 0.501), params={"scale": 1.0, "shift": 0.0},
                limits=(0, 0, np.inf, -np.inf, NAN), gradient={"x": "grad * scale"}),
+    # expm1 within 1.5 ulps (transcendental.py); each product and constant adds half an ulp, which may be one of the result.
+    Smooth("elu", "x > C(0) ? x : alpha * ::expm1(x)", oracle.elu, "x if x > 0 else alpha * mpmath.expm1(x)",
+           "x above zero, alpha * (exp(x) - 1) below.", Ulps(3.5, 3.5), params={"alpha": 1.0},
+           limits=(0, -0.0, np.inf, -1, NAN), gradient={"x": "where(x > 0, grad, grad * alpha * exp(x))"}),
+    Smooth("selu", f"x > C(0) ? C({SCALE}) * x : C({SCALE * ALPHA}) * ::expm1(x)", oracle.selu,
+           f"{SCALE} * x if x > 0 else mpmath.mpf({SCALE * ALPHA}) * mpmath.expm1(x)",
+           f"scale * x above zero, scale * alpha * (exp(x) - 1) below; alpha = {ALPHA}, scale = {SCALE}.", Ulps(4.5, 4.5),
+           limits=(0, -0.0, np.inf, -SCALE * ALPHA, NAN),
+           gradient={"x": f"where(x > 0, grad * {SCALE}, grad * {SCALE * ALPHA} * exp(x))"}),
+    # exp(y) - 1 changes by no more than the part by which y does, below zero.
+    Smooth("celu", "x > C(0) ? x : alpha * ::expm1(x / alpha)", oracle.celu,
+           "x if x > 0 else alpha * mpmath.expm1(x / mpmath.mpf(alpha))",
+           "x above zero, alpha * (exp(x / alpha) - 1) below.", Ulps(5, 5), params={"alpha": 1.0},
+           limits=(0, -0.0, np.inf, -1, NAN), gradient={"x": "where(x > 0, grad, grad * exp(x / alpha))"}),
+    Smooth("softsign", "x - x == C(0) ? x / (C(1) + ::fabs(x)) : x == x ? ::copysign(C(1), x) : x", oracle.softsign,
+           "x / (1 + abs(mpmath.mpf(x)))", "x / (1 + abs(x)).", Ulps(2, 2), limits=(0, -0.0, 1, -1, NAN),
+           gradient={"x": "grad / ((1 + abs(x)) * (1 + abs(x)))"}),
+    # log1p within 1.5 ulps, of which the error of exp is no larger part; two terms of one sign.
+    Smooth("log_sigmoid", "::fmin(x, C(0)) - ::log1p(::exp(-::fabs(x))) + (x == x ? C(0) : x)", oracle.log_sigmoid,
+           "-mpmath.log1p(mpmath.exp(-x))", "log(1 / (1 + exp(-x))).", Ulps(6, 5), instructions=(60, 60),
+           limits=(np.log(0.5), np.log(0.5), 0, -np.inf, NAN), gradient={"x": "grad * sigmoid(-x)"}),
+    # 1 - x is exact from 1/2 up, 2 x - 1 from 1/4 up.
+    Smooth("logit", "::fabs(x - C(0.5)) <= C(0.25) ? C(2) * ::atanh(C(2) * x - C(1)) : ::log(x / (C(1) - x))", oracle.logit,
+           "mpmath.log(x / (1 - mpmath.mpf(x)))", "log(x / (1 - x)); NaN outside of 0 to 1.", Ulps(4, 4),
+           instructions=(60, 60), limits=(-np.inf, -np.inf, NAN, NAN, NAN), gradient={"x": "grad / (x * (1 - x))"}),
+    # The rounding of beta * x is put back after exp, which it would move by up to 88 ulps.
+    Smooth("softplus", "math::softplus(x, beta)", oracle.softplus, "mpmath.log1p(mpmath.exp(beta * x)) / beta",
+           "log(1 + exp(beta x)) / beta, for beta above 0.", Ulps(8, 8), params={"beta": 1.0}, instructions=(70, 70),
+           header="math/softplus.cuh", limits=(np.log(2), np.log(2), np.inf, 0, NAN),
+           gradient={"x": "grad * sigmoid(beta * x)"}),
+    Smooth("mish", "math::mish(x)", oracle.mish, "x * mpmath.tanh(mpmath.log1p(mpmath.exp(x)))",
+           "x * tanh(log(1 + exp(x))).", Ulps(9, 7, 0, 2.0**-139), instructions=(40, 40), header="math/mish.cuh",
+           limits=(0, -0.0, np.inf, -0.0, NAN),
+           gradient={"x": f"grad * ({TANH} + x * sigmoid(x) * (1 - {TANH}) * (1 + {TANH}))"}),
+    Smooth("tanhshrink", "math::tanhshrink(x)", oracle.tanhshrink, "x**3 / 3 if abs(x) < 1e-10 else x - mpmath.tanh(x)",
+           "x - tanh(x), without cancellation.", Ulps(8, 8), instructions=(60, 60), header="math/tanhshrink.cuh",
+           limits=(0, -0.0, np.inf, -np.inf, NAN), gradient={"x": "grad * tanh(x) * tanh(x)"}),
 )  # fmt: skip

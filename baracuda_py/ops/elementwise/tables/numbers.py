@@ -15,6 +15,7 @@ __all__ = ["TABLE"]
 NAN = np.nan
 Whole = partial(Row, header="math/rounding.cuh", instructions=(2, 2))
 Class = partial(Row, result="bool", domain=(*NUMBERS, ElementKind.BOOL))
+Bits = partial(Row, domain=INTEGERS, header="math/bits.cuh", instructions=(4, 4), peers={"cupy": "", "torch": ""})
 
 TABLE = (
     Row("reciprocal", "math::divide<digits>(C(1), x)", oracle.reciprocal, "1 / x", "1 / x; integers become floats.",
@@ -39,4 +40,8 @@ TABLE = (
     Class("logical_not", "x == C(0)", np.logical_not, "not x", "Whether x is zero; NaN is not."),
     Row("bitwise_not", "x ^ C(-1)", np.invert, "~x if bits else not x", "Every bit the other way (NumPy's ``invert``).",
         domain=(*INTEGERS, ElementKind.BOOL), peers={"cupy": "invert"}),
+    Bits("popcount", "math::popcount(x)", oracle.popcount, "(x % 2**bits).bit_count()", "How many bits are 1."),
+    Bits("clz", "math::clz(x)", oracle.clz, "bits - (x % 2**bits).bit_length()", "How many bits are 0 before the first 1."),
+    Bits("ctz", "math::ctz(x)", oracle.ctz, "(x & -x).bit_length() - 1 if x else bits",
+         "How many bits are 0 after the last 1; all of them if x is 0."),
 )  # fmt: skip

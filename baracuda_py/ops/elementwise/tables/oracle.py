@@ -7,8 +7,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 __all__ = [
-    "affine", "cube", "frac", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "reciprocal", "relu6",
-    "round", "signbit", "softshrink", "step", "threshold",
+    "affine", "celu", "cube", "elu", "frac", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu",
+    "log_sigmoid", "logit", "mish", "reciprocal", "relu6", "round", "selu", "signbit", "softplus", "softshrink", "softsign",
+    "step", "tanhshrink", "threshold",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -29,12 +30,45 @@ def frac(x: Array) -> Array:
     return np.asarray(x - np.trunc(x))
 
 
+def floor_divide(a: Array, b: Array) -> Array:
+    return np.floor_divide(a, b)
+
+
+def mod(a: Array, b: Array) -> Array:
+    return np.mod(a, b)
+
+
 def round(x: Array) -> Array:
     return np.rint(x) if x.dtype.kind == "f" else x
 
 
 def signbit(x: Array) -> Array:
     return np.asarray(np.signbit(x) & (x == x)) if x.dtype.kind == "f" else np.asarray(x < 0)
+
+
+def popcount(x: Array) -> Array:
+    return np.bitwise_count(_unsigned(x)).astype(x.dtype)
+
+
+def clz(x: Array) -> Array:
+    """Bit by bit, from the first."""
+    width, left = 8 * x.dtype.itemsize, _unsigned(x)
+    count = np.zeros(x.shape, np.int64)
+    for _ in range(width):
+        count += left == 0
+        left = left >> left.dtype.type(1)
+    return count.astype(x.dtype)
+
+
+def ctz(x: Array) -> Array:
+    """How many bits there are below the last one that is 1."""
+    bits = _unsigned(x)
+    lowest = bits & (~bits + bits.dtype.type(1))
+    return np.bitwise_count(lowest - bits.dtype.type(1)).astype(x.dtype)
+
+
+def _unsigned(x: Array) -> Array:
+    return np.asarray(x).view(f"u{x.dtype.itemsize}")
 
 
 def product_and_sum(a: Array, b: Array, c: Array) -> Array:
@@ -45,7 +79,7 @@ def product_and_sum(a: Array, b: Array, c: Array) -> Array:
     lost = low[0] * low[1] - (((product - high[0] * high[1]) - low[0] * high[1]) - high[0] * low[1])
     total = product + c
     beside = total - product
-    lost += (product - (total - beside)) + (c - beside)
+    lost = lost + (product - (total - beside)) + (c - beside)
     return np.where(np.isfinite(lost), total + lost, total)
 
 
@@ -97,3 +131,63 @@ def step(x: Array) -> Array:
 
 def affine(x: Array, scale: float, shift: float) -> Array:
     return product_and_sum(np.asarray(scale), x, np.asarray(shift))
+
+
+def elu(x: Array, alpha: float) -> Array:
+    return np.where(x > 0, x, alpha * np.expm1(x))
+
+
+def selu(x: Array) -> Array:
+    alpha, scale = 1.6732632423543772, 1.0507009873554805
+    return np.where(x > 0, scale * x, scale * alpha * np.expm1(x))
+
+
+def celu(x: Array, alpha: float) -> Array:
+    return np.where(x > 0, x, alpha * np.expm1(x / alpha))
+
+
+def softsign(x: Array) -> Array:
+    return np.where(np.isinf(x), np.sign(x), x / (1 + np.abs(x)))
+
+
+def log_sigmoid(x: Array) -> Array:
+    return np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x)))  # type: ignore[no-any-return]
+
+
+def logit(x: Array) -> Array:
+    middle = np.abs(x - 0.5) <= 0.25
+    return np.where(middle, 2 * np.arctanh(2 * x - 1), np.log(x / (1 - x)))
+
+
+def softplus(x: Array, beta: float) -> Array:
+    y = np.longdouble(beta) * x
+    return (np.maximum(y, 0) + np.log1p(np.exp(-np.abs(y)))) / np.longdouble(beta)  # type: ignore[no-any-return]
+
+
+def mish(x: Array) -> Array:
+    e = np.exp(np.minimum(x, 100))
+    part = e * (e + 2)
+    return np.where(np.isneginf(x), -np.zeros_like(x), x * (part / (part + 2)))
+
+
+def tanhshrink(x: Array) -> Array:
+    """Near zero x cosh(x) - sinh(x) as a series, all of whose terms have one sign, divided by cosh(x)."""
+    near = np.abs(x) < 2
+    small = np.where(near, x, 0)
+    term, total = small * small * small / 3, np.zeros_like(small)
+    for k in range(1, 20):
+        total = total + term
+        term = term * small * small * (k + 1) / (k * (2 * k + 2) * (2 * k + 3))
+    return np.where(near, np.where(x == 0, x, total / np.cosh(small)), x - np.tanh(x))
+
+
+# ---- gates -----------------------------------------------------------------------------------------------------------
+
+
+def reglu(x: Array, y: Array) -> Array:
+    return np.maximum(x, 0) * y  # type: ignore[no-any-return]
+
+
+def glu(x: Array, y: Array) -> Array:
+    t = np.exp(-np.abs(y))
+    return np.where(np.isinf(x) & np.isfinite(y), x, np.where(y < 0, x * t, x) / (1 + t))

@@ -1,0 +1,74 @@
+"""Rows of two inputs: quotients and remainders, extrema without NaN, logic and bits, and functions of two numbers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from ....types import ElementKind
+from .._row import FLOATS, INTEGERS, NUMBERS, ROUNDED, Row, Ulps
+from . import oracle
+from .transcendental import documented
+
+__all__ = ["GATED", "TABLE"]
+
+Pair = partial(Row, arguments=("x1", "x2"))
+Division = partial(Pair, header="math/modulo.cuh", instructions=(60, 60))
+Logic = partial(Pair, result="bool", header="math/wide.cuh", domain=(*NUMBERS, ElementKind.BOOL))
+Bits = partial(Pair, domain=(*INTEGERS, ElementKind.BOOL))
+Shift = partial(Pair, header="math/shifts.cuh", domain=INTEGERS, instructions=(4, 4))
+
+TABLE = (
+    # Where the quotient has more digits than its type: x1 less the remainder is rounded, and so is what it is divided by.
+    Division("floor_divide", "math::floor_divide(a, b)", oracle.floor_divide,
+             "x1 // x2 if x2 else 0 if bits else x1 / x2",
+             "floor(x1 / x2). Integers divided by 0 give 0, and the lowest one by -1 itself, as in NumPy.", Ulps(1.5, 1.5)),
+    # Of the remainder, which is exact, and a sum with x2.
+    Division("mod", "math::mod(a, b)", oracle.mod, "x1 % x2 if x2 or not bits else 0",
+             "x1 - x2 * floor(x1 / x2), of x2's sign (NumPy's and torch's ``remainder``). Integers modulo 0 give 0.",
+             Ulps(0.501, 0.501), peers={"torch": "remainder"}, gradient={"x1": "grad", "x2": "-grad * (x1 - out) / x2"}),
+    Division("fmod", "math::fmod(a, b)", np.fmod,
+             "math.fmod(x1, x2) if not bits else (abs(x1) % abs(x2)) * (1 - 2 * (x1 < 0)) if x2 else 0",
+             "x1 - x2 * trunc(x1 / x2), of x1's sign. Integers modulo 0 give 0.",
+             gradient={"x1": "grad", "x2": "-grad * (x1 - out) / x2"}),
+    Pair("fmax", "b != b || a > b ? a : b", np.fmax, "max(x1, x2)", "The larger; of a number and a NaN the number.",
+         instructions=(3, 3), gradient={"x1": "where(x1 > x2, grad, 0)", "x2": "where(x1 > x2, 0, grad)"}),
+    Pair("fmin", "b != b || a < b ? a : b", np.fmin, "min(x1, x2)", "The smaller; of a number and a NaN the number.",
+         instructions=(3, 3), gradient={"x1": "where(x1 < x2, grad, 0)", "x2": "where(x1 < x2, 0, grad)"}),
+    Logic("logical_and", "a != C(0) && b != C(0)", np.logical_and, "bool(x1) and bool(x2)", "Whether neither is zero."),
+    Logic("logical_or", "a != C(0) || b != C(0)", np.logical_or, "bool(x1) or bool(x2)", "Whether one of them is not zero."),
+    Logic("logical_xor", "(a != C(0)) != (b != C(0))", np.logical_xor, "bool(x1) != bool(x2)", "Whether just one is zero."),
+    Bits("bitwise_and", "a & b", np.bitwise_and, "x1 & x2", "The bits that both have."),
+    Bits("bitwise_or", "a | b", np.bitwise_or, "x1 | x2", "The bits that one of them has."),
+    Bits("bitwise_xor", "a ^ b", np.bitwise_xor, "x1 ^ x2", "The bits that just one of them has."),
+    Shift("left_shift", "math::left_shift(a, b)", np.left_shift, "x1 << x2 if 0 <= x2 < bits else 0",
+          "x1 * 2**x2, which wraps; 0 if x2 is negative or not below the number of bits.",
+          peers={"torch": "bitwise_left_shift"}),
+    Shift("right_shift", "math::right_shift(a, b)", np.right_shift, "x1 >> x2 if 0 <= x2 < bits else -(x1 < 0)",
+          "floor(x1 / 2**x2); the sign alone, 0 or -1, if x2 is negative or not below the number of bits.",
+          peers={"torch": "bitwise_right_shift"}),
+    Pair("hypot", "::hypot(a, b)", np.hypot, "mpmath.sqrt(x1 * x1 + x2 * x2)", "sqrt(x1**2 + x2**2), without overflow.",
+         documented(3, 2), "float", instructions=(40, 40),
+         gradient={"x1": "where(out == 0, 0, grad * x1 / out)", "x2": "where(out == 0, 0, grad * x2 / out)"}),
+    Pair("atan2", "::atan2(a, b)", np.arctan2, "mpmath.atan2(x1, x2) if x1 else None",
+         "The angle of the point (x2, x1), from -pi to pi.",
+         documented(3, 2), "float", instructions=(50, 50), peers={"cupy": "arctan2"},
+         gradient={"x1": "grad * x2 / (x1 * x1 + x2 * x2)", "x2": "-grad * x1 / (x1 * x1 + x2 * x2)"}),
+)  # fmt: skip
+
+Gated = partial(Row, domain=FLOATS, peers={"cupy": "", "torch": ""})
+
+GATED = (
+    Gated("prelu", "a > C(0) ? a : b * a", oracle.leaky_relu, "x if x > 0 else weight * x",
+          "x above zero, weight * x below; weight broadcasts as any array does.", ROUNDED, arguments=("x", "weight"),
+          instructions=(3, 3),
+          gradient={"x": "where(x > 0, grad, grad * weight)", "weight": "where(x > 0, 0, grad * x)"}),
+    Gated("reglu", "math::maximum(a, C(0)) * b", oracle.reglu, "max(x, 0) * y", "max(x, 0) * y: the gate of ReGLU.", ROUNDED,
+          arguments=("x", "y"), header="math/extrema.cuh", instructions=(2, 2),
+          gradient={"x": "where(x > 0, grad * y, 0)", "y": "grad * maximum(x, 0)"}),
+    # exp(-|y| / 2) twice, each within 2.5 ulps (transcendental.py), their square and the sum with 1, two products, a quotient.
+    Gated("glu", "math::glu(a, b)", oracle.glu, "x / (1 + mpmath.exp(-y))", "x / (1 + exp(-y)), the gate second, as in torch.",
+          Ulps(16, 12), arguments=("x", "y"), header="math/glu.cuh", instructions=(50, 50),
+          gradient={"x": "grad * sigmoid(y)", "y": "grad * x * sigmoid(y) * sigmoid(-y)"}),
+)  # fmt: skip

@@ -1,0 +1,54 @@
+"""Rows of one input: exponentials, logarithms, roots, hyperbolic functions and inverse circular ones."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from ....numerics import special
+from .._row import Row, Ulps
+
+__all__ = ["TABLE"]
+
+Function = partial(Row, result="float", instructions=(30, 30))
+
+
+def documented(f32: int, f64: int) -> Ulps:
+    """CUDA C++ Programming Guide, "Mathematical Functions", tables of maximum ULP errors of single and double precision: those
+    are counted from the correctly rounded result, which is half an ulp off itself."""
+    return Ulps(f32 + 0.5, f64 + 0.5)
+
+
+TABLE = (
+    Function("exp2", "::exp2(x)", np.exp2, "mpmath.power(2, x)", "2 to the x.", documented(2, 1),
+             gradient={"x": "grad * out * log(2)"}),
+    Function("expm1", "::expm1(x)", np.expm1, "mpmath.expm1(x)", "e to the x, less 1, without cancellation.", documented(1, 1),
+             gradient={"x": "grad * (out + 1)"}),
+    Function("log2", "::log2(x)", np.log2, "mpmath.log(x, 2)", "The logarithm to base 2.", documented(1, 1),
+             gradient={"x": "grad / (x * log(2))"}),
+    Function("log10", "::log10(x)", np.log10, "mpmath.log10(x)", "The logarithm to base 10.", documented(2, 1),
+             gradient={"x": "grad / (x * log(10))"}),
+    Function("log1p", "::log1p(x)", np.log1p, "mpmath.log1p(x)", "The natural logarithm of 1 + x, without cancellation.",
+             documented(1, 1), gradient={"x": "grad / (1 + x)"}),
+    Function("cbrt", "::cbrt(x)", np.cbrt, "mpmath.sign(x) * mpmath.cbrt(abs(x))", "The cube root, negative below zero.",
+             documented(1, 1), peers={"torch": ""}, gradient={"x": "grad / (3 * out * out)"}),
+    Function("asin", "::asin(x)", np.arcsin, "mpmath.asin(x)", "The angle whose sine is x; NaN beyond 1.", documented(2, 2),
+             peers={"cupy": "arcsin"}, gradient={"x": "grad / sqrt((1 - x) * (1 + x))"}),
+    Function("acos", "::acos(x)", np.arccos, "mpmath.acos(x)", "The angle whose cosine is x; NaN beyond 1.", documented(2, 2),
+             peers={"cupy": "arccos"}, gradient={"x": "-grad / sqrt((1 - x) * (1 + x))"}),
+    Function("atan", "::atan(x)", np.arctan, "mpmath.atan(x)", "The angle whose tangent is x.", documented(2, 2),
+             peers={"cupy": "arctan"}, gradient={"x": "grad / (1 + x * x)"}),
+    Function("sinh", "::sinh(x)", np.sinh, "mpmath.sinh(x)", "The hyperbolic sine.", documented(3, 2),
+             gradient={"x": "grad * cosh(x)"}),
+    Function("cosh", "::cosh(x)", np.cosh, "mpmath.cosh(x)", "The hyperbolic cosine.", documented(2, 1),
+             gradient={"x": "grad * sinh(x)"}),
+    Function("asinh", "::asinh(x)", np.arcsinh, "mpmath.asinh(x)", "The inverse of sinh.", documented(3, 3),
+             peers={"cupy": "arcsinh"}, gradient={"x": "grad / sqrt(x * x + 1)"}),
+    Function("acosh", "::acosh(x)", np.arccosh, "mpmath.acosh(x)", "The inverse of cosh; NaN below 1.", documented(4, 3),
+             peers={"cupy": "arccosh"}, gradient={"x": "grad / sqrt((x - 1) * (x + 1))"}),
+    Function("atanh", "::atanh(x)", np.arctanh, "mpmath.atanh(x)", "The inverse of tanh; NaN beyond 1.", documented(3, 2),
+             peers={"cupy": "arctanh"}, gradient={"x": "grad / ((1 - x) * (1 + x))"}),
+    Function("erfc", "::erfc(x)", special.erfc, "mpmath.erfc(x)", "1 - erf(x), without cancellation.", documented(4, 5),
+             limits=(1, 1, 0, 2, np.nan), gradient={"x": "-grad * exp(-x * x) * 2 / sqrt(pi)"}),
+)  # fmt: skip
