@@ -85,7 +85,7 @@ class Program:
         return self._run(0, list(inputs))
 
     def wide(self) -> Array:
-        """By NumPy: in float64, or long double for f64; integers as they are."""
+        """By NumPy: in float64, or long double for f64; integers unchanged."""
         of = np.int32 if self.whole else np.longdouble if bp.F64 in self.kinds else np.float64
         with np.errstate(all="ignore"):
             return self._run(1, [np.asarray(x).astype(of) for x in self.arrays])

@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from ....types import ElementKind, OperandTypeError
-from .._promotion import Computed, computed, number, result_kind, weak_kind, wide_enough
-from .._row import NUMBERS, ROWS
+from .._promotion import Computed, computed, lowest, number, result_kind, weak_kind, wide_enough
+from .._row import NUMBERS, ROWS, Row
 from .graph import ENDS, Argument, Graph, Node
 
 __all__ = ["Input", "Step", "Typed", "Typing", "register_of", "stored_as", "typed"]
@@ -20,12 +20,21 @@ TAKEN = (*NUMBERS, ElementKind.BOOL)
 
 class Step(NamedTuple):
     """The types of a node: its result's kind, those of its arguments, and what its row computes in. `weak` is the Python type of
-    a result of numbers alone."""
+    a result of numbers alone; `args` have a number where an argument was left out, and `to` is the kind that a cast gives."""
 
+    row: Row
+    args: tuple[Argument, ...]
+    to: ElementKind | None
     kind: ElementKind
     kinds: tuple[ElementKind, ...]
     computed: Computed
     weak: type | None
+
+
+def _end(kind: ElementKind, end: str) -> int | float:
+    """The number of a kind that no other is below, or above."""
+    found = lowest(kind, highest=end == "highest")
+    return float(found) if kind.is_float else int(found)
 
 
 def stored_as(kind: ElementKind) -> str:
@@ -102,7 +111,8 @@ class Typing:
         if own.type == "math::Wide" and strong == []:
             raise OperandTypeError(f"{node.op}: numbers alone", "pass a float")
         as_weak = {ElementKind.BOOL: bool}.get(kind, float if kind.is_float else int) if not strong else None
-        made = Step(kind, (*kinds, *own_params), own, as_weak)
+        args = tuple(_end(kind, a) if isinstance(a, str) and a in ENDS else a for a in node.args)
+        made = Step(row, args, node.to, kind, (*kinds, *own_params), own, as_weak)
         self.steps[f"t{len(self.steps) + 1}"] = made
         return made
 
