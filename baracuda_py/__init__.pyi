@@ -43,6 +43,13 @@ from .ops.quantized.int4.dequantize import (DequantizeInt4Descriptor as _Dequant
 from .ops.quantized.nf4.dequantize import (DequantizeNf4Descriptor as _DequantizeNf4Descriptor,
     DequantizeNf4Plan as _DequantizeNf4Plan)
 from .runtime.gpu.device import (Device as Device, device as device, set_device as set_device)
+from .ops.creation.sequences import (FillArangeDescriptor as _FillArangeDescriptor, FillArangePlan as _FillArangePlan,
+    FillLinspaceDescriptor as _FillLinspaceDescriptor, FillLinspacePlan as _FillLinspacePlan)
+from .ops.creation.constants import (FillDescriptor as _FillDescriptor, FillEyeDescriptor as _FillEyeDescriptor,
+    FillEyePlan as _FillEyePlan, FillPlan as _FillPlan, OneHotDescriptor as _OneHotDescriptor, OneHotPlan as _OneHotPlan)
+from .ops.rearrange.moves import (FlipDescriptor as _FlipDescriptor, FlipPlan as _FlipPlan,
+    RepeatInterleaveDescriptor as _RepeatInterleaveDescriptor, RepeatInterleavePlan as _RepeatInterleavePlan,
+    RollDescriptor as _RollDescriptor, RollPlan as _RollPlan, TileDescriptor as _TileDescriptor, TilePlan as _TilePlan)
 from .ops.elementwise.fused.function import (Fused as Fused, fuse as fuse)
 from .ops.elementwise.fused.plan import (FusedDescriptor as _FusedDescriptor, FusedPlan as _FusedPlan)
 from .ops.quantized.gguf.dequantize import (GgufDequantizeDescriptor as _GgufDequantizeDescriptor,
@@ -55,6 +62,8 @@ from .call.graph import (Graph as Graph)
 from .packed import (Int4Layout as Int4Layout, PackedGguf as PackedGguf, PackedInt4 as PackedInt4, PackedNf4 as PackedNf4)
 from .ops.quantized.int4.matmul import (Int4MatmulDescriptor as _Int4MatmulDescriptor, Int4MatmulPlan as _Int4MatmulPlan)
 from .ops.quantized.int8.matmul import (Int8MatmulDescriptor as _Int8MatmulDescriptor, Int8MatmulPlan as _Int8MatmulPlan)
+from .ops.rearrange.join import (JoinDescriptor as _JoinDescriptor, JoinPlan as _JoinPlan, concatenate as concatenate,
+    stack as stack)
 from .ops.shape_layout.kv_append import (KvAppendDescriptor as _KvAppendDescriptor, KvAppendPlan as _KvAppendPlan)
 from .ops.gemm.backward import (MatmulBackwardDescriptor as _MatmulBackwardDescriptor,
     MatmulBackwardPlan as _MatmulBackwardPlan, MatmulGradients as MatmulGradients)
@@ -65,6 +74,7 @@ from .ops.quantized.nf4.matmul import (Nf4MatmulDescriptor as _Nf4MatmulDescript
 from .ops.indexing.nonzero import (NonzeroDescriptor as _NonzeroDescriptor, NonzeroPlan as _NonzeroPlan)
 from .ops.norm.backward import (NormBackwardDescriptor as _NormBackwardDescriptor, NormBackwardPlan as _NormBackwardPlan)
 from .ops.norm.forward import (NormDescriptor as _NormDescriptor, NormPlan as _NormPlan)
+from .ops.rearrange.pad import (PadDescriptor as _PadDescriptor, PadPlan as _PadPlan)
 from .ops.attention.paged import (PagedAttentionDescriptor as _PagedAttentionDescriptor,
     PagedAttentionPlan as _PagedAttentionPlan)
 from .ops.cache.paged_kv_append import (PagedKvAppendDescriptor as _PagedKvAppendDescriptor,
@@ -92,8 +102,10 @@ from .ops.indexing.take_along_axis import (TakeAlongAxisDescriptor as _TakeAlong
     TakeAlongAxisPlan as _TakeAlongAxisPlan)
 from .ops.elementwise.ternary import (TernaryDescriptor as _TernaryDescriptor, TernaryPlan as _TernaryPlan)
 from .ops.sort.topk import (TopkDescriptor as _TopkDescriptor, TopkPlan as _TopkPlan)
+from .ops.rearrange.triangle import (TriangleDescriptor as _TriangleDescriptor, TrianglePlan as _TrianglePlan)
 from .ops.elementwise.unary import (UnaryDescriptor as _UnaryDescriptor, UnaryPlan as _UnaryPlan)
 from .ops.shape_layout.write_slice import (WriteSliceDescriptor as _WriteSliceDescriptor, WriteSlicePlan as _WriteSlicePlan)
+from .ops.creation.arrays import (arange as arange, eye as eye, full as full, linspace as linspace)
 from .emulator.options import (emulation as emulation)
 from .runtime.gpu.streams import (fence as fence)
 from .ops.gemm.linear import (linear as linear)
@@ -337,6 +349,10 @@ class AddBackwardDescriptor(_BackwardDescriptor):
         grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
         grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class AffineBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
+        grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class AttentionBackwardDescriptor(_AttentionBackwardDescriptor, _GradK, _Grad, _Q, _K, _V, _Out2, _Lse2, _Mask, _BlockMask,
     _AlibiSlopes2, _Sinks, _CuSeqlensQ, _CuSeqlensK):
     grad_q_strides: tuple[int, ...] | None
@@ -418,6 +434,10 @@ class CopysignBackwardDescriptor(_BackwardDescriptor):
         x2_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x1_strides: _Ints = ...,
         x2_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ...,
         x2_align: int | None = ..., grad_x1_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class CubeBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class CumsumBackwardDescriptor(_CumsumBackwardDescriptor, _GradX, _Grad):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., *, grad_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -476,6 +496,24 @@ class ExpBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class FillArangeDescriptor(_FillArangeDescriptor, _X):
+    def __init__(self, shape: Sequence[int], element: ElementLike, start: Any = ..., step: Any = ..., *,
+        x_align: int | None = ...) -> None: ...
+class FillDescriptor(_FillDescriptor, _X):
+    def __init__(self, shape: Sequence[int], element: ElementLike, value: Any = ..., *,
+        x_align: int | None = ...) -> None: ...
+class FillEyeDescriptor(_FillEyeDescriptor, _X):
+    def __init__(self, shape: Sequence[int], element: ElementLike, k: int = ..., *, x_align: int | None = ...) -> None: ...
+class FillLinspaceDescriptor(_FillLinspaceDescriptor, _X):
+    def __init__(self, shape: Sequence[int], element: ElementLike, start: float = ..., stop: float = ...,
+        endpoint: bool = ..., *, x_align: int | None = ...) -> None: ...
+class FlipDescriptor(_FlipDescriptor, _Out, _X2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: Ints | None = ..., *, x_strides: _Ints = ...,
+        x_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class FracBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
+        grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class FusedDescriptor(_FusedDescriptor):
     def __init__(self, graph: str, shapes: tuple[tuple[int, ...] | None, ...], elements: tuple[ElementKind, ...],
         out_element: _Kind = ..., strides: tuple[tuple[int, ...] | None, ...] | None = ...,
@@ -500,6 +538,22 @@ class GgufMatmulDescriptor(_GgufMatmulDescriptor, _Out2, _X2):
 class GgufQuantizeDescriptor(_GgufQuantizeDescriptor, _Out, _X):
     def __init__(self, shape: Sequence[int], element: ElementLike, format: GgufFormat | str, pad: bool = ..., *,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class HardshrinkBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class HardsigmoidBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class HardswishBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class HardtanhBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class Int4MatmulDescriptor(_Int4MatmulDescriptor, _Out2, _X2, _Codes, _Scales, _Zeros, _Order, _Bias):
     def __init__(self, x_shape: Sequence[int], n: int, x_element: ElementLike, group_size: int = ...,
         packing: Int4Layout = ..., codes_element: ElementLike = ..., scales_element: ElementLike = ...,
@@ -527,6 +581,83 @@ class Int8MatmulDescriptor(_Int8MatmulDescriptor, _Out2, _A, _B, _ScaleA, _Scale
         out_strides: _Ints = ..., a_align: int | None = ..., b_align: int | None = ..., scale_a_align: int | None = ...,
         scale_b_align: int | None = ..., zero_a_align: int | None = ..., zero_b_align: int | None = ...,
         bias_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class JoinDescriptor(_JoinDescriptor, _Out):
+    x0_strides: tuple[int, ...] | None
+    x0_align: int | None
+    x0: _Layout
+    x1_shape: tuple[int, ...] | None
+    x1_strides: tuple[int, ...] | None
+    x1_align: int | None
+    x1: _Layout | None
+    x2_shape: tuple[int, ...] | None
+    x2_strides: tuple[int, ...] | None
+    x2_align: int | None
+    x2: _Layout | None
+    x3_shape: tuple[int, ...] | None
+    x3_strides: tuple[int, ...] | None
+    x3_align: int | None
+    x3: _Layout | None
+    x4_shape: tuple[int, ...] | None
+    x4_strides: tuple[int, ...] | None
+    x4_align: int | None
+    x4: _Layout | None
+    x5_shape: tuple[int, ...] | None
+    x5_strides: tuple[int, ...] | None
+    x5_align: int | None
+    x5: _Layout | None
+    x6_shape: tuple[int, ...] | None
+    x6_strides: tuple[int, ...] | None
+    x6_align: int | None
+    x6: _Layout | None
+    x7_shape: tuple[int, ...] | None
+    x7_strides: tuple[int, ...] | None
+    x7_align: int | None
+    x7: _Layout | None
+    x8_shape: tuple[int, ...] | None
+    x8_strides: tuple[int, ...] | None
+    x8_align: int | None
+    x8: _Layout | None
+    x9_shape: tuple[int, ...] | None
+    x9_strides: tuple[int, ...] | None
+    x9_align: int | None
+    x9: _Layout | None
+    x10_shape: tuple[int, ...] | None
+    x10_strides: tuple[int, ...] | None
+    x10_align: int | None
+    x10: _Layout | None
+    x11_shape: tuple[int, ...] | None
+    x11_strides: tuple[int, ...] | None
+    x11_align: int | None
+    x11: _Layout | None
+    x12_shape: tuple[int, ...] | None
+    x12_strides: tuple[int, ...] | None
+    x12_align: int | None
+    x12: _Layout | None
+    x13_shape: tuple[int, ...] | None
+    x13_strides: tuple[int, ...] | None
+    x13_align: int | None
+    x13: _Layout | None
+    x14_shape: tuple[int, ...] | None
+    x14_strides: tuple[int, ...] | None
+    x14_align: int | None
+    x14: _Layout | None
+    x15_shape: tuple[int, ...] | None
+    x15_strides: tuple[int, ...] | None
+    x15_align: int | None
+    x15: _Layout | None
+    def __init__(self, x0_shape: Sequence[int], element: ElementLike, axis: int = ..., stacked: bool = ..., *,
+        x1_shape: _Ints = ..., x2_shape: _Ints = ..., x3_shape: _Ints = ..., x4_shape: _Ints = ..., x5_shape: _Ints = ...,
+        x6_shape: _Ints = ..., x7_shape: _Ints = ..., x8_shape: _Ints = ..., x9_shape: _Ints = ..., x10_shape: _Ints = ...,
+        x11_shape: _Ints = ..., x12_shape: _Ints = ..., x13_shape: _Ints = ..., x14_shape: _Ints = ...,
+        x15_shape: _Ints = ..., x0_strides: _Ints = ..., x1_strides: _Ints = ..., x2_strides: _Ints = ...,
+        x3_strides: _Ints = ..., x4_strides: _Ints = ..., x5_strides: _Ints = ..., x6_strides: _Ints = ...,
+        x7_strides: _Ints = ..., x8_strides: _Ints = ..., x9_strides: _Ints = ..., x10_strides: _Ints = ...,
+        x11_strides: _Ints = ..., x12_strides: _Ints = ..., x13_strides: _Ints = ..., x14_strides: _Ints = ...,
+        x15_strides: _Ints = ..., x0_align: int | None = ..., x1_align: int | None = ..., x2_align: int | None = ...,
+        x3_align: int | None = ..., x4_align: int | None = ..., x5_align: int | None = ..., x6_align: int | None = ...,
+        x7_align: int | None = ..., x8_align: int | None = ..., x9_align: int | None = ..., x10_align: int | None = ...,
+        x11_align: int | None = ..., x12_align: int | None = ..., x13_align: int | None = ..., x14_align: int | None = ...,
+        x15_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class KvAppendDescriptor(_KvAppendDescriptor, _K, _V, _Status):
     k_cache_strides: tuple[int, ...] | None
     k_cache_align: int | None
@@ -539,6 +670,10 @@ class KvAppendDescriptor(_KvAppendDescriptor, _K, _V, _Status):
         positions_element: ElementLike = ..., *, k_cache_strides: _Ints = ..., v_cache_strides: _Ints = ...,
         k_strides: _Ints = ..., v_strides: _Ints = ..., k_cache_align: int | None = ..., v_cache_align: int | None = ...,
         k_align: int | None = ..., v_align: int | None = ..., wrap: bool = ...) -> None: ...
+class LeakyReluBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class LogBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -660,6 +795,15 @@ class NormDescriptor(_NormDescriptor, _Out2, _Mean, _X2, _Weight):
         residual_align: int | None = ..., weight_align: int | None = ..., bias_align: int | None = ...,
         out_align: int | None = ..., residual_out_align: int | None = ..., mean_align: int | None = ...,
         rstd_align: int | None = ...) -> None: ...
+class OneHotDescriptor(_OneHotDescriptor, _Out):
+    indices_align: int | None
+    indices: _Layout
+    def __init__(self, indices_shape: Sequence[int], indices_element: ElementLike, num_classes: int,
+        dtype: ElementLike = ..., *, indices_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class PadDescriptor(_PadDescriptor, _Out, _X2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, pad_width: Ints, mode: str = ...,
+        constant_values: Any = ..., name: str = ..., *, x_strides: _Ints = ..., x_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class PagedAttentionDescriptor(_PagedAttentionDescriptor, _Out2, _Lse, _Q, _KPages, _VPages, _Lengths, _KScales2, _VScales2,
     _AlibiSlopes, _Sinks):
     status_element: ElementKind | None
@@ -837,6 +981,10 @@ class QuantizeNf4Descriptor(_QuantizeNf4Descriptor, _Out, _Absmax, _Scales2, _Of
     def __init__(self, shape: Sequence[int], element: ElementLike, block_size: int = ..., absmax_element: ElementLike = ...,
         *, scales_element: _Kind = ..., offset_element: _Kind = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
+class ReciprocalBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class ReduceBackwardDescriptor(_ReduceBackwardDescriptor, _GradX, _Grad, _X2):
     y_strides: tuple[int, ...] | None
     y_align: int | None
@@ -862,10 +1010,20 @@ class RelayoutInt4Descriptor(_RelayoutInt4Descriptor, _Out, _Codes, _Scales, _Ze
         zeros_element: _Kind = ..., gather_element: _Kind = ..., out_zeros_element: _Kind = ...,
         codes_align: int | None = ..., scales_align: int | None = ..., zeros_align: int | None = ...,
         out_align: int | None = ..., out_scales_align: int | None = ..., out_zeros_align: int | None = ...) -> None: ...
+class Relu6BackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class ReluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class RepeatInterleaveDescriptor(_RepeatInterleaveDescriptor, _Out, _X2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, repeats: int, axis: int | None = ..., *,
+        x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class RollDescriptor(_RollDescriptor, _Out, _X2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, shift: Ints, axis: Ints | None = ..., name: str = ..., *,
+        x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class RopeBackwardDescriptor(_RopeBackwardDescriptor, _GradX, _GradK, _Status, _Grad, _Positions, _InvFreq, _Cos, _Sin):
     k_grad_shape: tuple[int, ...] | None
     k_grad_element: ElementKind | None
@@ -927,6 +1085,10 @@ class SoftmaxDescriptor(_SoftmaxDescriptor, _Out2, _X2):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., name: str = ..., *,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
+class SoftshrinkBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class SqrtBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -955,12 +1117,22 @@ class TernaryDescriptor(_TernaryDescriptor):
         x2_strides: _Ints = ..., x3_strides: _Ints = ..., out_strides: _Ints = ..., x1_align: int | None = ...,
         x2_align: int | None = ..., x3_align: int | None = ..., out_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class ThresholdBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class TileDescriptor(_TileDescriptor, _Out, _X2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, reps: Ints, *, x_strides: _Ints = ...,
+        x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class TopkDescriptor(_TopkDescriptor, _Indices, _X2):
     values_strides: tuple[int, ...] | None
     values_align: int | None
     def __init__(self, shape: Sequence[int], element: ElementLike, k: int, axis: int = ..., largest: bool = ...,
         sorted: bool = ..., *, x_strides: _Ints = ..., values_strides: _Ints = ..., indices_strides: _Ints = ...,
         x_align: int | None = ..., values_align: int | None = ..., indices_align: int | None = ...) -> None: ...
+class TriangleDescriptor(_TriangleDescriptor, _Out, _X2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, k: int = ..., name: str = ..., *, x_strides: _Ints = ...,
+        x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class UnaryDescriptor(_UnaryDescriptor):
     def __init__(self, kind: UnaryKind | str, shape: Sequence[int], element: ElementLike, out_element: _Kind = ...,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...,
@@ -981,6 +1153,7 @@ class WriteSliceDescriptor(_WriteSliceDescriptor):
         dynamic_axis: int | None = ..., dest_phase: int = ...) -> None: ...
 class AbsBackwardPlan(_BackwardPlan): desc: AbsBackwardDescriptor
 class AddBackwardPlan(_BackwardPlan): desc: AddBackwardDescriptor
+class AffineBackwardPlan(_BackwardPlan): desc: AffineBackwardDescriptor
 class AttentionBackwardPlan(_AttentionBackwardPlan): desc: AttentionBackwardDescriptor
 class AttentionPlan(_AttentionPlan): desc: AttentionDescriptor
 class BinaryPlan(_BinaryPlan): desc: BinaryDescriptor
@@ -988,6 +1161,7 @@ class ClampBackwardPlan(_BackwardPlan): desc: ClampBackwardDescriptor
 class ContiguizePlan(_ContiguizePlan): desc: ContiguizeDescriptor
 class CopyPagesPlan(_CopyPagesPlan): desc: CopyPagesDescriptor
 class CopysignBackwardPlan(_BackwardPlan): desc: CopysignBackwardDescriptor
+class CubeBackwardPlan(_BackwardPlan): desc: CubeBackwardDescriptor
 class CumsumBackwardPlan(_CumsumBackwardPlan): desc: CumsumBackwardDescriptor
 class CumsumPlan(_CumsumPlan): desc: CumsumDescriptor
 class DecodeAttentionPlan(_DecodeAttentionPlan): desc: DecodeAttentionDescriptor
@@ -997,14 +1171,26 @@ class DequantizePlan(_DequantizePlan): desc: DequantizeDescriptor
 class DivideBackwardPlan(_BackwardPlan): desc: DivideBackwardDescriptor
 class ErfBackwardPlan(_BackwardPlan): desc: ErfBackwardDescriptor
 class ExpBackwardPlan(_BackwardPlan): desc: ExpBackwardDescriptor
+class FillArangePlan(_FillArangePlan): desc: FillArangeDescriptor
+class FillEyePlan(_FillEyePlan): desc: FillEyeDescriptor
+class FillLinspacePlan(_FillLinspacePlan): desc: FillLinspaceDescriptor
+class FillPlan(_FillPlan): desc: FillDescriptor
+class FlipPlan(_FlipPlan): desc: FlipDescriptor
+class FracBackwardPlan(_BackwardPlan): desc: FracBackwardDescriptor
 class FusedPlan(_FusedPlan): desc: FusedDescriptor
 class GeluBackwardPlan(_BackwardPlan): desc: GeluBackwardDescriptor
 class GgufDequantizePlan(_GgufDequantizePlan): desc: GgufDequantizeDescriptor
 class GgufMatmulPlan(_GgufMatmulPlan): desc: GgufMatmulDescriptor
 class GgufQuantizePlan(_GgufQuantizePlan): desc: GgufQuantizeDescriptor
+class HardshrinkBackwardPlan(_BackwardPlan): desc: HardshrinkBackwardDescriptor
+class HardsigmoidBackwardPlan(_BackwardPlan): desc: HardsigmoidBackwardDescriptor
+class HardswishBackwardPlan(_BackwardPlan): desc: HardswishBackwardDescriptor
+class HardtanhBackwardPlan(_BackwardPlan): desc: HardtanhBackwardDescriptor
 class Int4MatmulPlan(_Int4MatmulPlan): desc: Int4MatmulDescriptor
 class Int8MatmulPlan(_Int8MatmulPlan): desc: Int8MatmulDescriptor
+class JoinPlan(_JoinPlan): desc: JoinDescriptor
 class KvAppendPlan(_KvAppendPlan): desc: KvAppendDescriptor
+class LeakyReluBackwardPlan(_BackwardPlan): desc: LeakyReluBackwardDescriptor
 class LogBackwardPlan(_BackwardPlan): desc: LogBackwardDescriptor
 class MatmulBackwardPlan(_MatmulBackwardPlan): desc: MatmulBackwardDescriptor
 class MatmulPlan(_MatmulPlan): desc: MatmulDescriptor
@@ -1017,6 +1203,8 @@ class Nf4MatmulPlan(_Nf4MatmulPlan): desc: Nf4MatmulDescriptor
 class NonzeroPlan(_NonzeroPlan): desc: NonzeroDescriptor
 class NormBackwardPlan(_NormBackwardPlan): desc: NormBackwardDescriptor
 class NormPlan(_NormPlan): desc: NormDescriptor
+class OneHotPlan(_OneHotPlan): desc: OneHotDescriptor
+class PadPlan(_PadPlan): desc: PadDescriptor
 class PagedAttentionPlan(_PagedAttentionPlan): desc: PagedAttentionDescriptor
 class PagedKvAppendPlan(_PagedKvAppendPlan): desc: PagedKvAppendDescriptor
 class PowBackwardPlan(_BackwardPlan): desc: PowBackwardDescriptor
@@ -1024,10 +1212,14 @@ class QkvProjectPlan(_QkvProjectPlan): desc: QkvProjectDescriptor
 class QuantizeInt4Plan(_QuantizeInt4Plan): desc: QuantizeInt4Descriptor
 class QuantizeNf4Plan(_QuantizeNf4Plan): desc: QuantizeNf4Descriptor
 class QuantizePlan(_QuantizePlan): desc: QuantizeDescriptor
+class ReciprocalBackwardPlan(_BackwardPlan): desc: ReciprocalBackwardDescriptor
 class ReduceBackwardPlan(_ReduceBackwardPlan): desc: ReduceBackwardDescriptor
 class ReducePlan(_ReducePlan): desc: ReduceDescriptor
 class RelayoutInt4Plan(_RelayoutInt4Plan): desc: RelayoutInt4Descriptor
+class Relu6BackwardPlan(_BackwardPlan): desc: Relu6BackwardDescriptor
 class ReluBackwardPlan(_BackwardPlan): desc: ReluBackwardDescriptor
+class RepeatInterleavePlan(_RepeatInterleavePlan): desc: RepeatInterleaveDescriptor
+class RollPlan(_RollPlan): desc: RollDescriptor
 class RopeBackwardPlan(_RopeBackwardPlan): desc: RopeBackwardDescriptor
 class RopePlan(_RopePlan): desc: RopeDescriptor
 class RsqrtBackwardPlan(_BackwardPlan): desc: RsqrtBackwardDescriptor
@@ -1036,13 +1228,17 @@ class SiluBackwardPlan(_BackwardPlan): desc: SiluBackwardDescriptor
 class SiluMulBackwardPlan(_BackwardPlan): desc: SiluMulBackwardDescriptor
 class SoftmaxBackwardPlan(_SoftmaxBackwardPlan): desc: SoftmaxBackwardDescriptor
 class SoftmaxPlan(_SoftmaxPlan): desc: SoftmaxDescriptor
+class SoftshrinkBackwardPlan(_BackwardPlan): desc: SoftshrinkBackwardDescriptor
 class SqrtBackwardPlan(_BackwardPlan): desc: SqrtBackwardDescriptor
 class SquareBackwardPlan(_BackwardPlan): desc: SquareBackwardDescriptor
 class SubtractBackwardPlan(_BackwardPlan): desc: SubtractBackwardDescriptor
 class TakeAlongAxisPlan(_TakeAlongAxisPlan): desc: TakeAlongAxisDescriptor
 class TanhBackwardPlan(_BackwardPlan): desc: TanhBackwardDescriptor
 class TernaryPlan(_TernaryPlan): desc: TernaryDescriptor
+class ThresholdBackwardPlan(_BackwardPlan): desc: ThresholdBackwardDescriptor
+class TilePlan(_TilePlan): desc: TileDescriptor
 class TopkPlan(_TopkPlan): desc: TopkDescriptor
+class TrianglePlan(_TrianglePlan): desc: TriangleDescriptor
 class UnaryPlan(_UnaryPlan): desc: UnaryDescriptor
 class WhereBackwardPlan(_BackwardPlan): desc: WhereBackwardDescriptor
 class WriteSlicePlan(_WriteSlicePlan): desc: WriteSliceDescriptor
@@ -1202,6 +1398,20 @@ def greater_equal(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, p
 @_op(BinaryDescriptor, BinaryPlan)
 def silu_mul(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(FillDescriptor, FillPlan)
+def fill(x: Any, value: int | float, *, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(FillEyeDescriptor, FillEyePlan)
+def fill_eye(x: Any, k: int = 0, *, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(OneHotDescriptor, OneHotPlan)
+def one_hot(indices: Any, /, num_classes: int, dtype: ElementLike = bp.I64, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FillArangeDescriptor, FillArangePlan)
+def fill_arange(x: Any, start: int | float = 0, step: int | float = 1, *, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FillLinspaceDescriptor, FillLinspacePlan)
+def fill_linspace(x: Any, start: float, stop: float, *, endpoint: bool = True, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(MatmulBackwardDescriptor, MatmulBackwardPlan)
 def matmul_backward(grad: Any, a: Any, b: Any, /, *, out_dtype: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> MatmulGradients: ...
@@ -1326,6 +1536,38 @@ def matmul_nf4(x: Any, codes: Any, absmax: Any = None, *, scales: Any = None, of
 def quantize_nf4(x: Any, *, block_size: int = 64, double_quant: bool = False, out: Any = None, absmax: Any = None,
     scales: Any = None, offset: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(JoinDescriptor, JoinPlan)
+def join(x0: Any, x1: Any = None, x2: Any = None, x3: Any = None, x4: Any = None, x5: Any = None, x6: Any = None,
+    x7: Any = None, x8: Any = None, x9: Any = None, x10: Any = None, x11: Any = None, x12: Any = None, x13: Any = None,
+    x14: Any = None, x15: Any = None, *, axis: int = 0, stacked: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(RollDescriptor, RollPlan)
+def roll(x: Any, /, shift: int | Sequence[int], axis: int | Sequence[int] | None = None, *, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(RollDescriptor, RollPlan)
+def roll_backward(x: Any, /, shift: int | Sequence[int], axis: int | Sequence[int] | None = None, *, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FlipDescriptor, FlipPlan)
+def flip(x: Any, /, axis: int | Sequence[int] | None = None, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(TileDescriptor, TilePlan)
+def tile(x: Any, /, reps: int | Sequence[int], *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(RepeatInterleaveDescriptor, RepeatInterleavePlan)
+def repeat_interleave(x: Any, /, repeats: int, axis: int | None = None, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PadDescriptor, PadPlan)
+def pad(x: Any, /, pad_width: int | Sequence[int], mode: str = 'constant', constant_values: int | float = 0, *,
+    out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PadDescriptor, PadPlan)
+def pad_backward(x: Any, /, pad_width: int | Sequence[int], mode: str = 'constant', *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(TriangleDescriptor, TrianglePlan)
+def triu(x: Any, /, k: int = 0, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(TriangleDescriptor, TrianglePlan)
+def tril(x: Any, /, k: int = 0, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(ReduceBackwardDescriptor, ReduceBackwardPlan)
 def sum_backward(grad: Any, x: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -1446,6 +1688,42 @@ def gelu_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = Non
 @_op(SiluBackwardDescriptor, SiluBackwardPlan)
 def silu_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(ReciprocalBackwardDescriptor, ReciprocalBackwardPlan)
+def reciprocal_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(CubeBackwardDescriptor, CubeBackwardPlan)
+def cube_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(FracBackwardDescriptor, FracBackwardPlan)
+def frac_backward(grad: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(Relu6BackwardDescriptor, Relu6BackwardPlan)
+def relu6_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(HardtanhBackwardDescriptor, HardtanhBackwardPlan)
+def hardtanh_backward(grad: Any, x: Any, /, min_val: float = -1.0, max_val: float = 1.0, *, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(HardsigmoidBackwardDescriptor, HardsigmoidBackwardPlan)
+def hardsigmoid_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(HardswishBackwardDescriptor, HardswishBackwardPlan)
+def hardswish_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(HardshrinkBackwardDescriptor, HardshrinkBackwardPlan)
+def hardshrink_backward(grad: Any, x: Any, /, lambd: float = 0.5, *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SoftshrinkBackwardDescriptor, SoftshrinkBackwardPlan)
+def softshrink_backward(grad: Any, x: Any, /, lambd: float = 0.5, *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ThresholdBackwardDescriptor, ThresholdBackwardPlan)
+def threshold_backward(grad: Any, x: Any, /, threshold: float = 0.0, value: float = 0.0, *, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(LeakyReluBackwardDescriptor, LeakyReluBackwardPlan)
+def leaky_relu_backward(grad: Any, x: Any, /, negative_slope: float = 0.01, *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(AffineBackwardDescriptor, AffineBackwardPlan)
+def affine_backward(grad: Any, /, scale: float = 1.0, shift: float = 0.0, *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
 def cast(x: Any, /, dtype: ElementLike, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
@@ -1491,6 +1769,75 @@ def gelu(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference
 @_op(UnaryDescriptor, UnaryPlan)
 def silu(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def reciprocal(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def cube(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def floor(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def ceil(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def trunc(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def round(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def frac(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def isnan(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def isinf(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def isfinite(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def signbit(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def logical_not(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def bitwise_not(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def relu6(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def hardtanh(x: Any, /, min_val: float = -1.0, max_val: float = 1.0, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def hardsigmoid(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def hardswish(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def hardshrink(x: Any, /, lambd: float = 0.5, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def softshrink(x: Any, /, lambd: float = 0.5, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def threshold(x: Any, /, threshold: float = 0.0, value: float = 0.0, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def leaky_relu(x: Any, /, negative_slope: float = 0.01, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def step(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def affine(x: Any, /, scale: float = 1.0, shift: float = 0.0, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 absolute = abs
 amax = max
 amin = min

@@ -25,6 +25,7 @@ from .runtime.untraced import untraced
 from .tensor import Tensor, ordinal_of
 from .tensor.arrays import described_for
 from .tensor.dispatch import Described, answers_for, describing
+from .tensor.pytorch import note_written
 from .types import DeviceSpec, InternalError, PlanPreference
 
 __all__ = ["call"]
@@ -174,6 +175,7 @@ def _call_checked(
             )
         keeps = False  # a function cannot know the strides of an array that only a protocol reads
     result = selection.result(ready.launch())
+    note_written(map(operands.get, selection.written))
     if keeps:
         defaults = {name: x for name, x in ready.values.items() if name not in given}
         kept = Ready(selection, ready.recipe, operands, ready.made, defaults)

@@ -1,7 +1,9 @@
-"""Hooks of mkdocs: the first page is the README, the navigation has those pages that exist, sections become tabs."""
+"""Hooks of mkdocs: the first page is the README, a page is the notebook, the navigation has those pages that exist, sections
+become tabs."""
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -11,8 +13,10 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+NOTEBOOK = ROOT / "examples" / "tour.ipynb"
+MADE = ("index.md", "tour.md")  # pages that are made here
 NAV: dict[str, dict[str, str]] = {  # section: title: page; a page that does not exist is left out
-    "": {"baracuda_py": "index.md", "Quick start": "quickstart.md"},
+    "": {"baracuda_py": "index.md", "Quick start": "quickstart.md", "Tour": "tour.md"},
     "Concepts": {
         "Plans": "plans.md", "Exactness": "exactness.md", "Reproducibility": "reproducibility.md", "Emulator": "emulator.md",
         "CUDA graphs": "capture.md", "Fused functions": "fuse.md",
@@ -35,7 +39,7 @@ def on_config(config: Any) -> Any:
     """The navigation: `NAV`, then pages that it does not name, then the ops by family."""
     nav: list[Any] = []
     for section, pages in NAV.items():
-        there = [{title: page} for title, page in pages.items() if page == "index.md" or (DOCS / page).exists()]
+        there = [{title: page} for title, page in pages.items() if page in MADE or (DOCS / page).exists()]
         nav += [{section: there}] if section and there else there
     known = {page for pages in NAV.values() for page in pages.values()} | {"ops.md"}
     if others := sorted(path.name for path in DOCS.glob("*.md") if path.name not in known):
@@ -56,12 +60,25 @@ def _ops() -> list[Any]:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds the README as the first page, with the pictures that it shows."""
+    """Adds the README as the first page, with the pictures that it shows, and the notebook."""
     text = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
     for picture in re.findall(r'src="([^"]+)"', text):
         files.append(File.generated(config, picture, abs_src_path=str(ROOT / picture)))
     files.append(File.generated(config, "index.md", content=text))
+    files.append(File.generated(config, "tour.md", content=_notebook()))
     return files
+
+
+def _notebook() -> str:
+    """The notebook's text, code and outputs as a page."""
+    parts = []
+    for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            lines = output.get("text") or output.get("data", {}).get("text/plain", "")
+            parts.append(f"```text\n{''.join(lines).rstrip()}\n```")
+    return "\n\n".join(parts) + "\n"
 
 
 def on_page_markdown(text: str, page: Any, config: Any, files: Any) -> str:  # noqa: ARG001  (mkdocs passes all by name)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from baracuda_py.runtime.gpu.driver import cupy_or_none, device_count
+from baracuda_py.runtime.gpu.driver import cupy_or_none, device_count, gpu_or_none
 from tests import emulated_runs, extents, ledger, skipped
 from tests.bounded import choose, is_bounded
 from tests.concerns import asked_ops, check_ops, concerns
@@ -120,7 +120,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         for op in [op for op in ops if op in asked or not asked]:
             name = f"{backend}-{op}" if len(backends) > 1 else op
             if gpu and not device_count():
-                given.append(pytest.param(None, id=name, marks=marks))
+                given.append(pytest.param(Case(op, backend, 0, name, 0), id=name, marks=marks))
                 continue
             count = marker.kwargs["bounded"][op] if few else marker.kwargs["count"]
             chosen = {"full": option("--all"), "sample": option("--sample"), "parts": parts.get(op, 1)}
@@ -175,7 +175,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=_stage)
     items[:] = _dealt(items)
     if not device_count():
-        reason = "no usable CUDA device" if cupy_or_none() is not None else "CuPy cannot be imported"
+        reason = "no usable CUDA device" if gpu_or_none() is not None else "CuPy cannot be imported"
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason=f"{reason}: runs with a GPU only"))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Generator
 from typing import Any
 
 import pytest
+
+from baracuda_py.runtime.system.toolchain import nvrtc
+from baracuda_py.types import UnsupportedError
 
 __all__ = ["WithoutCupy"]
 
@@ -16,6 +20,8 @@ class WithoutCupy:
 
     def __init__(self) -> None:
         self.asked = False
+        with contextlib.suppress(UnsupportedError):
+            nvrtc()  # where cuda.bindings has it, no test asks CuPy for it
         sys.meta_path.insert(0, self)  # type: ignore[arg-type]
 
     def find_spec(self, name: str, *_: Any) -> None:

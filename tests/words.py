@@ -7,7 +7,7 @@ import io
 import re
 import tokenize
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +38,13 @@ class Word:
     def first(self) -> str:
         """What a text that has it contains: a search for that is much faster than one for a pattern."""
         return self.word.split()[0].lower()
+
+    @cached_property
+    def spelled(self) -> re.Pattern[str]:
+        """What a Python source that has it contains, before it is split into names and prose: comments may break it, code that
+        prose leaves out may stand within."""
+        text = r"(?:[\s#\\]|`[^`]*`)+".join(map(re.escape, self.word.split()))
+        return re.compile(rf"(?<![^\W_]){text}(?![^\W_])", 0 if self.exact else re.IGNORECASE)
 
     @cached_property
     def name(self) -> re.Pattern[str]:
@@ -115,7 +122,14 @@ class Table:
 
 def uses_in(text: str, words: tuple[Word, ...], file: str) -> Iterator[Use]:
     """The private words in a Python source, without those that may stand in that file."""
-    return _uses({"identifiers": list(_identifiers(text)), "prose": list(_prose(text))}, words, file)
+    small = text.lower()
+    words = tuple(word for word in words if word.first in small and word.spelled.search(text))
+    if not words:
+        return iter(())
+    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    names = [(token.start[0], token.string) for token in tokens if token.type == tokenize.NAME]
+    prose = list(_prose(text, tokens)) if any("prose" in word.where for word in words) else []
+    return _uses({"identifiers": names, "prose": prose}, words, file)
 
 
 def uses_in_source(text: str, words: tuple[Word, ...], file: str) -> Iterator[Use]:
@@ -181,23 +195,15 @@ def _without_code(text: str) -> str:
     return re.sub(r"``[^`]*``|`[^`]*`", "", text)
 
 
-def _tokens(text: str) -> Iterator[tokenize.TokenInfo]:
-    return tokenize.generate_tokens(io.StringIO(text).readline)
-
-
-def _identifiers(text: str) -> Iterator[tuple[int, str]]:
-    yield from ((token.start[0], token.string) for token in _tokens(text) if token.type == tokenize.NAME)
-
-
-def _prose(text: str) -> Iterator[tuple[int, str]]:
+def _prose(text: str, tokens: Sequence[tokenize.TokenInfo]) -> Iterator[tuple[int, str]]:
     """Comments, joined where they span lines, and docstrings; ``code`` in backquotes is left out."""
-    for line, found in (*_comments(text), *_docstrings(text)):
+    for line, found in (*_comments(tokens), *_docstrings(text)):
         yield line, _without_code(found)
 
 
-def _comments(text: str) -> Iterator[tuple[int, str]]:
+def _comments(tokens: Sequence[tokenize.TokenInfo]) -> Iterator[tuple[int, str]]:
     first, last, joined = 0, -1, ""
-    for token in _tokens(text):
+    for token in tokens:
         if token.type == tokenize.COMMENT:
             line, found = token.start[0], token.string.lstrip("# ")
             if line == last + 1 and token.line.lstrip().startswith("#"):

@@ -8,9 +8,11 @@ from typing import Any
 
 from ..plan.selection import Selection
 from ..runtime.gpu.driver import driver_error, require_gpu
+from ..runtime.gpu.protocol import HasPtr
 from ..runtime.gpu.streams import stream_pointer
 from ..runtime.scope import UNSCOPED, current, recordings
 from ..tensor import HOST_ORDINAL
+from ..tensor.pytorch import is_tensor, note_written
 from .host import prepare
 from .paths.resolve import resolve
 
@@ -25,8 +27,11 @@ class _HostStream:
     ptr = 0
 
 
-def _host_stream() -> type[_HostStream]:
-    return _HostStream
+_HOST_STREAM = _HostStream()
+
+
+def _host_stream() -> HasPtr:
+    return _HOST_STREAM
 
 
 def _host_ordinal() -> int:
@@ -48,13 +53,15 @@ class BoundPlan:
         "_refused",
         "_scratch",
         "_stream_of",
+        "_written",
         "ordinal",
         "result",
         "selection",
     )
 
     def __init__(self, selection: Selection, given: dict[str, Any], workspace: Any) -> None:
-        self._stream_of, self._device = _host_stream, _host_ordinal
+        self._stream_of: Callable[[], HasPtr] = _host_stream
+        self._device: Callable[[], int] = _host_ordinal
         self._refused: tuple[type[Exception], ...] = ()
         if not selection.device.host_memory:
             cuda = require_gpu("bind").cuda
@@ -83,7 +90,13 @@ class BoundPlan:
         self._only = self._calls[0] if len(self._calls) == 1 else None
         # An output that was allocated here stays bound, so that a graph keeps writing to the same address.
         self._given = {**whole, "workspace": workspace}
+        self._written = [x for name in self.selection.written if is_tensor(x := whole.get(name))]
         return self
+
+    def note_written(self) -> None:
+        """Tells torch that a launch has changed the tensors that are written."""
+        if self._written:
+            note_written(self._written)
 
     def __call__(self, stream: Any = None) -> Any:
         """Launches; returns the output(s). Checks nothing."""
@@ -96,11 +109,13 @@ class BoundPlan:
         try:
             if self._only is not None:
                 self._only(pointer)
-                return self.result
-            for call in self._calls:
-                call(pointer)
+            else:
+                for call in self._calls:
+                    call(pointer)
         except self._refused as error:
             raise driver_error(error, f"{self.selection.desc.op}, bound") from None
+        if self._written:
+            note_written(self._written)
         return self.result
 
     def __repr__(self) -> str:

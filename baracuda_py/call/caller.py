@@ -8,6 +8,7 @@ from typing import Any
 
 from ..plan.selection import Selection
 from ..runtime.scope import UNSCOPED, current, recordings
+from ..tensor.pytorch import note_written
 from .host import run_on_host
 from .operands.key import detect_frameworks, read
 from .paths.ready import MISSED, Ready
@@ -63,6 +64,7 @@ class Caller:
         selection = self._selection
         ready = resolve(selection, operands, workspace, stream)
         result = selection.result(ready.launch())
+        note_written(map(operands.get, selection.written))
         given = {name: operands.get(name) for name in self._names}
         key: list[Any] = []
         if read(given.values(), selection.desc.resolve(operands)[0], key, []) is not None:

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from ..runtime.gpu.driver import bindings, require_gpu
+from ..runtime.gpu.bindings import bindings
+from ..runtime.gpu.driver import cupy_or_none, require_gpu
 from ..tensor.arrays import ordinal_of
 from ..types import DeviceMismatchError, DriverError, InvalidProblemError, UnsupportedError
 from .bound import BoundPlan
@@ -44,12 +45,17 @@ class Graph:
                 )
             if not bound.selection.capture_safe:
                 raise UnsupportedError(f"Graph: {sku} cannot be captured", "run it outside the graph")
-        self._cupy = require_gpu("Graph")
+        self._gpu = require_gpu("Graph")
+        if len(bounds) < len(steps) and cupy_or_none() is None:
+            raise UnsupportedError(
+                "Graph: a function's arrays come from a pool of CuPy's while it is captured, and CuPy cannot be imported here",
+                "pass bound plans, or capture the function with torch.cuda.graph",
+            )
         self.bounds, self._steps = bounds, steps
         self.results: tuple[Any, ...] = ()
-        self._ordinal = bounds[0].ordinal if bounds else int(self._cupy.cuda.runtime.getDevice())
-        with self._cupy.cuda.Device(self._ordinal):
-            self._stream = self._cupy.cuda.Stream(non_blocking=True)
+        self._ordinal = bounds[0].ordinal if bounds else int(self._gpu.cuda.runtime.getDevice())
+        with self._gpu.cuda.Device(self._ordinal):
+            self._stream = self._gpu.cuda.Stream(non_blocking=True)
         self._graph = self._capture()
 
     def _check_device(self, ordinal: int) -> None:
@@ -62,7 +68,7 @@ class Graph:
     def _capture(self) -> Any:
         for bound in self.bounds:
             self._check_device(bound.ordinal)
-        with self._cupy.cuda.Device(self._ordinal), self._stream:
+        with self._gpu.cuda.Device(self._ordinal), self._stream:
             self._stream.begin_capture()
             try:
                 self.results = tuple(
@@ -76,8 +82,10 @@ class Graph:
 
     def launch(self, stream: Any = None) -> None:
         """Replays on `stream`, or on CuPy's current one of the graph's device. Asynchronous."""
-        with self._cupy.cuda.Device(self._ordinal):
-            self._graph.launch(stream if stream is not None else self._cupy.cuda.get_current_stream())
+        with self._gpu.cuda.Device(self._ordinal):
+            self._graph.launch(stream if stream is not None else self._gpu.cuda.get_current_stream())
+        for bound in self.bounds:
+            bound.note_written()
 
     def update(self, bound: BoundPlan, **operands: Any) -> None:
         """Binds other operands or run-time values to `bound` and puts them into the graph, without building it again.

@@ -13,6 +13,7 @@ from ..plan.backend import Backend, register
 from ..plan.selection import Selection
 from ..runtime.untraced import untraced
 from ..tensor import HOST_ORDINAL, Tensor, intake
+from ..tensor.pytorch import note_written
 from .operands.intake import refuse_unknown, take
 from .operands.validate import check_operands
 from .paths.resolve import outputs_of
@@ -25,6 +26,7 @@ def run_on_host(selection: Selection, operands: Mapping[str, Any]) -> Any:
     """Runs a call to its end, and returns its result."""
     call, whole = prepare(selection, operands)
     call(0)
+    note_written(map(operands.get, selection.written))
     return selection.result(whole)
 
 

@@ -45,6 +45,8 @@ FIXED = {
     "ops.position.scaling": ("RopeScaling",),
     "ops.quantized.int4.pack": ("pack_int4", "repack_int4"),
     "ops.quantized.nf4.quantize": ("pack_nf4",),
+    "ops.creation.arrays": ("arange", "eye", "full", "linspace"),
+    "ops.rearrange.join": ("concatenate", "stack"),
     "call.bound": ("BoundPlan",),
     "call.graph": ("Graph",),
     "call.recording.recorder": ("record",),

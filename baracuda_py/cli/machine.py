@@ -35,7 +35,7 @@ class Machine(NamedTuple):
         import numpy
 
         from ..runtime.gpu.device import current_ordinal, spec_of
-        from ..runtime.gpu.driver import cupy_or_none, device_count, require_gpu
+        from ..runtime.gpu.driver import cupy_or_none, device_count, require_cupy
         from ..runtime.system.toolchain import install_hint
         from ..types import UnsupportedError
         from .terminal import device_of
@@ -46,8 +46,8 @@ class Machine(NamedTuple):
                 f"demo: it runs on a device that is here, and {text!r} is not an ordinal or cpu",
                 "explain and run take any device",
             )
-        if isinstance(which, int) or (which is None and device_count()):
-            cupy = require_gpu(f"demo --device {which}")
+        if isinstance(which, int) or (which is None and cupy_or_none() is not None and device_count()):
+            cupy = require_cupy(f"demo --device {which}")
             ordinal = current_ordinal() if which is None else which
             return Machine(ordinal, cupy, spec_of(ordinal), "")
         if cupy_or_none() is None:

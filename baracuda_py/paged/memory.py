@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.gpu.device import spec_of
-from ..runtime.gpu.driver import require_gpu
+from ..runtime.gpu.driver import require_cupy
 from ..runtime.gpu.streams import made_current, stream_pointer
 from ..tensor import GpuBuffer
 from ..tensor.pytorch import dtype_of
@@ -51,7 +51,7 @@ class _CupyMemory(Memory):
         return nullcontext() if stream is None else made_current(stream_pointer(stream))
 
     def zeros(self, shape: tuple[int, ...], element: ElementKind) -> Any:
-        cupy = require_gpu("PagedKVCache")
+        cupy = require_cupy("PagedKVCache")
         return cupy.zeros(shape, np.uint8 if element in BYTE_STORED_KINDS else element.dtype)
 
     def typed(self, array: Any, element: ElementKind) -> Any:
@@ -59,10 +59,10 @@ class _CupyMemory(Memory):
 
     def fresh(self, host: np.ndarray[Any, Any], stream: Any) -> Any:
         with self._on(stream):
-            return require_gpu("PagedKVCache").asarray(host)
+            return require_cupy("PagedKVCache").asarray(host)
 
     def settle(self) -> None:
-        require_gpu("PagedKVCache").cuda.get_current_stream().synchronize()
+        require_cupy("PagedKVCache").cuda.get_current_stream().synchronize()
 
     def write(self, array: Any, host: np.ndarray[Any, Any], stream: Any) -> None:
         with self._on(stream):

@@ -310,7 +310,11 @@ class _TransferRunner:
         runtime = require_gpu("a copy").cuda.runtime
         self._step, self._index = step, index
         self._kind, self._refused = runtime.memcpyDeviceToDevice, runtime.CUDARuntimeError
-        calls = {Copy: runtime.memcpyAsync, Copy2D: runtime.memcpy2DAsync, Fill: runtime.memsetAsync}
+        calls: dict[type[Step], Callable[..., Any]] = {
+            Copy: runtime.memcpyAsync,
+            Copy2D: runtime.memcpy2DAsync,
+            Fill: runtime.memsetAsync,
+        }
         self._call = calls[type(step)]
 
     def run(self, pointers: Pointers, _values: Values, scratch: int, stream: int) -> None:

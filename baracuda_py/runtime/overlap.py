@@ -9,7 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from ..types import DriverError
-from .gpu.driver import bindings
+from .gpu.bindings import bindings, entry_point
+from .gpu.driver import require_gpu
 from .steps import Launch
 
 __all__ = ["pdl_launch", "supports_pdl"]
@@ -31,6 +32,7 @@ class _Config(ctypes.Structure):
 
 
 _SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+_INVALID_CONTEXT = 201
 _STREAM = _Config.stream.offset // 8
 _MIN_DRIVER_VERSION = 11080  # CUDA 11.8, the first with cuLaunchKernelEx and this attribute
 
@@ -60,7 +62,12 @@ def pdl_launch(function: int, step: Launch, table: int) -> Callable[[int], None]
 
     def launch_on_stream(stream: int, _keep: _Config = config) -> None:
         words[_STREAM] = stream
-        if error := launch(place, of, args, extra):
+        error = launch(place, of, args, extra)
+        if error == _INVALID_CONTEXT:  # this thread has used no CUDA context yet
+            runtime = require_gpu("a launch").cuda.runtime
+            runtime.setDevice(runtime.getDevice())
+            error = launch(place, of, args, extra)
+        if error:
             name = bindings().CUresult(error).name
             raise DriverError(f"{doing}: {name}", error, name)
 
@@ -69,11 +76,5 @@ def pdl_launch(function: int, step: Launch, table: int) -> Callable[[int], None]
 
 @lru_cache(maxsize=1)
 def _driver_launch() -> Callable[[Any, Any, Any, Any], int]:
-    """cuLaunchKernelEx(configuration, function, argument table, 0). Its stream 0 is the legacy stream, as in CuPy."""
-    d = bindings()
-    flag = d.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_LEGACY_STREAM
-    error, address, *_ = d.cuGetProcAddress(b"cuLaunchKernelEx", _MIN_DRIVER_VERSION, int(flag))
-    if error or not address:
-        raise DriverError(f"looking for cuLaunchKernelEx: {error.name}", int(error), error.name)
-    prototype: Any = ctypes.CFUNCTYPE(ctypes.c_int)  # without argtypes ctypes does not convert arguments
-    return prototype(address)  # type: ignore[no-any-return]
+    """cuLaunchKernelEx(configuration, function, argument table, 0)."""
+    return entry_point("cuLaunchKernelEx", _MIN_DRIVER_VERSION)  # type: ignore[no-any-return]

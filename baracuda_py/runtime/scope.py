@@ -6,9 +6,9 @@ A thread without a scope of its own has that of the process, which `set_device` 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ContextDecorator
+from contextvars import ContextVar, Token
 from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
 
 from ..types import DeviceSpec, PlanPreference, UnsupportedError
@@ -103,6 +103,7 @@ class _Process:
 
 process = _Process()
 _scopes: ContextVar[Scope] = ContextVar("baracuda_scope")
+_entered: ContextVar[tuple[Token[Scope], ...]] = ContextVar("baracuda_entered", default=())  # what ends each open scope
 # The scope of this context, else the argument. A method of the variable itself, because every call of a function needs it.
 current = _scopes.get
 # The recordings in progress in any context, so that a call of a plan looks for its own only while there is one.
@@ -125,14 +126,25 @@ def is_recording() -> bool:
     return current(UNSCOPED).recording is not None
 
 
-@contextmanager
-def replaced(**fields: Any) -> Iterator[None]:
-    """A context whose scope has other fields."""
-    token = _scopes.set(current(UNSCOPED)._replace(**fields))
-    try:
-        yield
-    finally:
+class _Changed(ContextDecorator, AbstractContextManager[None]):
+    """A context with another scope. It may be entered again, inside itself and in other threads as well."""
+
+    def __init__(self, change: Callable[[Scope], Scope]) -> None:
+        self._change = change
+
+    def __enter__(self) -> None:
+        token = _scopes.set(self._change(current(UNSCOPED)))
+        _entered.set((*_entered.get(), token))
+
+    def __exit__(self, *error: object) -> None:
+        *outer, token = _entered.get()
+        _entered.set(tuple(outer))
         _scopes.reset(token)
+
+
+def replaced(**fields: Any) -> AbstractContextManager[None]:
+    """A context whose scope has other fields."""
+    return _Changed(lambda scope: scope._replace(**fields))
 
 
 # ---- preferences ----------------------------------------------------------------------------------------------------------
@@ -167,13 +179,8 @@ def preference(**wanted: Unpack[_Scoped]) -> AbstractContextManager[None]:
                 if name in PlanPreference.__dataclass_fields__
                 else "",
             )
-    return _preferring(PlanPreference(**wanted))
-
-
-@contextmanager
-def _preferring(own: PlanPreference) -> Iterator[None]:
-    with replaced(preference=merged(current(UNSCOPED).preference, own)):
-        yield
+    own = PlanPreference(**wanted)
+    return _Changed(lambda scope: scope._replace(preference=merged(scope.preference, own)))
 
 
 def merged(outer: PlanPreference | None, own: Any) -> Any:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 import numpy as np
 
 from ..types import DriverError
-from .gpu.driver import bindings
+from .gpu.bindings import bindings
 from .steps import TensorMap
 
 __all__ = ["BYTES", "FLAGS", "MapEncoder"]

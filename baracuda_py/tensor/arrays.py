@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.gpu.driver import cupy_or_none, device_count
+from ..runtime.gpu.driver import device_count, gpu
 from ..runtime.gpu.streams import fence
 from ..runtime.untraced import untraced
 from ..types import DeviceMismatchError, ElementKind, OperandTypeError
@@ -317,10 +317,10 @@ def _ordinal_at(pointer: int, what: str) -> int:
     """The CUDA device that holds an address; 0 for a null address, or if no device is usable."""
     if not pointer or not device_count():
         return 0
-    cupy = cupy_or_none()
+    runtime = gpu().cuda.runtime
     try:
-        ordinal = int(cupy.cuda.runtime.pointerGetAttributes(pointer).device)
-    except cupy.cuda.runtime.CUDARuntimeError:
+        ordinal = int(runtime.pointerGetAttributes(pointer).device)
+    except runtime.CUDARuntimeError:
         ordinal = -1
     if ordinal < 0:
         raise OperandTypeError(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.gpu.device import Device, current_ordinal
-from ..runtime.gpu.driver import require_gpu
+from ..runtime.gpu.driver import require_cupy
 from ..types import BufferTooSmallError, ElementKind, InvalidProblemError, OperandTypeError, UnsupportedError
 from ..types.elements import ElementLike
 from ..types.errors import shown
@@ -76,7 +76,7 @@ class GpuBuffer:
     @classmethod
     def zeros(cls, shape: int | tuple[int, ...], element: ElementLike, device: Device | int | None = None) -> GpuBuffer:
         """Device memory of `shape` elements, all bits zero."""
-        cupy = require_gpu("GpuBuffer.zeros")
+        cupy = require_cupy("GpuBuffer.zeros")
         kind = ElementKind.of(element)
         extents = (shape,) if isinstance(shape, int) else tuple(shape)
         ordinal = current_ordinal() if device is None else getattr(device, "ordinal", device)
@@ -87,7 +87,7 @@ class GpuBuffer:
     @classmethod
     def alloc_from(cls, host: Any, element: ElementLike | None = None, device: Device | int | None = None) -> GpuBuffer:
         """Device memory holding a copy of a host array; packed kinds take their packed bytes (uint8)."""
-        cupy = require_gpu("GpuBuffer.alloc_from")
+        cupy = require_cupy("GpuBuffer.alloc_from")
         array = np.asarray(host)
         ordinal = current_ordinal() if device is None else getattr(device, "ordinal", device)
         with cupy.cuda.Device(ordinal):

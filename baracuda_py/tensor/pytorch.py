@@ -6,16 +6,26 @@ torch is never imported here: a program that has a tensor has imported it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
-from ..runtime.gpu.driver import cupy
-from ..runtime.gpu.streams import fence, foreign_stream
+from ..runtime.gpu.driver import gpu
+from ..runtime.gpu.streams import fence, foreign_stream, on_stream
+from ..runtime.gpu.with_torch import torch_memory
 from ..types import DeviceMismatchError, ElementKind, OperandTypeError, UnsupportedError
 from .operand import HOST_ORDINAL, NO_MEMORY, Tensor
 
-__all__ = ["dtype_of", "empty_tensors", "is_grad_enabled", "is_tensor", "on_stream", "read", "torch_allocator"]
+__all__ = [
+    "dtype_of",
+    "empty_tensors",
+    "is_grad_enabled",
+    "is_tensor",
+    "note_written",
+    "on_stream",
+    "read",
+    "torch_allocator",
+]
 
 RAW_EMPTY = "_empty_strided_cuda"  # a function of torch._C._dynamo.guards
 
@@ -30,6 +40,14 @@ def is_grad_enabled() -> bool:
     """Whether torch records gradients here, which it does not under no_grad and inference_mode."""
     asked = getattr(sys.modules.get("torch"), "is_grad_enabled", None)
     return asked is None or bool(asked())
+
+
+def note_written(arrays: Iterable[Any]) -> None:
+    """Tells autograd that the tensors among some arrays were written in place, so that a gradient that needs their former values
+    is refused."""
+    tensors = [x for x in arrays if is_tensor(x)]
+    if tensors:
+        sys.modules["torch"].autograd.graph.increment_version(tensors)
 
 
 def read(x: Any, what: str, stream: int | None) -> Tensor:
@@ -98,22 +116,13 @@ def empty_tensors(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, 
     return dispatched if raw is None or ordinal < 0 else direct
 
 
-def on_stream(stream: int, ordinal: int) -> Any:
-    """A context in which torch allocates for work on the stream of that handle."""
-    cuda = sys.modules["torch"].cuda
-    return cuda.stream(cuda.ExternalStream(stream, device=ordinal))
-
-
 def torch_allocator(stream: int, ordinal: int) -> Callable[[int], Any]:
     """An allocator (in CuPy's form) of torch's memory for work on `stream`. While torch captures a graph, the memory comes from
     the graph's private pool."""
-    torch = sys.modules["torch"]
 
     def alloc(nbytes: int) -> Any:
         with on_stream(stream, ordinal):
-            held = torch.empty(nbytes, dtype=torch.uint8, device=torch.device(f"cuda:{ordinal}"))
-        memory = cupy().cuda
-        return memory.MemoryPointer(memory.UnownedMemory(held.data_ptr(), nbytes, held, ordinal), 0)
+            return torch_memory(gpu().cuda, nbytes, ordinal)
 
     return alloc
 

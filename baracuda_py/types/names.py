@@ -41,15 +41,13 @@ ALIASES = {
 ADVICE = {
     "argmin": "bp.argmax(bp.neg(x), axis) for floats",
     "argsort": "bp.topk(x, k, largest=False).indices, which are in order",
-    "concat": "bp.write_slice(out, part, np.s_[...]) for each part of a new array",
-    "concatenate": "bp.write_slice(out, part, np.s_[...]) for each part of a new array",
+    "concat": "bp.concatenate(arrays, axis)",
     "flash_attn_func": "bp.attention(q, k, v), with heads before tokens: [B, H, S, D]",
     "gather": "bp.take_along_axis(x, indices, axis)",
     "index_put": "bp.write_slice(dest, source, np.s_[...])",
     "permute": "bp.contiguize(x.transpose(...)); a view alone needs no kernel",
     "setitem": "bp.write_slice(dest, source, np.s_[...])",
     "sort": "bp.topk(x, k, largest=False).values, which are in order",
-    "stack": "bp.write_slice(out, part, np.s_[i]) for each part of a new array",
     "std": "bp.sqrt(bp.var(x, axis))",
     "transpose": "bp.contiguize(x.transpose(...)); a view alone needs no kernel",
 }

@@ -196,7 +196,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
 
         runtime = SimpleNamespace(pointerGetAttributes=attributes, CUDARuntimeError=CUDARuntimeError)
         fake = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
-        monkeypatch.setattr(arrays, "cupy_or_none", lambda: fake)
+        monkeypatch.setattr(arrays, "gpu", lambda: fake)
         monkeypatch.setattr(arrays, "device_count", lambda: 2)
 
     return answers

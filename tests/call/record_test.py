@@ -158,6 +158,20 @@ def test_record_takes_torch_tensors() -> None:
             bp.record(x=x),
         ):
             bp.relu(bp.matmul(x, w) * 2)
+        for change in (lambda y: y.mul_(2), lambda y: y[:, 0].zero_(), lambda y: y.__setitem__(0, 1.0)):
+            with refused(bp.UnsupportedError, r"relu: x was changed in place at .*record_test\.py:\d+ during", x=x):
+                change(y := bp.matmul(x, w))
+                bp.relu(y)
+        with bp.record(x=x) as step:
+            y = bp.matmul(x, w)
+            y[:1].zero_()
+            bp.neg(bp.relu(y[1:]), out=y[1:])  # what is read was not changed
+            y.mul_(2)  # and what is changed is not read before it is written again
+            bp.matmul(x, w, out=y)
+            z = bp.neg(y)
+        new = torch.randn(2, 16)
+        step(x=new)
+        torch.testing.assert_close(z, -(new @ w), rtol=1e-4, atol=1e-4)
         weight = w.clone().requires_grad_()
         with refused(bp.OperandTypeError, r"torch\.no_grad", x=x):
             bp.matmul(x, weight)
@@ -228,7 +242,33 @@ def test_record_refuses_wrong_replacements() -> None:
     ):
         with pytest.raises(error, match=said):
             step(**new)
+    x.flags.writeable = False
+    with pytest.raises(bp.OperandTypeError, match="x has become a read-only array"):
+        step(x=values(2, 16))
     assert np.array_equal(x, before[0]) and np.array_equal(y, before[1]), "a refused replay wrote something"
+
+
+def test_record_refuses_inputs_that_change_places() -> None:
+    a, b = values(3, 4), values(3, 4)
+    with bp.device("cpu"), bp.record(a=a, b=b) as step:
+        y = bp.subtract(a, b)
+    before = a.copy(), b.copy()
+    for new in ({"a": b, "b": a}, {"b": a, "a": values(3, 4)}, {"a": b[::-1], "b": values(3, 4)}):
+        with pytest.raises(
+            bp.OverlapError, match=r"shares memory with the input ., which is replaced as well: pass a copy"
+        ):
+            step(**new)
+    assert np.array_equal(a, before[0]) and np.array_equal(b, before[1])
+    assert np.array_equal(step(a=b, b=b), np.zeros_like(y)), "b itself stays"
+    assert np.array_equal(step(a=b.copy(), b=before[0]), before[1] - before[0])
+
+
+def test_record_takes_inputs_without_elements() -> None:
+    x, none = values(2, 3), np.zeros((0, 3), F32)
+    with bp.device("cpu"), bp.record(x=x, none=none) as step:
+        bp.neg(none)
+        bp.neg(x)
+    assert np.array_equal(step(none=none.copy(), x=x + 1), -x)
 
 
 def test_record_does_not_nest_and_ends() -> None:

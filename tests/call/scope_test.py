@@ -76,6 +76,33 @@ def test_preferences_nest() -> None:
     assert not variant()[1]
 
 
+def test_scopes_are_entered_again() -> None:
+    """One object, one after another, inside itself and in two threads whose blocks end in the other order."""
+    invariant, on_h200 = bp.preference(batch_invariant=True), bp.device("h200")
+    for _ in range(2):
+        with invariant, on_h200:
+            with invariant, on_h200:
+                assert variant()[1]
+            assert variant()[1] and str(bp.matmul.plan(X, W).device) == str(bp.matmul.plan(X, W, device="h200").device)
+        assert not variant()[1]
+    entered, left, found = threading.Event(), threading.Event(), []
+
+    def other() -> None:
+        with invariant:
+            entered.set()
+            left.wait(20)
+            found.append(variant()[1])
+        found.append(variant()[1])
+
+    thread = threading.Thread(target=other)
+    with invariant:
+        thread.start()
+        entered.wait(20)
+    left.set()
+    thread.join()
+    assert found == [True, False] and not variant()[1]
+
+
 def test_preference_leaves_scoped_parts_of_plans_alone() -> None:
     """What a candidate selects for itself is the same inside and outside: its answers are kept by descriptor alone."""
     desc = bp.CumsumBackwardDescriptor((4, 4096), "f32", axis=1)

@@ -257,11 +257,13 @@ def simulated(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[Gpus]:
     gpus = Gpus([DeviceSpec.named(name) for name in names])
     monkeypatch.setattr(capture, "bindings", lambda: gpus.graphs)
     monkeypatch.setattr(capture, "_captures", {})
-    for module in (allocate, bound, buffer, capture, device, foreign, graph, launch, recipe, resolve, step, streams):
+    for module in (allocate, bound, capture, device, foreign, graph, launch, recipe, resolve, step, streams):
         monkeypatch.setattr(module, "require_gpu", lambda _what, **_: gpus)
+    for module in (allocate, buffer):
+        monkeypatch.setattr(module, "require_cupy", lambda _what: gpus)
     for module in (arrays, device, driver, foreign, functional, resolve):
         monkeypatch.setattr(module, "device_count", lambda: len(names))
-    monkeypatch.setattr(arrays, "cupy_or_none", lambda: gpus)
+    monkeypatch.setattr(arrays, "gpu", lambda: gpus)
     monkeypatch.setattr(device, "_present", lambda ordinal: gpus.specs[ordinal])
     monkeypatch.setattr(launch, "compile_kernels", lambda kernels, _arch: dict.fromkeys(kernels))
     monkeypatch.setattr(launch, "load_kernel", lambda *_: 1)

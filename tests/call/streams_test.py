@@ -199,7 +199,7 @@ def test_torch_outputs_are_written_on_the_torch_stream(spin: Callable[[], None])
 def test_torch_tensors_that_need_gradients_are_refused() -> None:
     torch = torch_cuda()
     with pytest.raises(bp.OperandTypeError, match=r"x\.detach\(\)"):
-        bp.square(torch.ones(4, device="cuda", requires_grad=True))
+        bp.quantize_int8(torch.ones(4, 4, device="cuda", requires_grad=True))  # which has no gradient
 
 
 # ---- captures --------------------------------------------------------------------------------------------------------

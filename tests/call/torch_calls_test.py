@@ -39,6 +39,17 @@ def test_cupy_work_is_waited_for_on_the_torch_stream(gpus: Gpus) -> None:
             assert gpus.events == ["record on 7", "57 waits", "launch on 0:57"]
 
 
+@pytest.mark.usefixtures("gpus")
+def test_torch_counts_every_write_in_place() -> None:
+    """On the long path and on the short ones: torch refuses gradients whose saved tensors have a later count."""
+    x, out = on(torch.ones(64)), on(torch.zeros(64))
+    plan, bound = bp.neg.plan(x), bp.neg.bind(x, out=out)
+    for call in (lambda: bp.neg(x, out=out), lambda: plan.run(x=x, out=out), bound):
+        for _ in range(3):
+            before = out._version
+            assert call() is out and out._version > before and not x._version
+
+
 @pytest.mark.parametrize("seen", [0, 1])
 def test_torch_output_is_on_the_device_of_the_operands(gpus: Gpus, monkeypatch: pytest.MonkeyPatch, seen: int) -> None:
     """Its quick way allocates on torch's current device, which another library's calls may leave where it was."""

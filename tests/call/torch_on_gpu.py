@@ -39,6 +39,12 @@ class Streams:
     def __init__(self, gpus: Gpus) -> None:
         self.current, self.gpus = [57, 157], gpus
 
+    def current_device(self) -> int:
+        return self.gpus.current
+
+    def set_device(self, ordinal: int) -> None:
+        self.gpus.current = ordinal
+
     def current_stream(self, ordinal: int) -> Any:
         return SimpleNamespace(cuda_stream=self.current[ordinal])
 
@@ -60,6 +66,7 @@ def simulated_torch(monkeypatch: pytest.MonkeyPatch, simulated_gpus: Gpus) -> It
     stand_in: Any = ModuleType("torch")
     vars(stand_in).update({n: x for n, x in vars(torch).items() if isinstance(x, torch.dtype)})
     stand_in.Tensor, stand_in.strided, stand_in.compiler = OnGpu, torch.strided, torch.compiler
+    stand_in.autograd = torch.autograd
     stand_in.nn, stand_in._dynamo = SimpleNamespace(Parameter=torch.nn.Parameter), sys.modules.get("torch._dynamo")
     stand_in.device, stand_in.dtype, stand_in.cuda = torch.device, torch.dtype, Streams(simulated_gpus)
     for name in ("empty", "empty_strided"):

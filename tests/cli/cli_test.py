@@ -19,12 +19,12 @@ from baracuda_py.cli.commands.explain import parse_value
 from baracuda_py.cli.main import _EPILOG, COMMANDS, main
 from baracuda_py.cli.problems import compact, kinds_of, required_fields
 from baracuda_py.plan import get_op, list_ops
-from baracuda_py.runtime.gpu.driver import cupy_or_none, device_count
+from baracuda_py.runtime.gpu.driver import device_count, gpu_or_none
 from baracuda_py.types import DeviceSpec, ElementKind
 
 from ..places import ROOT
 
-needs_nvrtc = pytest.mark.skipif(cupy_or_none() is None, reason="compiling needs CuPy's NVRTC")
+needs_nvrtc = pytest.mark.skipif(gpu_or_none() is None, reason="compiling needs NVRTC, through CuPy or cuda.bindings")
 no_gpu = pytest.mark.skipif(device_count() > 0, reason="says what is said without a GPU")
 
 Run = Callable[..., tuple[int, str, str]]

@@ -13,7 +13,7 @@ from baracuda_py.plan import get_op
 from baracuda_py.plan.about import verify
 from baracuda_py.plan.about.verify import wanted_of
 from baracuda_py.runtime.compile.compiler import compile_kernels, entry_key, line_info
-from baracuda_py.runtime.gpu.driver import cupy_or_none, device_count
+from baracuda_py.runtime.gpu.driver import device_count, gpu_or_none
 from baracuda_py.samples import Sample
 from baracuda_py.samples.sample import labels_of, meant
 
@@ -47,7 +47,7 @@ def test_it_runs_every_sample_on_the_host(run: Run) -> None:
     assert ["reference", str(count), "0"] in [line.split() for line in out.splitlines()]
 
 
-@pytest.mark.skipif(cupy_or_none() is None, reason="compiling needs CuPy's NVRTC")
+@pytest.mark.skipif(gpu_or_none() is None, reason="compiling needs NVRTC, through CuPy or cuda.bindings")
 def test_it_runs_the_kernels_themselves_emulated(run: Run) -> None:
     code, out, err = run("verify", "contiguize", "--device", "ptx:sm_80", "--sample", "s4 strides")
     assert (code, err) == (0, "") and "contiguize on ptx:sm_80 (emulated): " in out and ", 0 wrong" in out
@@ -142,7 +142,7 @@ def test_what_does_not_compile_is_an_outcome(monkeypatch: pytest.MonkeyPatch) ->
     assert isinstance(outcome.error, bp.CompileError) and outcome.selection is not None
 
 
-@pytest.mark.skipif(cupy_or_none() is None, reason="compiling needs CuPy's NVRTC")
+@pytest.mark.skipif(gpu_or_none() is None, reason="compiling needs NVRTC, through CuPy or cuda.bindings")
 @pytest.mark.usefixtures("fresh_cache")
 def test_source_lines_are_in_cubins_of_their_own() -> None:
     desc = bp.UnaryDescriptor("neg", (33,), "f32")  # type: ignore[arg-type]

@@ -12,8 +12,9 @@ import pytest
 
 from baracuda_py.plan import all_wanted, get_op
 
+from .. import conftest
 from ..concerns import check_ops, concerns
-from ..gauntlet import cases
+from ..gauntlet import cases, every_sample
 from ..places import ROOT, TESTS, file_of
 
 
@@ -56,6 +57,21 @@ def test_concerns_what_names_the_op_or_is_of_its_family(about: Any) -> None:
 )
 def test_concerns_leaves_out_what_is_about_others(other: Any) -> None:
     assert not concerns(other, ["softmax"])
+
+
+def test_concerns_takes_device_tests_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The case that is skipped for an op's device tests names the op."""
+    monkeypatch.setattr(conftest, "device_count", lambda: 0)
+    given: list[Any] = []
+    config = SimpleNamespace(workerinput={"bounded": False}, getoption=lambda name: [] if name == "op" else "")
+    marker = every_sample("cuda", ops=["softmax", "add"])
+    definition = SimpleNamespace(get_closest_marker=lambda name: marker)
+    metafunc: Any = SimpleNamespace(
+        definition=definition, config=config, parametrize=lambda _, cases: given.extend(cases)
+    )
+    conftest.pytest_generate_tests(metafunc)
+    taken = [concerns(item("gauntlet/registry_test.py", case=param.values[0]), ["softmax"]) for param in given]
+    assert taken == [True, False]
 
 
 def test_concerns_joins_a_gradient_with_its_op() -> None:

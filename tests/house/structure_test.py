@@ -82,6 +82,7 @@ def test_imports_point_down(modules: dict[str, Module]) -> None:
 
 def test_no_module_is_long(modules: dict[str, Module]) -> None:
     lengths = {short(name): len(module.text.splitlines()) for name, module in modules.items()}
+    del lengths["_index"]  # generated, one line per public name
     assert {name: lines for name, lines in lengths.items() if lines > LINES} == {}
 
 

@@ -201,6 +201,14 @@ for got, want in zip(grads, wants):
 grad = jax.jit(jax.grad(lambda x: (rows(x) ** 2).sum()))(x)
 want = jax.grad(lambda x: (jax.nn.softmax(x, -1) ** 2).sum())(x)
 np.testing.assert_allclose(grad, want, rtol=1e-4, atol=1e-6)
+
+# and without jax.jit
+for inside in (bp.softmax, jax.vmap(bp.softmax)):
+    rows = jax.shard_map(inside, mesh=mesh, in_specs=P("i"), out_specs=P("i"))
+    np.testing.assert_array_equal(rows(x), bp.softmax(x, device="cpu"))
+    np.testing.assert_allclose(jax.grad(lambda x: (rows(x) ** 2).sum())(x), want, rtol=1e-4, atol=1e-6)
+product = jax.shard_map(bp.matmul, mesh=mesh, in_specs=(P("i"), P()), out_specs=P("i"))
+np.testing.assert_allclose(product(x, w), x @ w, rtol=1e-5, atol=1e-5)
 """
 
 

@@ -221,17 +221,40 @@ def test_ptx_fill_sets_every_byte(nbytes: int) -> None:
     assert not x[:2].any() and not x[-2:].any()
 
 
+def ptxas() -> str | None:
+    """The toolkit's, or that of the package nvidia-cuda-nvcc."""
+    wheel = next(iter(Path(np.__file__).parents[1].glob("nvidia/cuda_nvcc/bin/ptxas")), None)
+    return shutil.which("ptxas") or (wheel and str(wheel))
+
+
+def assembled(ptx: str, target: str, folder: Path) -> None:
+    if (tool := ptxas()) is None:
+        pytest.skip("needs ptxas, of the CUDA toolkit or the package nvidia-cuda-nvcc-cu12")
+    path = folder / "kernel.ptx"
+    path.write_text(ptx)
+    made = subprocess.run([tool, f"-arch={target}", path, "-o", folder / "out"], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+
+
+@pytest.mark.parametrize("name", tuple(all_ops()))
+def test_kernels_of_all_ops_are_assembled(name: str, tmp_path: Path) -> None:
+    """The emulator reads more than ptxas takes: names that are declared in an inner block, for one."""
+    with jax.enable_x64(True):
+        for given, _ in calls_of(name, 2):
+            call, arrays = Call.of(signature_of(name), given)
+            problem = problem_of(call, tuple(map(shape_of, arrays)))
+            if not problem.desc.empty:
+                for kernel in way_of(problem, selection_of(problem, call, DeviceSpec.named(ARCH))).kernels:
+                    assembled(kernel.ptx, "sm_90", tmp_path)
+
+
 @pytest.mark.parametrize(
     "target", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_103", "sm_120", "sm_121"]
 )
 def test_copies_are_assembled_for_every_target(target: str, tmp_path: Path) -> None:
     """A driver refuses PTX whose version is older than its target."""
-    if (ptxas := shutil.which("ptxas")) is None:
-        pytest.skip("needs ptxas of the CUDA toolkit")
     buffers = {"d": 0, "s": 0}
     texts = copying(target, Ptr("d"), Ptr("s"), 48, 24, 24, 4, buffers), filling(target, Ptr("d"), 1, 24, buffers)
-    for i, (text, blocks) in enumerate(texts):
+    for text, blocks in texts:
         assert blocks == 1
-        path = tmp_path / f"{i}.ptx"
-        path.write_text(text)
-        subprocess.run([ptxas, f"-arch={target}", path, "-o", tmp_path / "out"], check=True, capture_output=True)
+        assembled(text, target, tmp_path)

@@ -51,14 +51,14 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 WINDOWED = tuple(name for name, (_, more) in MODELS.items() if "sliding_window" in more)
 
 
-def model(name: str, attention: str) -> Any:
-    """The model of that architecture, with the same weights at every call."""
+def model(name: str, attention: str, **sizes: Any) -> Any:
+    """The model of that architecture, with the same weights at every call. `sizes` replace TINY's."""
     import torch
     import transformers
 
     kind, more = MODELS[name]
     torch.manual_seed(7)
-    config = getattr(transformers, kind)(**{**TINY, **more})
+    config = getattr(transformers, kind)(**{**TINY, **more, **sizes})
     made = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention)
     with torch.no_grad():  # norms that are not 1, so that a weight that is left out is seen
         for parameter in made.parameters():

@@ -157,6 +157,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "written": (lambda x: bp.write_slice(x * 1, x, [(0, 4), (0, 6)]), r"write_slice: dest requires .*dest\.detach\(\)"),
     "out": (lambda x: bp.softmax(x, out=torch.empty_like(x)), r"softmax: out was passed.*no_grad"),
     "sparse": (lambda x: bp.softmax(x.to_sparse()), r"sparse"),
+    "recorded out": (lambda x: bp.relu(x.detach(), out=x), r"relu: out requires a gradient.*out\.detach\(\)"),
 }
 
 
@@ -165,6 +166,71 @@ def test_gradient_is_refused_with_the_fix(case: str) -> None:
     call, says = REFUSED[case]
     with pytest.raises(bp.BaracudaError, match=says):
         call(torch.randn(4, 6, requires_grad=True))
+
+
+WRITES: dict[str, Callable[[Any, Any], Any]] = {
+    "out": lambda x, y: bp.relu(x, out=y),
+    "written operand": lambda x, y: bp.write_slice(y, x[:2], (slice(1, 3),)),
+    "plan": lambda x, y: bp.relu.plan(x).run(x=x, out=y),
+    "bound plan": lambda x, y: bp.relu.bind(x, out=y)(),
+    "step": lambda x, y: _step(y)(y=x),
+}
+
+
+def _step(y: Any) -> Any:
+    with bp.record(y=y) as step:
+        bp.relu(y)
+    return step
+
+
+@pytest.mark.parametrize("case", WRITES)
+def test_gradient_notices_what_is_written(case: str) -> None:
+    """torch refuses a gradient whose saved tensors changed, by a count of writes that every write has to advance."""
+    x, held, p = torch.randn(4, 6), torch.randn(4, 6), torch.randn(4, 6, requires_grad=True)
+    product = p * held
+    WRITES[case](x, held)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is:DeprecationWarning")
+def test_constants_inside_transforms_are_computed() -> None:
+    x, held = torch.randn(4, 6), torch.randn(4, 6)
+    wanted = torch.softmax(held, -1)
+    for found in (
+        torch.func.grad(lambda x: (x * bp.softmax(held)).sum())(x),
+        torch.vmap(lambda one: one + bp.softmax(held))(torch.zeros(1, 1))[0],
+        torch.func.jvp(lambda x: x * bp.softmax(held), (x,), (torch.ones_like(x),))[1],
+    ):
+        torch.testing.assert_close(found, wanted)
+
+
+def _dual(call: Callable[[Any], Any], x: Any) -> Any:
+    with torch.autograd.forward_ad.dual_level():
+        return call(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))
+
+
+FORWARD: dict[str, Callable[[Any], Any]] = {
+    "jvp": lambda x: torch.func.jvp(bp.softmax, (x,), (x,)),
+    "jacfwd": lambda x: torch.func.jacfwd(lambda x: bp.matmul(x, x.T))(x),
+    "hessian": lambda x: torch.func.hessian(lambda x: bp.softmax(x).square().sum())(x),
+    "dual tensor": lambda x: _dual(bp.softmax, x),
+    "dual tensor, no gradient": lambda x: _dual(lambda x: bp.topk(x, 2), x),
+    "dual tensor, written": lambda x: _dual(lambda d: bp.write_slice(x, d[:2], (slice(1, 3),)), x),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is:DeprecationWarning")  # of torch's own rules for forward mode
+@pytest.mark.parametrize("case", FORWARD)
+def test_forward_mode_is_refused_with_the_fix(case: str) -> None:
+    """Such a call would have a tangent of zeros otherwise, which is a wrong derivative."""
+    x = torch.randn(4, 6)
+    before = x.clone()
+    with pytest.raises(bp.UnsupportedError, match=r"carries a tangent.*jacrev"):
+        FORWARD[case](x)
+    assert torch.equal(x, before)
+    assert torch.equal(_dual(lambda x: bp.argmax(x, 1), x), x.argmax(1)), "whole numbers have no derivative"
+    assert torch.equal(bp.relu(x), x.relu())
 
 
 def test_whole_numbers_need_no_gradient() -> None:

@@ -111,6 +111,35 @@ def test_nn_linear_passes_gradients_on(kind: str) -> None:
     assert not list(filter(lambda p: p.requires_grad, layer.parameters()))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_nn_linear_trains_its_bias(kind: str) -> None:
+    layer, grad = KINDS[kind][0](linear()), torch.randn(2, 5, N).half()
+    layer.requires_grad_(True)
+    for x in (torch.randn(2, 5, K).half(), torch.randn(2, 5, K).half().requires_grad_()):
+        layer.bias.grad = None
+        layer(x).backward(grad)
+        torch.testing.assert_close(layer.bias.grad, grad.sum((0, 1)), rtol=1e-2, atol=1e-2)
+        if x.requires_grad:
+            torch.testing.assert_close(x.grad, grad @ layer.dequantize(torch.float16), rtol=5e-3, atol=5e-3)
+
+
+def test_nn_linear_is_differentiated_by_torch_func() -> None:
+    layer, x = nn.Int8Linear.of(linear()), torch.randn(5, K).half()
+    wanted = layer.dequantize(torch.float32).sum(0).expand(5, K)
+    for found in (
+        torch.func.grad(lambda x: layer(x).sum())(x),
+        torch.vmap(torch.func.grad(lambda x: layer(x).sum()))(x),
+    ):
+        torch.testing.assert_close(found.float(), wanted, rtol=1e-2, atol=1e-2)
+    with torch.no_grad():
+        held = layer(x)
+    result = layer(x.requires_grad_())
+    assert torch.equal(result, held)
+    layer.codes.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, which makes an object of the autograd function
 def test_nn_linear_passes_gradients_on_when_compiled() -> None:
     layer, first = KINDS["int4"][0](linear()), torch.nn.Linear(8, K).half()
@@ -190,6 +219,14 @@ def test_nn_quantize_replaces_layers() -> None:
     assert model["mlp"](torch.randn(2, K).half()).shape == (2, 40)
     with pytest.raises(bp.InvalidProblemError, match="'int3' is no kind of weight"):
         nn.quantize(model, "int3")
+
+
+def test_nn_quantize_replaces_a_layer_at_both_its_names() -> None:
+    tied = linear()
+    model = torch.nn.ModuleDict({"a": tied, "b": tied})
+    assert nn.quantize(model, "int8") == {}
+    assert type(model["a"]) is nn.Int8Linear
+    assert model["a"] is model["b"]
 
 
 def test_nn_refuses_a_bias_of_another_shape() -> None:

@@ -40,7 +40,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         return times[plan]
 
     monkeypatch.setattr(tune, "profile", profile)
-    monkeypatch.setattr(tune, "require_gpu", lambda _what: None)
+    monkeypatch.setattr(tune, "require_cupy", lambda _what: None)
     return times
 
 
@@ -167,7 +167,7 @@ def test_nothing_is_timed_without_a_gpu(method: str, monkeypatch: pytest.MonkeyP
     def refuse(what: str) -> None:
         raise bp.UnsupportedError(f"{what} needs a CUDA device")
 
-    monkeypatch.setattr(tune, "require_gpu", refuse)
+    monkeypatch.setattr(tune, "require_cupy", refuse)
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("exp", (4,), "f32"), device="h200")  # type: ignore[arg-type]
     with pytest.raises(bp.UnsupportedError, match=f"{method} needs a CUDA device"):
         getattr(plan, method)()
@@ -175,7 +175,7 @@ def test_nothing_is_timed_without_a_gpu(method: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("repeats", [0, -1, 2.5, True])
 def test_no_median_of_nothing(repeats: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune, "require_gpu", lambda _what: None)
+    monkeypatch.setattr(tune, "require_cupy", lambda _what: None)
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("exp", (4,), "f32"), device="h200")  # type: ignore[arg-type]
     with pytest.raises(bp.InvalidProblemError, match=r"profile\(repeats="):
         plan.profile(repeats=repeats)
@@ -227,7 +227,7 @@ def test_copies_keep_how_an_array_lies() -> None:
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
     for made in simulated(monkeypatch, "h200"):
-        monkeypatch.setattr(tune, "require_gpu", lambda _what, made=made: made)
+        monkeypatch.setattr(tune, "require_cupy", lambda _what, made=made: made)
         yield made
 
 

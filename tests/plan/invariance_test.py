@@ -101,7 +101,7 @@ def row_of(weights: str, batch: int) -> Any:
         return layer_of(weights)(**sequences(batch))[0]
 
 
-@pytest.mark.parametrize("batch", [8, *(pytest.param(batch, marks=pytest.mark.heavy) for batch in BATCHES[2:])])
+@pytest.mark.parametrize("batch", BATCHES[1:])
 @pytest.mark.parametrize("weights", list(invariance.WEIGHTS))
 def test_invariance_of_a_layer_in_bits(weights: str, batch: int) -> None:
     """One sequence alone and in the batch, on emulated kernels."""

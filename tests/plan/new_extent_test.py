@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.ops.gemm._wgmma import cost
+from baracuda_py.ops.gemm._wgmma.tile import Traits
 from baracuda_py.plan.select import Assessment, assess, best, checked, choose
 from baracuda_py.types import DeviceSpec, PlanPreference
 
@@ -102,3 +104,14 @@ def test_configurations_are_sorted_by_cost() -> None:
                 assert dict(ranked) == {
                     c: candidate.cost(desc, device, c).seconds for c in candidate.configs(desc, device)
                 }
+
+
+def test_new_extent_walks_no_tiles_of_wgmma(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not depend on the extents is found once for each layout: another K takes array operations alone."""
+    traits = Traits(2, 2, 64, False, "TMA_ROW", False)
+    assert cost.menu_of(traits, traits, False, H200).tiles
+    for walk in ("_fits", "split_last_waves", "last_waves_of", "clusters_at_once"):
+        monkeypatch.setattr(cost, walk, lambda *_: pytest.fail("a menu of another K looks at each tile"))
+    short = cost.menu_of(traits._replace(k_blocks=7), traits._replace(k_blocks=7), False, H200)
+    assert {tile.split_k for tile in short.tiles} == {1}, "seven blocks of K are too few for two parts of four"
+    assert not short.slots.any()

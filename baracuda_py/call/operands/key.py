@@ -28,6 +28,13 @@ class _Frameworks:
         self.torch: tuple[Any, ...] = ()  # torch.Tensor and torch.nn.Parameter
         self.tracing: Callable[[], bool] = lambda: False  # whether TorchDynamo is tracing this call
         self.autocast: Callable[[], bool] = lambda: False  # whether torch.autocast is on
+        self.forward: Any = _NoForward  # torch.autograd.forward_ad
+
+
+class _NoForward:
+    """Stands for torch.autograd.forward_ad before torch is imported, and where it does not say its level."""
+
+    _current_level = -1
 
 
 _known = _Frameworks()
@@ -46,6 +53,8 @@ def detect_frameworks() -> None:
         _known.torch = torch.Tensor, torch.nn.Parameter
         _known.tracing = torch.compiler.is_dynamo_compiling
         _known.autocast = getattr(torch, "is_autocast_enabled", _known.autocast)
+        if hasattr(forward := torch.autograd.forward_ad, "_current_level"):
+            _known.forward = forward
 
 
 def is_cupy_array(x: Any) -> bool:
@@ -80,7 +89,7 @@ def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], 
             address = 0
             key.append(None)
         elif kind in torch:
-            if ordinal == NO_TORCH and (_known.tracing() or _known.autocast()):
+            if ordinal == NO_TORCH and (_known.tracing() or _known.autocast() or _known.forward._current_level >= 0):
                 return None
             if not x.is_cuda or x.is_neg():
                 return None  # the long path reports why

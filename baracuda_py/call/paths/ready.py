@@ -7,7 +7,7 @@ from typing import Any
 
 from ...plan.selection import Selection
 from ...runtime.gpu.streams import LEGACY, stream_getter, stream_pointer
-from ...tensor.pytorch import is_tensor
+from ...tensor.pytorch import is_tensor, note_written
 from ..operands.key import NO_TORCH, is_cupy_array
 from ..results.outputs import Output
 from .recipe import Recipe, not_passed
@@ -30,6 +30,7 @@ class Ready:
         "_op",
         "_result",
         "_torch_stream",
+        "_written",
         "operand_count",
         "recipe",
         "selection",
@@ -51,6 +52,7 @@ class Ready:
         self._made = tuple((places[name], name, output) for name, output in made.items())
         self._converted = tuple((name, output) for name, output in made.items() if output.converts)
         written = [given.get(o.name) for o in selection.operands if o.written]
+        self._written = [o.name for o in selection.operands if o.written and is_tensor(given.get(o.name))]
         self._mixed = any(map(is_cupy_array, given.values()))
         # A call whose result is a torch tensor runs on torch's stream.
         self._on_torch = any(is_tensor(x) for x in written) or any(o.uses_torch for o in made.values())
@@ -83,6 +85,8 @@ class Ready:
                     return MISSED
         if not self._made:
             recipe.launch(pointers, values, 0, handle)
+            if self._written:
+                note_written([given[name] for name in self._written])
             return self._result(given)
         if recipe.elsewhere():  # an output must be allocated on the operands' device
             return MISSED
@@ -100,4 +104,6 @@ class Ready:
         recipe.launch_on_current_device(pointers, values, 0, queue)
         for name, output in self._converted:
             whole[name] = output.finished(whole[name], queue)
+        if self._written:
+            note_written([whole[name] for name in self._written])
         return self._result(whole)

@@ -89,11 +89,11 @@ class Recipe:
 
     def current_stream(self) -> int:
         """CuPy's current stream on the current device."""
-        return self.stream_of().ptr  # type: ignore[no-any-return]
+        return self.stream_of().ptr
 
     def elsewhere(self) -> bool:
         """Whether the current device is not the operands' device."""
-        return self._device() != self.ordinal  # type: ignore[no-any-return]
+        return self._device() != self.ordinal
 
     def launch(self, pointers: Sequence[int], values: Mapping[str, Any], scratch: int, stream: int | None) -> None:
         """Launches on `stream`, or on CuPy's current one, with the operands' device current.

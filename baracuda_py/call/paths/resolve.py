@@ -15,6 +15,7 @@ from ...runtime.gpu.streams import fence, foreign_stream, is_capturing, stream_p
 from ...runtime.steps import Call
 from ...runtime.untraced import untraced
 from ...tensor import Tensor, intake, ordinal_of, overlaps
+from ...tensor.pytorch import is_tensor
 from ...types import (
     DeviceMismatchError,
     MisalignedOperandError,
@@ -59,6 +60,13 @@ class Resolved(NamedTuple):
         """Launches. Returns the operands, with the allocated outputs as the caller receives them."""
         self.recipe.launch(self.pointers, self.values, self.scratch_pointer, self.stream)
         return self.given | {n: o.finished(self.given[n], self.stream) for n, o in self.made.items()}
+
+
+class _Workspace(NamedTuple):
+    """Scratch that the caller passed, kept alive."""
+
+    ptr: int
+    keep: Any
 
 
 @untraced
@@ -129,9 +137,11 @@ def _scratch(selection: Selection, workspace: Any, stream: int, ordinal: int, pr
     if workspace is None:
         return take_workspace(needed, stream)
     kind: Any = array_type()
-    if kind is None or not isinstance(workspace, kind) or not workspace.flags.c_contiguous:
+    ours = kind is not None and isinstance(workspace, kind) and workspace.flags.c_contiguous
+    if not ours and not (is_tensor(workspace) and workspace.is_cuda and workspace.is_contiguous()):
         raise OperandTypeError(
-            f"{selection.desc.op}: workspace must be a C-contiguous CuPy array, got {type(workspace).__name__}",
+            f"{selection.desc.op}: workspace must be a C-contiguous CuPy array or torch tensor of a CUDA device, "
+            f"got {type(workspace).__name__}",
             "pass cupy.empty(plan.workspace_size, 'u1')",
         )
     space = intake(workspace, what=f"{selection.desc.op}: workspace")
@@ -153,12 +163,12 @@ def _scratch(selection: Selection, workspace: Any, stream: int, ordinal: int, pr
             got,
             "pass plan.workspace_size bytes",
         )
-    if int(workspace.data.ptr) % SCRATCH_ALIGN:
+    if space.pointer % SCRATCH_ALIGN:
         raise MisalignedOperandError(
             f"{selection.desc.op}: workspace does not begin on a multiple of {SCRATCH_ALIGN} bytes",
-            "pass a whole array: CuPy's lie on multiples of 512",
+            "pass a whole array: CuPy's and torch's lie on multiples of 512",
         )
-    return workspace.data
+    return _Workspace(space.pointer, workspace)
 
 
 def _check_capture(

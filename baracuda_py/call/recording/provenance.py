@@ -7,18 +7,20 @@ sees torch's functions.
 
 from __future__ import annotations
 
+import math
 import sys
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
 
-from ...tensor import GpuBuffer
+from ...tensor import GpuBuffer, Tensor, intake, overlaps
 from ...tensor.pytorch import is_tensor
+from ...types import BaracudaError
 
 __all__ = ["Watch"]
 
@@ -33,6 +35,7 @@ class Watch:
     def __init__(self) -> None:
         self._tracing = False
         self._torch: dict[int, str] = {}  # address of a tensor's memory -> where it was made
+        self._changed: list[tuple[Tensor, str]] = []  # tensors that torch wrote in place, and where
 
     @contextmanager
     def entered(self) -> Iterator[Watch]:
@@ -57,18 +60,36 @@ class Watch:
             return ""
         return _said(found[0].filename, found[0].lineno)
 
+    def change(self, x: Tensor) -> str:
+        """Where torch wrote to the memory of a tensor since, in words; "" if it did not."""
+        return next((place for changed, place in self._changed if overlaps(changed, x)), "")
+
+    def forget_change(self, x: Tensor) -> None:
+        """Notes that a recorded call has written all of `x`: changes of memory that it fills are no more."""
+        low, high = x.interval()
+        if high - low == x.element.nbytes(math.prod(x.shape)):
+            kept = [one for one in self._changed if not (low <= one[0].interval()[0] and one[0].interval()[1] <= high)]
+            self._changed = kept
+
     def _torch_watch(self) -> AbstractContextManager[Any]:
-        """A mode in which torch reports the tensors that its functions make."""
+        """A mode in which torch reports the tensors that its functions make, and those that they change."""
         overrides: Any = sys.modules.get("torch.overrides")
         if overrides is None:
             return nullcontext()
 
         class Noted(overrides.TorchFunctionMode):  # type: ignore[misc]
             def __torch_function__(mode, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                given = [x for x in (*args, *(kwargs or {}).values()) if is_tensor(x)]
+                before = [_count_of_writes(x) for x in given]
                 result = func(*args, **(kwargs or {}))
                 made = [x for x in (result if isinstance(result, (tuple, list)) else (result,)) if is_tensor(x)]
                 if made:
-                    self._note(made, [x for x in (*args, *(kwargs or {}).values()) if is_tensor(x)])
+                    self._note(made, given)
+                changed = [x for x, count in zip(given, before) if _count_of_writes(x) != count]
+                if changed and (place := _caller(sys._getframe(1))):
+                    for x in changed:
+                        with suppress(BaracudaError):  # sparse tensors, say, of which no call reads the memory
+                            self._changed.append((intake(x.detach(), what="x"), place))
                 return result
 
         return Noted()
@@ -83,6 +104,11 @@ class Watch:
                 address = x.untyped_storage().data_ptr()
                 if address not in known:
                     self._torch[address] = _caller(sys._getframe(2))
+
+
+def _count_of_writes(x: Any) -> int:
+    """torch's count of the changes of a tensor's memory; 0 for tensors without one."""
+    return 0 if x.is_inference() else int(x._version)
 
 
 def _owner(x: Any) -> Any:

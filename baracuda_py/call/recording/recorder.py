@@ -10,6 +10,7 @@ from ...plan.selection import Selection
 from ...runtime.scope import PendingCall, is_recording, recordings, replaced
 from ...tensor import HOST_ORDINAL, Tensor, intake, overlaps
 from ...tensor.dispatch import answers_for
+from ...tensor.pytorch import is_tensor
 from ...types import InvalidProblemError, OperandTypeError, PlanPreference, UnsupportedError
 from ..bound import BoundPlan
 from ..cache import plan_cache
@@ -34,8 +35,9 @@ def record(**inputs: Any) -> Iterator[Step]:
     its results where this run did. `inputs` names arrays that ``step(name=new)`` replaces.
 
     What NumPy, CuPy or torch compute between the calls, and what Python reads from a result, is not recorded. A call on an array
-    that such code made during the recording is refused (views of recorded results are not: they share their memory). Calls are
-    recorded in the current thread (or asyncio task) only; recordings do not nest.
+    that such code made during the recording is refused (views of recorded results are not: they share their memory), and so is
+    one that torch changed in place; NumPy and CuPy do not tell what they change. Calls are recorded in the current thread (or
+    asyncio task) only; recordings do not nest.
     """
     if is_recording():
         raise InvalidProblemError(
@@ -78,7 +80,10 @@ class _Recorder:
 
     def __init__(self, step: Step, named: Mapping[str, Tensor]) -> None:
         self.watch, self._step = Watch(), step
-        self._named, self._unread = named, set(named)
+        self._named = named
+        self._unread = {
+            name for name, x in named.items() if 0 not in x.shape
+        }  # without elements there is nothing to read
         self._written: list[Tensor] = []
 
     def call(self, call: PendingCall) -> Any:
@@ -123,9 +128,11 @@ class _Recorder:
             result = bound(stream)
         self._step.append(bound)
         operands = bound.operands
-        self._written += [
-            intake(operands[o.name], what=o.name) for o in bound.selection.operands if o.written and o.name in operands
-        ]
+        for operand in bound.selection.operands:
+            if operand.written and operand.name in operands:
+                self._written.append(tensor := intake(operands[operand.name], what=operand.name))
+                if operand.role == "out":
+                    self.watch.forget_change(tensor)
         return result
 
     def _refuse_unrecorded(self, selection: Selection, operands: Mapping[str, Any]) -> None:
@@ -135,9 +142,15 @@ class _Recorder:
             if x is None or operand.role == "out":
                 continue
             place = self.watch.place(x)
-            if not place and not self._unread:
+            if not place and not self._unread and not is_tensor(x):
                 continue
             tensor = intake(x, what=operand.name)
+            if change := self.watch.change(tensor):
+                raise UnsupportedError(
+                    f"{selection.desc.op}: {operand.name} was changed in place {change} during the recording: a replay would "
+                    "not change it",
+                    "change it by functions of baracuda_py, or before the recording",
+                )
             self._unread -= {name for name in self._unread if overlaps(self._named[name], tensor)}
             if place and not any(overlaps(tensor, known) for known in self._written):
                 raise UnsupportedError(

@@ -10,9 +10,9 @@ from ...runtime.gpu.driver import require_gpu
 from ...runtime.gpu.streams import made_current, stream_pointer
 from ...runtime.scope import is_recording
 from ...runtime.system.locks import new_lock
-from ...tensor import HOST_ORDINAL, intake
-from ...tensor.pytorch import is_tensor, on_stream
-from ...types import DeviceMismatchError, InvalidProblemError, OperandTypeError
+from ...tensor import HOST_ORDINAL, intake, overlaps
+from ...tensor.pytorch import is_tensor, note_written, on_stream
+from ...types import DeviceMismatchError, InvalidProblemError, OperandTypeError, OverlapError
 from ..bound import BoundPlan
 from ..graph import Graph
 from ..operands.stream import stream_of_call
@@ -83,6 +83,7 @@ class Step:
         self._refuse_unfinished()
         for name, x in new.items():
             self._check_input(name, x)
+        self._refuse_swapped(new)
         if self._bounds[0].ordinal == HOST_ORDINAL or is_recording():
             with self._lock:
                 for name, x in new.items():
@@ -136,11 +137,26 @@ class Step:
                 f"step: {name} was recorded {_place(old.ordinal)} and the new array is {_place(new.ordinal)}",
                 "copy it there first",
             )
+        if old.readonly:
+            raise OperandTypeError(
+                f"step: {name} has become a read-only array since it was recorded", "make it writable again"
+            )
         if old.element.packed:
             raise OperandTypeError(
                 f"step: {name} holds {old.element}, whose elements share bytes",
                 "change the contents of step.inputs in place",
             )
+
+    def _refuse_swapped(self, new: Mapping[str, Any]) -> None:
+        """Raises for a new array that lies in an input which another new array replaces: the order of the copies would decide."""
+        changed = {name: x for name, x in new.items() if x is not self._inputs[name]}
+        for name, x in changed.items():
+            for other in changed:
+                if other != name and overlaps(intake(x, what=name), intake(self._inputs[other], what=other)):
+                    raise OverlapError(
+                        f"step: the new {name} shares memory with the input {other}, which is replaced as well",
+                        f"pass a copy as {name}",
+                    )
 
     # ---- what it costs --------------------------------------------------------------------------------------------
 
@@ -191,6 +207,7 @@ def _place(ordinal: int) -> str:
 
 def _fill_on_host(target: Any, source: Any) -> None:
     intake(target, what="input").array()[...] = intake(source, what="input").array()
+    note_written([target])
 
 
 def _fill_on_gpu(target: Any, source: Any, stream: int, ordinal: int) -> None:

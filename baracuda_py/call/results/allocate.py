@@ -11,7 +11,7 @@ from typing import Any
 
 from ...plan.descriptor import Layout
 from ...runtime.gpu.capture import pool_allocator
-from ...runtime.gpu.driver import require_gpu
+from ...runtime.gpu.driver import require_cupy, require_gpu
 from ...runtime.gpu.streams import foreign_stream, is_capturing, made_current
 from ...tensor import GpuBuffer
 from ...tensor.axes import c_strides
@@ -25,7 +25,7 @@ BYTE_STORED_KINDS = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)  # kinds that C
 
 def allocator(layout: Layout) -> Callable[[], Any]:
     """A function that allocates arrays of that layout, on the current device and in the current stream's order."""
-    cupy = require_gpu("allocating an output")
+    cupy = require_cupy("allocating an output")
     shape, element, dtype = layout.shape, layout.element, layout.element.dtype
     if element.packed or element in BYTE_STORED_KINDS:
         return partial(GpuBuffer.zeros, shape, element)

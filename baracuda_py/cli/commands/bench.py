@@ -46,7 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     from ...runtime.gpu.device import Device
-    from ...runtime.gpu.driver import device_count, require_gpu
+    from ...runtime.gpu.driver import device_count, require_cupy
     from ...types import UnsupportedError
     from ..problems import resolve_ops
     from ..terminal import console, device_of, progress
@@ -59,7 +59,7 @@ def run(given: argparse.Namespace) -> int:
         )
     if not device_count():
         raise UnsupportedError("bench times a GPU, and none is usable here", "`env` shows what is missing")
-    cupy = require_gpu("bench")
+    cupy = require_cupy("bench")
     ordinal = device_of(given.device)
     if ordinal is not None and not isinstance(ordinal, int):
         raise UnsupportedError(f"bench times a GPU that is here, not {given.device!r}", "give its ordinal")

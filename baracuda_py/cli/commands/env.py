@@ -63,7 +63,7 @@ def findings() -> list[Finding]:
         ("here", "baracuda_py", _ourselves, ""),
         ("here", "NumPy", lambda: _version("numpy"), "pip install numpy"),
         ("here", "ml_dtypes", lambda: _version("ml_dtypes"), "pip install ml_dtypes"),
-        ("GPU", "CuPy", _cupy, cuda),
+        ("GPU", "CuPy", _cupy, f"{cuda}; PyTorch's tensors need only {install_hint('torch')}"),
         ("GPU", "cuda.bindings", lambda: _version("cuda-bindings"), cuda),
         ("GPU", "driver", _driver, _DRIVER),
         ("compile", "NVRTC", _nvrtc, cuda),
@@ -77,7 +77,7 @@ def findings() -> list[Finding]:
         ),
         ("compile", "kernel cache", _cache, "set BARACUDA_CACHE_DIR to a folder that can be written"),
         ("optional", "cuBLAS", _cublas, full),
-        ("optional", "torch", lambda: _version("torch"), _EXTRA.format("torch")),
+        ("optional", "torch", lambda: _version("torch"), "pip install torch"),
         ("optional", "jax", lambda: _version("jax"), f"pip install 'jax[cuda{cuda_major() or 12}]'"),
         ("optional", "matplotlib", lambda: _version("matplotlib"), _EXTRA.format("bench")),
         ("optional", "NVML", lambda: _version("nvidia-ml-py"), _EXTRA.format("bench")),
@@ -145,14 +145,13 @@ def _cupy() -> tuple[str | None, str]:
 
 
 def _driver() -> tuple[str | None, str]:
-    from ...runtime.gpu.driver import cupy_or_none
+    from ...runtime.gpu.driver import device_count, gpu_or_none
     from ...runtime.system.toolchain import driver_version
 
-    module = cupy_or_none()
-    speaks = int(module.cuda.runtime.driverGetVersion()) if module is not None else 0
-    version = driver_version()
+    found, version = gpu_or_none(), driver_version()
+    speaks = found.cuda.runtime.driverGetVersion() if found is not None and (version or device_count()) else 0
     if not speaks:
-        return version, "" if module is not None else "its CUDA version is read through CuPy"
+        return version, "" if found is not None else "its CUDA version is read through CuPy or cuda.bindings"
     return f"{version or 'unknown version'}, CUDA {speaks // 1000}.{speaks % 1000 // 10}", ""
 
 

@@ -74,7 +74,12 @@ def recorded(call: Call, arrays: tuple[Any, ...], invoke: Invoke) -> dict[str, A
     names, arrays = problem_of(call, tuple(map(shape_of, arrays))).written, as_varying(arrays)
     if call.signature.op.gradient is None or call.signature.written:
         return dict(zip(names, bind(call, arrays)))
-    return dict(zip(names, _with_gradient(call, names, invoke)(*arrays)))
+    try:
+        return dict(zip(names, _with_gradient(call, names, invoke)(*arrays)))
+    except NotImplementedError:
+        # Outside of jax.jit, jax.shard_map takes no rule of a gradient with symbolic zeros. It needs none: JAX differentiates
+        # above it, or inside it, and both see the rule before.
+        return dict(zip(names, bind(call, arrays)))
 
 
 def _with_gradient(call: Call, names: tuple[str, ...], invoke: Invoke) -> Any:

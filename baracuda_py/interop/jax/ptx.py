@@ -66,8 +66,11 @@ def baked(text: str, args: Sequence[Any], values: Mapping[str, Any], buffers: Bu
     if "cvta.param" in body or _OTHER_LOAD.search(body):
         raise UnsupportedError("a kernel passes the address of a parameter on")
     sizes = {name: int(size or 8) for name, size in _PARAMETER.findall(head[2])}
-    for name in indexed:
-        body = _copied_to_local(body, name, sizes[name], places[name], buffers)
+    if indexed:
+        first = _INSTRUCTION.search(body)
+        assert first is not None
+        copies = "".join(_copied_to_local(name, sizes[name], places[name], buffers) for name in indexed)
+        body = f"{body[: first.start()]}{copies}{body[first.start() :]}"
     return f"{text[: head.start()]}{head[1]}({_parameters(len(buffers))}){body}"
 
 
@@ -116,22 +119,19 @@ def _without_unused(body: str) -> str:
             body = body.replace(instruction, "")
 
 
-def _copied_to_local(body: str, name: str, size: int, fields: Mapping[int, Any], buffers: Buffers) -> str:
-    """The body with an array of the parameter's name and values in local memory."""
+def _copied_to_local(name: str, size: int, fields: Mapping[int, Any], buffers: Buffers) -> str:
+    """An array of the parameter's name in local memory, and instructions that write the parameter's values there."""
     stores, at = [], 0
     while at < size:
         step = next(n for n in (8, 4, 2, 1) if at % n == 0 and at + n <= size)
         stores.append(f"\t{_moved(fields, at, step, f'b{8 * step}', _HELD[step], _HELD_KINDS, buffers)}")
         stores.append(f"\tst.local.b{8 * step} \t[%held_at+{at}], {_HELD[step]};")
         at += step
-    first = _INSTRUCTION.search(body)
-    assert first is not None
     block = "\n".join((
         "\t{", "\t.reg .b16 %held_h<2>;", "\t.reg .b32 %held_r<2>;", "\t.reg .b64 %held_d<2>;", "\t.reg .b64 %held_at;",
         f"\tmov.b64 \t%held_at, {name};", *stores, "\t}\n",
     ))  # fmt: skip
-    declared = f"\t.local .align 16 .b8 {name}[{size}];\n"
-    return f"{body[: first.start()]}{declared}{block}{body[first.start() :]}"
+    return f"\t.local .align 16 .b8 {name}[{size}];\n{block}"
 
 
 def _moved(

@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 
 from ...runtime.scope import default_device
 from ...tensor import dispatch
-from ...types import UnsupportedError
+from ...types import OperandTypeError, UnsupportedError
 from ..called import answering
 from .autocast import cast_operands
 from .gradient import recorded_arguments
 from .library import define_all, invoke, no_gradient
 from .packed import unpacked
-from .recorded import record, record_transformed
+from .recorded import no_tangent, record, record_transformed
 from .results import named
 from .schema import Signature, signature_of
 
@@ -27,9 +28,12 @@ __all__ = ["call_op"]
 def call_op(name: str, given: dict[str, Any]) -> Any:
     """Calls an op with the arguments of its function, as torch must see it."""
     signature = signature_of(name)
+    if not torch.compiler.is_dynamo_compiling() and (tangents := _tangents(signature, given)):
+        return _without_tangent(signature, given, tangents)
     given = cast_operands(signature, given)
     tensors = [given[n] for n in signature.tensors if isinstance(given.get(n), torch.Tensor)]
     if not torch.compiler.is_dynamo_compiling() and not _is_transformed(tensors):
+        _refuse_recorded_outputs(signature, given)
         if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
             return _recorded(signature, given)
         with (
@@ -70,10 +74,11 @@ def _tensor(x: Any) -> Any:
 
 
 def _is_transformed(tensors: list[Any]) -> bool:
-    """Whether an operand is a fake tensor, a wrapper of torch.func, or another tensor that torch dispatches on; or a mode is
-    active."""
+    """Whether an operand is a fake tensor, a wrapper of torch.func, or another tensor that torch dispatches on; or a mode or a
+    transform is active."""
     plain = torch._C._disabled_torch_dispatch_impl
-    return torch._C._len_torch_dispatch_stack() > 0 or any(
+    active = torch._C._len_torch_dispatch_stack() > 0 or torch._C._functorch.peek_interpreter_stack() is not None
+    return active or any(
         type(x).__torch_dispatch__ is not plain or torch._C._functorch.is_functorch_wrapped_tensor(x) for x in tensors
     )
 
@@ -83,6 +88,28 @@ def _is_functional(tensors: list[Any]) -> bool:
     return not torch.compiler.is_dynamo_compiling() and any(
         map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)
     )
+
+
+# ---- forward mode --------------------------------------------------------------------------------------------------------
+
+
+def _tangents(signature: Signature, given: Mapping[str, Any]) -> list[str]:
+    """The operands that carry a tangent: under torch.func.jvp and jacfwd, and dual tensors."""
+    tensors = {n: x for n in signature.tensors if isinstance(x := given.get(n), torch.Tensor)}
+    return [n for n, x in tensors.items() if forward_ad.unpack_dual(x).tangent is not None]
+
+
+def _without_tangent(signature: Signature, given: dict[str, Any], tangents: list[str]) -> Any:
+    """The results of a call whose operands carry tangents, if they are whole numbers: others would need tangents as well."""
+    result = None
+    if signature.op.gradient is None and not signature.written:
+        result = call_op(
+            signature.name, {n: forward_ad.unpack_dual(x).primal if n in tangents else x for n, x in given.items()}
+        )
+    made = result if isinstance(result, tuple) else (result,)
+    if all(isinstance(x, torch.Tensor) and not x.is_floating_point() for x in made):
+        return result
+    raise no_tangent(signature, tangents[0])
 
 
 # ---- recording -----------------------------------------------------------------------------------------------------------
@@ -116,6 +143,16 @@ def _refuse_outputs(signature: Signature, passed: list[str]) -> None:
             f"{signature.name}: {passed[0]} was passed, and torch records no gradient of what is written in place",
             f"leave {passed[0]} out, or call it under torch.no_grad()",
         )
+
+
+def _refuse_recorded_outputs(signature: Signature, given: Mapping[str, Any]) -> None:
+    """Raises for an output of which torch records a gradient: what is written there would not be what it records."""
+    for name in signature.given_outputs:
+        if torch.is_grad_enabled() and getattr(given.get(name), "requires_grad", False):
+            raise OperandTypeError(
+                f"{signature.name}: {name} requires a gradient, and torch records none of what is written in place",
+                f"pass {name}.detach(), or call it under torch.no_grad()",
+            )
 
 
 def _dropped(signature: Signature, given: Mapping[str, Any], result: Any) -> Any:

@@ -13,7 +13,7 @@ from .gradient import differentiable_outputs, gradients_of, needed_for_gradient
 from .results import learn
 from .schema import Signature
 
-__all__ = ["record", "record_transformed"]
+__all__ = ["no_tangent", "record", "record_transformed"]
 
 Invoke = Callable[[str, dict[str, Any]], Any]  # calls an op by its name, with the arguments of its function
 
@@ -114,6 +114,19 @@ class _Transformed(torch.autograd.Function):  # type: ignore[misc, unused-ignore
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         return ctx.call.gradients(ctx, grads)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        signature = ctx.call.signature
+        raise no_tangent(signature, next(n for n, t in zip(ctx.call.names, tangents[1:]) if t is not None))
+
+
+def no_tangent(signature: Signature, operand: str) -> UnsupportedError:
+    """The error for an operand that torch differentiates by in forward mode."""
+    return UnsupportedError(
+        f"{signature.name}: {operand} carries a tangent, and {signature.name} has no derivative in forward mode",
+        "differentiate in reverse (torch.func.vjp, jacrev, .backward()), or use torch's own operator here",
+    )
 
 
 def record(signature: Signature, given: dict[str, Any], invoke: Invoke) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ...types import BaracudaError, InvalidProblemError
+from ..torch.nn.quantized import QuantizedLinear
 from .layers import GATED, NORMS, ROTATIONS, Rotation
 
 __all__ = ["Swapped", "swap"]
@@ -61,10 +62,16 @@ def swap(model: Any, *kinds: str) -> Swapped:
         if kind not in KINDS:
             raise InvalidProblemError(f"swap: {kind!r} is no kind of layer", f"name some of {', '.join(KINDS)}")
     swapped = Swapped()
+    like = _float_of(model)
     for module in model.modules():
         for kind in kinds or KINDS:
-            _SWAPS[kind](swapped, module)
+            _SWAPS[kind](swapped, module, like)
     return swapped
+
+
+def _float_of(module: Any, other: Any = None) -> Any:
+    """The first parameter of a module that holds floats, else `other`. Layers of few bits have none."""
+    return next((p for p in module.parameters() if p.is_floating_point()), other)
 
 
 def _is_replaced(swapped: Swapped, kind: str, module: Any) -> bool:
@@ -78,7 +85,7 @@ def _is_replaced(swapped: Swapped, kind: str, module: Any) -> bool:
 # ---- kinds ----------------------------------------------------------------------------------------------------------------
 
 
-def _swap_norm(swapped: Swapped, module: Any) -> None:
+def _swap_norm(swapped: Swapped, module: Any, _like: Any) -> None:
     if not type(module).__name__.endswith("RMSNorm") or isinstance(module, torch.nn.RMSNorm):
         return
     weight = getattr(module, "weight", None)
@@ -88,15 +95,15 @@ def _swap_norm(swapped: Swapped, module: Any) -> None:
     _try(swapped, "rms_norm", module, NORMS, lambda: (_numbers(weight, ROWS, weight.shape[0]),))
 
 
-def _swap_gated(swapped: Swapped, module: Any) -> None:
+def _swap_gated(swapped: Swapped, module: Any, like: Any) -> None:
     projection = getattr(module, "gate_proj", getattr(module, "gate_up_proj", None))
-    if not isinstance(projection, torch.nn.Linear) or not hasattr(module, "down_proj"):
+    if not isinstance(projection, (torch.nn.Linear, QuantizedLinear)) or not hasattr(module, "down_proj"):
         return
-    weight = projection.weight
+    weight = _float_of(module, like)
     _try(swapped, "silu_mul", module, GATED, lambda: (_numbers(weight, ROWS, projection.in_features),))
 
 
-def _swap_rotation(swapped: Swapped, module: Any) -> None:
+def _swap_rotation(swapped: Swapped, module: Any, like: Any) -> None:
     forward = types.FunctionType.__get__(type(module).forward, module)
     function: Any = getattr(forward, "__func__", forward)
     while hasattr(function, "__wrapped__"):  # decorators that rename arguments
@@ -105,7 +112,7 @@ def _swap_rotation(swapped: Swapped, module: Any) -> None:
         return
     if _is_replaced(swapped, "rope", module):
         return
-    weight = next(module.parameters(), None)
+    weight = _float_of(module, like)
     found = None if weight is None else _rotation(function.__globals__[ROTATE], weight)
     if found is None:
         swapped.kept["rope", type(module).__name__, "no candidate gives what the layer gives"] += 1
@@ -117,7 +124,7 @@ def _swap_rotation(swapped: Swapped, module: Any) -> None:
     swapped.put("rope", module, own)
 
 
-_SWAPS: dict[str, Callable[[Swapped, Any], None]] = {
+_SWAPS: dict[str, Callable[[Swapped, Any, Any], None]] = {
     "rms_norm": _swap_norm, "silu_mul": _swap_gated, "rope": _swap_rotation,
 }  # fmt: skip
 

@@ -46,6 +46,8 @@ def result_kind(row: Row, *kinds: ElementKind) -> ElementKind:
 
 def _instead(row: Row, kind: ElementKind) -> str:
     integers = any(k in row.domain for k in INTEGERS)
+    if not any(k in row.domain for k in FLOATS):
+        return "cast it to an integer type"
     return "cast it to an integer or floating type" if integers and not kind.packed else "cast it to f32"
 
 

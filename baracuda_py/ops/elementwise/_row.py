@@ -8,7 +8,20 @@ from typing import Any, NamedTuple
 
 from ...types import ElementKind
 
-__all__ = ["BYTES", "FLOATS", "INTEGERS", "NUMBERS", "RESULT", "ROUNDED", "ROWS", "Row", "Ulps", "cast_name", "functor"]
+__all__ = [
+    "BYTES",
+    "EXACT",
+    "FLOATS",
+    "INTEGERS",
+    "NUMBERS",
+    "RESULT",
+    "ROUNDED",
+    "ROWS",
+    "Row",
+    "Ulps",
+    "cast_name",
+    "functor",
+]
 
 FLOATS = (ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64)
 INTEGERS = tuple(k for k in ElementKind if k.is_integer and not k.packed)

@@ -105,13 +105,18 @@ def evaluate(desc: Any, arrays: Mapping[str, Array]) -> Array:
             return np.asarray(row.oracle(*_comparable(desc, inputs)))
         if not desc.moved:
             inputs = [x if mask else _wide(x, out, row.rounded) for x, mask in zip(inputs, desc.masks)]
-        return np.asarray(row.oracle(*inputs, **params_of(desc)))
+        return np.asarray(row.oracle(*inputs, **_params_taken(desc)))
 
 
 def params_of(desc: Any) -> dict[str, Any]:
     """The values of the row's params."""
     held = dict(zip(desc.numbered, desc.numbers or ()))
     return {name: np.float64(held.get(name, default)) for name, default in desc.row.params.items()}
+
+
+def _params_taken(desc: Any) -> dict[str, Any]:
+    """The same, rounded to the type that a kernel takes them in: a threshold that is off by a rounding is another."""
+    return {name: np.float64(desc.kind_of(name).dtype.type(value)) for name, value in params_of(desc).items()}
 
 
 def wide_inputs(desc: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:

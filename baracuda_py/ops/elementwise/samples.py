@@ -36,19 +36,21 @@ def unary(
     params: Mapping[str, float] | None = None,
 ) -> Iterator[Sample]:
     """Every dtype at odd sizes, every layout, and the corners; each with params of its own, their defaults among them."""
-    for index, sample in enumerate(_unary(np.random.default_rng(seed), full, [k for k in NUMBERS if k in kinds])):
-        yield Sample(
-            sample.label, sample.operands, {n: x * (1, 0.5, 2.25)[index % 3] for n, x in (params or {}).items()}
-        )
+    takes = [k for k in (*NUMBERS, ElementKind.BOOL) if k in kinds]
+    for index, sample in enumerate(_unary(np.random.default_rng(seed), full, takes)):
+        factor, more = ((1, 0), (0.5, -0.125), (2.25, 0.5))[index % 3]
+        yield Sample(sample.label, sample.operands, {n: x * factor + more for n, x in (params or {}).items()})
 
 
 def _unary(rng: np.random.Generator, full: bool, kinds: Sequence[ElementKind]) -> Iterator[Sample]:
-    for element in kinds:
+    for element in (k for k in kinds if k is not ElementKind.BOOL):
         yield Sample(f"{element} corners", {"x": adversarial(element)})
         for shape in SHAPES if full or element in (ElementKind.F32, ElementKind.BF16) else SHAPES[3:5]:
             yield Sample(f"{element}{list(shape)}", {"x": values(rng, shape, element)})
         for name, view in layouts(values(rng, (6, 40), element)).items():
             yield Sample(f"{element} {name}", {"x": view})
+    if ElementKind.BOOL in kinds:
+        yield Sample("bool", {"x": values(rng, (7, 33), ElementKind.BOOL)})
     for element in (k for k in (ElementKind.BF16, ElementKind.F16) if k in kinds):  # every value there is
         codes = np.arange(1 << 16, dtype=np.uint16).view(element.dtype)
         yield Sample(f"{element} all codes", {"x": codes})

@@ -17,6 +17,7 @@ from . import oracle, samples
 from ._descriptor import MapDescriptor
 from ._family import MapPlan, call_with_numbers, names_params, publish, signature_of
 from ._row import ROUNDED, Row, Ulps
+from .tables import activations, numbers
 
 __all__ = ["UnaryDescriptor", "UnaryPlan"]
 
@@ -57,6 +58,8 @@ TABLE = (
     Row("silu", "math::silu<digits>(x)", oracle.silu, "x / (1 + mpmath.exp(-x))", "x / (1 + exp(-x)).",
         Ulps(5, 4, 0.03, 2.0**-119), "float", instructions=(48, 6), header="math/silu.cuh",
         limits=(0, -0.0, np.inf, -0.0, NAN), gradient={"x": "grad * sigmoid(x) * (1 + x * (1 - sigmoid(x)))"}),
+    *numbers.TABLE,
+    *activations.TABLE,
 )  # fmt: skip
 
 

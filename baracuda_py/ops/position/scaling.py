@@ -18,8 +18,8 @@ import numpy as np
 
 from ...plan.fields import integer, scalar
 from ...runtime.gpu.capture import relaxed
-from ...runtime.gpu.driver import require_gpu
-from ...runtime.gpu.streams import current_stream, foreign_stream, is_capturing
+from ...runtime.gpu.driver import cupy_or_none, require_cupy, require_gpu
+from ...runtime.gpu.streams import current_stream, foreign_stream, is_capturing, on_stream
 from ...tensor import ordinal_of
 from ...tensor.pytorch import is_tensor
 from ...types import InvalidProblemError
@@ -182,22 +182,33 @@ class RopeScaling:
 def _copied(inv_freq: Array, kind: str, ordinal: int) -> Any:
     """A copy that is there when this returns, so that any stream may read it. It is made on a stream of its own, since a graph
     must not repeat it, and in memory of its own, since torch's may belong to a graph that is about to be captured."""
-    cupy = require_gpu("rope: inv_freq")
-    cuda = cupy.cuda
+    cuda = require_gpu("rope: inv_freq").cuda
     with cuda.Device(ordinal):
         streams = current_stream(), foreign_stream("torch", ordinal)
-        with relaxed() if any(s is not None and is_capturing(s) for s in streams) else nullcontext():
-            with cuda.Stream(non_blocking=True) as aside:
-                memory = cuda.MemoryPointer(cuda.Memory(inv_freq.nbytes), 0)
-                made = cupy.ndarray(inv_freq.shape, inv_freq.dtype, memory)
-                made.set(inv_freq)
-                aside.synchronize()
-            return _as_tensor(made) if kind == "torch" else made
+    free = relaxed if any(s is not None and is_capturing(s) for s in streams) else nullcontext
+    cupy: Any = require_cupy("rope: inv_freq") if kind == "cupy" else cupy_or_none()
+    if cupy is None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        # torch allocates for a graph in the thread that records it alone
+        with ThreadPoolExecutor(1) as other:
+            return other.submit(_by_torch, inv_freq, ordinal, free).result()
+    with cuda.Device(ordinal), free(), cupy.cuda.Stream(non_blocking=True) as aside:
+        made = cupy.ndarray(
+            inv_freq.shape, inv_freq.dtype, cupy.cuda.MemoryPointer(cupy.cuda.Memory(inv_freq.nbytes), 0)
+        )
+        made.set(inv_freq)
+        aside.synchronize()
+        unordered = -1  # DLPack: nothing need be waited for
+        return (
+            made if kind == "cupy" else sys.modules["torch"].utils.dlpack.from_dlpack(made.__dlpack__(stream=unordered))
+        )
 
 
-def _as_tensor(made: Any) -> Any:
-    unordered = -1  # DLPack: nothing need be waited for
-    return sys.modules["torch"].utils.dlpack.from_dlpack(made.__dlpack__(stream=unordered))
+def _by_torch(inv_freq: Array, ordinal: int, free: Callable[[], Any]) -> Any:
+    torch, cuda = sys.modules["torch"], require_gpu("rope: inv_freq").cuda
+    with cuda.Device(ordinal), free(), on_stream(cuda.Stream(non_blocking=True).ptr, ordinal):
+        return torch.tensor(inv_freq.tolist(), dtype=torch.float32, device=f"cuda:{ordinal}")
 
 
 @cache

@@ -140,8 +140,8 @@ def window_of(dest: Any, ranges: Any) -> tuple[int, tuple[int, ...], Any]:
     shape = shape_of(dest)
     pairs = pairs_of(ranges, shape)
     check_ranges(pairs, shape)
-    starts = tuple(a for a, _ in pairs)
-    return begin_of(starts, shape, byte_strides(dest)), starts, tuple(b - a for a, b in pairs)
+    begins = tuple(a for a, _ in pairs)
+    return begin_of(begins, shape, byte_strides(dest)), begins, tuple(b - a for a, b in pairs)
 
 
 def begin_of(starts: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from ...call.bound import BoundPlan
 from ...call.host import prepare
 from ...call.results.allocate import BYTE_STORED_KINDS
-from ...runtime.gpu.driver import require_gpu
+from ...runtime.gpu.driver import require_cupy
 from ...tensor import GpuBuffer, intake
 from ...types import BaracudaError, DeviceSpec, InvalidProblemError, PlanPreference, UnsupportedError
 from ...types.units import time_text
@@ -45,7 +45,7 @@ def copy_of(x: Any, *, to_gpu: bool = False) -> Any:
         fresh: Any = np.ndarray(tensor.shape, dtype, storage.data, start, strides)
         fresh[...] = tensor.array()
         return fresh
-    cupy = require_gpu("copying an operand")
+    cupy = require_cupy("copying an operand")
     stream = cupy.cuda.get_current_stream().ptr
     intake(x, what="operand", stream=stream)  # ordered after work that another framework has queued
     pad = low % 256
@@ -150,7 +150,7 @@ def _gpu_of(plan: Selection, what: str) -> Any:
             f"{what}: this plan for {plan.desc.op} runs on the host ({plan.device}), and only a GPU is timed",
             f"select it without device={plan.device.name!r}, on a machine with a GPU",
         )
-    return require_gpu(what)
+    return require_cupy(what)
 
 
 def _tracked(plans: Sequence[Selection]) -> Iterator[Selection]:

@@ -134,7 +134,7 @@ def _build(group: Sequence[Kernel], arch: str) -> dict[Kernel, Compiled]:
     with _Program(source, [k.entry for k in group], f"{group[0]} for {arch}") as program:
         lines = (_LINE_INFO,) if _LINES.get() else ()
         program.compile((f"-arch={arch}", "--ptxas-options=-v", *lines, *_options(source)))
-        # CuPy's getCUBIN drops the ELF's last byte, which disassemblers miss.
+        # getCUBIN drops the ELF's last byte, which disassemblers miss.
         cubin = program.nvrtc.getCUBIN(program.handle) + b"\0"
         names = [program.lowered(k.entry) for k in group]
         usage = parse_log(program.log())
@@ -200,7 +200,7 @@ def _relative(text: str, source: Source) -> str:
 
 
 def _text(answer: str | bytes) -> str:
-    """NVRTC's text, which CuPy returns partly as bytes."""
+    """NVRTC's text, which comes partly as bytes."""
     return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from ...types import DriverError
 from ..system.locks import new_lock
-from .driver import bindings, require_gpu
+from .bindings import bindings
+from .driver import require_gpu
 
 __all__ = ["pool_allocator", "relaxed", "release_pools"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import operator
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -61,11 +60,9 @@ class Device:
         return f"<bp.Device {self.ordinal}: {self.spec}>"
 
 
-@contextlib.contextmanager
-def device(which: Any) -> Iterator[None]:
+def device(which: Any) -> contextlib.AbstractContextManager[None]:
     """A context in which ``device=None`` means `which`: ``with bp.device("cpu"):``."""
-    with replaced(device=which):
-        yield
+    return replaced(device=which)
 
 
 def set_device(which: Any) -> None:

@@ -1,8 +1,10 @@
-"""Finds the tools that compile and disassemble: NVRTC (through CuPy), CUDA and CCCL headers, cuobjdump or nvdisasm."""
+"""Finds the tools that compile and disassemble: NVRTC (through CuPy or cuda.bindings), CUDA and CCCL headers, cuobjdump or
+nvdisasm."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.metadata
 import os
 import re
@@ -10,10 +12,10 @@ import shutil
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from ...types import UnsupportedError
 from .libraries import package_folders
+from .nvrtc import BindingsNvrtc, Nvrtc
 
 __all__ = [
     "cccl_version",
@@ -22,6 +24,7 @@ __all__ = [
     "driver_version",
     "include_dirs",
     "install_hint",
+    "install_hints",
     "installed_version",
     "nvrtc",
     "nvrtc_build",
@@ -62,22 +65,40 @@ def install_hint(extra: str = "cuda") -> str:
     return f"pip install '.[{extra}12]' in a checkout (or [{extra}13] for a CUDA 13 driver)"
 
 
+def install_hints() -> str:
+    """Both ways to install what is missing where neither CuPy nor cuda-bindings is here."""
+    return f"{install_hint()}; without CuPy, for PyTorch's tensors: {install_hint('torch')}"
+
+
 @lru_cache(maxsize=1)
-def nvrtc() -> Any:
-    """CuPy's NVRTC bindings; UnsupportedError with the fix where CuPy or the library is missing or damaged."""
+def nvrtc() -> Nvrtc:
+    """NVRTC through CuPy, or through cuda.bindings where CuPy cannot be imported; UnsupportedError with the fix where both are
+    missing, or the library is missing or damaged."""
+    through = "CuPy"
     try:
-        from cupy.cuda import nvrtc as module
+        from cupy.cuda import nvrtc as found
+
+        module: Nvrtc = found
     except Exception as error:  # a damaged installation raises anything
-        raise UnsupportedError(
-            f"compiling a kernel needs CuPy, which cannot be imported ({_line(error)}): {install_hint()}"
-        ) from None
+        through, module = "cuda.bindings", _nvrtc_of_bindings(error)
     try:
         module.getVersion()
     except Exception as error:
         raise UnsupportedError(
-            f"compiling a kernel needs the NVRTC library, which CuPy cannot load ({_line(error)}): {install_hint()}"
+            f"compiling a kernel needs the NVRTC library, which {through} cannot load ({_line(error)}): "
+            f"{install_hint('cuda' if through == 'CuPy' else 'torch')}"
         ) from None
     return module
+
+
+def _nvrtc_of_bindings(no_cupy: Exception) -> Nvrtc:
+    try:
+        return BindingsNvrtc(importlib.import_module("cuda.bindings.nvrtc"))
+    except Exception as error:
+        raise UnsupportedError(
+            f"compiling a kernel needs CuPy or cuda-bindings, and neither can be imported ({_line(no_cupy)}; {_line(error)}): "
+            f"{install_hints()}"
+        ) from None
 
 
 def _line(error: Exception) -> str:

@@ -15,13 +15,14 @@ Array = np.ndarray[Any, Any]
 BF16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
 
 
-def holds(plan: Any, arrays: dict[str, Array]) -> None:
-    """Every output is within its bound of the oracle."""
+def holds(plan: Any, arrays: dict[str, Array]) -> Any:
+    """What the plan gives, every output of which is within its bound of the oracle."""
     got, wide = plan.run(**arrays), plan.reference(plan.desc, **arrays)
     written = [o.name for o in plan.operands if o.written]
     for name, one, exact in zip(written, got if isinstance(got, tuple) else (got,), wide):
         measures = plan.measured(None, name)
         plan.precision_guarantee.of(name).check(np.asarray(one), np.asarray(exact), arrays, measures=measures)
+    return got
 
 
 def test_scales_near_zero_count_where_products_are_large() -> None:
@@ -118,8 +119,7 @@ def test_far_scores_give_the_mean_of_the_highest(
     arrays = opposite(element, size, 1 if op == "attention_decode" else 17, d, d_v)
     family = bp.AttentionPlan if op == "attention" else bp.DecodeAttentionPlan
     plan = family.select(family.descriptor.of(**arrays), PlanPreference(variant=variant), device="ptx")
-    holds(plan, arrays)
-    got = np.asarray(plan.run(**arrays), np.float64)
+    got = np.asarray(holds(plan, arrays), np.float64)
     assert np.allclose(got, arrays["v"][:, :, ::2].astype(np.float64).mean(2, keepdims=True), atol=0.01)
 
 
@@ -131,8 +131,7 @@ def test_slopes_alone_make_far_scores(op: str, variant: str) -> None:
     arrays = {"q": q, "k": k, "v": v, "alibi_slopes": np.array([-(2.0**25)], np.float32)}
     family = bp.AttentionPlan if op == "attention" else bp.DecodeAttentionPlan
     plan = family.select(family.descriptor.of(**arrays), PlanPreference(variant=variant), device="ptx")
-    holds(plan, arrays)
-    assert np.array_equal(np.asarray(plan.run(**arrays)), v[:, :, :1])
+    assert np.array_equal(np.asarray(holds(plan, arrays)), v[:, :, :1])
 
 
 @pytest.mark.parametrize("size", [100.0, 7800.0, 20000.0])
@@ -145,9 +144,9 @@ def test_weights_of_gradients_are_held_to_one(variant: str, size: float) -> None
     arrays |= {"out": np.asarray(made.out), "lse": np.nextafter(np.asarray(made.lse), np.float32(0))}
     pref = PlanPreference(variant=variant, deterministic=variant != "fast")
     plan = bp.AttentionBackwardPlan.select(bp.AttentionBackwardDescriptor.of(**arrays), pref, device="ptx")
-    holds(plan, arrays)
+    got = holds(plan, arrays)
     most = np.abs(arrays["grad"].astype(np.float64)).sum(axis=2).max()
-    assert np.abs(np.asarray(plan.run(**arrays).grad_v, np.float64)).max() <= 1.01 * most
+    assert np.abs(np.asarray(got.grad_v, np.float64)).max() <= 1.01 * most
 
 
 @pytest.mark.parametrize(("variant", "element"), [("deterministic", BF16), ("simt", F32)])
@@ -191,8 +190,7 @@ def test_gradients_of_a_cache_whose_end_was_never_written(variant: str) -> None:
     arrays = {"grad": grad, "q": q, "k": k, "v": v, "out": np.asarray(made.out), "lse": np.asarray(made.lse)}
     desc = bp.AttentionBackwardDescriptor.of(**arrays, causal=True, offset=seen - 37)
     plan = bp.AttentionBackwardPlan.select(desc, PlanPreference(variant=variant), device="ptx")
-    holds(plan, arrays)
-    assert all(np.isfinite(np.asarray(x, np.float64)).all() for x in plan.run(**arrays))
+    assert all(np.isfinite(np.asarray(x, np.float64)).all() for x in holds(plan, arrays))
 
 
 def test_softcap_errs_by_little_of_the_cap() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import baracuda_py as bp
+from baracuda_py.ops.elementwise._row import ROWS
 
 from .. import Family, NoMeaning
 from .independent import CHECKS
@@ -24,8 +25,11 @@ FAMILY = Family(
         ),
         NoMeaning("neg", ((np.ones(3),), {"pref": bp.PlanPreference(backend="cublas")}), bp.UnsupportedError, "cublas"),  # type: ignore[arg-type]
     ),
-    # Outputs of gradients, which may be given like out=, and the absent bound of clamp.
-    always=("grad_x", "grad_x1", "grad_x2", "grad_y", "grad_min", "grad_max", "min", "max"),
+    # Outputs of gradients, which may be given like out=, the absent bound of clamp, and the numbers of rows.
+    always=(
+        *("grad_x", "grad_x1", "grad_x2", "grad_y", "grad_min", "grad_max", "min", "max"),
+        *dict.fromkeys(param for row in ROWS.values() for param in row.params),
+    ),
     wanted=("map-two-a-thread",),
     two=(
         "copysign",

@@ -109,18 +109,19 @@ def test_gradient_bound_notices_a_wrong_expression(op: str, kind: ElementKind) -
     row: Any = known.plan.descriptor.own_row  # type: ignore[attr-defined]
     given = {}
     for name in row.arguments:
-        x = np.where(rng.random(400) < 0.4, -1, 1) * rng.uniform(0.25, 3, 400)
+        x = np.where(rng.random(400) < 0.4, -1, 1) * rng.uniform(0.25, 7, 400)
         given[name] = x > 0 if name in row.mask else x.astype(kind.dtype)
-    plan = known.plan.select(known.of(**given), device="h200")
-    wide = known.plan.reference(plan.desc, **given)
+    params = {name: np.longdouble(value + 0.25) for name, value in row.params.items()}
+    desc = known.of(**given, **{name: float(value) for name, value in params.items()})
+    plan, wide = known.plan.select(desc, device="h200"), known.plan.reference(desc, **given)
     results = dict(zip(plan.desc.outputs, wide if isinstance(wide, tuple) else (wide,)))
     for output, formula in row.formulas.items():
-        guarantee, measures = plan.precision_guarantee.of(output), plan.measured(output=output)
+        guarantee, measures = plan.precision_guarantee.of(output), plan.measured(desc, output)
         guarantee.check(results[output].astype(kind.dtype), results[output], given, measures=measures)
         text = row.text(output)
         assert formula == Expression.of(text, functions(), row.mask)
         for wrong in planted(text):
-            names = {name: x if x.dtype == bool else x.astype(np.longdouble) for name, x in given.items()}
+            names = {name: x if x.dtype == bool else x.astype(np.longdouble) for name, x in given.items()} | params
             got = np.broadcast_to(Expression.of(wrong, functions(), row.mask).evaluate(names), 400)
             with pytest.raises(AssertionError, match="break"):
                 guarantee.check(got.astype(kind.dtype), results[output], given, measures=measures)

@@ -14,6 +14,7 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.call.cache import plan_cache
 from baracuda_py.numerics.rounding import round_to
+from baracuda_py.runtime.scope import process
 from baracuda_py.types import ElementKind, Exact
 
 from ...call.simulated import simulated
@@ -378,3 +379,15 @@ def test_fused_takes_tensors_of_torch_without_gradients() -> None:
     assert torch.allclose(torch.as_tensor(got), x.exp() * 2)
     with pytest.raises(bp.UnsupportedError, match="torch records gradients"):
         fused(x.clone().requires_grad_(), 2.0, device="ptx")
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_fused_functions_run_on_the_device_of_the_process(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BARACUDA_DEVICE", device)
+    process.forget()
+    try:
+        x = np.linspace(-1, 1, 7, dtype=np.float32)
+        np.testing.assert_allclose(bp.fuse(lambda x: bp.exp(x) + 1)(x), np.exp(x) + 1, rtol=1e-6)
+    finally:
+        monkeypatch.undo()
+        process.forget()

@@ -26,7 +26,7 @@ STEP = 2.0**-20
 RELATIVE = 1e-7
 FUNCTIONS: dict[str, Any] = {"sigmoid": sigmoid, "phi": phi}
 all_ops()
-every_row = pytest.mark.parametrize("op", ROWS)
+every_row = pytest.mark.parametrize("op", [name for name, row in ROWS.items() if ElementKind.F64 in row.domain])
 
 
 class Point:
@@ -39,7 +39,7 @@ class Point:
         self.params = {name: default + 0.25 for name, default in row.params.items()}
         self.values: dict[str, Array] = {}
         for name in row.arguments:
-            x = np.where(rng.random(COUNT) < 0.4, -1, 1) * rng.uniform(0.25, 3, COUNT)
+            x = np.where(rng.random(COUNT) < 0.4, -1, 1) * rng.uniform(0.25, 7, COUNT)
             self.values[name] = x > 0 if name in row.mask else x
         self.out = self.result({})
 

@@ -14,7 +14,6 @@ FAMILY = Family(
         "kept-softmax_backward-70003",
         "kept-softmax-70003",
         "kept-log_softmax-33001",
-        "kept-log_softmax_backward-70008",
         "cluster-softmax-70001",
         "cluster-softmax-70008",
         "cluster-log_softmax-35011",

@@ -49,6 +49,10 @@ class Int4Linear(QuantizedLinear):
         return cls.of_packed(pack_int4(weight.T.contiguous(), group_size=group_size, symmetric=symmetric), bias)
 
     @classmethod
+    def empty(cls, linear: torch.nn.Linear, *, symmetric: bool = False, **options: Any) -> Self:
+        return super().empty(linear, zeros=not symmetric, **options)
+
+    @classmethod
     def of_packed(cls, packed: PackedInt4, bias: Any = None) -> Self:
         """The layer of a PackedInt4 [in_features, out_features] of any layout, whose arrays are torch tensors."""
         if packed.layout is not TILED:

@@ -19,8 +19,8 @@ class QuantizedLinear(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """``y = x W^T + bias`` with a weight [out_features, in_features] in few bits, which is not trained.
 
     The weight's arrays are buffers: a state dict has them, and `.to(device)` moves them. A change of dtype converts the
-    bias alone. `x` that requires a gradient gets one, through the dequantised weight. torch.compile traces
-    the layer as one custom op.
+    bias alone. `x` and the bias get gradients if they require them, that of `x` through the dequantised
+    weight. torch.compile traces the layer as one custom op.
     """
 
     def __init__(self, in_features: int, out_features: int, arrays: Mapping[str, Any], bias: Any = None) -> None:
@@ -43,6 +43,15 @@ class QuantizedLinear(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         """The layer of a torch.nn.Linear, quantised on the device that its weight is on."""
         raise NotImplementedError
 
+    @classmethod
+    def empty(cls, linear: torch.nn.Linear, **options: Any) -> Self:
+        """The layer that `of` makes with these options, without values, on the device and with the dtype of the weight."""
+        weight = linear.weight
+        return cls(
+            linear.in_features, linear.out_features, bias=linear.bias is not None, dtype=weight.dtype,
+            device=weight.device, **options,
+        )  # type: ignore[call-arg]  # fmt: skip
+
     def product(self, x: Any) -> Any:
         """The result, without a gradient."""
         raise NotImplementedError
@@ -52,8 +61,8 @@ class QuantizedLinear(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         raise NotImplementedError
 
     def forward(self, x: Any) -> Any:
-        if torch.is_grad_enabled() and x.requires_grad:
-            return _Through.apply(x, self)
+        if torch.is_grad_enabled() and (x.requires_grad or (self.bias is not None and self.bias.requires_grad)):
+            return _Through.apply(x, self.bias, self)
         return self.product(x)
 
     def extra_repr(self) -> str:
@@ -79,12 +88,25 @@ def float_of(linear: torch.nn.Linear) -> tuple[Any, Any]:
 class _Through(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     """The product, whose gradient goes through the dequantised weight."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Any, layer: QuantizedLinear) -> Any:
-        ctx.layer, ctx.dtype = layer, x.dtype
+    def forward(x: Any, bias: Any, layer: QuantizedLinear) -> Any:
         return layer.product(x.detach())
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, bias, ctx.layer = inputs
+        ctx.dtype, ctx.bias_dtype = x.dtype, None if bias is None else bias.dtype
+        arrays = (getattr(ctx.layer, name) for name in ctx.layer.weight_arrays)
+        ctx.save_for_backward(*(array for array in arrays if array is not None))
+
+    @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
-        grad = grad.to(ctx.dtype)
-        return _matmul(grad, ctx.layer.dequantize(ctx.dtype)), None
+        _ = ctx.saved_tensors  # torch raises here if the weight was changed since
+        of_x = of_bias = None
+        if ctx.needs_input_grad[0]:
+            of_x = _matmul(grad.to(ctx.dtype), ctx.layer.dequantize(ctx.dtype))
+        if ctx.needs_input_grad[1]:
+            of_bias = grad.reshape(-1, grad.shape[-1]).sum(0).to(ctx.bias_dtype)
+        return of_x, of_bias, None

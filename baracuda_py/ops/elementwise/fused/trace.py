@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, NoReturn
 
-from ....runtime.scope import replaced
+from ....runtime.scope import default_device, replaced
 from ....tensor.dispatch import Answers, Symbol
 from ....types import BaracudaError, ElementKind, InvalidProblemError, UnsupportedError
 from .._family import MapPlan
@@ -183,7 +183,8 @@ def _called(
         op = getattr(describe, "op", "") or plan.__name__.removesuffix("Plan")
         _refuse(f"{op} is no function of elements", "call it before or after the fused function")
     given = {**operands, **(values or {})}
-    if given.pop("out", None) is not None or any(x is not None for x in how.values()):
+    own = how.pop("device", None) is not default_device()  # which a call has that is given none
+    if own or given.pop("out", None) is not None or any(x is not None for x in how.values()):
         _refuse(f"{named} is given out=, stream=, pref= or device=", "pass those to the fused function")
     inputs = plan.descriptor.inputs
     ends = [row.absent.get(argument) for argument in row.arguments]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,19 @@ from ..._launch import overlapped_overhead
 from ...products.gemm import Gemm
 from ...products.scales import BLOCK
 from ...products.table import Array, Table, larger, smaller
-from .tile import LEAST_STAGES, MENU, PARTS, STEP, Tile, Traits, clusters_at_once, pipeline_of, split_last_waves
+from .tile import (
+    LEAST_BLOCKS,
+    LEAST_STAGES,
+    MENU,
+    PARTS,
+    STEP,
+    Tile,
+    Traits,
+    clusters_at_once,
+    last_waves_of,
+    pipeline_of,
+    split_last_waves,
+)  # fmt: skip
 from .tma import K_BLOCK
 
 __all__ = ["Menu", "floor_of", "menu_of"]
@@ -46,6 +58,31 @@ class Costs(Fitted, table="gemm.wgmma"):
     throttle_onset_s: float
 
 
+class Sizes(NamedTuple):
+    """The terms of tiles that their costs depend on: an array per term."""
+
+    bm: Array
+    bn: Array
+    cluster: Array
+    split_k: Array
+    ctas_per_sm: Array
+    ping_pong: Array
+
+
+@cache
+def _sizes() -> Sizes:
+    """Of the whole menu, [kind][tile]: first the tiles unchanged, then their last waves in as many parts as `PARTS` says."""
+    kinds = list(zip(*((tile, *last_waves_of(tile)) for tile in MENU)))
+    return Sizes(*(np.array([[getattr(tile, term) for tile in tiles] for tiles in kinds]) for term in Sizes._fields))
+
+
+@lru_cache(maxsize=64)
+def _at_once(device: DeviceSpec) -> Array:
+    """Clusters that run at once, of the menu's tiles and their last waves."""
+    kinds = zip(*((tile, *last_waves_of(tile)) for tile in MENU))
+    return np.array([[clusters_at_once(device, tile) for tile in tiles] for tiles in kinds], float)
+
+
 class Rates(NamedTuple):
     """What tiles cost, independent of the problem's extents: an array per term."""
 
@@ -63,26 +100,27 @@ class Rates(NamedTuple):
     start: Array
 
     @staticmethod
-    def of(tile: Tile, traits: Traits, costs: Costs) -> Rates:
+    def of(tile: Sizes, k_blocks: Array, out_itemsize: Array, by_warps: Array, costs: Costs) -> Rates:
+        """`by_warps`: whether warps store the result, not TMA and not each thread."""
         area = tile.bm * tile.bn
         staged = (tile.bm + tile.bn) * K_BLOCK
         read = tile.bm // 64 * (K_BLOCK // STEP) * (64 + tile.bn) * STEP  # every instruction reads its operands
-        stored = costs.warp_store_time_ratio if traits.store.startswith("WARP") else 1.0
-        leaving = costs.epilogue_cycles_per_element * traits.out_itemsize / 2 * stored
+        stored = np.where(by_warps, costs.warp_store_time_ratio, 1.0)
+        leaving = costs.epilogue_cycles_per_element * out_itemsize / 2 * stored
         return Rates(
             height=tile.bm * tile.cluster,
             columns=tile.bn,
             ctas=tile.cluster * tile.split_k,
             ctas_per_sm=tile.ctas_per_sm,
-            blocks=traits.k_blocks / tile.split_k,
+            blocks=k_blocks / tile.split_k,
             cores=area / 32 * costs.tensor_core_time_ratio,
             shared=(staged + read) / costs.shared_bytes_per_cycle,
             l2=(tile.bm + tile.bn / tile.cluster) * K_BLOCK / costs.l2_bytes_per_cycle,
-            finish=costs.ping_pong_epilogue_cycles
-            if tile.ping_pong
-            else costs.cooperative_epilogue_cycles + area * leaving,
+            finish=np.where(
+                tile.ping_pong, costs.ping_pong_epilogue_cycles, costs.cooperative_epilogue_cycles + area * leaving
+            ),
             sent=area * 4 * (tile.split_k - 1) / tile.split_k / costs.cluster_bytes_per_cycle,
-            last=area * traits.out_itemsize / tile.split_k / costs.drain_bytes_per_cycle,
+            last=area * out_itemsize / tile.split_k / costs.drain_bytes_per_cycle,
             start=costs.start_cycles + costs.cluster_start_cycles * (tile.cluster - 1),
         )
 
@@ -104,37 +142,34 @@ class Menu:
 
     def __init__(self, plain: Traits, transposed: Traits, promoted: bool, device: DeviceSpec) -> None:
         self.costs = costs = Costs.of(device)
-        found = [
-            (tile, traits)
-            for tile in MENU
-            for traits in (transposed if tile.transposed else plain,)
-            if _fits(tile, traits, promoted)
-        ]
-        self.tiles = [tile for tile, _ in found]
-        is_transposed = np.array([tile.transposed for tile in self.tiles], int)
-        self.own = np.array(
-            (is_transposed, 1 - is_transposed)
-        )  # which of M and N (0 or 1) a tile's rows and columns run along
-        self.at_once = np.array([clusters_at_once(device, tile) for tile in self.tiles], float)
+        found, waves = _serving(plain._replace(k_blocks=0), transposed._replace(k_blocks=0), promoted)
+        of_menu = _sizes()
+        own = TRANSPOSED[found]  # 0 or 1, by the product that a tile computes
+        k_blocks, out_itemsize, by_warps = np.array(
+            [(traits.k_blocks, traits.out_itemsize, traits.store.startswith("WARP")) for traits in (plain, transposed)]
+        ).T
+        split = of_menu.split_k[0, found]
+        long = (split == 1) | (k_blocks[own] >= LEAST_BLOCKS * split)
+        found, waves, own = found[long], waves[:, long], own[long]
+        k_blocks, out_itemsize, by_warps = k_blocks[own], out_itemsize[own], by_warps[own] > 0
+        sizes = Sizes(*(term[:, found] for term in of_menu))
+        whole = Sizes(*(term[0] for term in sizes))
+        self.tiles: list[Tile] = [MENU[i] for i in found]
+        self.own = np.array((own, 1 - own))  # which of M and N (0 or 1) a tile's rows and columns run along
         # A cluster's CTAs each have rows of their own, and load columns of B.
-        with_last_wave = [(tile.bm, tile.bn // tile.cluster) if tile.cluster > 1 else (-1, -1) for tile in self.tiles]
-        self.more_than = np.array(with_last_wave, float).T
+        self.more_than = np.where(whole.cluster > 1, (whole.bm, whole.bn // whole.cluster), -1).astype(float)
         self.enough = self.more_than.max(initial=0.0)  # more than that is more than any tile asks for
-        split = np.array([tile.split_k > 1 for tile in self.tiles])
-        self.most_tiles = np.where(split, self.at_once, np.inf)  # K is split only where tiles are few
-        self.at_once = np.maximum(self.at_once, 1.0)  # of a GPU with fewer SMs than the cluster has CTAs none
-        self.clusters = np.array([tile.cluster for tile in self.tiles], float)
-        self.rates = Rates(*np.array([Rates.of(tile, traits, costs) for tile, traits in found], float).T)
-        # The last wave's figures, [parts][tile]; room is 0 where there is no such tile.
-        slots_of = [split_last_waves(traits, tile, device) for tile, traits in found]
-        self.slots = np.array([[slots.get(parts, 0) for slots in slots_of] for parts in PARTS], float)
-        self.last_rates = np.array(
-            [
-                [Rates.of(replace(tile, split_last_wave=parts).of_last_wave, traits, costs) for tile, traits in found]
-                for parts in PARTS
-            ],
-            float,
-        ).transpose(2, 0, 1)
+        at_once = _at_once(device)[:, found]
+        self.most_tiles = np.where(whole.split_k > 1, at_once[0], np.inf)  # K is split only where tiles are few
+        self.at_once = np.maximum(at_once[0], 1.0)  # of a GPU with fewer SMs than the cluster has CTAs none
+        self.clusters = whole.cluster.astype(float)
+        rates = np.empty((len(Rates._fields), *sizes.bm.shape))
+        for term, values in zip(rates, Rates.of(sizes, k_blocks, out_itemsize, by_warps, costs)):
+            term[...] = values
+        self.rates, self.last_rates = Rates(*rates[:, 0]), rates[:, 1:]
+        # The last wave's room, [parts][tile]; 0 where there is no such tile.
+        parted = waves & (k_blocks >= LEAST_BLOCKS * sizes.split_k[1:])
+        self.slots = np.where(parted, at_once[1:], 0.0)
         self.steps = np.array((self.rates.height, self.rates.columns))
         self.multiplying = self.rates.multiplying()
         self.clock = device.rate("issue") / (device.sms * 128)
@@ -242,7 +277,7 @@ class Priced(Table[Tile]):
 
 
 def _fits(tile: Tile, traits: Traits, promoted: bool) -> bool:
-    """Whether the tile serves products of these traits, for any M and N."""
+    """Whether the tile serves products of these traits, for any M and N and enough blocks of K."""
     if promoted and (tile.rows > 1 or tile.bn > 128):
         return False  # promoted sums need a second set of accumulators
     if traits.blocked and (tile.transposed or BLOCK % tile.bn):
@@ -254,9 +289,20 @@ def _fits(tile: Tile, traits: Traits, promoted: bool) -> bool:
         parts = tile.bn // 64 if traits.b_mn_major else tile.bn // 8  # parts of B that the CTAs of a cluster can share
         if parts % tile.cluster or (traits.b_mn_major and tile.bn % 64):
             return False
-    if tile.split_k > 1 and traits.k_blocks < 4 * tile.split_k:
-        return False
     return pipeline_of(traits, tile)[0] >= LEAST_STAGES
+
+
+TRANSPOSED = np.array([tile.transposed for tile in MENU], int)
+
+
+@lru_cache(maxsize=64)
+def _serving(plain: Traits, transposed: Traits, promoted: bool) -> tuple[Array, Array]:
+    """The places in the menu of the tiles that serve products of these traits where K is long enough, and whether each may have
+    a last wave of its own, [parts][tile]."""
+    of_tile = [transposed if tile.transposed else plain for tile in MENU]
+    found = [i for i, tile in enumerate(MENU) if _fits(tile, of_tile[i], promoted)]
+    waves = np.array([split_last_waves(of_tile[i], MENU[i]) for i in found], bool)
+    return np.array(found, int), waves.reshape(-1, len(PARTS)).T
 
 
 @lru_cache(maxsize=256)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 from ....plan.grammar import Config, term
@@ -11,14 +12,17 @@ from ...products.gemm import Gemm
 from .tma import K_BLOCK, epilogue_store_of, staged_bytes, view_of
 
 __all__ = [
+    "LEAST_BLOCKS",
     "LEAST_STAGES",
     "MENU",
+    "PARTS",
     "STEP",
     "Tile",
     "Traits",
     "clusters_at_once",
     "group_m_of",
     "k_blocks_of",
+    "last_waves_of",
     "pipeline_of",
     "split_last_waves",
     "swapped_ab",
@@ -30,6 +34,7 @@ STEP = 32  # bytes of K per instruction
 SHARED, RESERVED = 232448, 1024  # most bytes of shared memory per CTA, and bytes that the system reserves per CTA
 SLACK = 512  # bytes for barriers
 MOST_STAGES, LEAST_STAGES = 16, 2  # at least two: a stage is released only when the next one is being multiplied
+LEAST_BLOCKS = 4  # of K in each of the parts that are summed separately
 PARTS = (8, 4, 2)  # into which K may be split in the last wave, the most first
 
 
@@ -143,17 +148,22 @@ def pipeline_of(traits: Traits, tile: Tile) -> tuple[int, int]:
     return stages, max(stages * stage, afterwards) + stages * scales + SLACK
 
 
-def split_last_waves(traits: Traits, tile: Tile, device: DeviceSpec) -> dict[int, int]:
-    """The possible numbers of parts of K in a separate last wave, the most first, each with the tiles that such a wave holds."""
+@cache
+def last_waves_of(tile: Tile) -> tuple[Tile, ...]:
+    """The tile's last wave, in as many parts of K as PARTS says."""
+    return tuple(replace(tile, split_last_wave=parts).of_last_wave for parts in PARTS)
+
+
+def split_last_waves(traits: Traits, tile: Tile) -> list[bool]:
+    """Of each number in `PARTS`, whether a separate last wave may have K in so many parts, if it is long enough."""
     most = 32 if tile.bm == 64 else 96  # columns of partial sums from another CTA that fit the registers
-    found = {}
-    for parts in PARTS if tile.split_k == 1 else ():
-        if tile.bn % (parts * 16) or tile.bn // parts > most or traits.k_blocks < 4 * parts:
-            continue
-        split = replace(tile, split_last_wave=parts).of_last_wave
-        if pipeline_of(traits, split)[0] >= LEAST_STAGES:
-            found[parts] = clusters_at_once(device, split)
-    return found
+    return [
+        tile.split_k == 1
+        and tile.bn % (last.split_k * 16) == 0
+        and tile.bn // last.split_k <= most
+        and pipeline_of(traits, last)[0] >= LEAST_STAGES
+        for last in last_waves_of(tile)
+    ]
 
 
 def group_m_of(rows: int, cols: int, tile: Tile, device: DeviceSpec) -> int:

@@ -1,0 +1,1 @@
+"""Arrays made of numbers: constants, sequences, unit matrices, one-hot rows."""

@@ -1,0 +1,91 @@
+"""full, eye, arange, linspace: the arrays that the ops of this family fill, allocated by NumPy's rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...call.results.allocate import allocator
+from ...plan.descriptor import Layout
+from ...plan.fields import integer
+from ...runtime.gpu.device import spec_of
+from ...tensor.axes import c_strides
+from ...types import ElementKind, InvalidProblemError, PlanPreference
+from ...types.elements import ElementLike
+from .._numbers import kind_for, number, one_or_more
+from .constants import fill, fill_eye
+from .sequences import fill_arange, fill_linspace
+
+__all__ = ["arange", "eye", "full", "linspace"]
+
+
+def full(
+    shape: int | Sequence[int], fill_value: int | float, dtype: ElementLike | None = None, *, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None,
+) -> Any:  # fmt: skip
+    """An array of `shape` whose elements are all `fill_value`, as numpy.full: allocated, then `fill`.
+
+    dtype: any byte-wide kind; by default i64 for an integer, f64 for a float. The array is CuPy's (NumPy's for ``device="cpu"``
+    and ``"ptx"``); for another framework's pass its own array to `fill`.
+    """
+    made = _empty("full", one_or_more(shape, "full: shape"), _kind("full", (fill_value,), dtype), device)
+    return fill(made, fill_value, stream=stream, pref=pref, device=device)
+
+
+def eye(
+    n: int, m: int | None = None, k: int = 0, dtype: ElementLike = ElementKind.F64, *, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None,
+) -> Any:  # fmt: skip
+    """A matrix of n rows and m columns (n by default) with ones on diagonal `k`, as numpy.eye: allocated, then `fill_eye`."""
+    shape = integer(n, "eye: n"), integer(n if m is None else m, "eye: m")
+    return fill_eye(_empty("eye", shape, ElementKind.of(dtype), device), k, stream=stream, pref=pref, device=device)
+
+
+def arange(
+    start: int | float, stop: int | float | None = None, step: int | float = 1, dtype: ElementLike | None = None, *,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None,
+) -> Any:  # fmt: skip
+    """Numbers from `start` up to `stop`, without it, `step` from one to the next, as numpy.arange: allocated, then `fill_arange`.
+
+    Of one number it is the end, and the start is 0. dtype: by default i64 where all three are integers, else f64. Raises
+    InvalidProblemError for a step of 0, and where the count is not finite.
+    """
+    first, last = (0, start) if stop is None else (start, stop)
+    given = number(first, "arange: start"), number(last, "arange: stop"), number(step, "arange: step")
+    made = _empty("arange", (_count(*given),), _kind("arange", given, dtype), device)
+    return fill_arange(made, given[0], given[2], stream=stream, pref=pref, device=device)
+
+
+def linspace(
+    start: float, stop: float, num: int = 50, *, endpoint: bool = True, dtype: ElementLike = ElementKind.F64,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None,
+) -> Any:  # fmt: skip
+    """`num` numbers from `start` to `stop` at equal distances, as numpy.linspace: allocated, then `fill_linspace`."""
+    made = _empty("linspace", (integer(num, "linspace: num"),), ElementKind.of(dtype), device)
+    return fill_linspace(made, start, stop, endpoint=endpoint, stream=stream, pref=pref, device=device)
+
+
+def _kind(op: str, numbers: tuple[Any, ...], dtype: Any) -> ElementKind:
+    return kind_for(tuple(number(one, f"{op}: a number") for one in numbers), dtype)
+
+
+def _count(start: Any, stop: Any, step: Any) -> int:
+    """How many numbers there are before `stop`."""
+    if not step:
+        raise InvalidProblemError("arange: step=0 never reaches stop", "give another step")
+    if all(isinstance(x, int) for x in (start, stop, step)):
+        return max(-((start - stop) // step), 0)
+    if any(isinstance(x, str) for x in (start, stop, step)) or not math.isfinite((stop - start) / step):
+        raise InvalidProblemError(f"arange: {start}, {stop} and {step} give no finite count", "give other numbers")
+    return max(math.ceil((stop - start) / step), 0)
+
+
+def _empty(op: str, shape: tuple[int, ...], kind: ElementKind, device: Any) -> Any:
+    if min(shape, default=0) < 0:
+        raise InvalidProblemError(f"{op}: shape {shape} has a negative extent", "give extents of 0 or more")
+    if spec_of(device).host_memory:
+        return np.empty(shape, kind.dtype)
+    return allocator(Layout(shape, c_strides(shape), kind))()

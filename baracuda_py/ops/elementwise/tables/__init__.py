@@ -1,0 +1,1 @@
+"""Further rows of the families, by subject."""

@@ -1,0 +1,68 @@
+"""Elements at other places by NumPy's functions, on unsigned integers of the elements' width: their bits come untouched."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+__all__ = ["flip", "join", "pad", "repeat_interleave", "roll", "tile", "triangle"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+def _bits(x: Array) -> Array:
+    """The elements as unsigned integers; those of 16 bytes as complex numbers, whose bits NumPy moves untouched."""
+    return x if x.dtype.itemsize == 16 else x.view(f"u{x.dtype.itemsize}")
+
+
+def _like(moved: Array, x: Array) -> Array:
+    return np.ascontiguousarray(moved).view(x.dtype).reshape(moved.shape)
+
+
+def roll(desc: Any, x: Array) -> Array:
+    """numpy.roll, back for the gradient's op."""
+    sign = -1 if desc.name == "roll_backward" else 1
+    shift = [sign * by for by in desc.shift]
+    return _like(np.roll(_bits(x), shift[0] if len(shift) == 1 else shift, desc.axis), x)
+
+
+def flip(desc: Any, x: Array) -> Array:
+    """numpy.flip."""
+    return _like(np.flip(_bits(x), desc.axis), x)
+
+
+def tile(desc: Any, x: Array) -> Array:
+    """numpy.tile."""
+    return _like(np.tile(_bits(x), desc.reps), x)
+
+
+def repeat_interleave(desc: Any, x: Array) -> Array:
+    """numpy.repeat."""
+    return _like(np.repeat(_bits(x), desc.repeats, desc.axis), x)
+
+
+def triangle(desc: Any, x: Array) -> Array:
+    """numpy.triu and numpy.tril."""
+    return _like((np.triu if desc.name == "triu" else np.tril)(_bits(x), desc.k), x)
+
+
+def pad(desc: Any, x: Array) -> Array:
+    """numpy.pad, which takes no negative widths: what they cut is cut first."""
+    shape = desc.out_shape
+    names = {"replicate": "edge", "circular": "wrap"}
+    mode = names.get(desc.mode, desc.mode)
+    cut = x[tuple(slice(max(-a, 0), max(n - max(-b, 0), 0)) for n, (a, b) in zip(x.shape, desc.pairs))]
+    widths = [(max(a, 0), max(b, 0)) for a, b in desc.pairs]
+    if mode != "constant":
+        return _like(np.pad(_bits(cut), widths, mode), x)
+    out = np.empty(shape, x.dtype)
+    out[...] = np.frombuffer(desc.constant, desc.element.dtype)[0]
+    out[tuple(slice(a, a + n) for n, (a, _) in zip(cut.shape, widths))] = cut
+    return out
+
+
+def join(desc: Any, **pieces: Array) -> Array:
+    """numpy.concatenate and numpy.stack."""
+    of = (np.stack if desc.stacked else np.concatenate)([_bits(x) for x in pieces.values()], desc.axis)
+    return _like(of, pieces["x0"])

@@ -1,0 +1,150 @@
+"""pad: further elements around an array, constant or continued from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...plan.descriptor import Slot, described
+from ...plan.fields import integers
+from ...plan.plan import Plan
+from ...plan.registry import Gradient, Op, register
+from ...types import ElementKind, InvalidProblemError
+from .._function import SignatureRules, function_of
+from .._numbers import Ints, element_bytes, number, one_or_more
+from . import oracle, samples
+from ._axes import Axis, padded
+from ._gather import Gather
+from ._problem import BYTES, Rearranged
+
+__all__ = ["PadDescriptor", "PadPlan", "pad", "pad_backward"]
+
+# NumPy's names of the modes, and torch's.
+MODES = {
+    "constant": "constant", "edge": "edge", "reflect": "reflect", "symmetric": "symmetric", "wrap": "wrap",
+    "replicate": "edge", "circular": "wrap",
+}  # fmt: skip
+
+
+def _widths(value: Any, what: str) -> tuple[int, ...]:
+    """Widths as NumPy takes them, flat: one, a pair, or a pair per axis."""
+    if isinstance(value, (Sequence, np.ndarray)) and len(value) and isinstance(value[0], (Sequence, np.ndarray)):
+        pairs = [integers(pair, what) for pair in value]
+        if any(len(pair) != 2 for pair in pairs):
+            raise InvalidProblemError(f"{what}={value} has an axis without two widths", "give (before, after) per axis")
+        return tuple(width for pair in pairs for width in pair)
+    return one_or_more(value, what)
+
+
+@described(
+    Slot("out", "out", takes=BYTES, shape="out_shape", element="element", strided=False), Slot("x", takes=BYTES)
+)  # fmt: skip
+class PadDescriptor(Rearranged):
+    """x of `shape`, with `pad_width` further elements: one width for all sides, a pair for all axes, or a pair per axis, flat.
+    The gradient's op, under the name `pad_backward`, cuts as many."""
+
+    shape: tuple[int, ...]
+    element: ElementKind
+    pad_width: Ints
+    mode: str = "constant"
+    constant_values: Any = 0
+    name: str = "pad"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._member(tuple(MODES), "mode")
+        self._each(("pad_width",), _widths)
+        self._each(("constant_values",), number)
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Before and after each axis."""
+        width, rank = self.pad_width, len(self.shape)
+        if len(width) <= 2:
+            width = (width[0], width[-1]) * rank if width else ()
+        if len(width) != 2 * rank:
+            raise InvalidProblemError(
+                f"{self.op}: pad_width={self.pad_width} has {len(width)} widths, and x of shape {self.shape} takes {2 * rank}",
+                "give one width, a pair (before, after), or a pair per axis",
+            )
+        sign = -1 if self.name == "pad_backward" else 1
+        return tuple((sign * a, sign * b) for a, b in zip(width[::2], width[1::2]))
+
+    def rules(self) -> tuple[Axis, ...]:
+        mode, pairs = MODES[self.mode], self.pairs
+        if self.name == "pad_backward" and mode != "constant":
+            said = f'pad_backward: the gradient of mode="{self.mode}" adds up elements, which no kernel does'
+            raise InvalidProblemError(said, 'pad with mode="constant"')
+        for axis, (n, (before, after)) in enumerate(zip(self.shape, pairs)):
+            if n + before + after < 0:
+                raise InvalidProblemError(
+                    f"{self.op}: axis {axis} of x, of {n} elements, has fewer than {-before - after} to cut",
+                    "cut fewer",
+                )
+            if mode == "constant":
+                continue
+            if min(before, after) < 0:
+                raise InvalidProblemError(
+                    f"{self.op}: pad_width ({before}, {after}) of axis {axis} is negative", 'mode="constant" alone cuts'
+                )
+            if not n and before + after:
+                raise InvalidProblemError(
+                    f"{self.op}: axis {axis} of x of shape {self.shape} has no element to continue",
+                    'pass mode="constant"',
+                )
+        return tuple(padded(n, before, after, mode) for n, (before, after) in zip(self.shape, pairs))
+
+    @property
+    def constant(self) -> bytes:
+        return element_bytes(self.op, "constant_values", self.constant_values, self.element)
+
+    def check(self) -> None:
+        self.rules()
+        if MODES[self.mode] == "constant":
+            self.constant  # noqa: B018  # the number
+        elif self.constant_values != 0:
+            raise InvalidProblemError(
+                f'{self.op}: constant_values has no meaning with mode="{self.mode}"', "leave it out"
+            )
+
+
+class PadPlan(Plan[PadDescriptor]):
+    """Further elements around an array: operands `x` and `out`."""
+
+    descriptor = PadDescriptor
+    candidates = (Gather(),)
+    reference = oracle.pad
+    probes = (
+        {"shape": (5, 33), "element": "f32", "pad_width": (3,)},
+        {"shape": (5, 32), "element": "u8", "pad_width": (0, 0, 4, 5), "mode": "reflect"},
+    )
+
+
+@function_of(PadPlan, rules=SignatureRules(reads={"pad_width": _widths, "constant_values": number}), name="pad")
+def pad(x: Any, /, pad_width: int | Sequence[int], mode: str = "constant", constant_values: int | float = 0) -> Any:
+    """`x` with further elements before and after each axis, as numpy.pad.
+
+    x: any array of a byte-wide kind, any strides. pad_width: an int, a pair (before, after) for every axis, or one pair per
+    axis; with mode "constant" negative widths cut, as in torch. mode: ``"constant"``, ``"edge"`` (torch: ``"replicate"``),
+    ``"reflect"`` (without the edge), ``"symmetric"`` (with it), ``"wrap"`` (``"circular"``); widths beyond x's extent go on
+    likewise. constant_values: one real number, converted to x's kind. out: a C-ordered array of x's kind. Raises
+    InvalidProblemError for widths that do not suit x's axes, and where there is nothing to continue.
+    """
+
+
+@function_of(PadPlan, rules=SignatureRules(reads={"pad_width": _widths}), name="pad_backward")
+def pad_backward(x: Any, /, pad_width: int | Sequence[int], mode: str = "constant") -> Any:
+    """The gradient of `pad` with mode "constant", which cuts what `pad` adds: ``pad(x, -pad_width)``.
+
+    x: the gradient of the result of `pad`; pad_width as there. out: a C-ordered array of x's kind. Raises InvalidProblemError
+    for the other modes, whose gradients are sums.
+    """
+
+
+register(
+    Op("pad", PadPlan, pad, samples.pad, gradient=Gradient("pad_backward", (), {"x": "out"}, grad="x"), fixed={"name": "pad"},
+       peers={"cupy": "pad", "torch": "pad"})
+)  # fmt: skip
+register(Op("pad_backward", PadPlan, pad_backward, samples.cut, fixed={"name": "pad_backward"}))
