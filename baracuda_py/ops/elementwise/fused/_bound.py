@@ -32,12 +32,13 @@ EXPRESSIONS: Mapping[str, str] = {
     "sigmoid": "sigmoid(a)", "erf": "erf(a)", "less": "a < b", "less_equal": "a <= b", "greater": "a > b",
     "greater_equal": "a >= b", "equal": "a == b", "not_equal": "a != b",
 }  # fmt: skip
+MONOTONE = ("floor", "ceil", "trunc", "round", "step")  # without a derivative: the ends of an argument bound the result
 
 
 def _bounded(row: Row) -> bool:
     """Whether errors of the row's arguments are carried."""
     derived = all(argument in row.gradient for argument in row.arguments)
-    return row.name in EXPRESSIONS or row.result == "given" or row.moves or derived
+    return row.name in (*EXPRESSIONS, *MONOTONE) or row.result == "given" or row.moves or derived
 
 
 def unbounded(typed: Typed) -> tuple[str, ...]:
@@ -88,7 +89,7 @@ def _carried(step: Step, args: list[Rounded]) -> Rounded:
     if not computes or not step.kind.is_float:
         return Rounded(value, np.zeros_like(value, np.float64), beyond | doubtful)
     made = _of_expression("", step, args)
-    if not doubtful.any():
+    if row.name in MONOTONE or not doubtful.any():
         return Rounded(value, np.asarray(made.error), made.beyond | beyond)
     error, unknown = _moved(row, value, args)
     return Rounded(value, made.error + error, made.beyond | beyond | unknown)

@@ -91,8 +91,9 @@ class Typing:
         data = [a for a, mask in zip(node.args, masks) if not mask and a not in ENDS]
         weak = [of for a in data if (of := self.weak_of(a)) is not None]
         strong = [self.kind_of(a) for a in data if isinstance(a, str) and self.weak_of(a) is None]
-        counts_as = self.kind_of_numbers(weak) if not strong else weak_kind(row, weak, strong) if weak else strong[0]
-        if not strong and row.result == "float" and not counts_as.is_float:
+        alone = not strong and not any(masks)
+        counts_as = self.kind_of_numbers(weak) if alone else weak_kind(row, weak, strong) if weak else strong[0]
+        if alone and row.result == "float" and not counts_as.is_float:
             counts_as = self.kind_of_numbers([float])
         kinds: list[ElementKind] = []
         for a, mask, argument in zip(node.args, masks, row.arguments):
@@ -110,7 +111,7 @@ class Typing:
         own_params = [self.kind_of(a) if isinstance(a, str) else ElementKind.F64 for a in node.args[count:]]
         if own.type == "math::Wide" and strong == []:
             raise OperandTypeError(f"{node.op}: numbers alone", "pass a float")
-        as_weak = {ElementKind.BOOL: bool}.get(kind, float if kind.is_float else int) if not strong else None
+        as_weak = {ElementKind.BOOL: bool}.get(kind, float if kind.is_float else int) if alone else None
         args = tuple(_end(kind, a) if isinstance(a, str) and a in ENDS else a for a in node.args)
         made = Step(row, args, node.to, kind, (*kinds, *own_params), own, as_weak)
         self.steps[f"t{len(self.steps) + 1}"] = made
@@ -210,7 +211,7 @@ def _carrier(typing: Typing, held: Any, out: ElementKind) -> str:
     widest = max((kind.bits for kind in integers), default=0)
     if widest == 64:
         raise OperandTypeError(
-            "fuse: 64-bit integers are compared or computed with beside floats, and no type passes both to a kernel",
-            "cast the integers to i32 or f64 before the call",
+            "fuse: 64-bit integers are arguments or results beside floats, and no type passes both to a kernel",
+            "cast them to i32 or f64: arguments before the call, results in the function",
         )
     return "double" if doubled or widest == 32 or ElementKind.F64 in passed else "float"
