@@ -162,6 +162,7 @@ def test_fused_kinds_meet_as_in_numpy(device: str) -> None:
     for function, args, expected in (
         (lambda m, h: bp.where(m > 3, h, -h), (i, h), np.where(i > 3, h, -h)),
         (lambda m: bp.where(m > 2**24, m - 1, m), (large,), np.where(large > 2**24, large - 1, large)),
+        (lambda m, x: bp.where(m > 2**24, x, -x), (large, x[:4]), np.where(large > 2**24, x[:4], -x[:4])),
         (lambda i, x: i * x, (i, x), i * x),
         (lambda i, u: i * u - 2, (i, u), i * u - 2),
         (lambda a, b: a * 2 > b, (x, x[::-1]), x * 2 > x[::-1]),
