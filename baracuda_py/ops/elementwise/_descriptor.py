@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides
-from ...plan.registry import get_op
 from ...tensor import how_to_wrap, intake
 from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse, dense_like
 from ...types import ElementKind, InvalidProblemError, OperandTypeError, PrecisionGuarantee
@@ -18,6 +17,7 @@ from ._promotion import (
     WEAK,
     Computed,
     Missing,
+    are_numbers,
     check_output,
     common_kind,
     computed,
@@ -25,10 +25,11 @@ from ._promotion import (
     lowest,
     number,
     result_kind,
+    row_of,
     weak_kind,
     wide_enough,
 )  # fmt: skip
-from ._row import NUMBERS, ROWS, Row, cast_name, functor
+from ._row import NUMBERS, Row, cast_name, functor
 
 __all__ = ["MapDescriptor"]
 
@@ -97,7 +98,7 @@ class MapDescriptor(Descriptor):
 
     @property
     def row(self) -> Row:
-        return _row_of(self.kind.value)
+        return row_of(self.kind.value)
 
     @property
     def op(self) -> str:
@@ -207,12 +208,8 @@ class MapDescriptor(Descriptor):
 
     def relaid(self, laid: Mapping[str, tuple[Ints | None, Ints]]) -> dict[str, Any]:
         """The fields that give operands other shapes (None: the same) and strides."""
-        fields: dict[str, Any] = {}
-        for name, (shape, strides) in laid.items():
-            fields |= (
-                {f"{name}_strides": strides} if shape is None else {f"{name}_shape": shape, f"{name}_strides": strides}
-            )
-        return fields
+        shapes = {f"{name}_shape": shape for name, (shape, _) in laid.items() if shape is not None}
+        return {**shapes, **{f"{name}_strides": strides for name, (_, strides) in laid.items()}}
 
     def _order(self, shape: Ints) -> Ints:
         """The strides whose axis order a fresh output takes: the first input that has the whole shape."""
@@ -270,7 +267,7 @@ class MapDescriptor(Descriptor):
         shapes = [self._shape(name) or () for name in self.arrays]
         if not shapes:
             raise InvalidProblemError(
-                f"{self.op}: {_are_numbers(self.inputs)}",
+                f"{self.op}: {are_numbers(self.inputs)}",
                 f"give {' or '.join(f'{name}_shape' for name in self.inputs)}",
             )
         if any(n < 0 for shape in shapes for n in shape):
@@ -350,7 +347,7 @@ class MapDescriptor(Descriptor):
     ) -> Self:
         """The descriptor of arrays of any layout, and of numbers among them."""
         kind = kinds.of(kind, f"{cls.__name__}: kind")
-        return cls._of_row(_row_of(kind.value), (kind,), given, {"out": out}, params, dtype)
+        return cls._of_row(row_of(kind.value), (kind,), given, {"out": out}, params, dtype)
 
     @classmethod
     def _of_row(
@@ -390,7 +387,7 @@ class MapDescriptor(Descriptor):
             fields |= {f"{name}_shape": None, f"{name}_element": counts_as}
         if not held:
             raise InvalidProblemError(
-                f"{kind}: {_are_numbers(row.arguments)}", how_to_wrap(next(iter(weak.values()), 0))
+                f"{kind}: {are_numbers(row.arguments)}", how_to_wrap(next(iter(weak.values()), 0))
             )
         numbers = [weak[name] for name in cls.inputs if name in weak]
         numbers += [row.params[name] if params.get(name) is None else params[name] for name in row.params]
@@ -401,17 +398,3 @@ class MapDescriptor(Descriptor):
     def _renamed(cls, fields: dict[str, Any]) -> dict[str, Any]:
         """The fields by their own names, where an input's shape and element are called otherwise."""
         return fields
-
-
-def _are_numbers(names: Sequence[str]) -> str:
-    """What is wrong with a call whose operands are numbers alone."""
-    if len(names) == 1:
-        return f"{names[0]} is a number, and must be an array"
-    return f"{', '.join(names[:-1])} and {names[-1]} are numbers, and one must be an array"
-
-
-def _row_of(name: str) -> Row:
-    """The row of a kind. Its table may be in a module that this process has not imported yet."""
-    if name not in ROWS:
-        get_op(name)
-    return ROWS[name]

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...plan.descriptor import scalar
+from ...plan.registry import get_op
 from ...types import ElementKind, Exact, InvalidProblemError, MathPrecision, OperandTypeError, PrecisionGuarantee, Ulp
-from ._row import FLOATS, INTEGERS, NUMBERS, Row
+from ._row import FLOATS, INTEGERS, NUMBERS, ROWS, Row
 
 __all__ = [
-    "WEAK", "Computed", "Missing", "check_output", "common_kind", "computed", "guarantee_of", "lowest", "number", "result_kind",
-    "weak_kind", "wide_enough",
+    "WEAK", "Computed", "Missing", "are_numbers", "check_output", "common_kind", "computed", "guarantee_of", "lowest", "number",
+    "result_kind", "row_of", "weak_kind", "wide_enough",
 ]  # fmt: skip
 
 WEAK = frozenset((bool, int, float))  # types of weak numbers; NumPy's own numbers have a type to keep
@@ -184,3 +185,17 @@ def guarantee_of(row: Row, out: ElementKind, words: bool = False) -> PrecisionGu
     math_precision = MathPrecision.F64 if wide else MathPrecision.F32
     bound = Ulp(max(ulps, 0.5), absolute)
     return PrecisionGuarantee(math_precision, accumulator, True, True, True, absolute > 0.0, bound)
+
+
+def are_numbers(names: Sequence[str]) -> str:
+    """What is wrong with a call whose operands are numbers alone."""
+    if len(names) == 1:
+        return f"{names[0]} is a number, and must be an array"
+    return f"{', '.join(names[:-1])} and {names[-1]} are numbers, and one must be an array"
+
+
+def row_of(name: str) -> Row:
+    """The row of a kind. Its table may be in a module that this process has not imported yet."""
+    if name not in ROWS:
+        get_op(name)
+    return ROWS[name]

@@ -14,6 +14,8 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.call.cache import plan_cache
 from baracuda_py.numerics.rounding import round_to
+from baracuda_py.ops.elementwise._row import ROWS
+from baracuda_py.plan import all_ops
 from baracuda_py.runtime.scope import process
 from baracuda_py.types import ElementKind, Exact
 
@@ -86,7 +88,7 @@ class Program:
         return self._run(0, list(inputs))
 
     def wide(self) -> Array:
-        """By NumPy: in float64, or long double for f64; integers as they are."""
+        """By NumPy: in float64, or long double for f64; integers unchanged."""
         of = np.int32 if self.whole else np.longdouble if bp.F64 in self.kinds else np.float64
         with np.errstate(all="ignore"):
             return self._run(1, [np.asarray(x).astype(of) for x in self.arrays])
@@ -160,6 +162,7 @@ def test_fused_kinds_meet_as_in_numpy(device: str) -> None:
     for function, args, expected in (
         (lambda m, h: bp.where(m > 3, h, -h), (i, h), np.where(i > 3, h, -h)),
         (lambda m: bp.where(m > 2**24, m - 1, m), (large,), np.where(large > 2**24, large - 1, large)),
+        (lambda m, x: bp.where(m > 2**24, x, -x), (large, x[:4]), np.where(large > 2**24, x[:4], -x[:4])),
         (lambda i, x: i * x, (i, x), i * x),
         (lambda i, u: i * u - 2, (i, u), i * u - 2),
         (lambda a, b: a * 2 > b, (x, x[::-1]), x * 2 > x[::-1]),
@@ -168,6 +171,10 @@ def test_fused_kinds_meet_as_in_numpy(device: str) -> None:
         (lambda x: bp.cast(x * 3, "i32"), (x,), (x * np.float32(3)).astype(np.int32)),
         (lambda x, y: bp.where(bp.cast(x, "bool"), y, 0), (u, x), np.where(u != 0, x, np.float32(0))),
         (lambda x: bp.clamp(x, None, 1), (i,), np.minimum(i, 1)),
+        (lambda x: (x > -1) & (x < 1) | ~(x < 2), (x,), (x > -1) & (x < 1) | ~(x < 2)),
+        (lambda x, i: (x > 0) ^ (i > 0) & True, (x, i), (x > 0) ^ (i > 0)),
+        (lambda x: bp.cast(bp.where(x > 0, 1, 0), "i32"), (x,), np.where(x > 0, 1, 0).astype(np.int32)),
+        (lambda x: bp.where(x > 0, 1.0, 0.0) * x, (x,), np.where(x > 0, 1.0, 0.0) * x),
     ):  # fmt: skip
         got = bp.fuse(function)(*args, device=device)
         assert got.dtype == expected.dtype and np.array_equal(got, expected), str(bp.fuse(function).graph(*args))
@@ -310,6 +317,27 @@ def test_fused_guarantee_says_where_there_is_no_bound() -> None:
     assert "parts_without_a_bound" in str(plan.precision_guarantee)
     assert "copysign takes what is rounded" in plan.precision_guarantee.bound.source
     assert plan.measured()["parts_without_a_bound"](x1=x, x2=x).any()
+
+
+def samples_of(name: str) -> list[Array]:
+    """Halves, or i32 where a row takes no floats: as many as it has arguments."""
+    rng, row = np.random.default_rng(3), ROWS[name]
+    whole = rng.integers(-9, 9, (len(row.arguments), 3, 35)).astype(np.int32)
+    return [x.astype(np.float16) / 4 if bp.F32 in row.domain else x for x in whole]
+
+
+@pytest.mark.parametrize("name", [name for name in all_ops() if name in ROWS and name != "cast"])
+def test_fused_takes_every_row(name: str) -> None:
+    """On what is rounded before: the row's own errors and those that it carries are within the bound."""
+    row, arrays = ROWS[name], samples_of(name)
+
+    def function(*inputs: Any) -> Any:
+        given = [x > 0 if argument in row.mask else x * 3 + 1 for x, argument in zip(inputs, row.arguments)]
+        return getattr(bp, name)(*(bp.abs(x) + 1 if name in ("log", "sqrt", "rsqrt", "pow") else x for x in given))
+
+    plan = bp.fuse(function).plan(*arrays, device="ptx")
+    plan.verify(**{f"x{i + 1}": x for i, x in enumerate(arrays)})
+    assert f"struct Of_{name} " in plan.kernels[0].source
 
 
 X = np.ones((2, 3), np.float32)

@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from ....types import ElementKind, OperandTypeError
-from .._promotion import Computed, computed, number, result_kind, weak_kind, wide_enough
-from .._row import NUMBERS, ROWS
+from .._promotion import Computed, computed, lowest, number, result_kind, weak_kind, wide_enough
+from .._row import NUMBERS, ROWS, Row
 from .graph import ENDS, Argument, Graph, Node
 
 __all__ = ["Input", "Step", "Typed", "Typing", "register_of", "stored_as", "typed"]
@@ -20,12 +20,21 @@ TAKEN = (*NUMBERS, ElementKind.BOOL)
 
 class Step(NamedTuple):
     """The types of a node: its result's kind, those of its arguments, and what its row computes in. `weak` is the Python type of
-    a result of numbers alone."""
+    a result of numbers alone; `args` have a number where an argument was left out, and `to` is the kind that a cast gives."""
 
+    row: Row
+    args: tuple[Argument, ...]
+    to: ElementKind | None
     kind: ElementKind
     kinds: tuple[ElementKind, ...]
     computed: Computed
     weak: type | None
+
+
+def _end(kind: ElementKind, end: str) -> int | float:
+    """The number of a kind that no other is below, or above."""
+    found = lowest(kind, highest=end == "highest")
+    return float(found) if kind.is_float else int(found)
 
 
 def stored_as(kind: ElementKind) -> str:
@@ -82,8 +91,9 @@ class Typing:
         data = [a for a, mask in zip(node.args, masks) if not mask and a not in ENDS]
         weak = [of for a in data if (of := self.weak_of(a)) is not None]
         strong = [self.kind_of(a) for a in data if isinstance(a, str) and self.weak_of(a) is None]
-        counts_as = self.kind_of_numbers(weak) if not strong else weak_kind(row, weak, strong) if weak else strong[0]
-        if not strong and row.result == "float" and not counts_as.is_float:
+        alone = not strong and not any(masks)
+        counts_as = self.kind_of_numbers(weak) if alone else weak_kind(row, weak, strong) if weak else strong[0]
+        if alone and row.result == "float" and not counts_as.is_float:
             counts_as = self.kind_of_numbers([float])
         kinds: list[ElementKind] = []
         for a, mask, argument in zip(node.args, masks, row.arguments):
@@ -101,8 +111,9 @@ class Typing:
         own_params = [self.kind_of(a) if isinstance(a, str) else ElementKind.F64 for a in node.args[count:]]
         if own.type == "math::Wide" and strong == []:
             raise OperandTypeError(f"{node.op}: numbers alone", "pass a float")
-        as_weak = {ElementKind.BOOL: bool}.get(kind, float if kind.is_float else int) if not strong else None
-        made = Step(kind, (*kinds, *own_params), own, as_weak)
+        as_weak = {ElementKind.BOOL: bool}.get(kind, float if kind.is_float else int) if alone else None
+        args = tuple(_end(kind, a) if isinstance(a, str) and a in ENDS else a for a in node.args)
+        made = Step(row, args, node.to, kind, (*kinds, *own_params), own, as_weak)
         self.steps[f"t{len(self.steps) + 1}"] = made
         return made
 
@@ -200,7 +211,7 @@ def _carrier(typing: Typing, held: Any, out: ElementKind) -> str:
     widest = max((kind.bits for kind in integers), default=0)
     if widest == 64:
         raise OperandTypeError(
-            "fuse: 64-bit integers are compared or computed with beside floats, and no type passes both to a kernel",
-            "cast the integers to i32 or f64 before the call",
+            "fuse: 64-bit integers are arguments or results beside floats, and no type passes both to a kernel",
+            "cast them to i32 or f64: arguments before the call, results in the function",
         )
     return "double" if doubled or widest == 32 or ElementKind.F64 in passed else "float"

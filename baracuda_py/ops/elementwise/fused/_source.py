@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 
-from .._promotion import lowest
 from .._row import ROWS, cast_name, functor
 from ._kinds import Step, Typed, register_of
-from .graph import ENDS, Argument, Node
+from .graph import Argument, Node
 
 __all__ = ["functors", "instructions"]
 
@@ -50,19 +49,15 @@ def _computed(typed: Typed, node: Node, step: Step) -> str:
     register = register_of(step.kind)
     if node.to is not None:
         of = register_of(step.kinds[0])
-        return f"convert<{register}>(math::cast<{cast_name(node.to)}>({_argument(typed, node.args[0], of, step)}))"
+        return f"convert<{register}>(math::cast<{cast_name(node.to)}>({_argument(typed, step.args[0], of)}))"
     own = step.computed
-    args = ", ".join(_argument(typed, a, own.type, step) for a in node.args)
+    args = ", ".join(_argument(typed, a, own.type) for a in step.args)
     return f"convert<{register}>(Of_{node.op}::apply<{own.digits}, {own.type}>({args}))"
 
 
-def _argument(typed: Typed, argument: Argument, wanted: str, step: Step) -> str:
+def _argument(typed: Typed, argument: Argument, wanted: str) -> str:
     if not isinstance(argument, str):
         return _literal(argument, wanted)
-    if argument in ENDS:
-        kind = step.kind
-        end = lowest(kind, highest=argument == "highest")
-        return _literal(float(end) if kind.is_float else int(end), wanted)
     return _as(typed, argument, wanted)
 
 

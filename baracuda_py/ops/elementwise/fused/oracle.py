@@ -1,104 +1,60 @@
-"""A graph in float64 (long double for f64), and the bound of its rounding: the rows' own, carried from row to row.
-
-Where a row has an expression in `EXPRESSIONS`, `numerics.expression` carries the errors of its arguments. Any other row's are
-carried to first order by the derivatives that the row states for its gradient, taken at the ends and in the middle of what an
-argument may be; a row that states none has no bound where an argument has an error.
-"""
+"""A graph in float64 (long double for f64): each row's oracle, one after another; integers exactly."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
-from functools import cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ....numerics.expression import Expression, Function, Precision, Rounded
+from ....numerics.expression import Rounded
 from ....numerics.rounding import round_to
 from ....types import ElementKind
 from .. import oracle
-from .._promotion import lowest
-from .._row import ROWS, Row
-from ..backward.formula import expression_of
-from ._kinds import Step, Typed
-from .graph import ENDS, Argument, Node
 
-__all__ = ["MEASURES", "evaluate", "unbounded"]
+__all__ = ["argument", "called", "cast_to", "computed", "evaluate", "exact", "inputs_of"]
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
-LETTERS = ("a", "b", "c")
-EXPRESSIONS: Mapping[str, str] = {
-    "add": "a + b", "subtract": "a - b", "multiply": "a * b", "divide": "a / b", "pow": "a ** b", "neg": "-a", "abs": "abs(a)",
-    "sign": "sign(a)", "square": "a * a", "maximum": "maximum(a, b)", "minimum": "minimum(a, b)", "relu": "maximum(a, 0)",
-    "clamp": "minimum(maximum(a, b), c)", "sqrt": "sqrt(a)", "exp": "exp(a)", "log": "log(a)", "tanh": "tanh(a)",
-    "sigmoid": "sigmoid(a)", "erf": "erf(a)", "less": "a < b", "less_equal": "a <= b", "greater": "a > b",
-    "greater_equal": "a >= b", "equal": "a == b", "not_equal": "a != b",
-}  # fmt: skip
-
-
-def _bounded(row: Row) -> bool:
-    """Whether errors of the row's arguments are carried."""
-    derived = all(argument in row.gradient for argument in row.arguments)
-    return row.name in EXPRESSIONS or row.result == "given" or row.moves or derived
-
-
-def unbounded(typed: Typed) -> tuple[str, ...]:
-    """The rows of the graph that have no finite bound, because they take what is rounded and state no derivative."""
-    inexact, found = set[str](), dict[str, None]()
-    for place, (node, step) in enumerate(zip(typed.graph.nodes, typed.steps)):
-        row = ROWS[node.op]
-        rounded = any(a in inexact for a in node.args)
-        if rounded and not _bounded(row):
-            found[node.op] = None
-        computes = step.computed.type in ("float", "double") and not row.moves and row.result not in ("bool", "given")
-        if rounded or (computes and max(row.ulps) > 0):
-            inexact.add(f"t{place + 1}")
-    return tuple(found)
 
 
 def evaluate(desc: Any, **arrays: Array) -> Any:
     """The outputs of a problem, of the common shape."""
-    values = _values(desc, arrays)
+    values = inputs_of(desc, arrays)
     typed, held = desc.typed, dict[str, Rounded]()
     with np.errstate(all="ignore"):
-        for place, (node, step) in enumerate(zip(typed.graph.nodes, typed.steps)):
-            args = [_argument(typed, a, step, values, held, at) for at, a in enumerate(node.args)]
-            held[f"t{place + 1}"] = _exact(_computed(node, step, [arg.value for arg in args]))
+        for place, step in enumerate(typed.steps):
+            args = [argument(typed, step, at, values, held) for at in range(len(step.args))]
+            held[f"t{place + 1}"] = exact(computed(step, [arg.value for arg in args]))
     found = [held[name].value if name in held else values[name] for name in typed.graph.outputs]
     shaped = tuple(np.broadcast_to(np.asarray(x), desc.out_shape).copy() for x in found)
     return shaped if len(shaped) > 1 else shaped[0]
 
 
-def _values(desc: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The inputs by name: floats wide, integers as they are, numbers as given."""
+def inputs_of(desc: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The inputs by name: floats wide, integers unchanged, numbers as given."""
     numbers = dict(zip(desc.numbered, desc.numbers or ()))
     found = {name: arrays[name] if name in arrays else np.asarray(numbers[name]) for name in desc.inputs}
     with np.errstate(invalid="ignore"):  # signalling NaNs
         return {name: x if x.dtype.kind in "iub" else x.astype(_widest(desc.typed)) for name, x in found.items()}
 
 
-def _widest(typed: Typed) -> type[np.floating[Any]]:
+def _widest(typed: Any) -> type[np.floating[Any]]:
     wide = typed.carrier == "double" or any(step.computed.type == "double" for step in typed.steps)
     return np.longdouble if wide else np.float64
 
 
-def _exact(value: Any) -> Rounded:
+def exact(value: Any) -> Rounded:
     value = np.asarray(value)
     return Rounded(value, np.zeros_like(value, np.float64), np.bool_(False))
 
 
-def _argument(
-    typed: Typed, argument: Argument, step: Step, values: Mapping[str, Array], held: Mapping[str, Rounded], place: int
-) -> Rounded:
+def argument(typed: Any, step: Any, place: int, values: Mapping[str, Array], held: Mapping[str, Rounded]) -> Rounded:
     """An argument of a node in the type that its row computes in; a number is rounded to that."""
-    wanted = step.computed.type
-    if isinstance(argument, str) and argument in ENDS:
-        return _exact(lowest(step.kind, highest=argument == "highest"))
-    if isinstance(argument, str) and argument in held:
-        found = held[argument]
+    wanted, given = step.computed.type, step.args[place]
+    if isinstance(given, str) and given in held:
+        found = held[given]
     else:
-        found = _exact(values[argument] if isinstance(argument, str) else argument)
+        found = exact(values[given] if isinstance(given, str) else given)
     kind = step.kinds[place]
     if wanted not in ("float", "double") or kind is ElementKind.BOOL:
         integer = found.value.dtype.kind in "iu" and kind.is_integer
@@ -108,21 +64,26 @@ def _argument(
     if value.dtype.kind in "iub":  # as the kernel converts it
         value = value.astype(computed)
     value = value.astype(_widest(typed))
-    named = isinstance(argument, str) and (argument not in values or typed.weak[int(argument[1:]) - 1] is None)
+    named = isinstance(given, str) and (given not in values or typed.weak[int(given[1:]) - 1] is None)
     error = found.error if named else np.abs(value - value.astype(computed)).astype(np.float64)
     return found._replace(value=value, error=np.where(np.isfinite(error), error, 0.0))
 
 
-def _computed(node: Node, step: Step, args: list[Array]) -> Array:
-    row = ROWS[node.op]
-    if node.to is not None:
-        return _cast(args[0], step.kinds[0], node.to)
-    count = len(row.arguments)
-    made = np.asarray(row.oracle(*args[:count], **dict(zip(row.params, args[count:]))))
+def computed(step: Any, args: list[Array]) -> Array:
+    """The result of a row."""
+    if step.to is not None:
+        return cast_to(args[0], step.kinds[0], step.to)
+    made = called(step.row, *args)
     return made if step.kind.is_float or step.kind is ElementKind.BOOL else made.astype(step.kind.dtype)
 
 
-def _cast(x: Array, of: ElementKind, to: ElementKind) -> Array:
+def called(row: Any, *args: Array) -> Array:
+    """A row's oracle, of its arguments and params."""
+    count = len(row.arguments)
+    return np.asarray(row.oracle(*args[:count], **dict(zip(row.params, args[count:]))))
+
+
+def cast_to(x: Array, of: ElementKind, to: ElementKind) -> Array:
     """A cast, which does round: floats stay wide."""
     if to is ElementKind.BOOL or (of.is_float and to.is_integer):
         return oracle.cast(x.astype(np.float64) if of.is_float else x, to)
@@ -132,121 +93,3 @@ def _cast(x: Array, of: ElementKind, to: ElementKind) -> Array:
         return np.asarray(oracle.cast(x, to)).astype(np.float64)
     narrower = to.digits < of.digits or to.bits < of.bits or (of.bits == to.bits and of is not to)
     return round_to(x, to).astype(x.dtype) if narrower or of is to else x
-
-
-# ---- errors ---------------------------------------------------------------------------------------------------------------
-
-
-def _rounded(desc: Any, output: str, arrays: Mapping[str, Array]) -> Rounded:
-    """An output with the error of its computation."""
-    values, typed = _values(desc, arrays), desc.typed
-    held: dict[str, Rounded] = {}
-    with np.errstate(all="ignore"):
-        for place, (node, step) in enumerate(zip(typed.graph.nodes, typed.steps)):
-            args = [_argument(typed, a, step, values, held, at) for at, a in enumerate(node.args)]
-            held[f"t{place + 1}"] = _carried(node, step, args)
-    name = typed.graph.outputs[desc.outputs.index(output)]
-    made = held[name] if name in held else _exact(values[name])
-    if typed.kind.is_float:
-        return made
-    return made._replace(beyond=made.beyond | (np.asarray(made.error) != 0))  # an integer or a bool that may be another
-
-
-def _carried(node: Node, step: Step, args: list[Rounded]) -> Rounded:
-    """The result of a row, from arguments that are known within their errors."""
-    row = ROWS[node.op]
-    value = _computed(node, step, [arg.value for arg in args])
-    beyond = np.logical_or.reduce(np.broadcast_arrays(*(arg.beyond for arg in args)))
-    doubtful = np.logical_or.reduce(np.broadcast_arrays(*(np.asarray(arg.error) != 0 for arg in args)))
-    if node.to is not None:
-        return _of_cast(node, step, args[0], value)
-    if row.moves and step.kind.is_float:
-        chosen = np.where(args[0].value, args[1].beyond, args[2].beyond) | args[0].beyond
-        error = np.asarray(_of_expression("where(a, b, c)", step, args).error)
-        return Rounded(value, error, chosen | (np.asarray(args[0].error) != 0) & beyond)
-    computes = step.computed.type in ("float", "double")
-    if computes and node.op in EXPRESSIONS:
-        made = _of_expression(EXPRESSIONS[node.op], step, args)
-        return Rounded(value, np.asarray(made.error), made.beyond | beyond)
-    if not computes or not step.kind.is_float:
-        return Rounded(value, np.zeros_like(value, np.float64), beyond | doubtful)
-    made = _of_expression("", step, args, node.op)
-    if not doubtful.any():
-        return Rounded(value, np.asarray(made.error), made.beyond | beyond)
-    error, unknown = _moved(row, value, args)
-    return Rounded(value, made.error + error, made.beyond | beyond | unknown)
-
-
-def _of_expression(text: str, step: Step, args: list[Rounded], op: str = "") -> Rounded:
-    """What `numerics.expression` makes of one row: of its expression, or of the row as a function."""
-    made = expression_of(text) if text else _function(op)
-    names = LETTERS[: len(args)] if text else tuple(f"a{place}" for place in range(len(args)))
-    kind = ElementKind.F64 if step.computed.type == "double" else ElementKind.F32
-    precision = Precision(kind, step.kind if step.kind.is_float else kind)
-    values = {name: np.asarray(arg.value) for name, arg in zip(names, args)}
-    return made.rounded(values, precision, {name: np.asarray(arg.error) for name, arg in zip(names, args)})
-
-
-@cache
-def _function(op: str) -> Expression:
-    """A row as a function of its arguments and params."""
-    row = ROWS[op]
-    names = [f"a{place}" for place in range(len(row.arguments) + len(row.params))]
-    of = partial(_call, row)
-    return Expression.of(f"{op}({', '.join(names)})", {op: Function("", of, *row.ulps)})
-
-
-def _call(row: Row, *args: Array) -> Array:
-    count = len(row.arguments)
-    return np.asarray(row.oracle(*args[:count], **dict(zip(row.params, args[count:]))))
-
-
-def _moved(row: Row, value: Array, args: list[Rounded]) -> tuple[Array, Array]:
-    """The errors of the arguments times the derivatives, the largest at the corners and in the middle; and where an argument with
-    an error has no derivative. Those of params are in the row's own corners."""
-    names = (*row.arguments, *row.params)
-    total, unknown = np.zeros_like(value, np.float64), np.zeros_like(value, np.bool_)
-    for name, arg in zip(row.arguments, args):
-        doubtful = np.asarray(arg.error) != 0
-        if name not in row.gradient:
-            unknown = unknown | doubtful
-        elif doubtful.any():
-            steepest: Array = np.zeros_like(value, np.float64)
-            for signs in itertools.product((-1, 0, 1), repeat=len(args)):
-                at = {n: np.asarray(x.value + s * x.error) for n, x, s in zip(names, args, signs)}
-                at |= {"out": _call(row, *at.values()), "grad": np.ones_like(value)}
-                found = expression_of(row.gradient[name]).evaluate(at)
-                steepest = np.fmax(steepest, np.abs(found).astype(np.float64))
-            total = total + np.where(doubtful, steepest * arg.error, 0.0)
-    return total, unknown
-
-
-def _of_cast(node: Node, step: Step, arg: Rounded, value: Array) -> Rounded:
-    """A cast is monotone, and rounds by itself: its error is what the ends of the argument make of it."""
-    assert node.to is not None
-    of = step.kinds[0]
-    if of is ElementKind.BOOL:
-        return Rounded(value, np.zeros_like(value, np.float64), arg.beyond | (np.asarray(arg.error) != 0))
-    if not np.any(arg.error):
-        return Rounded(value, np.zeros_like(value, np.float64), arg.beyond)
-    low, high = (_cast(np.asarray(arg.value + sign * arg.error), of, node.to) for sign in (-1, 1))
-    if not step.kind.is_float:
-        moved = (low != value) | (high != value)
-        return Rounded(value, np.zeros_like(value, np.float64), arg.beyond | moved)
-    error = np.fmax(np.abs(low - value), np.abs(high - value)).astype(np.float64)
-    left = np.isfinite(value) & ~np.isfinite(error)
-    return Rounded(value, np.where(value == low, np.where(value == high, 0.0, error), error), arg.beyond | left)
-
-
-def _error(desc: Any, output: str, **arrays: Array) -> Array:
-    """In roundoffs of the type computed in."""
-    return np.broadcast_to(_rounded(desc, output, arrays).error / desc.accumulator.unit_roundoff, desc.out_shape)
-
-
-def _beyond(desc: Any, output: str, **arrays: Array) -> Array:
-    return np.broadcast_to(_rounded(desc, output, arrays).beyond, desc.out_shape)
-
-
-# Of each output: the propagated error; and whether an intermediate result may leave the range of the type computed in, an integer
-# or a bool may come out otherwise, or (the name where that is so) a row without a bound takes what is rounded.
-MEASURES: dict[str, Any] = {"propagated": _error, "intermediate_overflows": _beyond, "parts_without_a_bound": _beyond}

@@ -36,6 +36,7 @@ from .._family import MapPlan
 from .._promotion import Computed, check_output
 from .._row import NUMBERS, ROWS, Row
 from . import oracle
+from ._bound import MEASURES, unbounded
 from ._kinds import Input, Typed, stored_as, typed
 from ._source import functors, instructions
 from .graph import MAX_INPUTS, MAX_OUTPUTS, Graph
@@ -43,7 +44,7 @@ from .graph import MAX_INPUTS, MAX_OUTPUTS, Graph
 __all__ = ["FusedDescriptor", "FusedPlan"]
 
 Ints = tuple[int, ...]
-SOURCE = "first-order propagation through the graph (baracuda_py/ops/elementwise/fused/oracle.py)"
+SOURCE = "first-order propagation through the graph (baracuda_py/ops/elementwise/fused/_bound.py)"
 INPUTS = tuple(f"x{place + 1}" for place in range(MAX_INPUTS))
 OUTPUTS = ("out", *(f"out{place + 1}" for place in range(MAX_OUTPUTS)))
 NO_ROW = Row("fuse", "", of_rows.where, "", "", domain=(*NUMBERS, ElementKind.BOOL))
@@ -252,7 +253,7 @@ class FusedDescriptor(MapDescriptor):
         types, kind = self.typed, self.typed.kind
         if not kind.is_float and all(step.computed.type not in ("float", "double") for step in types.steps):
             return PrecisionGuarantee.exact(kind)
-        without = oracle.unbounded(types)
+        without = unbounded(types)
         outside = "parts_without_a_bound" if without else "intermediate_overflows"
         source = f"{SOURCE}; there is no bound where {', '.join(without)} takes what is rounded" if without else SOURCE
         propagated = Term(1.0, self.accumulator, "propagated")
@@ -271,7 +272,7 @@ class FusedPlan(MapPlan, Plan[FusedDescriptor]):
     descriptor = FusedDescriptor
     category = OpCategory.added("fused")
     candidates = OF_GRADIENTS
-    measures = oracle.MEASURES
+    measures = MEASURES
 
     @classmethod
     def reference(cls, desc: Any, **arrays: Any) -> Any:

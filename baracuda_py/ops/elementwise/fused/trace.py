@@ -34,6 +34,12 @@ BINARY = {
 COMPARED = {
     "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal",
 }  # fmt: skip
+OF_BOOLS: dict[str, Callable[..., tuple[str, tuple[Any, ...]]]] = {  # operators on bools, by rows that take them
+    "bitwise_and": lambda a, b: ("where", (a, b, False)) if isinstance(a, Traced) else ("where", (b, a, False)),
+    "bitwise_or": lambda a, b: ("where", (a, True, b)) if isinstance(a, Traced) else ("where", (b, True, a)),
+    "bitwise_xor": lambda a, b: ("not_equal", (a, b)),
+    "bitwise_not": lambda a: ("equal", (a, False)),
+}
 UNARY = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
 REFUSED = {
     "bool": (
@@ -104,6 +110,9 @@ def _operator(name: str, *, swapped: bool = False) -> Callable[..., Any]:
         args = (*other, self) if swapped else (self, *other)
         if name == "pow" and type(args[1]) is int and args[1] == 2:
             return self._trace.add("square", args[:1])
+        of_bools = OF_BOOLS.get(name)
+        if of_bools and all(type(x) is bool or (isinstance(x, Traced) and x._trace.is_bool(x)) for x in args):
+            return self._trace.add(*of_bools(*args))
         return self._trace.add(name, args)
 
     return method
@@ -146,6 +155,10 @@ class _Trace:
                 raise type(error)(f"fuse: {error.reason}, at {_where()}", error.fix) from None
             self.nodes[node] = f"t{len(self.nodes) + 1}"
         return Traced(self, self.nodes[node])
+
+    def is_bool(self, x: Traced) -> bool:
+        """Whether a value is of bools."""
+        return self.typing.weak_of(x._name) is None and self.typing.kind_of(x._name) is ElementKind.BOOL
 
     def _argument(self, op: str, x: Any) -> Argument:
         if isinstance(x, Traced):
