@@ -148,7 +148,7 @@ class Step:
             )
 
     def _refuse_swapped(self, new: Mapping[str, Any]) -> None:
-        """Raises for a new array that lies in an input which another new array replaces: the order of the copies would decide."""
+        """Raises for a new array that shares memory with an input which is replaced as well: the order of copies would decide."""
         changed = {name: x for name, x in new.items() if x is not self._inputs[name]}
         for name, x in changed.items():
             for other in changed:
