@@ -114,8 +114,8 @@ def _train(kit: Kit, batches: int) -> Measured:
     for way in ways.values():
         way()
     found = _interleaved(kit, ways, min(3, batches))
-    apart = max(abs(a - b) for a, b in zip(losses[OURS], losses[TORCH]))
-    return {**found, "loss": losses[OURS][-1], "torch_loss": losses[TORCH][-1], "losses_apart": apart}
+    largest = max(abs(a - b) for a, b in zip(losses[OURS], losses[TORCH]))
+    return {**found, "loss": losses[OURS][-1], "torch_loss": losses[TORCH][-1], "largest_difference": largest}
 
 
 def _decode(size: Callable[[Any], Any], weights: str) -> Callable[[Kit, int], Measured]:

@@ -174,14 +174,14 @@ def all_ops() -> dict[str, Op]:
     return dict(sorted(_OPS.items(), key=lambda item: (item[1].plan.category.value, item[1].function.__module__)))
 
 
-def names_of(plan: type[Any]) -> tuple[str, ...]:
+def names_of(plan: Any) -> tuple[str, ...]:
     """The names of the ops with that class of plans."""
     _import_families()
     return _names_of(plan, len(_OPS))
 
 
 @lru_cache(maxsize=1024)
-def _names_of(plan: type[Any], _count: int) -> tuple[str, ...]:
+def _names_of(plan: Any, _count: int) -> tuple[str, ...]:
     return tuple(name for name, op in all_ops().items() if op.plan is plan)
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from ...numerics.expression import Precision, Rounded
 from ...numerics.rounding import wide
 from ...types import ElementKind
-from .._rows import computed_in
 
 __all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "reduce", "statistic"]
 
@@ -161,7 +160,7 @@ def _spread_mean(desc: Any, rows: Array) -> Array:
 
 def _lost_squares(desc: Any, rows: Array) -> Array:
     """The root of what squares lose that are no normal numbers, one each in a norm, in roundoffs."""
-    computed = computed_in(desc.element).element
+    computed = ElementKind.F64 if desc.element is ElementKind.F64 else ElementKind.F32
     terms = desc.extent if desc.row.name == "norm_two" else max(desc.extent, 1) / max(desc.extent - desc.correction, 1)
     lost = math.sqrt(computed.smallest_normal) * math.sqrt(terms / computed.unit_roundoff)
     return np.full(rows.shape[:-1], lost)

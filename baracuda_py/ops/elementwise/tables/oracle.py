@@ -64,7 +64,7 @@ def ctz(x: Array) -> Array:
     """How many bits there are below the last one that is 1."""
     bits = _unsigned(x)
     lowest = bits & (~bits + bits.dtype.type(1))
-    return np.bitwise_count(lowest - bits.dtype.type(1)).astype(x.dtype)
+    return np.asarray(np.bitwise_count(lowest - bits.dtype.type(1)).astype(x.dtype))
 
 
 def _unsigned(x: Array) -> Array:
@@ -151,17 +151,17 @@ def softsign(x: Array) -> Array:
 
 
 def log_sigmoid(x: Array) -> Array:
-    return np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x)))  # type: ignore[no-any-return]
+    return np.asarray(np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x))))
 
 
 def logit(x: Array) -> Array:
     middle = np.abs(x - 0.5) <= 0.25
-    return np.where(middle, 2 * np.arctanh(2 * x - 1), np.log(x / (1 - x)))
+    return np.asarray(np.where(middle, 2 * np.arctanh(2 * x - 1), np.log(x / (1 - x))))
 
 
 def softplus(x: Array, beta: float) -> Array:
     y = np.longdouble(beta) * x
-    return (np.maximum(y, 0) + np.log1p(np.exp(-np.abs(y)))) / np.longdouble(beta)  # type: ignore[no-any-return]
+    return np.asarray((np.maximum(y, 0) + np.log1p(np.exp(-np.abs(y)))) / np.longdouble(beta))
 
 
 def mish(x: Array) -> Array:
@@ -185,7 +185,7 @@ def tanhshrink(x: Array) -> Array:
 
 
 def reglu(x: Array, y: Array) -> Array:
-    return np.maximum(x, 0) * y  # type: ignore[no-any-return]
+    return np.asarray(np.maximum(x, 0) * y)
 
 
 def glu(x: Array, y: Array) -> Array:
