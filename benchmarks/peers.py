@@ -32,11 +32,16 @@ def cupy_call(op: str) -> Callable[..., Any] | None:
     return getattr(cupy, CUPY_UFUNCS[op]) if op in CUPY_UFUNCS else others.get(op)
 
 
+WITHOUT_OUT = ("selu",)  # functions of torch that take no `out`
+
+
 def torch_function(torch: Any, op: str) -> Callable[..., Any] | None:
     """Torch's eager function for `op`, taking ``out=``; without it the result is allocated. None where torch has none.
 
     Its relu has no kernel that writes into `out`: ``aten::relu.out`` makes a fresh relu and copies it. A clamp does.
     """
+    if op in WITHOUT_OUT:
+        return None
     if op == "relu":
         return lambda x, out=None: torch.clamp_min(x, 0, out=out)
     if op not in TORCH_OVERLOADS:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
 
 from baracuda_py.ops.elementwise import binary, unary
+from baracuda_py.types import ElementKind
 
 from .floor import Floor
 from .harness import OURS
@@ -24,8 +25,13 @@ LARGE = (16384, 8192)
 MEMCPY = Target(1.01, against="memcpy")
 """Memcpy speed: a paired median repeats within a hundredth."""
 
-UNARY = tuple(row.name for row in unary.TABLE if not row.params)
-BINARY = tuple(row.name for row in binary.TABLE)
+
+def _of_floats(table: Sequence[Any]) -> tuple[str, ...]:
+    """The names of the rows whose operands and results are floats, without run-time numbers."""
+    return tuple(row.name for row in table if not row.params and row.result != "bool" and ElementKind.F32 in row.domain)
+
+
+UNARY, BINARY = _of_floats(unary.TABLE), _of_floats(binary.TABLE)
 POSITIVE = {"sqrt", "rsqrt", "log", "pow"}
 ELEMENTWISE_TARGETS = {"add": Target(1.03), "gelu": Target(1.08)}
 SWEPT = {
