@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["cupy_call", "torch_function"]
+__all__ = ["WITHOUT_OUT", "cupy_call", "torch_function"]
 
 CUPY_UFUNCS = {
     "neg": "negative",
