@@ -65,8 +65,8 @@ from .ops.quantized.int8.matmul import (Int8MatmulDescriptor as _Int8MatmulDescr
 from .ops.rearrange.join import (JoinDescriptor as _JoinDescriptor, JoinPlan as _JoinPlan, concatenate as concatenate,
     stack as stack)
 from .ops.shape_layout.kv_append import (KvAppendDescriptor as _KvAppendDescriptor, KvAppendPlan as _KvAppendPlan)
-from .ops.reduce._problem import (LogicalDescriptor as _LogicalDescriptor, NormDescriptor as _NormDescriptor,
-    ReduceDescriptor as _ReduceDescriptor)
+from .ops.reduce._problem import (LogicalDescriptor as _LogicalDescriptor, ReduceDescriptor as _ReduceDescriptor,
+    VectorNormDescriptor as _VectorNormDescriptor)
 from .ops.reduce.logical import (LogicalPlan as _LogicalPlan)
 from .ops.gemm.backward import (MatmulBackwardDescriptor as _MatmulBackwardDescriptor,
     MatmulBackwardPlan as _MatmulBackwardPlan, MatmulGradients as MatmulGradients)
@@ -76,7 +76,7 @@ from .ops.attention.merge import (MergeAttentionDescriptor as _MergeAttentionDes
 from .ops.quantized.nf4.matmul import (Nf4MatmulDescriptor as _Nf4MatmulDescriptor, Nf4MatmulPlan as _Nf4MatmulPlan)
 from .ops.indexing.nonzero import (NonzeroDescriptor as _NonzeroDescriptor, NonzeroPlan as _NonzeroPlan)
 from .ops.norm.backward import (NormBackwardDescriptor as _NormBackwardDescriptor, NormBackwardPlan as _NormBackwardPlan)
-from .ops.reduce.norms import (NormPlan as _NormPlan)
+from .ops.norm.forward import (NormDescriptor as _NormDescriptor, NormPlan as _NormPlan)
 from .ops.rearrange.pad import (PadDescriptor as _PadDescriptor, PadPlan as _PadPlan)
 from .ops.attention.paged import (PagedAttentionDescriptor as _PagedAttentionDescriptor,
     PagedAttentionPlan as _PagedAttentionPlan)
@@ -108,6 +108,7 @@ from .ops.elementwise.ternary import (TernaryDescriptor as _TernaryDescriptor, T
 from .ops.sort.topk import (TopkDescriptor as _TopkDescriptor, TopkPlan as _TopkPlan)
 from .ops.rearrange.triangle import (TriangleDescriptor as _TriangleDescriptor, TrianglePlan as _TrianglePlan)
 from .ops.elementwise.unary import (UnaryDescriptor as _UnaryDescriptor, UnaryPlan as _UnaryPlan)
+from .ops.reduce.norms import (VectorNormPlan as _VectorNormPlan)
 from .ops.shape_layout.write_slice import (WriteSliceDescriptor as _WriteSliceDescriptor, WriteSlicePlan as _WriteSlicePlan)
 from .ops.creation.arrays import (arange as arange, eye as eye, full as full, linspace as linspace)
 from .emulator.options import (emulation as emulation)
@@ -250,6 +251,11 @@ class _Mask:
     mask_strides: tuple[int, ...] | None
     mask_align: int | None
     mask: _Layout | None
+class _Mean:
+    mean_element: ElementKind | None
+    mean_strides: tuple[int, ...] | None
+    mean_align: int | None
+    mean: _Layout | None
 class _Offset:
     offset_element: ElementKind | None
     offset: _Layout | None
@@ -325,6 +331,11 @@ class _VScales2:
     v_scales_strides: tuple[int, ...] | None
     v_scales_align: int | None
     v_scales: _Layout | None
+class _Weight:
+    weight_element: ElementKind | None
+    weight_strides: tuple[int, ...] | None
+    weight_align: int | None
+    weight: _Layout | None
 class _X:
     x: _Layout
 class _X2:
@@ -789,7 +800,7 @@ class LogSigmoidBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class LogicalDescriptor(_LogicalDescriptor):
+class LogicalDescriptor(_LogicalDescriptor, _Out, _X):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., name: str = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
@@ -883,21 +894,13 @@ class NonzeroDescriptor(_NonzeroDescriptor, _Out2, _X3):
     count: _Layout
     def __init__(self, shape: Sequence[int], element: ElementLike, *, x_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ..., count_align: int | None = ...) -> None: ...
-class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX, _Grad, _X3):
+class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX, _Grad, _X3, _Weight, _Mean):
     grad_weight_element: ElementKind | None
     grad_weight_align: int | None
     grad_weight: _Layout | None
     grad_bias_element: ElementKind | None
     grad_bias_align: int | None
     grad_bias: _Layout | None
-    weight_element: ElementKind | None
-    weight_strides: tuple[int, ...] | None
-    weight_align: int | None
-    weight: _Layout | None
-    mean_element: ElementKind | None
-    mean_strides: tuple[int, ...] | None
-    mean_align: int | None
-    mean: _Layout | None
     rstd_strides: tuple[int, ...] | None
     rstd_align: int | None
     rstd: _Layout
@@ -908,10 +911,31 @@ class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX, _Grad, _X3):
         grad_align: int | None = ..., x_align: int | None = ..., weight_align: int | None = ...,
         mean_align: int | None = ..., rstd_align: int | None = ..., grad_x_align: int | None = ...,
         grad_weight_align: int | None = ..., grad_bias_align: int | None = ...) -> None: ...
-class NormDescriptor(_NormDescriptor):
-    def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
-        correction: int = ..., name: str = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
-        x_align: int | None = ..., out_align: int | None = ..., p: float = ...) -> None: ...
+class NormDescriptor(_NormDescriptor, _Out3, _Mean, _X3, _Weight):
+    residual_out_element: ElementKind | None
+    residual_out_strides: tuple[int, ...] | None
+    residual_out_align: int | None
+    residual_out: _Layout | None
+    rstd_element: ElementKind | None
+    rstd_strides: tuple[int, ...] | None
+    rstd_align: int | None
+    rstd: _Layout | None
+    residual_element: ElementKind | None
+    residual_strides: tuple[int, ...] | None
+    residual_align: int | None
+    residual: _Layout | None
+    bias_element: ElementKind | None
+    bias_strides: tuple[int, ...] | None
+    bias_align: int | None
+    bias: _Layout | None
+    def __init__(self, shape: Sequence[int], element: ElementLike, normalized_shape: _Ints = ..., eps: float = ...,
+        name: str = ..., *, residual_element: _Kind = ..., weight_element: _Kind = ..., bias_element: _Kind = ...,
+        residual_out_element: _Kind = ..., mean_element: _Kind = ..., rstd_element: _Kind = ..., x_strides: _Ints = ...,
+        residual_strides: _Ints = ..., weight_strides: _Ints = ..., bias_strides: _Ints = ..., out_strides: _Ints = ...,
+        residual_out_strides: _Ints = ..., mean_strides: _Ints = ..., rstd_strides: _Ints = ..., x_align: int | None = ...,
+        residual_align: int | None = ..., weight_align: int | None = ..., bias_align: int | None = ...,
+        out_align: int | None = ..., residual_out_align: int | None = ..., mean_align: int | None = ...,
+        rstd_align: int | None = ...) -> None: ...
 class OneHotDescriptor(_OneHotDescriptor, _Out2):
     indices_align: int | None
     indices: _Layout
@@ -1190,7 +1214,7 @@ class RsqrtBackwardDescriptor(_BackwardDescriptor):
         y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class ScanDescriptor(_ScanDescriptor):
+class ScanDescriptor(_ScanDescriptor, _Out, _X):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., out_element: _Kind = ...,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...,
         reverse: bool = ..., name: str = ...) -> None: ...
@@ -1291,6 +1315,10 @@ class UnaryDescriptor(_UnaryDescriptor):
     def __init__(self, kind: UnaryKind | str, shape: Sequence[int], element: ElementLike, out_element: _Kind = ...,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class VectorNormDescriptor(_VectorNormDescriptor, _Out, _X):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
+        correction: int = ..., name: str = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
+        x_align: int | None = ..., out_align: int | None = ..., p: float = ...) -> None: ...
 class WhereBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, condition_shape: _Ints, grad_element: _Kind, condition_element: _Kind,
         out_element: _Kind = ..., grad_strides: _Ints = ..., condition_strides: _Ints = ..., grad_x_strides: _Ints = ...,
@@ -1430,6 +1458,7 @@ class TilePlan(_TilePlan): desc: TileDescriptor
 class TopkPlan(_TopkPlan): desc: TopkDescriptor
 class TrianglePlan(_TrianglePlan): desc: TriangleDescriptor
 class UnaryPlan(_UnaryPlan): desc: UnaryDescriptor
+class VectorNormPlan(_VectorNormPlan): desc: VectorNormDescriptor
 class WhereBackwardPlan(_BackwardPlan): desc: WhereBackwardDescriptor
 class WriteSlicePlan(_WriteSlicePlan): desc: WriteSliceDescriptor
 _Args = ParamSpec("_Args")
@@ -1866,7 +1895,7 @@ def all(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None,
 @_op(LogicalDescriptor, LogicalPlan)
 def count_nonzero(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
-@_op(NormDescriptor, NormPlan)
+@_op(VectorNormDescriptor, VectorNormPlan)
 def norm(x: Any, /, p: float = 2.0, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(ReduceDescriptor, ReducePlan)

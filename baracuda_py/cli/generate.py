@@ -237,7 +237,7 @@ def _constructor_lines(public: Any, shared: Mapping[_Operand, str]) -> list[str]
     """The stub of a dataclass, whose constructor has the accepted types. Fields of the table, and those behind them, are given by
     name."""
     name, put_in = public.__name__, getattr(public, "put_in", ())
-    operands = _operands(public) if put_in else []
+    operands = _operands(public) if hasattr(public, "slots") else []
     bases = [f"_{_declared(public)}", *(shared[operand] for operand in operands if operand in shared)]
     lines = _filled(f"class {name}(", bases, "):")
     lines += [line for operand in operands if operand not in shared for line in operand.attributes]

@@ -29,7 +29,7 @@ def number(value: Any, what: str) -> Any:
         return integer(value, what)
     if isinstance(value, (float, np.floating)):
         return float(value) if math.isfinite(value) else str(float(value))
-    if value in NOT_FINITE:
+    if isinstance(value, str) and value in NOT_FINITE:
         return value
     raise OperandTypeError(f"{what} must be a real number, got {type(value).__name__}", "give an int or a float")
 

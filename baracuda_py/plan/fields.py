@@ -55,6 +55,13 @@ def _converted(made: Callable[[Any], T], value: Any, what: str, wanted: str, hin
         raise InvalidProblemError(f"{what}={shown(value)} is not {wanted}", f"give {hint}") from None
 
 
+def flag(value: Any, what: str) -> bool:
+    """A bool, of Python or NumPy."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise InvalidProblemError(f"{what} must be True or False, got {shown(value)}", "give a bool")
+
+
 def kind(value: Any, _what: str) -> ElementKind:
     """An element kind from its name, or from a dtype or its name."""
     return ElementKind.of(value)

@@ -550,8 +550,8 @@ def bound_copy(gpus: Gpus, ordinal: int) -> Any:
 # ---- scratch ---------------------------------------------------------------------------------------------------------
 
 WORKSPACES = [
-    (lambda _gpus, _a: 5, "CuPy array, got int"),
-    (lambda _gpus, _a: np.zeros(1 << 20, np.uint8), "CuPy array, got ndarray"),
+    (lambda _gpus, _a: 5, "tensor of a CUDA device, got int"),
+    (lambda _gpus, _a: np.zeros(1 << 20, np.uint8), "tensor of a CUDA device, got ndarray"),
     (lambda gpus, _a: gpus.array(np.zeros(1 << 20, np.uint8))[::-1], "C-contiguous"),
     (lambda gpus, _a: gpus.over(gpus.memory(1), (1 << 20,), np.uint8, (0,)), "C-contiguous"),
     (lambda gpus, _a: gpus.array(np.zeros(1 << 20, np.uint8), 1), "on CUDA device 1"),
@@ -720,11 +720,15 @@ def test_a_map_that_the_driver_refuses_is_a_driver_error(monkeypatch: pytest.Mon
             return self
 
     monkeypatch.setattr(tensormap, "bindings", Driver)
+    monkeypatch.setattr(tensormap, "current_ordinal", lambda: 1)
+    entered: list[int] = []
+    monkeypatch.setattr(tensormap, "make_current", entered.append)
     maps = MapEncoder(TensorMap(Ptr("a"), "float32", (8, 8), (32,), (8, 8), 0))
     if code:
         with pytest.raises(bp.DriverError, match=r"encoding .* at 0x1000: CUDA_ERROR") as caught:
             maps.at(0x1000)
         assert caught.value.code == code
+        assert entered == ([1] if code == 201 else []), "a thread without a context is given one, and no other is"
     else:
         assert maps.at(0x1000) == np.arange(16, dtype=np.uint64).tobytes()
 

@@ -33,7 +33,7 @@ def output(*arguments: str, path: tuple[Path, ...] = ()) -> str:
 @pytest.mark.timeout(300)
 def test_own_kernel_example_runs_emulated() -> None:
     shown = output(str(EXAMPLES / "own_kernel.py"))
-    assert shown.startswith("[-0.2  -0.15 -0.1  -0.05  0.    0.5   1.    1.5   2.  ]\nleaky_relu on NVIDIA H200")
+    assert shown.startswith("[-0.2  -0.15 -0.1  -0.05  0.    0.5   1.    1.5   2.  ]\nsloped_relu on NVIDIA H200")
     assert "*  flat" in shown and "9 cases within the bound" in shown
 
 
@@ -41,15 +41,15 @@ def test_own_kernel_example_runs_emulated() -> None:
 def test_own_kernel_is_an_op_like_others() -> None:
     code = """
 import own_kernel, numpy as np, baracuda_py as bp
-assert bp.leaky_relu is own_kernel.leaky_relu and bp.find("leaky") == ["leaky_relu"] and "leaky_relu" in bp.list_ops()
-plan = own_kernel.LeakyReluPlan.select(own_kernel.LeakyReluDescriptor((8,), "f16", slope=0.5), device="ptx")
+assert bp.sloped_relu is own_kernel.sloped_relu and bp.find("sloped") == ["sloped_relu"] and "sloped_relu" in bp.list_ops()
+plan = own_kernel.SlopedReluPlan.select(own_kernel.SlopedReluDescriptor((8,), "f16", slope=0.5), device="ptx")
 again = bp.Plan.from_json(plan.to_json())
-assert again == plan and type(again) is own_kernel.LeakyReluPlan and again.provenance == "model"
+assert again == plan and type(again) is own_kernel.SlopedReluPlan and again.provenance == "model"
 x = np.array([-2, np.nan, np.inf, -np.inf, -0.0, 3, -1, 1], np.float16)
-for y in (again.run(x=x), plan.run(x=x, slope=0.5), bp.leaky_relu(x, 0.5, device="cpu")):
+for y in (again.run(x=x), plan.run(x=x, slope=0.5), bp.sloped_relu(x, 0.5, device="cpu")):
     np.testing.assert_array_equal(y, np.array([-1, np.nan, np.inf, -np.inf, -0.0, 3, -0.5, 1], np.float16))
 try:
-    bp.leaky_relu(x[::2], device="ptx")
+    bp.sloped_relu(x[::2], device="ptx")
 except bp.UnsupportedError as error:
     assert "contiguize x" in str(error), error
 else:
@@ -74,16 +74,16 @@ import sys, baracuda_py as bp
 assert "own_kernel" not in sys.modules
 bp.F32
 assert "own_kernel" not in sys.modules
-function = bp.leaky_relu
-assert function is sys.modules["own_kernel"].leaky_relu and "leaky_relu" in bp.list_ops()
-print(bp.get_op("leaky_relu").summary)
+function = bp.sloped_relu
+assert function is sys.modules["own_kernel"].sloped_relu and "sloped_relu" in bp.list_ops()
+print(bp.get_op("sloped_relu").summary)
 """
     assert output("-W", "error", "-c", code, path=installed(tmp_path, "own_kernel")).startswith("x where it is above 0")
 
 
 @pytest.mark.timeout(300)
 def test_own_kernel_broken_entry_point_is_skipped_with_a_warning(tmp_path: Path) -> None:
-    code = "import baracuda_py as bp; assert 'gelu' in bp.list_ops() and not hasattr(bp, 'leaky_relu'); assert bp.gelu"
+    code = "import baracuda_py as bp; assert 'gelu' in bp.list_ops() and not hasattr(bp, 'sloped_relu'); assert bp.gelu"
     done = ran("-c", code, path=installed(tmp_path, "no_such_module"))
     assert done.returncode == 0, done.stderr[-2000:]
     assert "RuntimeWarning: baracuda_py.ops: own = no_such_module is left out: ModuleNotFoundError" in done.stderr

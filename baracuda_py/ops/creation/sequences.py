@@ -10,6 +10,7 @@ import numpy as np
 
 from ...plan.candidate import Candidate, Cost, exact_results
 from ...plan.descriptor import Descriptor, Slot, described
+from ...plan.fields import flag
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...runtime.steps import Kernel, Launch, Ptr, Step
@@ -180,6 +181,7 @@ class FillLinspaceDescriptor(Stepped):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._each(("start", "stop"), lambda value, what: float(number(value, what)))
+        self._each(("endpoint",), flag)
 
     @property
     def numbers(self) -> tuple[Any, Any, Any]:

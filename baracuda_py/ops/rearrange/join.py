@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...plan.descriptor import Descriptor, Slot, described
+from ...plan.fields import flag
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...types import ElementKind, InvalidProblemError, PlanPreference
@@ -31,6 +32,10 @@ class JoinDescriptor(Descriptor):
     stacked: bool = False
 
     name = "join"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._each(("stacked",), flag)
 
     @property
     def along(self) -> int:

@@ -60,6 +60,7 @@ class RollDescriptor(Rearranged):
     name: str = "roll"
 
     def __post_init__(self) -> None:
+        self._names_op(("roll", "roll_backward"), "name")
         super().__post_init__()
         self._each(("shift", "axis"), one_or_more)
 

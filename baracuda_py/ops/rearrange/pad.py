@@ -53,6 +53,7 @@ class PadDescriptor(Rearranged):
     name: str = "pad"
 
     def __post_init__(self) -> None:
+        self._names_op(("pad", "pad_backward"), "name")
         super().__post_init__()
         self._member(tuple(MODES), "mode")
         self._each(("pad_width",), _widths)

@@ -29,6 +29,10 @@ class TriangleDescriptor(Rearranged):
     k: int = 0
     name: str = "triu"
 
+    def __post_init__(self) -> None:
+        self._names_op(("triu", "tril"), "name")
+        super().__post_init__()
+
     def rules(self) -> tuple[Axis, ...]:
         if len(self.shape) < 2:
             raise InvalidProblemError(f"{self.op}: x of shape {self.shape} is no matrix", "pass x of two axes or more")

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...plan.descriptor import Descriptor, Slot, described
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
+from ...types.errors import shown
 from ...types.keeping import complete
 from .._rows import FLOATS, Rows, axes_of, computed_in, rows_of
 
@@ -20,7 +21,7 @@ __all__ = [
     "NORMS",
     "TABLE",
     "LogicalDescriptor",
-    "NormDescriptor",
+    "VectorNormDescriptor",
     "ReduceDescriptor",
     "Reduced",
     "StatisticDescriptor",
@@ -289,7 +290,7 @@ class LogicalDescriptor(ReduceDescriptor):
 
 
 @described(Slot("out", "out", shape="out_shape", element="out_element"), Slot("x", takes=FLOATS))
-class NormDescriptor(ReduceDescriptor):
+class VectorNormDescriptor(ReduceDescriptor):
     """The p-norm of an x of `shape` over `axes` (all of them where None), which stay as extents of 1 where `keepdims` is 1."""
 
     shape: tuple[int, ...]
@@ -308,7 +309,7 @@ class NormDescriptor(ReduceDescriptor):
         if isinstance(p, bool) or not isinstance(p, numbers.Real) or float(p) not in NORMS:
             known = ", ".join(f"{held:g}" for held in NORMS)
             raise InvalidProblemError(
-                f"{self.op}: p must be one of {known}, got {p!r}",
+                f"{self.op}: p must be one of {known}, got {shown(p)}",
                 "for another one, reduce its powers: bp.sum(bp.pow(bp.abs(x), p)) ** (1 / p)",
             )
         complete(self, p=float(p))
@@ -318,7 +319,7 @@ class NormDescriptor(ReduceDescriptor):
     def of(  # type: ignore[override]
         cls, x: Any, out: Any = None, *, p: float = 2.0, axis: int | Sequence[int] | None = None, keepdims: bool = False,
         name: str = "norm",
-    ) -> NormDescriptor:  # fmt: skip
+    ) -> VectorNormDescriptor:  # fmt: skip
         """The descriptor of arrays of any layout."""
         tensors = cls.taken(name, {"x": x, "out": out})
         options = cls.options_of(name, tensors["x"].shape, axis, keepdims)

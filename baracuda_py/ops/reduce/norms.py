@@ -11,15 +11,15 @@ from ...types import OpCategory, PrecisionGuarantee
 from .._function import function_of
 from . import _guarantee, oracle, samples
 from ._candidates import CANDIDATES
-from ._problem import NORMS, NormDescriptor
+from ._problem import NORMS, VectorNormDescriptor
 
-__all__ = ["NormDescriptor", "NormPlan", "norm"]
+__all__ = ["VectorNormDescriptor", "VectorNormPlan", "norm"]
 
 
-class NormPlan(Plan[NormDescriptor]):
+class VectorNormPlan(Plan[VectorNormDescriptor]):
     """A p-norm: operands `x` and `out`."""
 
-    descriptor = NormDescriptor
+    descriptor = VectorNormDescriptor
     category = OpCategory.REDUCE
     candidates = CANDIDATES
     measures = oracle.MEASURES
@@ -35,11 +35,11 @@ class NormPlan(Plan[NormDescriptor]):
     reference = oracle.reduce
 
     @staticmethod
-    def reference_guarantee(desc: NormDescriptor) -> PrecisionGuarantee:
+    def reference_guarantee(desc: VectorNormDescriptor) -> PrecisionGuarantee:
         return widely(_guarantee.promised(desc, 1), desc, desc.extent)
 
 
-@function_of(NormPlan, name="norm")
+@function_of(VectorNormPlan, name="norm")
 def norm(x: Any, /, p: float = 2.0, axis: Any = None, *, keepdims: bool = False) -> Any:
     """The p-norm of x, as of a vector, over some axes.
 
@@ -54,4 +54,4 @@ def norm(x: Any, /, p: float = 2.0, axis: Any = None, *, keepdims: bool = False)
     """
 
 
-register(Op("norm", NormPlan, norm, samples.reduce, {"name": "norm"}, peers={"torch": "linalg.vector_norm"}))
+register(Op("norm", VectorNormPlan, norm, samples.reduce, {"name": "norm"}, peers={"torch": "linalg.vector_norm"}))

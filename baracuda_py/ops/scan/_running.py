@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...plan.descriptor import Slot, described
+from ...plan.fields import flag
 from ...types import (
     Componentwise,
     ElementKind,
@@ -64,6 +65,7 @@ class ScanDescriptor(CumsumDescriptor):
     def __post_init__(self) -> None:
         self._names_op(tuple(SCANS), "name")
         super().__post_init__()
+        self._each(("reverse",), flag)
 
     @property
     def backwards(self) -> bool:

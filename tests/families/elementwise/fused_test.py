@@ -410,6 +410,15 @@ def test_fused_takes_tensors_of_torch_without_gradients() -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_fused_casts_round_once(device: str) -> None:
+    """A double just above the middle of two neighbours of 16 bits, which f32 takes for the middle."""
+    for kind, digits in ((bp.F16, 11), (bp.BF16, 8)):
+        x = np.array([1 + 2.0**-digits + 2.0**-30, -1 - 2.0**-digits - 2.0**-30, 1 + 2.0**-digits])
+        got = bp.fuse(lambda x, kind=kind: bp.cast(x, kind))(x, device=device)
+        assert got.astype(float).tolist() == [1 + 2.0 ** (1 - digits), -1 - 2.0 ** (1 - digits), 1.0]
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
 def test_fused_functions_run_on_the_device_of_the_process(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BARACUDA_DEVICE", device)
     process.forget()

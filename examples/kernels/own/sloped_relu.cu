@@ -6,7 +6,7 @@
 
 template <class T, int THREADS>
 __global__ void __launch_bounds__(THREADS)
-leaky_relu(T* out, const T* x, float slope, u64 count) {
+sloped_relu(T* out, const T* x, float slope, u64 count) {
   const u64 i = u64(blockIdx.x) * THREADS + threadIdx.x;
   if (i >= count) return;
   const float value = convert<float>(x[i]);
