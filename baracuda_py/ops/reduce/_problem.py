@@ -21,10 +21,10 @@ __all__ = [
     "NORMS",
     "TABLE",
     "LogicalDescriptor",
-    "VectorNormDescriptor",
     "ReduceDescriptor",
     "Reduced",
     "StatisticDescriptor",
+    "VectorNormDescriptor",
 ]
 
 INTEGERS = tuple(kind for kind in ElementKind if kind.is_integer and not kind.packed)

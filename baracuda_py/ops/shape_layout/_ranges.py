@@ -145,8 +145,8 @@ def window_of(dest: Any, ranges: Any) -> tuple[int, tuple[int, ...], Any]:
 
 
 def begin_of(starts: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> int:
-    """The distance from the first element of an array to that of a window. Strides of an empty array mean nothing, nor do those of
-    axes of one element: a window that starts at their end is empty."""
+    """The distance from the first element of an array to that of a window. Strides of an empty array mean nothing, nor do those
+    of axes of one element: a window that starts at their end is empty."""
     return 0 if 0 in shape else sum(a * stride for a, n, stride in zip(starts, shape, strides) if n > 1)
 
 
