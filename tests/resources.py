@@ -58,6 +58,10 @@ SAMPLES = 12
 _SIGNED = "16 signed bytes an access on sm_120 only, by NVRTC 13.5"
 _PLACES = "20 elements a thread that are read one by one, on sm_120 only, by NVRTC 13.5: 80 registers of 255 are in use"
 _BYTES = "16 unsigned bytes an access on sm_100a and sm_120 only: ptxas keeps a predicate each"
+_CODES = "16 codes an access, on sm_80 only"
+_INTEGERS = (
+    "f64 results of 32-bit integers, two a thread, on sm_90a and sm_100a only: constants of the polynomials take turns"
+)
 _FULL = "192 accumulators of 255 registers: a counter or two are kept in memory, and read once a block of keys"
 _DOUBLES = "f64 rows that start anywhere, by 512 threads of which an SM holds two CTAs: 64 registers a thread"
 _KEPT = (
@@ -79,6 +83,10 @@ SPILLS: Mapping[str, tuple[int, str]] = _ATTENTION | {
     "maximum": (152, _BYTES),
     "minimum": (152, _BYTES),
     "clamp": (8, _SIGNED),
+    "clz": (8, _CODES),
+    "exp2": (16, _INTEGERS),
+    "asin": (16, _INTEGERS),
+    "atan": (16, _INTEGERS),
     "topk": (16, _PLACES),
     "softmax": (76, _KEPT),
     "log_softmax": (76, _KEPT),

@@ -105,7 +105,7 @@ def test_new_functions_in_headers_leave_every_record(copy: Path) -> None:
     """Two in front and behind of every header, and a header of their own beside them."""
     before = known()
     assert not before[1] and "shipped" in before[2]
-    assert len(before[0]) < len(all_ops()) // 2, "what no device has run says nothing here"
+    assert len(all_ops()) - len(before[0]) > 100, "what no device has run says nothing here"
     for path in (copy / "include").rglob("*.cuh"):
         text = path.read_text().replace("#pragma once\n", f"#pragma once\n{NEW}") + NEW.replace("softplus", "softminus")
         path.write_text(text)

@@ -141,8 +141,13 @@ def _overflowing(desc: Any, rows: Array) -> Array:
     if desc.row.name == "prod":
         logs = np.where(np.isfinite(rows) & (rows != 0), np.log2(np.abs(rows)), 0)
         return np.asarray(np.maximum(np.maximum(logs, 0).sum(axis=-1), np.maximum(-logs, 0).sum(axis=-1)) > exponent)
-    most, rows = np.longdouble(2) ** exponent, _skipping(desc, rows)
-    sizes = rows * rows if desc.row.name in ("var", "std", "norm_two") else np.abs(rows)
+    rows = _skipping(desc, rows)
+    return _overflowing_sum(desc, rows, rows * rows if desc.row.name in ("var", "std", "norm_two") else np.abs(rows))
+
+
+def _overflowing_sum(desc: Any, rows: Array, sizes: Array) -> Array:
+    """Whether the sizes of finite terms add up beyond what is computed in."""
+    most = np.longdouble(2) ** (124 if desc.element is not ElementKind.F64 else 1020)
     return np.asarray(np.isfinite(rows).all(axis=-1) & (sizes.sum(axis=-1) > most))
 
 
@@ -258,7 +263,8 @@ def _overflowing_parts(desc: Any, **operands: Array) -> Array:
     if desc.own.statistic != "mean":
         return beyond
     with np.errstate(all="ignore"):
-        return beyond | _kept(desc, _overflowing(desc, _rows(desc, operands["x"])))
+        rows = _rows(desc, operands["x"])
+        return beyond | _kept(desc, _overflowing_sum(desc, rows, np.abs(rows)))
 
 
 BACKWARD_MEASURES: dict[str, Callable[..., Array]] = {

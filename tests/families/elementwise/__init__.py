@@ -13,9 +13,11 @@ from .independent import CHECKS
 __all__ = ["FAMILY"]
 
 # Gradients with two outputs, or with one where an argument is a number; each of the two has kernels of its own.
-ONE_OUTPUT_OR_TWO = (
-    "divide_backward", "maximum_backward", "minimum_backward", "multiply_backward", "pow_backward", "silu_mul_backward",
-)  # fmt: skip
+ONE_OUTPUT_OR_TWO = tuple(
+    f"{name}_backward"
+    for name, row in ROWS.items()
+    if len(row.arguments) == len(row.gradient) == 2 and name not in ("add", "subtract")
+)
 
 FAMILY = Family(
     independent=CHECKS,
@@ -31,22 +33,7 @@ FAMILY = Family(
         *dict.fromkeys(param for row in ROWS.values() for param in row.params),
     ),
     wanted=("map-two-a-thread",),
-    two=(
-        "copysign",
-        "divide",
-        "equal",
-        "greater",
-        "greater_equal",
-        "less",
-        "less_equal",
-        "maximum",
-        "minimum",
-        "multiply",
-        "not_equal",
-        "pow",
-        "silu_mul",
-        "subtract",
-    ),
+    two=tuple(name for name, row in ROWS.items() if len(row.arguments) == 2 and name != "add"),
     also=dict.fromkeys(ONE_OUTPUT_OR_TWO, ("f32 with 0.1",)),
     variants=dict.fromkeys(ONE_OUTPUT_OR_TWO, ("f32[1023][1023]", "f32 with 0.1")),
     cases={
