@@ -16,7 +16,7 @@ from .._launch import THREADS, divisor, grid_of, index_scalar, index_type
 __all__ = ["CHUNK", "UNROLL", "Mark"]
 
 CHUNK, UNROLL = 16, 2
-CHUNK_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 24, 6  # counted in the kernel
+CHUNK_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 24, 6  # estimated from the source, not counted
 
 
 class Mark(Candidate[Any]):

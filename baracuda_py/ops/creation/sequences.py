@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 INTEGERS = tuple(kind for kind in ElementKind if kind.is_integer and not kind.packed)
-ELEMENT_INSTRUCTIONS = 8  # counted in the kernel
+ELEMENT_INSTRUCTIONS = 8  # estimated from the source, not counted
 
 
 class Stepped(Descriptor):

@@ -19,7 +19,7 @@ __all__ = ["Gather"]
 
 CHUNK = 16
 UNROLL = 2
-# Thread instructions, counted in the kernel: of a chunk, for each axis beyond the last, and of an element that goes alone.
+# Thread instructions, estimated from the source: of a chunk, for each axis beyond the last, and of an element that goes alone.
 CHUNK_INSTRUCTIONS, AXIS_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 60, 16, 45
 
 

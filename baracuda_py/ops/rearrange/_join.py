@@ -24,7 +24,7 @@ UNROLL = 2
 CHUNK_INSTRUCTIONS, PIECE_INSTRUCTIONS = (
     45,
     9,
-)  # of a chunk, and for each piece that it may be of; counted in the kernel
+)  # of a chunk, and for each piece that it may be of; estimated from the source, not counted
 
 
 @dataclass(frozen=True)

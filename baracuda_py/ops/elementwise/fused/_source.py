@@ -36,11 +36,11 @@ def _of_row(op: str) -> str:
 
 
 def _body(typed: Typed, output: str) -> str:
-    reached = typed.graph.reached((output,))
+    used = typed.graph.used((output,))
     lines: list[str] = []
     for place, (node, step) in enumerate(zip(typed.graph.nodes, typed.steps)):
         name = f"t{place + 1}"
-        if name in reached:
+        if name in used:
             lines.append(f"const {register_of(step.kind)} {name} = {_computed(typed, node, step)};")
     return " ".join([*lines, f"return {_as(typed, output, 'C')};"])
 

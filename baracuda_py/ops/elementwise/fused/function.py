@@ -128,9 +128,9 @@ class Fused:
 
     def _used(self, graph: Graph) -> Graph:
         """The graph, of which every array is a part."""
-        reached = graph.reached(graph.outputs)
+        used = graph.used(graph.outputs)
         for name in graph.names:
-            if name not in reached:
+            if name not in used:
                 raise InvalidProblemError(
                     f"fuse: {self._named} does not use {name}, its argument {int(name[1:])}", "leave it out"
                 )

@@ -54,7 +54,7 @@ class Graph(NamedTuple):
         lines = [f"t{place + 1} = {node}" for place, node in enumerate(self.nodes)]
         return "; ".join([*lines, f"return {', '.join(self.outputs)}"])
 
-    def reached(self, outputs: tuple[str, ...]) -> frozenset[str]:
+    def used(self, outputs: tuple[str, ...]) -> frozenset[str]:
         """The inputs and nodes on which outputs depend, these included."""
         found, waiting = set[str](), list(outputs)
         while waiting:
@@ -66,7 +66,7 @@ class Graph(NamedTuple):
 
     def pruned(self) -> Graph:
         """The same without nodes on which no output depends."""
-        kept, renamed, nodes = self.reached(self.outputs), dict[Argument, str](), list[Node]()
+        kept, renamed, nodes = self.used(self.outputs), dict[Argument, str](), list[Node]()
         for place, node in enumerate(self.nodes):
             if f"t{place + 1}" in kept:
                 nodes.append(node._replace(args=tuple(renamed.get(a, a) if _is_name(a) else a for a in node.args)))

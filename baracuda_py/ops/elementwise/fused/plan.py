@@ -208,8 +208,8 @@ class FusedDescriptor(MapDescriptor):
         for name in (*self.outputs, *self.arrays):
             self.layout(name)
         for output, result in zip(self.outputs, self.parsed.outputs):
-            reached = self.parsed.reached((result,))
-            shape = broadcast_shapes(*(self._shape(name) or () for name in self.arrays if name in reached))
+            used = self.parsed.used((result,))
+            shape = broadcast_shapes(*(self._shape(name) or () for name in self.arrays if name in used))
             if shape != self.out_shape:
                 raise InvalidProblemError(
                     f"fuse: {output} depends on inputs of the common shape {shape} alone, and one kernel writes results of one "
