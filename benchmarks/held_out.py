@@ -2,8 +2,8 @@
 
 Every shape is timed as a row of the tables is: in graphs over rotating operands, beside torch in the same rounds, and beside
 torch.compile, which compiles for each shape, until ``--compile-seconds`` are spent. The order of shapes is random: a run that
-``--seconds`` ends has measured a sample of the whole, and ``--first`` continues it. Each line of the file is one shape. Quantiles of
-the time over the floor F and of the best peer's time over ours are printed; ``--report`` prints those of a file, without a GPU.
+``--seconds`` ends has measured a sample of the whole, and ``--first`` continues it. Each line of the file is one shape. Quantiles
+of the time over the floor F and of the best peer's time over ours are printed; ``--report`` prints a file's, without a GPU.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ def _arguments() -> argparse.Namespace:
 def measured(
     session: Session, rows: Sequence[Row], path: Path | None, seconds: float, compiling: float
 ) -> Iterator[Record]:
-    """Row after row, until `seconds` are spent; torch.compile is a peer until `compiling` are spent on rows that it is in. The meta
-    line is written where `path` does not exist yet."""
+    """Row after row, until `seconds` are spent; torch.compile is a peer until `compiling` are spent on rows that it is in. The
+    meta line is written where `path` does not exist yet."""
     began, with_compile = perf_counter(), 0.0
     meta = session.begin(None if path is None or path.exists() else path)
     for row in rows:
