@@ -277,7 +277,9 @@ def refused(error: bp.BaracudaError, op: str, bars: list[str]) -> None:
 
 def refused_in_int8(error: bp.BaracudaError, sample: Sample, offset: int) -> None:
     """Products in integers, where they are asked for, read blocks of weights, which are bytes, 16 bytes at once."""
-    assert f"w is aligned to {offset & -offset} bytes, not to 16 (to admit it: w on a multiple of 16 bytes" in str(error)
+    assert f"w is aligned to {offset & -offset} bytes, not to 16 (to admit it: w on a multiple of 16 bytes" in str(
+        error
+    )
     assert sample.options.get("math") == "int8", str(error)
 
 
