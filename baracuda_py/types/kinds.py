@@ -76,6 +76,7 @@ class UnaryKind(Named):
     LOGIT = enum.auto()
     SOFTPLUS = enum.auto()
     MISH = enum.auto()
+    GELU_TANH = enum.auto()
     TANHSHRINK = enum.auto()
     EXP2 = enum.auto()
     EXPM1 = enum.auto()
@@ -83,6 +84,9 @@ class UnaryKind(Named):
     LOG10 = enum.auto()
     LOG1P = enum.auto()
     CBRT = enum.auto()
+    SIN = enum.auto()
+    COS = enum.auto()
+    TAN = enum.auto()
     ASIN = enum.auto()
     ACOS = enum.auto()
     ATAN = enum.auto()
@@ -129,6 +133,8 @@ class BinaryKind(Named):
     PRELU = enum.auto()
     REGLU = enum.auto()
     GLU = enum.auto()
+    GEGLU = enum.auto()
+    GEGLU_TANH = enum.auto()
 
 
 class TernaryKind(Named):

@@ -9,7 +9,7 @@ import numpy as np
 from .._row import EXACT, FLOATS, ROUNDED, Row, Ulps
 from . import oracle
 
-__all__ = ["TABLE"]
+__all__ = ["GELU", "GELU_CHECK", "GELU_SLOPE", "TABLE"]
 
 NAN = np.nan
 Activation = partial(Row, domain=FLOATS, peers={"cupy": ""})
@@ -17,6 +17,9 @@ Capped = partial(Activation, header="math/extrema.cuh", instructions=(2, 2))
 Smooth = partial(Activation, instructions=(40, 40))
 ALPHA, SCALE = 1.6732632423543772, 1.0507009873554805  # Klambauer et al., "Self-normalizing neural networks", 2017
 TANH = "tanh(log1p(exp(x)))"
+GELU = "sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 * x * x * x))"
+GELU_SLOPE = f"{GELU} * (1 + x * (1 - {GELU}) * 2 * sqrt(2 / pi) * (1 + 0.134145 * x * x))"
+GELU_CHECK = "x / (1 + mpmath.exp(-2 * mpmath.sqrt(2 / mpmath.pi) * (x + mpmath.mpf('0.044715') * x**3)))"
 
 TABLE = (
     Capped("relu6", "math::minimum(math::maximum(x, C(0)), C(6))", oracle.relu6, "min(max(x, 0), 6)",
@@ -90,6 +93,11 @@ TABLE = (
            "x * tanh(log(1 + exp(x))).", Ulps(9, 7, 0, 2.0**-139), instructions=(40, 40), header="math/mish.cuh",
            limits=(0, -0.0, np.inf, -0.0, NAN),
            gradient={"x": f"grad * ({TANH} + x * sigmoid(x) * (1 - {TANH}) * (1 + {TANH}))"}),
+    # exp within 2.5 ulps, of which the sigmoid has no larger part; the sum with 1, a quotient and a product.
+    Smooth("gelu_tanh", "math::gelu_tanh<digits>(x)", oracle.gelu_tanh, GELU_CHECK,
+           "x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x**3))) / 2: GELU by the hyperbolic tangent.",
+           Ulps(6, 5, 0.03, 2.0**-119), instructions=(45, 8), header="math/gelu_tanh.cuh", limits=(0, -0.0, np.inf, -0.0, NAN),
+           gradient={"x": f"grad * {GELU_SLOPE}"}),
     Smooth("tanhshrink", "math::tanhshrink(x)", oracle.tanhshrink, "x**3 / 3 if abs(x) < 1e-10 else x - mpmath.tanh(x)",
            "x - tanh(x), without cancellation.", Ulps(8, 8), instructions=(60, 60), header="math/tanhshrink.cuh",
            limits=(0, -0.0, np.inf, -np.inf, NAN), gradient={"x": "grad * tanh(x) * tanh(x)"}),

@@ -6,13 +6,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ....numerics import special
+
 __all__ = [
-    "affine", "celu", "cube", "elu", "frac", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu",
+    "affine", "celu", "cube", "elu", "frac", "geglu", "geglu_tanh", "gelu_tanh", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu",
     "log_sigmoid", "logit", "mish", "reciprocal", "relu6", "round", "selu", "signbit", "softplus", "softshrink", "softsign",
     "step", "tanhshrink", "threshold",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, Any]
+PI = np.longdouble("3.14159265358979323846264338327950288")
 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------
@@ -181,6 +184,14 @@ def tanhshrink(x: Array) -> Array:
     return np.where(near, np.where(x == 0, x, total / np.cosh(small)), x - np.tanh(x))
 
 
+def gelu_tanh(x: Array) -> Array:
+    """In long doubles: exp multiplies the rounding of its argument."""
+    wide = np.clip(x, -200, 200).astype(np.longdouble)
+    third = np.longdouble(44715) / 1000000
+    e = np.exp(-2 * np.sqrt(np.longdouble(2) / PI) * (wide + third * wide * wide * wide))
+    return np.asarray(np.maximum(x, -200) / (1 + e))
+
+
 # ---- gates -----------------------------------------------------------------------------------------------------------
 
 
@@ -191,3 +202,26 @@ def reglu(x: Array, y: Array) -> Array:
 def glu(x: Array, y: Array) -> Array:
     t = np.exp(-np.abs(y))
     return np.where(np.isinf(x) & np.isfinite(y), x, np.where(y < 0, x * t, x) / (1 + t))
+
+
+def _gated(activated: Array, x: Array, y: Array) -> Array:
+    """The product with an activation that is never zero of a finite x but 0, whatever underflows."""
+    never_zero = np.isinf(y) & np.isfinite(x) & (x != 0)
+    return np.where(never_zero, np.sign(x) * y, activated * y).astype(np.result_type(x, y))
+
+
+def geglu(x: Array, y: Array) -> Array:
+    """Below -8 Phi(x) by Laplace's continued fraction for the tail, in long doubles."""
+    tail = -np.maximum(np.minimum(x, -8), -200).astype(np.longdouble)
+    denominator = tail
+    for k in range(80, 0, -1):
+        denominator = tail + k / denominator
+    upper = np.round(tail * 64) / 64  # its square is exact
+    density = np.exp(-upper * upper / 2) * np.exp((upper - tail) * (upper + tail) / 2) / np.sqrt(2 * PI)
+    below = x * (density / denominator)
+    below = np.where(np.isneginf(x), -np.zeros_like(below), below)
+    return _gated(np.where(x < -8, below, x * special.phi(np.maximum(x, -8))), x, y)
+
+
+def geglu_tanh(x: Array, y: Array) -> Array:
+    return _gated(gelu_tanh(x), x, y)

@@ -9,6 +9,7 @@ import numpy as np
 from ....types import ElementKind
 from .._row import FLOATS, INTEGERS, NUMBERS, ROUNDED, Row, Ulps
 from . import oracle
+from .activations import GELU, GELU_CHECK, GELU_SLOPE
 from .transcendental import documented
 
 __all__ = ["GATED", "TABLE"]
@@ -72,4 +73,13 @@ GATED = (
     Gated("glu", "math::glu(a, b)", oracle.glu, "x / (1 + mpmath.exp(-y))", "x / (1 + exp(-y)), the gate second, as in torch.",
           Ulps(16, 12), arguments=("x", "y"), header="math/glu.cuh", instructions=(50, 50),
           gradient={"x": "grad * sigmoid(y)", "y": "grad * x * sigmoid(y) * sigmoid(-y)"}),
+    # Phi within 8 ulps and two products; in the tail erfcx within 4.5, exp four times within 2.5, and six products.
+    Gated("geglu", "math::geglu<digits>(a, b)", oracle.geglu, "x * mpmath.ncdf(x) * y",
+          "x Phi(x) y, by the error function: the gate of GEGLU.", Ulps(20, 12, 0.06), arguments=("x", "y"),
+          header="math/geglu.cuh", instructions=(40, 16),
+          gradient={"x": "grad * y * (phi(x) + x * exp(-x * x / 2) / sqrt(2 * pi))", "y": "grad * x * phi(x)"}),
+    Gated("geglu_tanh", "math::geglu_tanh<digits>(a, b)", oracle.geglu_tanh, f"{GELU_CHECK} * y",
+          "gelu_tanh(x) * y, rounded once: the gate of GEGLU in Gemma.", Ulps(16, 12, 0.06), arguments=("x", "y"),
+          header="math/gelu_tanh.cuh", instructions=(50, 10),
+          gradient={"x": f"grad * y * {GELU_SLOPE}", "y": f"grad * x * {GELU}"}),
 )  # fmt: skip

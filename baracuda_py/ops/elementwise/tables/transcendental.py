@@ -1,4 +1,4 @@
-"""Rows of one input: exponentials, logarithms, roots, hyperbolic functions and inverse circular ones."""
+"""Rows of one input: exponentials, logarithms, roots, hyperbolic functions and circular functions and their inverses."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from .._row import Row, Ulps
 __all__ = ["TABLE"]
 
 Function = partial(Row, result="float", instructions=(30, 30))
+
+Circular = partial(Row, result="float", instructions=(40, 40), header="math/trigonometric.cuh")
 
 
 def documented(f32: int, f64: int) -> Ulps:
@@ -33,6 +35,13 @@ TABLE = (
              documented(1, 1), gradient={"x": "grad / (1 + x)"}),
     Function("cbrt", "::cbrt(x)", np.cbrt, "mpmath.sign(x) * mpmath.cbrt(abs(x))", "The cube root, negative below zero.",
              documented(1, 1), peers={"torch": ""}, gradient={"x": "grad / (3 * out * out)"}),
+    # The rest after whole quarter turns is within 1 ulp (f64: 1.7), the polynomials add one.
+    Circular("sin", "math::sin(x)", np.sin, "mpmath.sin(x)", "The sine of an angle in radians, of any size.", Ulps(2.5, 3.5),
+             gradient={"x": "grad * cos(x)"}),
+    Circular("cos", "math::cos(x)", np.cos, "mpmath.cos(x)", "The cosine of an angle in radians, of any size.", Ulps(2.5, 3.5),
+             gradient={"x": "-grad * sin(x)"}),
+    Circular("tan", "math::tan(x)", np.tan, "mpmath.tan(x)", "The tangent of an angle in radians, of any size.", Ulps(5, 6),
+             gradient={"x": "grad * (1 + out * out)"}),
     Function("asin", "::asin(x)", np.arcsin, "mpmath.asin(x)", "The angle whose sine is x; NaN beyond 1.", documented(2, 2),
              peers={"cupy": "arcsin"}, gradient={"x": "grad / sqrt((1 - x) * (1 + x))"}),
     Function("acos", "::acos(x)", np.arccos, "mpmath.acos(x)", "The angle whose cosine is x; NaN beyond 1.", documented(2, 2),
