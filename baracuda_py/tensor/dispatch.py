@@ -11,7 +11,17 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, ClassVar, NamedTuple
 
-__all__ = ["Answers", "Described", "Symbol", "answers", "answers_for", "describing", "jax_answers", "trace_as_op"]
+__all__ = [
+    "Answers",
+    "Described",
+    "Symbol",
+    "answers",
+    "answers_for",
+    "breaks_graph",
+    "describing",
+    "jax_answers",
+    "trace_as_op",
+]
 
 
 class Described(NamedTuple):
@@ -32,6 +42,7 @@ class Answers:
 
     called: Callable[..., Any]  # the arguments of `functional.call`
     traced: Callable[[str, tuple[Any, ...], dict[str, Any]], Any]  # the name of an op, the arguments of its function
+    fused: Callable[..., Any]  # a fused function, its call, out= and how it is made
 
     def __init__(self, framework: str) -> None:
         self._framework = framework
@@ -115,6 +126,11 @@ def trace_as_op(name: str, function: Any) -> None:
 
     function._torchdynamo_inline = function._torchdynamo_orig_callable = traced
     function._torchdynamo_wrapper_id = id(function)  # without which later versions of torch do not read the second
+
+
+def breaks_graph(method: Any, reason: str) -> None:
+    """Has TorchDynamo run a method as it is, between two graphs; ``fullgraph=True`` raises with the reason."""
+    method._torchdynamo_disable, method._torchdynamo_disable_msg = True, reason
 
 
 def _load() -> bool:

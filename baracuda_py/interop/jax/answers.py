@@ -9,6 +9,7 @@ from ...plan.selection import result_type
 from ...tensor import dispatch
 from ..called import answering
 from .call import Call, signature_of
+from .fused import called as fused_called
 from .gradient import recorded
 
 __all__ = ["call_op"]
@@ -25,4 +26,4 @@ def call_op(name: str, given: Mapping[str, Any]) -> Any:
     return result_type(signature.op.plan, tuple(results))(*results.values())
 
 
-dispatch.jax_answers.called = answering(signature_of, call_op)
+dispatch.jax_answers.called, dispatch.jax_answers.fused = answering(signature_of, call_op), fused_called

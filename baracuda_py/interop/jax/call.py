@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ...ops.elementwise.fused.running import OP as FUSED
 from ...plan.descriptor import Descriptor, Layout
 from ...plan.family import Family
 from ...plan.registry import get_op
@@ -31,7 +32,7 @@ __all__ = ["Call", "Problem", "problem_of", "signature_of"]
 @lru_cache(maxsize=1024)
 def signature_of(name: str) -> Signature:
     """The parameters of an op's function."""
-    return Signature(get_op(name))
+    return Signature(FUSED if name == FUSED.name else get_op(name))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from ...tensor import dispatch
 from ...types import OperandTypeError, UnsupportedError
 from ..called import answering
 from .autocast import cast_operands
+from .fused import called as fused_called
 from .gradient import recorded_arguments
 from .library import define_all, invoke, no_gradient
 from .packed import unpacked
@@ -181,3 +182,4 @@ def _copied(given: Mapping[str, Any], passed: list[str], result: Any) -> Any:
 
 define_all()
 dispatch.answers.called, dispatch.answers.traced = answering(signature_of, call_op), traced
+dispatch.answers.fused = fused_called

@@ -14,12 +14,12 @@ from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...types import ElementKind, PrecisionGuarantee
 from . import oracle
-from ._candidates import CANDIDATES
+from ._candidates import CANDIDATES, OF_GRADIENTS
 from ._descriptor import MapDescriptor
 from ._promotion import WEAK, common_kind
 from ._row import RESULT, ROWS, Row
 
-__all__ = ["PUBLISHED", "MapPlan", "call_with_numbers", "names_params", "publish", "signature_of"]
+__all__ = ["PUBLISHED", "GraphPlan", "MapPlan", "call_with_numbers", "names_params", "publish", "signature_of"]
 
 PUBLISHED: dict[str, Op] = {}  # the ops of rows, by name
 
@@ -42,6 +42,22 @@ class MapPlan:
         out = desc.kind_of("out")
         of = out if desc.row.result in ("same", "float") else common_kind(desc.row, *desc.kinds)
         return of, None if of is out else out
+
+
+class GraphPlan(MapPlan):
+    """What the plans of several rows in one kernel share: one or more outputs, whose guarantee is the descriptor's own, against
+    `evaluate`."""
+
+    candidates: ClassVar[tuple[Candidate[Any], ...]] = OF_GRADIENTS
+    evaluate: ClassVar[Callable[..., Any]]
+
+    @classmethod
+    def reference(cls, desc: Any, **arrays: Any) -> Any:
+        return cls.evaluate(desc, **arrays)
+
+    @classmethod
+    def reference_guarantee(cls, desc: Any) -> PrecisionGuarantee:
+        return desc.guarantee()  # type: ignore[no-any-return]
 
 
 def publish(

@@ -16,9 +16,8 @@ from ....plan.registry import Op, register
 from ....types import Componentwise, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee, Term
 from ... import elementwise
 from ..._function import CallArgs, function_of
-from .._candidates import OF_GRADIENTS
 from .._descriptor import MapDescriptor
-from .._family import PUBLISHED, MapPlan, signature_of
+from .._family import PUBLISHED, GraphPlan, signature_of
 from .._promotion import WEAK, guarantee_of
 from .._row import ROWS, functor
 from . import oracle, samples
@@ -88,19 +87,11 @@ class BackwardDescriptor(MapDescriptor):
         return made, tuple(headers)
 
 
-class BackwardPlan(MapPlan, Plan[BackwardDescriptor]):
+class BackwardPlan(GraphPlan, Plan[BackwardDescriptor]):
     """What the plans of gradients share."""
 
-    candidates = OF_GRADIENTS
     measures = oracle.MEASURES
-
-    @classmethod
-    def reference(cls, desc: Any, **arrays: Any) -> Any:
-        return oracle.evaluate(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: Any) -> PrecisionGuarantee:
-        return desc.guarantee()  # type: ignore[no-any-return]
+    evaluate = staticmethod(oracle.evaluate)
 
 
 def descriptor_of(row: BackwardRow) -> type[BackwardDescriptor]:

@@ -83,6 +83,14 @@ class Graph(NamedTuple):
                 renamed[f"t{place + 1}"] = f"t{len(nodes)}"
         return Graph(self.inputs, tuple(nodes), tuple(renamed.get(name, name) for name in self.outputs))
 
+    def compact(self) -> tuple[Graph, tuple[int, ...]]:
+        """The same without inputs on which no output depends, and the places of those that are left."""
+        used = self.used(self.outputs)
+        kept = tuple(place for place, name in enumerate(self.names) if name in used)
+        renamed: dict[Argument, str] = {f"x{old + 1}": f"x{new + 1}" for new, old in enumerate(kept)}
+        nodes = tuple(node._replace(args=tuple(renamed.get(a, a) for a in node.args)) for node in self.nodes)
+        return Graph(len(kept), nodes, tuple(renamed.get(name, name) for name in self.outputs)), kept
+
     @staticmethod
     def parse(text: object, inputs: int) -> Graph:
         """The graph of a text; InvalidProblemError where it is none."""

@@ -30,9 +30,8 @@ from ....types import (
 from ....types.errors import shown
 from ....types.keeping import complete
 from .. import oracle as of_rows
-from .._candidates import OF_GRADIENTS
 from .._descriptor import MapDescriptor
-from .._family import MapPlan
+from .._family import GraphPlan
 from .._promotion import Computed, check_output
 from .._row import NUMBERS, ROWS, Row
 from . import oracle
@@ -41,13 +40,18 @@ from ._kinds import Input, Typed, stored_as, typed
 from ._source import functors, instructions
 from .graph import MAX_INPUTS, MAX_OUTPUTS, Graph
 
-__all__ = ["FusedDescriptor", "FusedPlan"]
+__all__ = ["FusedDescriptor", "FusedPlan", "outputs_of"]
 
 Ints = tuple[int, ...]
 SOURCE = "first-order propagation through the graph (baracuda_py/ops/elementwise/fused/_bound.py)"
 INPUTS = tuple(f"x{place + 1}" for place in range(MAX_INPUTS))
 OUTPUTS = ("out", *(f"out{place + 1}" for place in range(MAX_OUTPUTS)))
 NO_ROW = Row("fuse", "", of_rows.where, "", "", domain=(*NUMBERS, ElementKind.BOOL))
+
+
+def outputs_of(count: int) -> tuple[str, ...]:
+    """What so many results are called."""
+    return ("out",) if count == 1 else OUTPUTS[1 : count + 1]
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,8 +148,7 @@ class FusedDescriptor(MapDescriptor):
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
-        count = len(self.parsed.outputs)
-        return ("out",) if count == 1 else OUTPUTS[1 : count + 1]
+        return outputs_of(len(self.parsed.outputs))
 
     def _shape(self, name: str) -> Ints | None:
         return self.shapes[self.inputs.index(name)]
@@ -266,21 +269,13 @@ class FusedDescriptor(MapDescriptor):
         return PrecisionGuarantee.by_output(**dict.fromkeys(self.outputs, made)) if len(self.outputs) > 1 else made
 
 
-class FusedPlan(MapPlan, Plan[FusedDescriptor]):
+class FusedPlan(GraphPlan, Plan[FusedDescriptor]):
     """A fused function: operands x1, x2, ... and `out`, or `out1`, `out2`, ..."""
 
     descriptor = FusedDescriptor
     category = OpCategory.added("fused")
-    candidates = OF_GRADIENTS
     measures = MEASURES
-
-    @classmethod
-    def reference(cls, desc: Any, **arrays: Any) -> Any:
-        return oracle.evaluate(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: Any) -> PrecisionGuarantee:
-        return desc.guarantee()  # type: ignore[no-any-return]
+    evaluate = staticmethod(oracle.evaluate)
 
     @classmethod
     def sku_elements(cls, desc: Any) -> tuple[ElementKind, ElementKind | None]:

@@ -14,14 +14,14 @@ from types import FrameType
 from typing import Any, ClassVar, NoReturn
 
 from ....runtime.scope import default_device, replaced
-from ....tensor.dispatch import Answers, Symbol
+from ....tensor.dispatch import Answers, Symbol, describing
 from ....types import BaracudaError, ElementKind, InvalidProblemError, UnsupportedError
 from .._family import MapPlan
 from .._row import ROWS
 from ._kinds import Input, Typing
 from .graph import ENDS, MAX_INPUTS, MAX_NODES, MAX_OUTPUTS, Argument, Graph, Node
 
-__all__ = ["INPUT", "Traced", "trace"]
+__all__ = ["INPUT", "Builder", "Traced", "trace"]
 
 PACKAGE = Path(__file__).resolve().parents[3]
 INPUT = "an input"  # stands for an array or a number among the arguments of a function
@@ -80,7 +80,7 @@ class Traced(Symbol):
     __slots__ = ("_name", "_trace")
     answers: ClassVar[Answers]
 
-    def __init__(self, trace: _Trace, name: str) -> None:
+    def __init__(self, trace: Builder, name: str) -> None:
         self._trace, self._name = trace, name
 
     def __repr__(self) -> str:
@@ -134,8 +134,8 @@ for _symbol, _why in REFUSED.items():
     setattr(Traced, f"__{_symbol}__", _refusing(*_why))
 
 
-class _Trace:
-    """The graph of one call of a function, so far."""
+class Builder:
+    """A graph that is being built, of inputs of these kinds."""
 
     def __init__(self, inputs: Sequence[Input]) -> None:
         self.typing = Typing(inputs)
@@ -156,9 +156,22 @@ class _Trace:
             self.nodes[node] = f"t{len(self.nodes) + 1}"
         return Traced(self, self.nodes[node])
 
+    def input(self, place: int) -> Traced:
+        return Traced(self, f"x{place + 1}")
+
+    def name_of(self, x: Traced) -> str:
+        return x._name
+
+    def kind_of(self, x: Traced) -> ElementKind:
+        return self.typing.kind_of(x._name)
+
     def is_bool(self, x: Traced) -> bool:
         """Whether a value is of bools."""
-        return self.typing.weak_of(x._name) is None and self.typing.kind_of(x._name) is ElementKind.BOOL
+        return self.typing.weak_of(x._name) is None and self.kind_of(x) is ElementKind.BOOL
+
+    def graph(self, outputs: Sequence[Traced]) -> Graph:
+        """What computes these values, and nothing else."""
+        return Graph(len(self.typing.inputs), tuple(self.nodes), tuple(x._name for x in outputs)).pruned()
 
     def _argument(self, op: str, x: Any) -> Argument:
         if isinstance(x, Traced):
@@ -211,17 +224,20 @@ Traced.answers.called = _called
 
 
 def trace(function: Callable[..., Any], inputs: Sequence[Input], args: Sequence[Any]) -> Graph:
-    """The graph of a function. `inputs` are those of `args` that
-    are `INPUT`, in their order."""
+    """The graph of a function. `inputs` are those of `args` that are `INPUT`, in their order."""
     if len(inputs) > MAX_INPUTS:
         raise UnsupportedError(
             f"fuse: the function takes {len(inputs)} arrays and numbers", f"pass {MAX_INPUTS} at most"
         )
-    made = _Trace(inputs)
-    names = iter([f"x{place + 1}" for place in range(len(inputs))])
-    given = [Traced(made, next(names)) if x is INPUT else x for x in args]
-    with replaced(device=None, preference=None, intercept=None, recording=None):
-        result = function(*given)
+    made = Builder(inputs)
+    places = iter(range(len(inputs)))
+    given = [made.input(next(places)) if x is INPUT else x for x in args]
+    token = describing.set(False)
+    try:
+        with replaced(device=None, preference=None, intercept=None, recording=None):
+            result = function(*given)
+    finally:
+        describing.reset(token)
     results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     for x in results:
         if not isinstance(x, Traced):
@@ -231,5 +247,4 @@ def trace(function: Callable[..., Any], inputs: Sequence[Input], args: Sequence[
             )
     if not 1 <= len(results) <= MAX_OUTPUTS:
         raise UnsupportedError(f"fuse: the function returns {len(results)} results", f"return 1 to {MAX_OUTPUTS}")
-    outputs = tuple(x._name for x in results)
-    return Graph(len(inputs), tuple(made.nodes), outputs).pruned()
+    return made.graph(results)
