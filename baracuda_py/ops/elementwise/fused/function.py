@@ -68,7 +68,7 @@ class Fused:
         if any(isinstance(x, Symbol) for x in call.inputs):  # inside another function that is traced
             if any(x is not None for x in (out, stream, pref, device)):
                 raise UnsupportedError(
-                    f"fuse: {self._named} is given out=, stream=, pref= or device= inside a fused function",
+                    f"fuse: {self.named} is given out=, stream=, pref= or device= inside a fused function",
                     "pass those to the outer function",
                 )
             return self._function(*args, **named)
