@@ -113,3 +113,11 @@ def test_rearrange_index_holds_what_rules_compute(make: Callable[[int], Any]) ->
         desc = make(extent)
         plan = (RollPlan if isinstance(desc, RollDescriptor) else FlipPlan).select(desc, device="h200")  # type: ignore[type-abstract]
         assert f"gather_axes<{index}," in str(plan.kernels[0])
+
+
+def test_pad_wrapped_by_part_of_a_turn() -> None:
+    """Whole turns are copies of one; what is left over is not."""
+    x = np.arange(32, dtype=np.uint8).reshape(2, 16)
+    for widths in ((2, 1), (4, 0), (0, 3)):
+        pairs = (widths, (0, 0))
+        assert np.array_equal(bp.pad(x, pairs, "wrap", device="ptx"), np.pad(x, pairs, "wrap"))
