@@ -88,8 +88,10 @@ from .ops.quantized.int4.quantize import (QuantizeInt4Descriptor as _QuantizeInt
     QuantizeInt4Plan as _QuantizeInt4Plan)
 from .ops.quantized.nf4.quantize import (QuantizeNf4Descriptor as _QuantizeNf4Descriptor,
     QuantizeNf4Plan as _QuantizeNf4Plan, pack_nf4 as pack_nf4)
-from .ops.reduce._gradient import (ReduceBackwardDescriptor as _ReduceBackwardDescriptor)
-from .ops.reduce.backward import (ReduceBackwardPlan as _ReduceBackwardPlan)
+from .ops.reduce._gradient import (ReduceBackwardDescriptor as _ReduceBackwardDescriptor,
+    VectorNormBackwardDescriptor as _VectorNormBackwardDescriptor)
+from .ops.reduce.backward import (ReduceBackwardPlan as _ReduceBackwardPlan,
+    VectorNormBackwardPlan as _VectorNormBackwardPlan)
 from .ops.reduce.reduce import (ReducePlan as _ReducePlan)
 from .ops.quantized.int4.relayout import (RelayoutInt4Descriptor as _RelayoutInt4Descriptor,
     RelayoutInt4Plan as _RelayoutInt4Plan)
@@ -1315,6 +1317,14 @@ class UnaryDescriptor(_UnaryDescriptor):
     def __init__(self, kind: UnaryKind | str, shape: Sequence[int], element: ElementLike, out_element: _Kind = ...,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class VectorNormBackwardDescriptor(_VectorNormBackwardDescriptor, _X):
+    grad_x: _Layout
+    grad: _Layout
+    y: _Layout | None
+    def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
+        correction: int = ..., name: str = ..., y_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
+        y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
+        y_align: int | None = ..., grad_x_align: int | None = ..., p: float = ...) -> None: ...
 class VectorNormDescriptor(_VectorNormDescriptor, _Out, _X):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., name: str = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
@@ -1458,6 +1468,7 @@ class TilePlan(_TilePlan): desc: TileDescriptor
 class TopkPlan(_TopkPlan): desc: TopkDescriptor
 class TrianglePlan(_TrianglePlan): desc: TriangleDescriptor
 class UnaryPlan(_UnaryPlan): desc: UnaryDescriptor
+class VectorNormBackwardPlan(_VectorNormBackwardPlan): desc: VectorNormBackwardDescriptor
 class VectorNormPlan(_VectorNormPlan): desc: VectorNormDescriptor
 class WhereBackwardPlan(_BackwardPlan): desc: WhereBackwardDescriptor
 class WriteSlicePlan(_WriteSlicePlan): desc: WriteSliceDescriptor
@@ -1886,6 +1897,27 @@ def var_backward(grad: Any, x: Any, /, axis: Any = None, *, correction: int = 0,
 @_op(ReduceBackwardDescriptor, ReduceBackwardPlan)
 def logsumexp_backward(grad: Any, x: Any, y: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceBackwardDescriptor, ReduceBackwardPlan)
+def prod_backward(grad: Any, x: Any, y: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceBackwardDescriptor, ReduceBackwardPlan)
+def std_backward(grad: Any, x: Any, y: Any, /, axis: Any = None, *, correction: int = 0, keepdims: bool = False,
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceBackwardDescriptor, ReduceBackwardPlan)
+def nansum_backward(grad: Any, x: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceBackwardDescriptor, ReduceBackwardPlan)
+def nanmean_backward(grad: Any, x: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceBackwardDescriptor, ReduceBackwardPlan)
+def nanmax_backward(grad: Any, x: Any, y: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceBackwardDescriptor, ReduceBackwardPlan)
+def nanmin_backward(grad: Any, x: Any, y: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(VectorNormBackwardDescriptor, VectorNormBackwardPlan)
+def norm_backward(grad: Any, x: Any, y: Any, /, p: float = 2.0, axis: Any = None, *, keepdims: bool = False,
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(LogicalDescriptor, LogicalPlan)
 def any(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
