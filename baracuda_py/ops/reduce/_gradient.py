@@ -115,7 +115,7 @@ class ReduceBackwardDescriptor(Reduced):
     def __post_init__(self) -> None:
         self._names_op(self.known(), "name")
         super().__post_init__()
-        if "y" in self.formula.names and self.y_element is None:
+        if self.takes_y and self.y_element is None:
             complete(self, y_element=self.element)
 
     @classmethod
@@ -151,6 +151,11 @@ class ReduceBackwardDescriptor(Reduced):
         return _formula(self.forward)
 
     @property
+    def takes_y(self) -> bool:
+        """Whether the result is an operand."""
+        return "y" in self.formula.names
+
+    @property
     def number(self) -> float:
         """The number in the expression: the terms of a result, or 2 over var's count of them."""
         if self.own.number == "count":
@@ -160,7 +165,7 @@ class ReduceBackwardDescriptor(Reduced):
 
     def check(self) -> None:
         self.check_axes(self.row)
-        if self.has("y") and "y" not in self.formula.names:
+        if self.has("y") and not self.takes_y:
             raise InvalidProblemError(f"{self.op}: y has no part in this gradient", "leave y out")
         if self.y_element not in (None, self.element):
             raise OperandTypeError(f"{self.op}: y must hold {self.element}, got {self.y_element}", "cast it")
@@ -211,8 +216,8 @@ class ReduceBackwardDescriptor(Reduced):
     Slot("y", optional=True, takes=FLOATS, shape="out_shape"),
 )
 class VectorNormBackwardDescriptor(ReduceBackwardDescriptor):
-    """The gradient of a p-norm with respect to an x of `shape`, for the axes and keepdims of its call. `y` is its result, where
-    the gradient takes it."""
+    """The gradient of a p-norm with respect to an x of `shape`, for the axes and keepdims of its call. `y` is its result, whose
+    values count where p is 2, inf or -inf."""
 
     shape: tuple[int, ...]
     element: ElementKind
@@ -244,6 +249,10 @@ class VectorNormBackwardDescriptor(ReduceBackwardDescriptor):
     @property
     def row(self) -> Row:
         return NORMS[self.p]
+
+    @property
+    def takes_y(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True)
