@@ -95,6 +95,9 @@ from .ops.reduce.backward import (ReduceBackwardPlan as _ReduceBackwardPlan,
 from .ops.reduce.reduce import (ReducePlan as _ReducePlan)
 from .ops.quantized.int4.relayout import (RelayoutInt4Descriptor as _RelayoutInt4Descriptor,
     RelayoutInt4Plan as _RelayoutInt4Plan)
+from .ops.rearrange.backward import (RepeatInterleaveBackwardDescriptor as _RepeatInterleaveBackwardDescriptor,
+    RepeatInterleaveBackwardPlan as _RepeatInterleaveBackwardPlan, TileBackwardDescriptor as _TileBackwardDescriptor,
+    TileBackwardPlan as _TileBackwardPlan)
 from .ops.position.rope import (RopeBackwardDescriptor as _RopeBackwardDescriptor, RopeBackwardPlan as _RopeBackwardPlan,
     RopeDescriptor as _RopeDescriptor, RopePlan as _RopePlan)
 from .ops.position.scaling import (RopeScaling as RopeScaling)
@@ -1174,6 +1177,10 @@ class ReluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class RepeatInterleaveBackwardDescriptor(_RepeatInterleaveBackwardDescriptor, _GradX, _Grad, _X3):
+    def __init__(self, shape: Sequence[int], element: ElementLike, repeats: int, axis: int | None = ..., *,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
 class RepeatInterleaveDescriptor(_RepeatInterleaveDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, repeats: int, axis: int | None = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
@@ -1301,6 +1308,10 @@ class ThresholdBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class TileBackwardDescriptor(_TileBackwardDescriptor, _GradX, _Grad, _X3):
+    def __init__(self, shape: Sequence[int], element: ElementLike, reps: Any, *, grad_strides: _Ints = ...,
+        x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
+        grad_x_align: int | None = ...) -> None: ...
 class TileDescriptor(_TileDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, reps: Any, *, x_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
@@ -1440,6 +1451,7 @@ class RegluBackwardPlan(_BackwardPlan): desc: RegluBackwardDescriptor
 class RelayoutInt4Plan(_RelayoutInt4Plan): desc: RelayoutInt4Descriptor
 class Relu6BackwardPlan(_BackwardPlan): desc: Relu6BackwardDescriptor
 class ReluBackwardPlan(_BackwardPlan): desc: ReluBackwardDescriptor
+class RepeatInterleaveBackwardPlan(_RepeatInterleaveBackwardPlan): desc: RepeatInterleaveBackwardDescriptor
 class RepeatInterleavePlan(_RepeatInterleavePlan): desc: RepeatInterleaveDescriptor
 class RollPlan(_RollPlan): desc: RollDescriptor
 class RopeBackwardPlan(_RopeBackwardPlan): desc: RopeBackwardDescriptor
@@ -1464,6 +1476,7 @@ class TanhBackwardPlan(_BackwardPlan): desc: TanhBackwardDescriptor
 class TanhshrinkBackwardPlan(_BackwardPlan): desc: TanhshrinkBackwardDescriptor
 class TernaryPlan(_TernaryPlan): desc: TernaryDescriptor
 class ThresholdBackwardPlan(_BackwardPlan): desc: ThresholdBackwardDescriptor
+class TileBackwardPlan(_TileBackwardPlan): desc: TileBackwardDescriptor
 class TilePlan(_TilePlan): desc: TileDescriptor
 class TopkPlan(_TopkPlan): desc: TopkDescriptor
 class TrianglePlan(_TrianglePlan): desc: TriangleDescriptor
@@ -1990,6 +2003,12 @@ def cummin(x: Any, /, axis: int = -1, *, reverse: bool = False, out: Any = None,
 @_op(ScanDescriptor, ScanPlan)
 def logcumsumexp(x: Any, /, axis: int = -1, *, reverse: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(TileBackwardDescriptor, TileBackwardPlan)
+def tile_backward(grad: Any, x: Any, /, reps: int | Sequence[int], *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(RepeatInterleaveBackwardDescriptor, RepeatInterleaveBackwardPlan)
+def repeat_interleave_backward(grad: Any, x: Any, /, repeats: int, axis: int | None = None, *, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(ContiguizeDescriptor, ContiguizePlan)
 def contiguize(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
