@@ -153,7 +153,7 @@ def _result(name: str, x: Any, options: dict[str, Any]) -> Any:
         return round_to(oracle.reduce(desc, x), ElementKind.of(x.dtype))
 
 
-_SIGNATURES = {"var": _of_variance, "std": _of_deviation, "norm": _of_norm}
+_SIGNATURES: dict[str, Callable[..., Any]] = {"var": _of_variance, "std": _of_deviation, "norm": _of_norm}
 
 
 def _published(name: str, plan: type[Plan[Any]] = ReduceBackwardPlan) -> Callable[..., Any]:
