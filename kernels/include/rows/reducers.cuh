@@ -271,7 +271,8 @@ template <class Of, class C, class Out> struct TiesOf : Folded<TiesOf<Of, C, Out
   static __device__ __forceinline__ State term(C x) { return {Of::term(x), 1}; }
   static __device__ __forceinline__ State join(const State& a, const State& b) {
     const C most = Of::join(a.value, b.value);
-    return {most, (a.value == most ? a.count : 0) + (b.value == most ? b.count : 0)};
+    const i64 first = a.value == most ? a.count : 0, second = b.value == most ? b.count : 0;
+    return {most, first + second};
   }
   template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) {
     return convert<Out>(C(s.count));
