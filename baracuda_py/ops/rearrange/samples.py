@@ -87,6 +87,11 @@ def of_copies(name: str) -> Callable[..., Iterator[Sample]]:
         for view_name, view in layouts(values(rng, (6, 80), BF16)).items():
             options = {"reps": (1, 2)} if name == "tile" else {"repeats": 2, "axis": 1}
             yield Sample(f"grad {view_name}", {"grad": view, "x": values(rng, (6, 40), BF16)}, options)
+        if name == "repeat_interleave":
+            grad = values(rng, (36,), F32)[::2]
+            yield Sample(
+                "f32 grad stepped, without axis", {"grad": grad, "x": values(rng, (2, 3), F32)}, {"repeats": 3}
+            )
         many = {"reps": 40_000} if name == "tile" else {"repeats": 40_000}
         yield Sample("f32 many copies", {"grad": values(rng, (120_000,), F32), "x": values(rng, (3,), F32)}, many)
 

@@ -163,6 +163,7 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
 FAMILY = Family(
     independent=CHECKS,
     always=("axis", "k", "mode", "stacked", "grad_x", *(f"x{i}" for i in range(1, 16))),
+    also={"repeat_interleave_backward": ("f32 grad stepped, without axis",)},
     no_meaning=(
         NoMeaning(
             "pad", ((np.zeros(3), 1), {"mode": "edge", "constant_values": 2}), bp.InvalidProblemError, "no meaning"
