@@ -22,7 +22,8 @@ FAMILY = Family(
         **dict.fromkeys(("any", "all", "count_nonzero"), ("i32[2, 130] columns", "bf16 long row")),
         **dict.fromkeys(("argmin", "nanmax", "nanmin"), ("bf16 long columns",)),
         **dict.fromkeys(("norm", "nansum", "nanmean"), ("f32[2, 130] columns",)),
-        **dict.fromkeys(("nansum_backward", "norm_backward"), ("bf16[2, 3, 72] rows",)),
+        "nansum_backward": ("bf16[2, 3, 72] rows",),
+        "norm_backward": ("bf16[2, 3, 72] rows", "f32 long rows"),
         **dict.fromkeys(
             ("prod_backward", "nanmean_backward", "nanmax_backward", "nanmin_backward"), ("bf16 long columns",)
         ),
