@@ -163,7 +163,14 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
 FAMILY = Family(
     independent=CHECKS,
     always=("axis", "k", "mode", "stacked", "grad_x", *(f"x{i}" for i in range(1, 16))),
-    also={"repeat_interleave_backward": ("f32 grad stepped, without axis",)},
+    also={
+        "repeat_interleave_backward": (
+            "f32 grad stepped, without axis",
+            "bf16[3, 64] repeats=3 axis=0",
+            "f32 many copies",
+        ),
+        "tile_backward": ("f32 many copies", "complex128[3, 1] reps=(1, 70)"),
+    },
     no_meaning=(
         NoMeaning(
             "pad", ((np.zeros(3), 1), {"mode": "edge", "constant_values": 2}), bp.InvalidProblemError, "no meaning"
