@@ -161,5 +161,8 @@ __global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT, C, THREAD
     line.pass(load, [&](const Vector& vector, I column, int) {
       store<true, COLUMNS, DIGITS, V, 0>(places, at, out, vector, held, r, column);
     });
+  // A result of rows may be in place of an input, which the row's other threads have loaded by then.
+  if constexpr (LANES > 32) __syncthreads();
+  else __syncwarp();
   if (live && lane == 0) store<false, COLUMNS, DIGITS, V, 0>(places, at, out, Vector(), held, r, I(0));
 }

@@ -111,6 +111,12 @@ def test_rows_layouts_and_in_place(device: str) -> None:
     np.testing.assert_allclose(out[:, ::2], expected, rtol=1e-5, atol=1e-6)
     assert not out[:, 1::2].any()
     assert softmax(x[:0], 1.0, device=device).shape == (0, 40)
+    scaled = bp.fuse(lambda x, s: (x * s, bp.sum(x * s, axis=-1, keepdims=True)))
+    for columns in (40, 20):  # results of rows in place of what rows have once
+        held, single = x[:, :columns].copy(), x[:, :1].copy()
+        wanted = scaled(held, single, device=device)
+        scaled(held, single, out=(held, single), device=device)
+        assert held.tobytes() == wanted[0].tobytes() and single.tobytes() == wanted[1].tobytes()
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
