@@ -235,6 +235,7 @@ GRADIENTS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "axes": (lambda x, w: bp.min(x * w, axis=(-2, -1), keepdims=True) + bp.sum(x * w, axis=(-2, -1), keepdims=True),
              ((3, 4, 6), (3, 1, 6))),
     "scalar": (lambda x, s: (x - bp.mean(x, axis=-1, keepdims=True)) * s, ((5, 6), (1,))),
+    "alike": (lambda x, s: bp.sum(x * x - s * bp.mean(x, axis=-1, keepdims=True), axis=-1, keepdims=True), ((5, 6), (5, 1))),
     "one column": (lambda x: x * bp.sum(x, axis=-1, keepdims=True), ((5, 1),)),
 }  # fmt: skip
 
