@@ -57,7 +57,7 @@ class Kit:
 
     def __init__(self, *, use_torch: bool = True, use_compile: bool = False) -> None:
         self._use_torch = use_torch
-        self._use_compile = use_compile
+        self.use_compile = use_compile
         self._blocks: dict[tuple[str, bool], Any] = {}
         self._compiled: dict[str, Callable[..., Any]] = {}
         self._offset = 0
@@ -108,7 +108,7 @@ class Kit:
 
     def compiled(self, name: str, function: Callable[..., Any]) -> Callable[..., Any] | None:
         """`function` under torch.compile, one a row and name; None unless it was asked for."""
-        if not self._use_compile or self.torch is None:
+        if not self.use_compile or self.torch is None:
             return None
         if name not in self._compiled:
             self._compiled[name] = self.torch.compile(function, dynamic=False)

@@ -12,7 +12,7 @@ CUPY_UFUNCS = {
     "abs": "absolute",
     "pow": "power",
     **{op: op for op in ("sign", "square", "sqrt", "exp", "log", "tanh", "add", "subtract", "multiply", "divide")},
-    **{op: op for op in ("maximum", "minimum", "copysign")},
+    **{op: op for op in ("maximum", "minimum", "copysign", "exp2", "expm1", "log1p", "floor", "ceil", "trunc")},
 }
 TORCH_OVERLOADS = ("gelu", "silu")
 

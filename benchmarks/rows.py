@@ -194,6 +194,31 @@ def _elementwise(
     return Row("elementwise", name, op, shapes[0], dtype, read, written, make, target)
 
 
+def _where(shape: tuple[int, ...], dtype: str, label: str = "") -> Row:
+    """Elements of one operand or the other, by a condition."""
+    short = {"bfloat16": "bf16", "float32": "f32"}[dtype]
+    name = " ".join(filter(None, ("where", label, short)))
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        x, y, out = kit.normal(shape, dtype), kit.normal(shape, dtype), kit.empty(shape, dtype)
+        condition = kit.normal(shape, "float32") > 0
+        calls: Calls = {OURS: lambda: bp.where(condition, x, y, out=out)}
+        if dtype == "float32":
+            calls["cupy"] = lambda: kit.xp.where(condition, x, y)
+        if kit.torch is not None:
+            select, given = kit.torch.where, (kit.as_torch(condition), kit.as_torch(x), kit.as_torch(y))
+            torch_out = kit.as_torch(out)
+            calls["torch"] = lambda: select(*given, out=torch_out)
+            if (fused := kit.compiled("where", lambda *each: select(*each))) is not None:
+                calls["torch.compile"] = lambda: fused(*given)
+        return calls
+
+    size = prod(shape) * itemsize(dtype)
+    return Row("elementwise", name, "where", shape, dtype, prod(shape) + 2 * size, size, make, Target(1.04))
+
+
 def _size(shape: tuple[int, ...], dtype: str) -> str:
     nbytes = prod(shape) * itemsize(dtype)
     return f"{nbytes >> 20} MiB" if nbytes >= 1 << 20 else f"{nbytes >> 10} KiB"
@@ -205,10 +230,15 @@ def _elementwise_rows() -> Iterator[Row]:
         for dtype in ("bfloat16", "float32"):
             yield _elementwise(op, operands, dtype, target=ELEMENTWISE_TARGETS.get(op, Target(1.10)))
     yield _elementwise("add", (LARGE, (8192,)), "bfloat16", "row", Target(1.10))
-    for op, operands_of in (("add", 2), ("gelu", 1)):
+    for op, operands_of in (("add", 2), ("gelu", 1), ("exp2", 1), ("tanh", 1), ("erf", 1), ("floor", 1)):
         for dtype, shapes in SWEPT.items():
             for shape in shapes:
                 yield _elementwise(op, (shape,) * operands_of, dtype, _size(shape, dtype))
+    yield _where(LARGE, "bfloat16")
+    yield _where((16384, 4096), "float32")
+    for dtype, shapes in SWEPT.items():
+        for shape in shapes:
+            yield _where(shape, dtype, _size(shape, dtype))
 
 
 ROWS: tuple[Row, ...] = (*_write_slice_rows(), *_contiguize_rows(), *_elementwise_rows())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -29,6 +29,7 @@ from .nf4_rows import NF4_ROWS
 from .operands import Call, Kit
 from .position_rows import POSITION_ROWS
 from .preference_rows import PREFERENCE_ROWS
+from .rearrange_rows import REARRANGE_ROWS
 from .results import Record, best_peer
 from .row import Row
 from .row_families import ROW_FAMILIES
@@ -64,6 +65,7 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
         *INDEXING_ROWS,
         *SCAN_ROWS,
         *FUSED_ROWS,
+        *REARRANGE_ROWS,
         *POSITION_ROWS,
         *GEMM_ROWS,
         *ATTENTION_ROWS,
@@ -101,10 +103,20 @@ class Session:
         }
 
     def run(self, rows: Sequence[Row | HostRow], path: Path | None) -> Iterator[Record]:
-        """Measures row after row; each is written as soon as it is done. A row that fails is a line with its error."""
+        """Writes the meta line and measures row after row; each is written as soon as it is done. A row that fails is a line with
+        its error."""
+        meta = self.begin(path)
+        yield from self.measure(rows, path, meta)
+
+    def begin(self, path: Path | None) -> Record:
+        """Writes the meta line, and keeps the memory busy until clocks are up."""
         meta = self.meta()
         results.write_line(path, meta)
         self.bench.warm_up(0.6)
+        return meta
+
+    def measure(self, rows: Iterable[Row | HostRow], path: Path | None, meta: Record) -> Iterator[Record]:
+        """The rows' lines, without a meta line."""
         for row in rows:
             began = perf_counter()
             record: Record = {"kind": "row", "row": row.key, "group": row.group, "name": row.name}

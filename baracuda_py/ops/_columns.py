@@ -32,14 +32,15 @@ class ColumnConfig(Config):
 
     vector: int = term("neighbouring columns a thread")
     warps: int = term("warps of a CTA that go down the same columns")
+    parts: int = term("CTAs of a cluster that share the axis", default=1)
 
     @property
     def threads(self) -> int:
         return WARP * self.warps
 
     def ctas(self, rows: Rows) -> int:
-        """CTAs along a row."""
-        return rows.count * -(-rows.length // (WARP * self.vector))
+        """CTAs of all strips of columns."""
+        return rows.count * -(-rows.length // (WARP * self.vector)) * self.parts
 
 
 class Columns(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,9 +10,9 @@ import numpy as np
 from ..plan.fields import integer, integers
 from ..types import ElementKind, InvalidProblemError, OperandTypeError
 
-__all__ = ["element_bytes", "kind_for", "number", "one_or_more"]
+__all__ = ["element_bytes", "kind_for", "number", "one_or_more", "unsigned_zero"]
 
-NOT_FINITE = ("nan", "inf", "-inf")
+AS_TEXT = ("nan", "inf", "-inf", "-0.0")
 
 
 def one_or_more(value: Any, what: str) -> tuple[int, ...]:
@@ -22,16 +21,22 @@ def one_or_more(value: Any, what: str) -> tuple[int, ...]:
 
 
 def number(value: Any, what: str) -> Any:
-    """A real number as Python's own. NaN and infinities are kept as texts, as JSON has them: these equal themselves."""
+    """A real number as Python's own. NaN, infinities and -0.0 are kept as texts: each equals itself, and -0.0 no other zero."""
     if isinstance(value, (bool, np.bool_)):
         return int(value)
     if isinstance(value, (int, np.integer)):
-        return integer(value, what)
+        return int(value) if 1 << 63 <= value < 1 << 64 else integer(value, what)
     if isinstance(value, (float, np.floating)):
-        return float(value) if math.isfinite(value) else str(float(value))
-    if isinstance(value, str) and value in NOT_FINITE:
+        return str(float(value)) if str(float(value)) in AS_TEXT else float(value)
+    if isinstance(value, str) and value in AS_TEXT:
         return value
     raise OperandTypeError(f"{what} must be a real number, got {type(value).__name__}", "give an int or a float")
+
+
+def unsigned_zero(value: Any, what: str) -> Any:
+    """`number`, with 0.0 in place of -0.0."""
+    made = number(value, what)
+    return 0.0 if made == "-0.0" else made
 
 
 def kind_for(numbers: tuple[Any, ...], dtype: Any) -> ElementKind:
@@ -43,7 +48,7 @@ def kind_for(numbers: tuple[Any, ...], dtype: Any) -> ElementKind:
 
 def element_bytes(op: str, name: str, value: Any, kind: ElementKind) -> bytes:
     """The bytes of a number as an element of `kind`; raises where an integer kind does not hold it."""
-    value = float(value) if value in NOT_FINITE else value
+    value = float(value) if value in AS_TEXT else value
     if kind.is_integer:
         info = np.iinfo(kind.dtype)
         if (isinstance(value, float) and not value.is_integer()) or not info.min <= value <= info.max:

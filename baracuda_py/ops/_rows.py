@@ -68,10 +68,10 @@ def axes_of(op: str, axis: Any, rank: int) -> tuple[int, ...]:
     for a in given:
         if not -max(rank, 1) <= a < max(rank, 1):
             raise InvalidProblemError(f"{op}: axis {a} is out of range for {rank} axes", f"give {-rank} to {rank - 1}")
-    axes = tuple(sorted(a % max(rank, 1) for a in given)) if rank else ()
+    axes = tuple(sorted(a % max(rank, 1) for a in given))
     if len(set(axes)) < len(axes):
         raise InvalidProblemError(f"{op}: axis={axis} names an axis twice", "name each once")
-    return axes
+    return axes if rank else ()
 
 
 class OperandStrides(NamedTuple):

@@ -16,6 +16,7 @@ __all__ = ["kept_configs", "kept_rows", "unaligned_config", "unaligned_launch", 
 LONG = 2048  # columns from which unaligned rows go by aligned words
 MOST_VECTORS = 8  # that a thread holds of all inputs: of 128 registers, half
 KEPT_BYTES = 48 << 10  # of a row for each CTA that keeps its part, so that an SM has four of them
+KEPT_LEAST = 32 << 10  # bytes from which unaligned rows are kept
 KEPT_LANES, WIDE_BYTES = 256, 64 << 10  # threads of such a CTA; twice as many for more bytes than these
 KEPT_VECTORS = 4  # that a thread holds of all inputs
 NON_PORTABLE_CTAS = 16  # of a cluster, where an arch has them
@@ -48,8 +49,9 @@ def kept_rows(rows: Rows, element: ElementKind, inputs: int, device: DeviceSpec)
         return no("CTAs of this arch form no clusters")
     if not rows.dense:
         return no("columns do not lie side by side in every operand")
-    if rows.length * element.bits <= 8 * CLUSTER_BYTES:
-        return no(f"rows are not longer than {CLUSTER_BYTES} bytes")
+    least = KEPT_LEAST if rows.unaligned(element) or rows.length % Rows.widest(element) else CLUSTER_BYTES
+    if rows.length * element.bits <= 8 * least:
+        return no(f"rows are not longer than {least} bytes")
     if next(kept_configs(rows, element, inputs, device), None) is None:
         return no("rows are longer than the shared memory of a cluster")
     return OK

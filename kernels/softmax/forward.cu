@@ -8,6 +8,7 @@
 // softmax_columns:  the axis is not innermost. V adjacent columns per thread; WARPS warps split the axis, DEPTH loads
 //                   in flight; two passes. Sums are rescaled once per GROUP terms, so that V does not change bits.
 // Special:          a row with +inf or NaN, or with -inf only, is NaN.
+// *_columns_cluster: the CTAs of a cluster share the axis, so that the columns under way stay in L2 for the second pass.
 // Shared:           one value per warp; columns: one state per column and warp.   Bound: DRAM.
 #include "math/log.cuh"
 #include "rows/cluster_reduce.cuh"
@@ -146,22 +147,24 @@ softmax_kept_cluster(I length, rows::Places<I, R, 0, OPERANDS> places, T* out, c
 #endif
 
 // `places` has the inner axis as columns; `*_step`: byte stride of the softmax axis.
-template <class T, class C, int DIGITS, bool LOG, int V, int WARPS, int R, class I>
-__global__ void __launch_bounds__(WARPS * 32) softmax_columns(
-    I count, I length, I extent, rows::Places<I, R, 0, OPERANDS> places, i64 out_step, i64 x_step, T* out, const T* x) {
+template <class T, class C, int DIGITS, bool LOG, int V, int WARPS, int R, class I, int CTAS>
+__device__ __forceinline__ void softmax_strip(I count, I length, I extent,
+    const rows::Places<I, R, 0, OPERANDS>& places, i64 out_step, i64 x_step, T* out, const T* x) {
   using Sum = rows::ShiftedSum<C, DIGITS>;
   using Pack = rows::Pack<T, V>;
   constexpr int GROUP = 4, DEPTH = V * int(sizeof(C)) > 8 ? GROUP : 2 * GROUP;
   constexpr I STEP = I(DEPTH) * WARPS;
   __shared__ Sum sums[WARPS][V][32];
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const I blocks = (length + 32 * V - 1) / (32 * V), row = I(blockIdx.x) / blocks;
-  const I column = ((I(blockIdx.x) - row * blocks) * 32 + lane) * V;
+  const I strip = I(blockIdx.x) / CTAS, rank = I(blockIdx.x) % CTAS;
+  const I blocks = (length + 32 * V - 1) / (32 * V), row = strip / blocks;
+  const I column = ((strip - row * blocks) * 32 + lane) * V;
+  const I part = (extent + CTAS - 1) / CTAS, first = min(extent, part * rank);
   const bool live = row < count && column < length;
   i64 at[OPERANDS];
   places.enter(live ? row : 0, at);
   const T* from = places.template at<X>(x, at, live ? column : 0);
-  const I end = live ? extent : 0;
+  const I end = live ? min(extent, first + part) : 0;
   const auto load = [&](I base, Pack (&pack)[DEPTH]) {  // DEPTH loads in flight
 #pragma unroll
     for (int k = 0; k < DEPTH; ++k)
@@ -175,7 +178,7 @@ __global__ void __launch_bounds__(WARPS * 32) softmax_columns(
 #pragma unroll
   for (int v = 0; v < V; ++v) sum[v] = Sum::none();
 #pragma unroll 1
-  for (I base = warp; base < end; base += STEP) {
+  for (I base = first + warp; base < end; base += STEP) {
     Pack pack[DEPTH];
     load(base, pack);
     C a[V][DEPTH / GROUP][GROUP];
@@ -201,13 +204,14 @@ __global__ void __launch_bounds__(WARPS * 32) softmax_columns(
 #pragma unroll 1
     for (int w = 1; w < WARPS; ++w) sum[v] = Sum::join(sum[v], sums[w][v][lane]);
   }
+  if constexpr (CTAS > 1) rows::join_strips<CTAS>(sum, Sum::join);
 
   // 2. result
   T* to = places.template at<OUT>(out, at, live ? column : 0);
 #pragma unroll
   for (int v = 0; v < V; ++v) sum[v].sum = Finish<C, LOG>(sum[v].sum).scale;
 #pragma unroll 1
-  for (I base = warp; base < end; base += STEP) {
+  for (I base = first + warp; base < end; base += STEP) {
     Pack pack[DEPTH];
     load(base, pack);
 #pragma unroll
@@ -222,5 +226,19 @@ __global__ void __launch_bounds__(WARPS * 32) softmax_columns(
       }
       rows::put(reinterpret_cast<T*>(reinterpret_cast<u8*>(to) + i64(base + k * WARPS) * out_step), y);
     }
-  }
+  }  rows::cluster_barrier<CTAS>();
 }
+
+template <class T, class C, int DIGITS, bool LOG, int V, int WARPS, int R, class I>
+__global__ void __launch_bounds__(WARPS * 32) softmax_columns(
+    I count, I length, I extent, rows::Places<I, R, 0, OPERANDS> places, i64 out_step, i64 x_step, T* out, const T* x) {
+  softmax_strip<T, C, DIGITS, LOG, V, WARPS, R, I, 1>(count, length, extent, places, out_step, x_step, out, x);
+}
+
+#if __CUDA_ARCH__ >= 900
+template <class T, class C, int DIGITS, bool LOG, int V, int WARPS, int R, class I, int CTAS>
+__global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(WARPS * 32) softmax_columns_cluster(
+    I count, I length, I extent, rows::Places<I, R, 0, OPERANDS> places, i64 out_step, i64 x_step, T* out, const T* x) {
+  softmax_strip<T, C, DIGITS, LOG, V, WARPS, R, I, CTAS>(count, length, extent, places, out_step, x_step, out, x);
+}
+#endif

@@ -15,7 +15,7 @@ from ...runtime.gpu.device import spec_of
 from ...tensor.axes import c_strides
 from ...types import ElementKind, InvalidProblemError, PlanPreference
 from ...types.elements import ElementLike
-from .._numbers import kind_for, number, one_or_more
+from .._numbers import kind_for, number, one_or_more, unsigned_zero
 from .constants import fill, fill_eye
 from .sequences import fill_arange, fill_linspace
 
@@ -28,10 +28,11 @@ def full(
 ) -> Any:  # fmt: skip
     """An array of `shape` whose elements are all `fill_value`, as numpy.full: allocated, then `fill`.
 
-    dtype: any byte-wide kind; by default i64 for an integer, f64 for a float. The array is CuPy's (NumPy's for ``device="cpu"``
-    and ``"ptx"``); for another framework's pass its own array to `fill`.
+    dtype: any byte-wide kind; by default bool for a bool, i64 for an integer, f64 for a float. The array is CuPy's (NumPy's for
+    ``device="cpu"`` and ``"ptx"``); for another framework's pass its own array to `fill`.
     """
-    made = _empty("full", one_or_more(shape, "full: shape"), _kind("full", (fill_value,), dtype), device)
+    kind = ElementKind.BOOL if dtype is None and isinstance(fill_value, (bool, np.bool_)) else dtype
+    made = _empty("full", one_or_more(shape, "full: shape"), _kind("full", (fill_value,), kind), device)
     return fill(made, fill_value, stream=stream, pref=pref, device=device)
 
 
@@ -54,7 +55,7 @@ def arange(
     InvalidProblemError for a step of 0, and where the count is not finite.
     """
     first, last = (0, start) if stop is None else (start, stop)
-    given = number(first, "arange: start"), number(last, "arange: stop"), number(step, "arange: step")
+    given = tuple(unsigned_zero(x, f"arange: {name}") for name, x in (("start", first), ("stop", last), ("step", step)))
     made = _empty("arange", (_count(*given),), _kind("arange", given, dtype), device)
     return fill_arange(made, given[0], given[2], stream=stream, pref=pref, device=device)
 
@@ -87,6 +88,8 @@ def _count(start: Any, stop: Any, step: Any) -> int:
 def _empty(op: str, shape: tuple[int, ...], kind: ElementKind, device: Any) -> Any:
     if min(shape, default=0) < 0:
         raise InvalidProblemError(f"{op}: shape {shape} has a negative extent", "give extents of 0 or more")
+    if kind.nbytes(math.prod(shape)) >= 1 << 63:
+        raise InvalidProblemError(f"{op}: shape {shape} takes 2**63 bytes or more", "give what fits in memory")
     if spec_of(device).host_memory:
         return np.empty(shape, kind.dtype)
     return allocator(Layout(shape, c_strides(shape), kind))()

@@ -25,7 +25,7 @@ from ...types import (
 )
 from .._function import SignatureRules, function_of
 from .._launch import THREADS, grid_of, index_scalar, index_type
-from .._numbers import number
+from .._numbers import unsigned_zero
 from .._rows import FLOATS
 from . import oracle, samples
 from ._mark import CHUNK, UNROLL
@@ -118,7 +118,7 @@ class FillArangeDescriptor(Stepped):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._each(("start", "step"), number)
+        self._each(("start", "step"), unsigned_zero)
 
     @property
     def numbers(self) -> tuple[Any, Any, Any]:
@@ -153,7 +153,7 @@ class FillArangePlan(Plan[FillArangeDescriptor]):
     probes = ({"shape": (100,), "element": "f32", "start": 2.5, "step": -0.5}, {"shape": (33,), "element": "u8"})
 
 
-@function_of(FillArangePlan, rules=SignatureRules(reads={"start": number, "step": number}))
+@function_of(FillArangePlan, rules=SignatureRules(reads={"start": unsigned_zero, "step": unsigned_zero}))
 def fill_arange(x: Any, start: int | float = 0, step: int | float = 1) -> Any:
     """Sets the elements of `x`, in C order, to start, start + step, ..., in place, and returns `x`; `arange` makes the array.
 
@@ -180,7 +180,7 @@ class FillLinspaceDescriptor(Stepped):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._each(("start", "stop"), lambda value, what: float(number(value, what)))
+        self._each(("start", "stop"), lambda value, what: float(unsigned_zero(value, what)))
         self._each(("endpoint",), flag)
 
     @property

@@ -301,7 +301,7 @@ class MapDescriptor(Descriptor):
         return replace(self, **laid, **_NO_NUMBERS)
 
     def in_place(self, written: str, read: str) -> bool:
-        return True
+        return read not in self.outputs
 
     # ---- run-time numbers -----------------------------------------------------------------------------------------
 

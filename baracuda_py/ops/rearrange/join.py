@@ -153,6 +153,8 @@ def stack(
 def _joined(name: str, arrays: Any, axis: int, *, stacked: bool, out: Any, **how: Any) -> Any:
     if not isinstance(arrays, Sequence) or isinstance(arrays, str) or not len(arrays):
         raise InvalidProblemError(f"{name}: arrays must be a list or tuple of one array or more", "pass [a, b]")
+    if any(x is None for x in arrays):
+        raise InvalidProblemError(f"{name}: arrays[{[x is None for x in arrays].index(True)}] is None", "leave it out")
     parts = list(arrays)
     while len(parts) > MOST:
         parts = [join(*parts[i : i + MOST], axis=axis, stacked=stacked, **how) for i in range(0, len(parts), MOST)]

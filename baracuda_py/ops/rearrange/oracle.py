@@ -24,6 +24,8 @@ def roll(desc: Any, x: Array) -> Array:
     """numpy.roll, back for the gradient's op."""
     sign = -1 if desc.name == "roll_backward" else 1
     shift = [sign * by for by in desc.shift]
+    if desc.axis == ():
+        return x.copy()
     return _like(np.roll(_bits(x), shift[0] if len(shift) == 1 else shift, desc.axis), x)
 
 
@@ -55,7 +57,7 @@ def pad(desc: Any, x: Array) -> Array:
     cut = x[tuple(slice(max(-a, 0), max(n - max(-b, 0), 0)) for n, (a, b) in zip(x.shape, desc.pairs))]
     widths = [(max(a, 0), max(b, 0)) for a, b in desc.pairs]
     if mode != "constant":
-        return _like(np.pad(_bits(cut), widths, mode), x)
+        return _like(np.pad(_bits(cut), widths, mode), x) if widths else cut.copy()
     out = np.empty(shape, x.dtype)
     out[...] = np.frombuffer(desc.constant, desc.element.dtype)[0]
     out[tuple(slice(a, a + n) for n, (a, _) in zip(cut.shape, widths))] = cut

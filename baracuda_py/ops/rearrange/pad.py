@@ -105,7 +105,7 @@ class PadDescriptor(Rearranged):
         self.rules()
         if MODES[self.mode] == "constant":
             self.constant  # noqa: B018  # the number
-        elif self.constant_values != 0:
+        elif self.constant_values not in (0, "-0.0"):
             raise InvalidProblemError(
                 f'{self.op}: constant_values has no meaning with mode="{self.mode}"', "leave it out"
             )

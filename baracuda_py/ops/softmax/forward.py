@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,13 +20,14 @@ from .._axis import AlongAxis
 from .._columns import ColumnConfig, ColumnCosts
 from .._function import function_of
 from .._launch import index_scalar, index_type
-from .._rows import FLOATS, RowConfig, Rows, clustered, computed_in, row_configs, row_cost, share
+from .._rows import CLUSTERS, FLOATS, MOST_CTAS, RowConfig, Rows, clustered, computed_in, row_configs, row_cost, share
 from .._unaligned import kept_configs, kept_rows, unaligned_launch, unaligned_rows
 from . import _guarantee, oracle, samples
 
 __all__ = ["SoftmaxDescriptor", "SoftmaxPlan", "log_softmax", "softmax"]
 
 TABLE = {"softmax": "exp(x) / sum(exp(x))", "log_softmax": "x - log(sum(exp(x)))"}  # op: what it computes
+PART_EXTENT = 2048  # of an axis that is not the innermost, for each CTA of a cluster
 
 
 class Softmaxed(AlongAxis):
@@ -128,7 +130,7 @@ class ColumnsSoftmax(Candidate[SoftmaxDescriptor]):
     """The axis is not the innermost one: threads take neighbours of that and go down the axis."""
 
     variant = "columns"
-    launches = ("softmax/forward.cu:softmax_columns",)
+    launches = ("softmax/forward.cu:softmax_columns", "softmax/forward.cu:softmax_columns_cluster")
 
     def supports(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Feasibility:
         return OK if desc.columns() is not None else no("no other axis lies side by side in out and in x")
@@ -138,15 +140,32 @@ class ColumnsSoftmax(Candidate[SoftmaxDescriptor]):
         if columns is None:
             return
         warps = min(32, max(4, share(desc.extent // 64)))
-        config = ColumnConfig(columns.vector(desc.element, max(1, 8 // (warps // 16 or 1))), warps)
+        vector = columns.vector(desc.element, max(1, 8 // (warps // 16 or 1)))
+        config = ColumnConfig(vector, warps, self._parts(desc.extent, device))
         while (
-            config.vector > 1 and config.vector * desc.element.bits > 32 and config.ctas(columns.rows) < 2 * device.sms
+            config.vector > 1
+            and config.vector * desc.element.bits > 32
+            and (config.parts > 1 or config.ctas(columns.rows) < 2 * device.sms)
         ):
-            config = ColumnConfig(config.vector // 2, warps)  # narrower, and more CTAs
+            config = replace(config, vector=config.vector // 2)  # narrower, and more CTAs or less of x under way
         yield config
+        for other in (
+            replace(config, parts=1),
+            replace(config, vector=min(vector, 2 * config.vector)),
+            replace(config, vector=max(1, config.vector // 2)),
+        ):
+            if config.parts > 1 and other != config:
+                yield other
+
+    @staticmethod
+    def _parts(extent: int, device: DeviceSpec) -> int:
+        """CTAs that share a long axis: its extent alone decides."""
+        if device.tier not in CLUSTERS or extent < 2 * PART_EXTENT:
+            return 1
+        return min(share(extent // PART_EXTENT), MOST_CTAS)
 
     def guarantee(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: ColumnConfig) -> PrecisionGuarantee:
-        depth = -(-desc.extent // config.warps) + 8 + config.warps
+        depth = -(-desc.extent // (config.warps * config.parts)) + 8 + config.warps + config.parts
         return _guarantee.forward(desc.element, log=desc.log, depth=depth, scalings=depth)
 
     def cost(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: ColumnConfig) -> Cost:
@@ -159,10 +178,16 @@ class ColumnsSoftmax(Candidate[SoftmaxDescriptor]):
         columns = desc.columns()
         assert columns is not None
         rows, index = columns.rows, index_type(math.prod(desc.shape))
-        entry = f"softmax_columns<{desc.template}, {config.vector}, {config.warps}, {len(rows.rows)}, {index}>"
+        shape = f"{desc.template}, {config.vector}, {config.warps}, {len(rows.rows)}, {index}"
+        entry = f"softmax_columns_cluster<{shape}, {config.parts}>" if config.parts > 1 else f"softmax_columns<{shape}>"
         counts = (index_scalar(n, index) for n in (rows.count, rows.length, desc.extent))
         args = (*counts, rows.places(index), *map(np.int64, columns.steps), *rows.pointers())
-        return (Launch(Kernel("softmax/forward.cu", entry), (config.ctas(rows), 1, 1), (config.threads, 1, 1), args),)
+        grid, block = (config.ctas(rows), 1, 1), (config.threads, 1, 1)
+        return (
+            Launch(
+                Kernel("softmax/forward.cu", entry), grid, block, args, cluster=config.parts if config.parts > 1 else 0
+            ),
+        )
 
 
 class SoftmaxPlan(Plan[SoftmaxDescriptor]):

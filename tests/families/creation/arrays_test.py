@@ -13,7 +13,8 @@ import baracuda_py as bp
 COVERS = ("fill", "fill_arange", "fill_eye", "fill_linspace", "one_hot")
 
 ALIKE: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
-    ("full", ((2, 3), 7), {}), ("full", (5, 0.25), {}), ("full", ((2,), 300, "int16"), {}), ("eye", (3,), {}),
+    ("full", ((2, 3), 7), {}), ("full", (5, 0.25), {}), ("full", ((2,), 300, "int16"), {}), ("full", (2, True), {}),
+    ("eye", (3,), {}),
     ("eye", (3, 5, -1), {}),
     ("arange", (7,), {}), ("arange", (2, 9, 3), {}), ("arange", (9, 2, -2), {}), ("arange", (0.0, 1.0, 0.125), {}),
     ("arange", (5, 5), {}),
@@ -56,3 +57,30 @@ REFUSED: tuple[tuple[str, Callable[..., Any], type[bp.BaracudaError], str], ...]
 def test_creation_bad_arguments_are_refused(call: Any, error: Any, says: str, device: str) -> None:
     with pytest.raises(error, match=says):
         call(device=device)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_fill_either_zero_after_the_other(device: str) -> None:
+    for value in (0.0, -0.0, 0, -0.0, 0.0):
+        sign = np.signbit(value)
+        assert (np.signbit(bp.full(3, value, "float32", device=device)) == sign).all()
+        assert np.signbit(bp.pad(F32[:1], 1, constant_values=value, device=device)).tolist() == [sign, False, sign]
+        assert not np.signbit(bp.arange(value, 2.0, device=device)).any()
+        assert not np.signbit(bp.linspace(value, 2.0, 3, device=device)).any()
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_fill_takes_unsigned_numbers_of_64_bits(device: str) -> None:
+    most = 2**64 - 1
+    assert bp.full(2, most, "uint64", device=device).tolist() == [most, most]
+    assert bp.pad(np.zeros(1, np.uint64), 1, constant_values=most, device=device).tolist() == [most, 0, most]
+    assert bp.arange(2**63 - 1, 2**63 + 2, dtype="uint64", device=device).tolist() == [2**63 - 1, 2**63, 2**63 + 1]
+    with pytest.raises(bp.InvalidProblemError, match="beyond 64 bits"):
+        bp.full(2, most + 1, "uint64", device=device)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_arrays_beyond_memory_are_refused(device: str) -> None:
+    for call in (lambda: bp.full((1 << 62, 1 << 62), 1, device=device), lambda: bp.arange(1 << 60, device=device)):
+        with pytest.raises(bp.InvalidProblemError, match=r"2\*\*63 bytes"):
+            call()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import Any
 
 import mpmath
@@ -334,3 +336,15 @@ def test_integer_powers_wrap_and_truncate(a: int, b: int) -> None:
     else:
         wanted = 0 if abs(a) != 1 else a**-b
     assert got == wanted
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_floor_divide_long_quotients_are_within_bound(kind: type) -> None:
+    """Quotients of as many digits as the type has, whose halves are rounded down."""
+    rng, digits = np.random.default_rng(0), np.finfo(kind).nmant
+    x2 = (rng.uniform(1, 2, 4096) * rng.choice([-1, 1], 4096)).astype(kind)
+    x1 = (x2 * rng.uniform(2.0 ** (digits - 2), 2.0 ** (digits + 2), 4096) * rng.choice([-1, 1], 4096)).astype(kind)
+    got = bp.floor_divide(x1, x2, device="ptx")
+    wanted = [math.floor(Fraction(a) / Fraction(b)) for a, b in zip(x1.tolist(), x2.tolist())]
+    errors = [abs(Fraction(y) - z) / Fraction(float(np.spacing(kind(abs(z))))) for y, z in zip(got.tolist(), wanted)]
+    assert 1.5 < max(errors) <= ROWS["floor_divide"].ulps.f32 == ROWS["floor_divide"].ulps.f64

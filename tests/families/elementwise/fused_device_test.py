@@ -55,7 +55,8 @@ def test_fused_device_tensors_and_captures() -> None:
     torch = pytest.importorskip("torch")
     x, y = torch.randn(64, 1000, device="cuda"), torch.randn(1000, device="cuda")
     want = gate(x, y, 0.5)
-    torch.testing.assert_close(want, torch.nn.functional.silu(x) * y * 0.5, rtol=1e-5, atol=1e-4)
+    z = torch.nn.functional.silu(x) * y * 0.5
+    torch.testing.assert_close(want, torch.where(z.abs() < 4, z, 4 * z.tanh()), rtol=1e-5, atol=1e-4)
     out, graph = torch.empty_like(x), torch.cuda.CUDAGraph()
     gate(x, y, 0.5, out=out)
     with torch.cuda.graph(graph):

@@ -108,3 +108,22 @@ def test_rearrange_more_elements_than_32_bits_count() -> None:
     big = bp.FlipPlan.select(bp.FlipDescriptor((3, 1 << 30), "u8", (1,)), device="h200")
     small = bp.FlipPlan.select(bp.FlipDescriptor((3, 1 << 20), "u8", (1,)), device="h200")
     assert "<u64" in str(launches(big)[0].kernel) and "<u32" in str(launches(small)[0].kernel)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_joined_none_is_refused(device: str) -> None:
+    x = np.ones((2, 3), np.float32)
+    for function in (bp.concatenate, bp.stack):
+        with pytest.raises(bp.InvalidProblemError, match=r"arrays\[1\] is None"):
+            function([x, None, x], device=device)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_rearrange_without_axes(device: str) -> None:
+    x = np.array(2.5)
+    for got in (
+        bp.pad(x, 3, "reflect", device=device),
+        bp.pad(x, (), device=device),
+        bp.roll(x, (), (), device=device),
+    ):
+        assert got.shape == () and got == x

@@ -219,3 +219,11 @@ def test_docstring_of_a_choice_names_no_rounding(name: str) -> None:
     doc, of_sum = str(getattr(bp, name).__doc__), str(bp.sum.__doc__)
     assert "rounded" not in doc and "exact" in doc
     assert "rounded once" in of_sum and "integers are summed exactly" in of_sum
+
+
+@pytest.mark.parametrize("axis", [(0, 0), (0, -1)])
+def test_axis_of_a_number_named_twice_is_refused(axis: tuple[int, ...]) -> None:
+    x = np.array(2.5)
+    assert bp.sum(x, axis=(-1,), device="cpu") == x
+    with pytest.raises(bp.InvalidProblemError, match="names an axis twice"):
+        bp.sum(x, axis=axis, device="cpu")

@@ -67,6 +67,11 @@ class Fused:
         """Runs the kernel; `out` is an array, or a tuple of arrays for several results."""
         call = self._call(args, named)
         if any(isinstance(x, Symbol) for x in call.inputs):  # inside another function that is traced
+            if any(x is not None for x in (out, stream, pref, device)):
+                raise UnsupportedError(
+                    f"fuse: {self._named} is given out=, stream=, pref= or device= inside a fused function",
+                    "pass those to the outer function",
+                )
             return self._function(*args, **named)
         how = {"stream": stream, "pref": pref, "device": device}
         answers = answers_for(call.inputs)

@@ -28,11 +28,21 @@ NAME = re.compile(r"[xt][1-9][0-9]{0,3}", re.ASCII)
 
 
 class Node(NamedTuple):
-    """The result of a row; `to` is the kind that a cast gives. `args` are the row's arguments, then its params."""
+    """The result of a row; `to` is the kind that a cast gives. `args` are the row's arguments, then its params. Nodes are equal
+    where their texts are: 0.0 and -0.0 are different arguments, and so are 1, 1.0 and True."""
 
     op: str
     args: tuple[Argument, ...]
     to: ElementKind | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Node) and str(self) == str(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(str(self))
 
     def __str__(self) -> str:
         return f"{self.op}({', '.join([*map(_written, self.args), *([str(self.to)] if self.to else [])])})"

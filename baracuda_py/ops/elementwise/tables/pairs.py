@@ -20,10 +20,11 @@ Bits = partial(Pair, domain=(*INTEGERS, ElementKind.BOOL))
 Shift = partial(Pair, header="math/shifts.cuh", domain=INTEGERS, instructions=(4, 4))
 
 TABLE = (
-    # Where the quotient has more digits than its type: x1 less the remainder is rounded, and so is what it is divided by.
+    # Where the quotient has as many digits as its type: x1 less the remainder is rounded, and so is the quotient, by one ulp
+    # together. Half a whole number is then rounded down, which is 2 ulps from 2**22 (of f64 2**51) on.
     Division("floor_divide", "math::floor_divide(a, b)", oracle.floor_divide,
              "x1 // x2 if x2 else 0 if bits else x1 / x2",
-             "floor(x1 / x2). Integers divided by 0 give 0, and the lowest one by -1 itself, as in NumPy.", Ulps(1.5, 1.5)),
+             "floor(x1 / x2). Integers divided by 0 give 0, and the lowest one by -1 itself, as in NumPy.", Ulps(2, 2)),
     # Of the remainder, which is exact, and a sum with x2.
     Division("mod", "math::mod(a, b)", oracle.mod, "x1 % x2 if x2 or not bits else 0",
              "x1 - x2 * floor(x1 / x2), of x2's sign (NumPy's and torch's ``remainder``). Integers modulo 0 give 0.",

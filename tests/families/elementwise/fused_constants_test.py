@@ -1,0 +1,55 @@
+"""Fused functions that differ in a constant alone, several results in one place, and options of a nested call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+
+COVERS = ()
+X = np.array([1, 2, -3], np.float32)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_fused_constants_of_either_zero_are_not_one(device: str) -> None:
+    plus, minus = bp.fuse(lambda x: bp.copysign(x, 0.0)), bp.fuse(lambda x: bp.copysign(x, -0.0))
+    assert plus(X, device=device).tolist() == [1, 2, 3]
+    assert minus(X, device=device).tolist() == [-1, -2, -3]
+    both = bp.fuse(lambda x: (bp.copysign(x, -0.0), bp.copysign(x, 0.0)))(X, device=device)
+    assert [one.tolist() for one in both] == [[-1, -2, -3], [1, 2, 3]]
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_fused_constants_of_another_type_are_not_one(device: str) -> None:
+    x = X.astype(np.int32)
+    functions = (lambda x: x * 2, lambda x: x * 2.0, lambda x: x + 1, lambda x: x + 1.0)
+    kinds = [bp.fuse(function)(x, device=device).dtype for function in functions]
+    assert kinds == [np.int32, np.float64, np.int32, np.float64]
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_fused_results_in_one_place_are_refused(device: str) -> None:
+    fused, out = bp.fuse(lambda x: (x * 2, x * 3)), X.copy()
+    with pytest.raises(bp.OverlapError, match="out1 is written and shares memory with out2"):
+        fused(X, out=(out, out), device=device)
+    assert out.tolist() == X.tolist()
+    fused(out, out=(out, np.empty_like(out)), device=device)  # one of them in place
+    assert out.tolist() == [2, 4, -6]
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_gradients_in_one_place_are_refused(device: str) -> None:
+    out = np.zeros_like(X)
+    with pytest.raises(bp.OverlapError, match="grad_x1 is written and shares memory with grad_x2"):
+        bp.multiply_backward(X, X, X, grad_x1=out, grad_x2=out, device=device)
+    assert not out.any()
+
+
+@pytest.mark.parametrize("how", [{"out": X}, {"device": "cpu"}, {"stream": 1}, {"pref": bp.PlanPreference()}], ids=str)
+def test_fused_within_another_takes_no_options(how: dict[str, Any]) -> None:
+    inner = bp.fuse(lambda x: x * 2)
+    with pytest.raises(bp.UnsupportedError, match="inside a fused function"):
+        bp.fuse(lambda x: inner(x, **how) + 1)(X, device="cpu")
