@@ -88,11 +88,16 @@ from .ops.quantized.int4.quantize import (QuantizeInt4Descriptor as _QuantizeInt
     QuantizeInt4Plan as _QuantizeInt4Plan)
 from .ops.quantized.nf4.quantize import (QuantizeNf4Descriptor as _QuantizeNf4Descriptor,
     QuantizeNf4Plan as _QuantizeNf4Plan, pack_nf4 as pack_nf4)
-from .ops.reduce._gradient import (ReduceBackwardDescriptor as _ReduceBackwardDescriptor)
-from .ops.reduce.backward import (ReduceBackwardPlan as _ReduceBackwardPlan)
+from .ops.reduce._gradient import (ReduceBackwardDescriptor as _ReduceBackwardDescriptor,
+    VectorNormBackwardDescriptor as _VectorNormBackwardDescriptor)
+from .ops.reduce.backward import (ReduceBackwardPlan as _ReduceBackwardPlan,
+    VectorNormBackwardPlan as _VectorNormBackwardPlan)
 from .ops.reduce.reduce import (ReducePlan as _ReducePlan)
 from .ops.quantized.int4.relayout import (RelayoutInt4Descriptor as _RelayoutInt4Descriptor,
     RelayoutInt4Plan as _RelayoutInt4Plan)
+from .ops.rearrange.backward import (RepeatInterleaveBackwardDescriptor as _RepeatInterleaveBackwardDescriptor,
+    RepeatInterleaveBackwardPlan as _RepeatInterleaveBackwardPlan, TileBackwardDescriptor as _TileBackwardDescriptor,
+    TileBackwardPlan as _TileBackwardPlan)
 from .ops.position.rope import (RopeBackwardDescriptor as _RopeBackwardDescriptor, RopeBackwardPlan as _RopeBackwardPlan,
     RopeDescriptor as _RopeDescriptor, RopePlan as _RopePlan)
 from .ops.position.scaling import (RopeScaling as RopeScaling)
@@ -1192,6 +1197,10 @@ class ReluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class RepeatInterleaveBackwardDescriptor(_RepeatInterleaveBackwardDescriptor, _GradX, _Grad, _X3):
+    def __init__(self, shape: Sequence[int], element: ElementLike, repeats: int, axis: int | None = ..., *,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
 class RepeatInterleaveDescriptor(_RepeatInterleaveDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, repeats: int, axis: int | None = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
@@ -1327,6 +1336,10 @@ class ThresholdBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class TileBackwardDescriptor(_TileBackwardDescriptor, _GradX, _Grad, _X3):
+    def __init__(self, shape: Sequence[int], element: ElementLike, reps: Any, *, grad_strides: _Ints = ...,
+        x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
+        grad_x_align: int | None = ...) -> None: ...
 class TileDescriptor(_TileDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, reps: Any, *, x_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
@@ -1343,6 +1356,14 @@ class UnaryDescriptor(_UnaryDescriptor):
     def __init__(self, kind: UnaryKind | str, shape: Sequence[int], element: ElementLike, out_element: _Kind = ...,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class VectorNormBackwardDescriptor(_VectorNormBackwardDescriptor, _X):
+    grad_x: _Layout
+    grad: _Layout
+    y: _Layout | None
+    def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
+        correction: int = ..., name: str = ..., y_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
+        y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
+        y_align: int | None = ..., grad_x_align: int | None = ..., p: float = ...) -> None: ...
 class VectorNormDescriptor(_VectorNormDescriptor, _Out, _X):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., name: str = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
@@ -1462,6 +1483,7 @@ class RegluBackwardPlan(_BackwardPlan): desc: RegluBackwardDescriptor
 class RelayoutInt4Plan(_RelayoutInt4Plan): desc: RelayoutInt4Descriptor
 class Relu6BackwardPlan(_BackwardPlan): desc: Relu6BackwardDescriptor
 class ReluBackwardPlan(_BackwardPlan): desc: ReluBackwardDescriptor
+class RepeatInterleaveBackwardPlan(_RepeatInterleaveBackwardPlan): desc: RepeatInterleaveBackwardDescriptor
 class RepeatInterleavePlan(_RepeatInterleavePlan): desc: RepeatInterleaveDescriptor
 class RollPlan(_RollPlan): desc: RollDescriptor
 class RopeBackwardPlan(_RopeBackwardPlan): desc: RopeBackwardDescriptor
@@ -1488,10 +1510,12 @@ class TanhBackwardPlan(_BackwardPlan): desc: TanhBackwardDescriptor
 class TanhshrinkBackwardPlan(_BackwardPlan): desc: TanhshrinkBackwardDescriptor
 class TernaryPlan(_TernaryPlan): desc: TernaryDescriptor
 class ThresholdBackwardPlan(_BackwardPlan): desc: ThresholdBackwardDescriptor
+class TileBackwardPlan(_TileBackwardPlan): desc: TileBackwardDescriptor
 class TilePlan(_TilePlan): desc: TileDescriptor
 class TopkPlan(_TopkPlan): desc: TopkDescriptor
 class TrianglePlan(_TrianglePlan): desc: TriangleDescriptor
 class UnaryPlan(_UnaryPlan): desc: UnaryDescriptor
+class VectorNormBackwardPlan(_VectorNormBackwardPlan): desc: VectorNormBackwardDescriptor
 class VectorNormPlan(_VectorNormPlan): desc: VectorNormDescriptor
 class WhereBackwardPlan(_BackwardPlan): desc: WhereBackwardDescriptor
 class WriteSlicePlan(_WriteSlicePlan): desc: WriteSliceDescriptor
@@ -1932,6 +1956,27 @@ def var_backward(grad: Any, x: Any, /, axis: Any = None, *, correction: int = 0,
 @_op(ReduceBackwardDescriptor, ReduceBackwardPlan)
 def logsumexp_backward(grad: Any, x: Any, y: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceBackwardDescriptor, ReduceBackwardPlan)
+def prod_backward(grad: Any, x: Any, y: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceBackwardDescriptor, ReduceBackwardPlan)
+def std_backward(grad: Any, x: Any, y: Any, /, axis: Any = None, *, correction: int = 0, keepdims: bool = False,
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceBackwardDescriptor, ReduceBackwardPlan)
+def nansum_backward(grad: Any, x: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceBackwardDescriptor, ReduceBackwardPlan)
+def nanmean_backward(grad: Any, x: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceBackwardDescriptor, ReduceBackwardPlan)
+def nanmax_backward(grad: Any, x: Any, y: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceBackwardDescriptor, ReduceBackwardPlan)
+def nanmin_backward(grad: Any, x: Any, y: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(VectorNormBackwardDescriptor, VectorNormBackwardPlan)
+def norm_backward(grad: Any, x: Any, y: Any, /, p: float = 2.0, axis: Any = None, *, keepdims: bool = False,
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(LogicalDescriptor, LogicalPlan)
 def any(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -2004,6 +2049,12 @@ def cummin(x: Any, /, axis: int = -1, *, reverse: bool = False, out: Any = None,
 @_op(ScanDescriptor, ScanPlan)
 def logcumsumexp(x: Any, /, axis: int = -1, *, reverse: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(TileBackwardDescriptor, TileBackwardPlan)
+def tile_backward(grad: Any, x: Any, /, reps: int | Sequence[int], *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(RepeatInterleaveBackwardDescriptor, RepeatInterleaveBackwardPlan)
+def repeat_interleave_backward(grad: Any, x: Any, /, repeats: int, axis: int | None = None, *, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(ContiguizeDescriptor, ContiguizePlan)
 def contiguize(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...

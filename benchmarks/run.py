@@ -15,6 +15,7 @@ from .attention_decode import DECODE_ROWS
 from .attention_rows import ATTENTION_ROWS
 from .bridge import BRIDGE_ROWS
 from .floor import matched
+from .fused_rows import FUSED_ROWS
 from .gemm_rows import GEMM_ROWS
 from .gguf_rows import GGUF_ROWS
 from .gpu import Sensor, machine, made_by
@@ -63,6 +64,7 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
         *ROW_FAMILIES,
         *INDEXING_ROWS,
         *SCAN_ROWS,
+        *FUSED_ROWS,
         *REARRANGE_ROWS,
         *POSITION_ROWS,
         *GEMM_ROWS,

@@ -211,11 +211,13 @@ def long_rows(op: Op, arch: str) -> list[Kernel]:
     found: dict[Kernel, None] = {}
     for kind, length in itertools.product(("bf16", "f32", "f64"), LONG_ROWS):
         beside = {f"{name}_element": "f64" if kind == "f64" else "f32" for name in optional}
+        if "grad_weight" in optional:  # gradients of long rows take weights of x's dtype
+            beside |= {f"{name}_element": kind for name in optional if "weight" in name or "bias" in name}
         desc = op.describe(shape=(3, length), element=kind, **beside)
         for plan in admissible(op.plan, desc, PlanPreference(), DeviceSpec.named(arch)):
             found |= {s.kernel: None for s in plan.selection.steps if isinstance(s, Launch)}
     wanted = [kernel for kernel in found if "_unaligned" in kernel.entry or "_cluster" in kernel.entry]
-    assert len(wanted) > 4
+    assert len(wanted) > 4, f"{op.name}: {[kernel.entry for kernel in wanted]}"
     return wanted
 
 

@@ -15,8 +15,8 @@ __all__ = ["kept_configs", "kept_rows", "unaligned_config", "unaligned_launch", 
 
 LONG = 2048  # columns from which unaligned rows go by aligned words
 MOST_VECTORS = 8  # that a thread holds of all inputs: of 128 registers, half
-KEPT_BYTES = 48 << 10  # of a row for each CTA that keeps its part, so that an SM has four of them
-KEPT_LEAST = 32 << 10  # bytes from which unaligned rows are kept
+KEPT_BYTES = 54 << 10  # of a row for each CTA that keeps its part, so that an SM has four of them
+KEPT_LEAST = 64 << 10  # bytes from which unaligned rows are kept
 KEPT_LANES, WIDE_BYTES = 256, 64 << 10  # threads of such a CTA; twice as many for more bytes than these
 KEPT_VECTORS = 4  # that a thread holds of all inputs
 NON_PORTABLE_CTAS = 16  # of a cluster, where an arch has them

@@ -6,12 +6,17 @@
 // Weights:   each CTA writes its sums as one row of `partial`; sum_stripes adds these in order. Streamed rows:
 //            grad_weight and grad_bias are left to norm_weight_backward, with 2 more reads.
 // Shared:    STAGES rows of x and grad per group.   Bound: DRAM.
+//
+// norm_backward_unaligned: grad_x of one long row per CTA, or per cluster of CTAS, at any alignment (rows/unaligned.cuh).
+// norm_backward_kept_cluster: the same; grad and x, or grad alone, are read once and stay in shared memory.
 #include "norm/gradient.cuh"
 #include "ptx/overlap.cuh"
+#include "rows/cluster_reduce.cuh"
 #include "rows/prefetcher.cuh"
 #include "rows/group.cuh"
 #include "rows/row.cuh"
 #include "rows/stripe.cuh"
+#include "rows/unaligned.cuh"
 
 using namespace norms;
 
@@ -111,3 +116,65 @@ __global__ void __launch_bounds__(THREADS, CTAS) norm_backward(I count, I length
     if constexpr (WITH & BIAS) stripe.template store<LANES>(shift, reinterpret_cast<C*>(shared), to.bias, length);
   }
 }
+
+template <class T, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH, int CTAS, int KEPT>
+__device__ __forceinline__ void gradient_part(I length, const Places<I, R, 0>& places, T* grad_x, const T* grad,
+    const T* x, const C* means, const C* rstds, const T* weight) {
+  constexpr int SCALED = WITH & WEIGHT, INPUTS = 2 + SCALED;
+  const rows::Part<CTAS, I> part(length, V, 1, 0);
+  i64 at[OPERANDS];
+  places.enter(part.row, at);
+  rows::UnalignedRow<T, C, V, ITEMS, LANES, I, INPUTS> line;
+  line.from[0] = places.template at<GRAD>(grad, at, part.first);
+  line.from[1] = places.template at<X>(x, at, part.first);
+  if constexpr (SCALED) line.from[2] = places.template at<SCALE>(weight, at, part.first);
+  line.length = part.length;
+  line.template keep<KEPT>(part.columns(length, V));
+  const Statistics<CENTERED, C> of(places, at, means, rstds);
+
+  // 1. row means
+  rows::Two<C> sum = {0, 0};
+  line.template pass<KEPT, true>(C(0), [&](C (&a)[INPUTS][V]) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      const C g = SCALED ? a[0][v] * a[INPUTS - 1][v] : a[0][v];
+      sum = sum + rows::Two<C>{g, g * of.normal(a[1][v])};
+    }
+  });
+  if constexpr (CENTERED) sum = rows::sum<LANES>(sum, 0);
+  else sum.second = rows::sum<LANES>(sum.second, 0);
+  sum = rows::cluster_reduce<CTAS, 0>(sum, [](const rows::Two<C>& a, const rows::Two<C>& b) { return a + b; });
+  const C plain = CENTERED ? sum.first / C(length) : C(0), along = sum.second / C(length);
+
+  // 2. grad_x
+  line.template write<KEPT>(places.template at<GRAD_X>(grad_x, at, part.first), [&](const C (&a)[INPUTS], I) {
+    const C g = SCALED ? a[0] * a[INPUTS - 1] : a[0];
+    return (g - plain - of.normal(a[1]) * along) * of.rstd;
+  });
+  rows::cluster_barrier<CTAS>();
+}
+
+template <class T, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH>
+__global__ void __launch_bounds__(LANES) norm_backward_unaligned(I length, Places<I, R, 0> places, T* grad_x,
+    const T* grad, const T* x, const C* means, const C* rstds, const T* weight) {
+  gradient_part<T, C, V, ITEMS, LANES, R, I, CENTERED, WITH, 1, 0>(
+      length, places, grad_x, grad, x, means, rstds, weight);
+}
+
+#if __CUDA_ARCH__ >= 900
+template <class T, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH, int CTAS>
+__global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, 1) norm_backward_unaligned_cluster(I length,
+    Places<I, R, 0> places, T* grad_x, const T* grad, const T* x, const C* means, const C* rstds, const T* weight) {
+  gradient_part<T, C, V, ITEMS, LANES, R, I, CENTERED, WITH, CTAS, 0>(
+      length, places, grad_x, grad, x, means, rstds, weight);
+}
+
+// Three CTAs per SM: with four, ptxas spills.
+template <class T, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH, int KEPT, int CTAS>
+__global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, (rows::KEPT_CTAS<C, LANES> * 3 / 4))
+    norm_backward_kept_cluster(I length, Places<I, R, 0> places, T* grad_x, const T* grad, const T* x, const C* means,
+        const C* rstds, const T* weight) {
+  gradient_part<T, C, V, ITEMS, LANES, R, I, CENTERED, WITH, CTAS, KEPT>(
+      length, places, grad_x, grad, x, means, rstds, weight);
+}
+#endif

@@ -39,14 +39,14 @@ def called(fused: Fused, call: FusedCall, out: Any, how: Mapping[str, Any]) -> A
         return tuple(_run(graph, {**numbers, **dict(zip(names, arrays))}, how))
 
     def backward(arrays: tuple[Any, ...], cotangents: tuple[Any, ...]) -> tuple[Any, ...]:
-        several = len(cotangents) > 1
-        grads = {f"grad{place + 1 if several else ''}": grad for place, grad in enumerate(cotangents)}
-        held, found = {**numbers, **dict(zip(names, arrays)), **grads}, dict[str, Any]()
         token = describing.set(True)
         try:
             parts = fused.gradient_graphs(call, None)
         finally:
             describing.reset(token)
+        whole = parts[0].whole(cotangents) if parts else ()
+        grads = {f"grad{place + 1 if len(whole) > 1 else ''}": grad for place, grad in enumerate(whole)}
+        held, found = {**numbers, **dict(zip(names, arrays)), **grads}, dict[str, Any]()
         for part in parts:
             for whose, grad in zip(part.outputs, _run_part(part, held, how)):
                 found |= {name: summed_to(grad, held[name].shape, how) for name in whose}

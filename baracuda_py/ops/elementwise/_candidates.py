@@ -18,7 +18,7 @@ from .._fitted import Fitted
 from .._launch import grid_of, index_scalar, index_type, pack_dims
 from ._descriptor import MapDescriptor
 
-__all__ = ["CANDIDATES", "OF_GRADIENTS"]
+__all__ = ["CANDIDATES", "OF_GRADIENTS", "ContiguousGradients", "StridedGradients", "argument_of"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def _written(desc: MapDescriptor) -> Arg:
     return addresses[0] if len(addresses) == 1 else Struct(addresses)
 
 
-def _argument(desc: MapDescriptor, name: str) -> Arg:
+def argument_of(desc: MapDescriptor, name: str) -> Arg:
     """A kernel's argument for an input or a param: an address, or a number in eight bytes in its place."""
     if name in desc.arrays:
         return Ptr(name)
@@ -145,7 +145,7 @@ class Contiguous(_Map):
         count = math.prod(desc.out_shape)
         index = index_type(count)
         kernel = self._kernel(desc, "contiguous", config, "", index)
-        numbers = (_argument(desc, name) for name in (*desc.inputs, *desc.row.params))
+        numbers = (argument_of(desc, name) for name in (*desc.inputs, *desc.row.params))
         args: tuple[Arg, ...] = (index_scalar(count, index), _written(desc), *numbers)
         grid = grid_of(count, config.threads * config.vector * config.unroll)
         return (Launch(kernel, grid, (config.threads, 1, 1), args),)
@@ -223,7 +223,7 @@ class Strided(_Map):
             index_scalar(vectors, index),
             pack_dims(extents, packed, index),
             _written(desc),
-            *(_argument(desc, name) for name in names[len(desc.outputs) :]),
+            *(argument_of(desc, name) for name in names[len(desc.outputs) :]),
         )
         return (Launch(kernel, grid_of(vectors, config.threads * config.unroll), (config.threads, 1, 1), args),)
 

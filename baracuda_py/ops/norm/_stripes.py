@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from ...plan.candidate import Candidate, Cost
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Scratch, Step
 from ...types import DeviceSpec, PrecisionGuarantee
 from .._launch import grid_of, index_scalar
-from .._rows import RowConfig, Rows, computed_in, row_cost, share
+from .._rows import CLUSTERS, RowConfig, Rows, computed_in, row_cost, share
+from .._unaligned import kept_configs, unaligned_config, unaligned_launch
 from . import _guarantee
 
-__all__ = ["StripedNormBackward"]
+__all__ = ["LongNormBackward", "StripedNormBackward"]
 
 ROWS, COLUMNS = "norm/backward.cu:norm_backward", "norm/columns.cu:norm_weight_backward"
 SUMS = "reduce/stripes.cu:sum_stripes"
@@ -55,38 +56,97 @@ class StripedNormBackward(Candidate[Any]):
         return row_cost(device, _rows(desc), nbytes, config, desc.element, instructions=20.0)
 
     def lower(self, desc: Any, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
-        rows, computed = _rows(desc), computed_in(desc.element)
-        stripes, parts = _stripes(desc, device, config), desc.flags.bit_count()
-        weight = (desc.kind("weight") or desc.kind("grad_bias") or desc.element).number
-        flags = f"{rows.template}, {str(desc.centered).lower()}, {desc.flags}"
-        nbytes = max(1, stripes * parts * rows.length) * computed.element.bits // 8
-        partial: Arg = Scratch(0, nbytes) if parts else Packed(bytes(8))
+        rows, stripes = _rows(desc), _stripes(desc, device, config)
         grad_x, *read = rows.pointers()
-
         stages = _stages(desc, device, config)
         shape = f"{config.template}, {_ctas(config)}, {stages}"
-        types = f"{desc.element.number}, {weight}, {computed.cuda}"
+        types = f"{desc.element.number}, {_weight(desc)}, {computed_in(desc.element).cuda}"
         grid, shared = (
             (stripes, stages * _row_bytes(desc, config)) if config.resident else (config.grid(rows.count)[0], 0)
         )
-        args = (*rows.counts, rows.places(), grad_x, partial, *read)
-        along = Launch(_kernel(ROWS, types, shape, flags), (grid, 1, 1), (config.threads, 1, 1), args, shared)
-        if not parts:
+        args = (*rows.counts, rows.places(), grad_x, _partial(desc, stripes), *read)
+        along = Launch(_kernel(ROWS, types, shape, _flags(desc)), (grid, 1, 1), (config.threads, 1, 1), args, shared)
+        if not desc.flags:
             return (along,)
 
-        outs = [Ptr(name) for name in desc.flagged if desc.has(name)]
-        sums = (np.uint32(stripes), rows.counts[1], partial, outs[0], outs[-1])
-        adders = _kernel(SUMS, computed.cuda, weight, str(ADDERS), rows.index)
-        add = Launch(adders, (grid_of(rows.length, 32)[0], parts, 1), (32 * ADDERS, 1, 1), sums, pdl=True)
         if config.resident:
-            return along, add
+            return along, _added(desc, stripes)
+        return (
+            _down(desc, stripes),
+            along,
+            _added(desc, stripes),
+        )  # in this order, since grad_x may be what `_down` reads
 
-        kernel = _kernel(COLUMNS, desc.element.number, computed.cuda, str(config.vector), str(DOWN), flags)
-        height = index_scalar(-(-rows.count // stripes), rows.index)
-        across = grid_of(rows.length, 32 * config.vector)[0]
-        args = (*rows.counts, height, rows.places(), partial, *read[:-1])
-        down = Launch(kernel, (across, stripes, 1), (32 * DOWN, 1, 1), args)
-        return down, along, add  # in this order, since grad_x may be what `down` reads
+
+class LongNormBackward(StripedNormBackward):
+    """A CTA, or a cluster of them, a row too long for registers, at any address; grad and x stay in shared memory where they
+    fit. Columns are gone down in a kernel of their own."""
+
+    variant = "long"
+    launches = (*(f"{ROWS}_{how}" for how in ("unaligned", "unaligned_cluster", "kept_cluster")), COLUMNS, SUMS)
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        rows, weight = _rows(desc), desc.kind("weight")
+        if not rows.dense:
+            return no("columns do not lie side by side in every operand")
+        if weight not in (None, desc.element):
+            return no(f"the weight is no {desc.element}")
+        if any(config.resident for config in super().configs(desc, device)):
+            return no("a row stays in registers")
+        return OK
+
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[RowConfig]:
+        rows = _rows(desc)
+        if device.tier in CLUSTERS:
+            yield from kept_configs(rows, desc.element, 2, device)
+        yield unaligned_config(rows, desc.element, device)
+
+    def lower(self, desc: Any, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
+        types = f"{desc.element.number}, {computed_in(desc.element).cuda}"
+        flags = f"{str(desc.centered).lower()}, {desc.flags}"
+        file, _, name = ROWS.partition(":")
+        along = unaligned_launch(_rows(desc), file, f"{name}_unaligned", types, config, flags)
+        if not desc.flags:
+            return (along,)
+        stripes = _stripes(desc, device, config)
+        return _down(desc, stripes), along, _added(desc, stripes)
+
+
+def _partial(desc: Any, stripes: int) -> Arg:
+    """Sums over the rows of each stripe."""
+    parts = desc.flags.bit_count()
+    if not parts:
+        return Packed(bytes(8))
+    return Scratch(0, max(1, stripes * parts * desc.length) * computed_in(desc.element).element.bits // 8)
+
+
+def _flags(desc: Any) -> str:
+    return f"{_rows(desc).template}, {str(desc.centered).lower()}, {desc.flags}"
+
+
+def _down(desc: Any, stripes: int) -> Launch:
+    """Sums down columns, a stripe's each."""
+    rows = _rows(desc)
+    _, *read = rows.pointers()
+    vector = rows.vector(desc.element)
+    kernel = _kernel(COLUMNS, desc.element.number, computed_in(desc.element).cuda, str(vector), str(DOWN), _flags(desc))
+    height = index_scalar(-(-rows.count // stripes), rows.index)
+    across = grid_of(rows.length, 32 * vector)[0]
+    args = (*rows.counts, height, rows.places(), _partial(desc, stripes), *read[:-1])
+    return Launch(kernel, (across, stripes, 1), (32 * DOWN, 1, 1), args)
+
+
+def _added(desc: Any, stripes: int) -> Launch:
+    """The stripes' sums, added in order."""
+    rows, parts = _rows(desc), desc.flags.bit_count()
+    outs = [Ptr(name) for name in desc.flagged if desc.has(name)]
+    sums = (np.uint32(stripes), rows.counts[1], _partial(desc, stripes), outs[0], outs[-1])
+    adders = _kernel(SUMS, computed_in(desc.element).cuda, _weight(desc), str(ADDERS), rows.index)
+    return Launch(adders, (grid_of(rows.length, 32)[0], parts, 1), (32 * ADDERS, 1, 1), sums, pdl=True)
+
+
+def _weight(desc: Any) -> str:
+    return str((desc.kind("weight") or desc.kind("grad_bias") or desc.element).number)
 
 
 def _rows(desc: Any) -> Rows:
@@ -122,5 +182,5 @@ def _stripes(desc: Any, device: DeviceSpec, config: RowConfig) -> int:
     count = _rows(desc).count
     if config.resident:
         return max(1, min(-(-count // config.rows), device.sms * _ctas(config)))
-    across: int = -(-desc.length // (32 * config.vector))
+    across: int = -(-desc.length // (32 * _rows(desc).vector(desc.element)))
     return max(1, min(-(-count // 32), -(-device.sms * 8 // across), 65535))

@@ -13,7 +13,7 @@ from .._function import CallArgs, function_of
 from .._rows import FLOATS, RowConfig
 from . import _guarantee, oracle, samples
 from ._problem import Normed, Part, asked, probes
-from ._stripes import StripedNormBackward
+from ._stripes import LongNormBackward, StripedNormBackward
 
 __all__ = ["NormBackwardDescriptor", "NormBackwardPlan", "layer_norm_backward", "rms_norm_backward"]
 
@@ -61,7 +61,7 @@ class NormBackwardPlan(Plan[NormBackwardDescriptor]):
 
     descriptor = NormBackwardDescriptor
     category = OpCategory.NORM
-    candidates = (StripedNormBackward(),)
+    candidates = (LongNormBackward(), StripedNormBackward())
     measures = oracle.BACKWARD_MEASURES
     probes = (*probes(300), {"shape": (40, 8192), "element": "f16", "weight_element": "f32"})
     reference = oracle.backward

@@ -39,6 +39,15 @@ kept(problems, "layer_norm", 33_001, f32, "x", weight=f32, bias=f32)
 unaligned(problems, "rms_norm", f16, "x", weight=f32)
 unaligned(problems, "layer_norm", bf16, "x", weight=bf16, bias=bf16)
 
+# Gradients of long rows: of a CTA, and of a cluster that keeps both inputs, one or none; none starts where another does
+for columns, configs in ((9001, "*lanes=512"), (33_001, "*kept=2"), (70_003, "*kept=1"), (70_003, "*lanes=512 ctas=?")):
+    centered = columns != 33_001
+    given = gradient((2, columns), f32, centered=centered)
+    moved = {name: problems.padded((2, columns), f32, 1 + 2 * i) for i, name in enumerate(("grad", "x"))}
+    sample = Sample(f"{given.label}, odd", {**given.operands, **moved, "weight": n((columns + 1,), f32)[1:]})
+    op = "layer_norm_backward" if centered else "rms_norm_backward"
+    want(f"long-gradient-{columns}-{configs.strip('*?')}", op, sample, "long", (configs,), arch="sm_90a")
+
 want("norm-gradient-in-stripes", "layer_norm_backward", gradient((70, 20000), bf16), "rows")
 shared = {"x": n((2, 70_008), bf16), "residual": n((2, 70_008), bf16), "weight": n((70_008,), bf16)}
 summed = Sample("bf16 2x70008, residual", {**shared, "residual_out": np.zeros_like(shared["x"])})

@@ -290,8 +290,12 @@ register(
     Op("flip", FlipPlan, flip, samples.flip, gradient=Gradient("flip", (), {"x": "out"}, grad="x"),
        peers={"cupy": "flip", "torch": "flip"})
 )  # fmt: skip
-register(Op("tile", TilePlan, tile, samples.tile, peers={"cupy": "tile", "torch": "tile"}))
+register(
+    Op("tile", TilePlan, tile, samples.tile, gradient=Gradient("tile_backward", ("x",), {"x": "grad_x"}, shapes=("x",)),
+       peers={"cupy": "tile", "torch": "tile"})
+)  # fmt: skip
 register(
     Op("repeat_interleave", RepeatInterleavePlan, repeat_interleave, samples.repeat_interleave,
+       gradient=Gradient("repeat_interleave_backward", ("x",), {"x": "grad_x"}, shapes=("x",)),
        peers={"cupy": "repeat", "torch": "repeat_interleave"})
 )  # fmt: skip

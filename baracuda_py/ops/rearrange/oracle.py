@@ -1,12 +1,17 @@
-"""Elements at other places by NumPy's functions, on unsigned integers of the elements' width: their bits come untouched."""
+"""Elements at other places by NumPy's functions, on unsigned integers of the elements' width: their bits come untouched; and the
+gradients of their copies, by the places that the elements of an array of numbers go to."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["flip", "join", "pad", "repeat_interleave", "roll", "tile", "triangle"]
+from ...numerics.rounding import wide
+from ...types import ElementKind
+
+__all__ = ["BACKWARD_MEASURES", "flip", "join", "of_copies", "pad", "repeat_interleave", "roll", "tile", "triangle"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -68,3 +73,39 @@ def join(desc: Any, **pieces: Array) -> Array:
     """numpy.concatenate and numpy.stack."""
     of = (np.stack if desc.stacked else np.concatenate)([_bits(x) for x in pieces.values()], desc.axis)
     return _like(of, pieces["x0"])
+
+
+# ---- gradients -----------------------------------------------------------------------------------------------------
+
+
+def _places(desc: Any) -> Array:
+    """For each element of the gradient, the place in x whose copy it is of."""
+    places = np.arange(int(np.prod(desc.shape))).reshape(desc.shape)
+    return np.tile(places, desc.reps) if hasattr(desc, "reps") else np.repeat(places, desc.repeats, desc.axis)
+
+
+def _added(desc: Any, terms: Array) -> Array:
+    """The terms of each element of x, added up."""
+    made = np.zeros(int(np.prod(desc.shape)), terms.dtype)
+    with np.errstate(all="ignore"):
+        np.add.at(made, _places(desc).reshape(-1), terms.reshape(-1))
+    return made.reshape(desc.shape)
+
+
+def of_copies(desc: Any, grad: Array, x: Array) -> Array:  # noqa: ARG001
+    """The sum of the gradient over the copies of each element, wide."""
+    return _added(desc, wide(grad, desc.element))
+
+
+def _abs_sum(desc: Any, grad: Array, x: Array) -> Array:  # noqa: ARG001
+    return np.asarray(_added(desc, np.abs(wide(grad, desc.element))), np.float64)
+
+
+def _overflowing(desc: Any, grad: Array, x: Array) -> Array:  # noqa: ARG001
+    """Whether the magnitudes of finite terms add up beyond what is computed in."""
+    terms = np.abs(wide(grad, desc.element))
+    most = np.longdouble(2) ** (124 if desc.element is not ElementKind.F64 else 1020)
+    return np.isfinite(_added(desc, terms)) & (_added(desc, terms) > most)
+
+
+BACKWARD_MEASURES: dict[str, Callable[..., Array]] = {"abs_sum": _abs_sum, "overflowing": _overflowing}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from ...samples.sample import Sample, layouts, values
 from ...types import ElementKind
 
-__all__ = ["cut", "flip", "join", "pad", "repeat_interleave", "roll", "tile", "triangle"]
+__all__ = ["cut", "flip", "join", "of_copies", "pad", "repeat_interleave", "roll", "tile", "triangle"]
 
 F32, U8, BF16 = ElementKind.F32, ElementKind.U8, ElementKind.BF16
 WIDTHS = (F32, BF16, ElementKind.F64, U8, ElementKind.COMPLEX128)  # 4, 2, 8, 1 and 16 bytes an element
@@ -68,6 +68,34 @@ def repeat_interleave(fixed: Any, seed: int = 0, *, full: bool = False) -> Itera
         ((), {"repeats": 3}),
     )  # fmt: skip
     yield from _samples(seed, problems, full, {"repeats": 2, "axis": 0})
+
+
+def of_copies(name: str) -> Callable[..., Iterator[Sample]]:
+    """Samples of the gradient of `tile` or `repeat_interleave`: the forward op's, those of other kinds in f32."""
+
+    def backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
+        rng, forward = np.random.default_rng(seed + 1), {"tile": tile, "repeat_interleave": repeat_interleave}[name]
+        for sample in forward(fixed, seed, full=full):
+            x, options = sample.operands["x"], dict(sample.options)
+            element = ElementKind.of(x.dtype)
+            if not element.is_float:
+                element, x = F32, values(rng, x.shape, F32)
+            moved = (
+                np.tile(x, options["reps"]) if name == "tile" else np.repeat(x, options["repeats"], options.get("axis"))
+            )
+            yield Sample(sample.label, {"grad": values(rng, moved.shape, element), "x": x}, options)
+        for view_name, view in layouts(values(rng, (6, 80), BF16)).items():
+            options = {"reps": (1, 2)} if name == "tile" else {"repeats": 2, "axis": 1}
+            yield Sample(f"grad {view_name}", {"grad": view, "x": values(rng, (6, 40), BF16)}, options)
+        if name == "repeat_interleave":
+            grad = values(rng, (36,), F32)[::2]
+            yield Sample(
+                "f32 grad stepped, without axis", {"grad": grad, "x": values(rng, (2, 3), F32)}, {"repeats": 3}
+            )
+        many = {"reps": 40_000} if name == "tile" else {"repeats": 40_000}
+        yield Sample("f32 many copies", {"grad": values(rng, (120_000,), F32), "x": values(rng, (3,), F32)}, many)
+
+    return backward
 
 
 def triangle(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001

@@ -32,9 +32,9 @@ from .._rows import FLOATS, computed_in
 from ..elementwise.backward.formula import expression_of, formula_plan
 from . import oracle
 from ._candidates import CANDIDATES
-from ._problem import TABLE, Reduced, StatisticDescriptor
+from ._problem import NORMS, TABLE, Reduced, Row, StatisticDescriptor, checked_p
 
-__all__ = ["GRADIENTS", "ComposedGradient", "ReduceBackwardDescriptor", "guarantee"]
+__all__ = ["GRADIENTS", "ComposedGradient", "ReduceBackwardDescriptor", "VectorNormBackwardDescriptor", "guarantee"]
 
 SOURCE = "first-order propagation through the expression (baracuda_py/numerics/expression.py)"
 
@@ -49,6 +49,7 @@ class GradientRow(NamedTuple):
     called: str = ""
 
 
+# By the name of the reduction's row.
 GRADIENTS = {
     "sum": GradientRow("grad"),
     "mean": GradientRow("grad / count", "count"),
@@ -56,7 +57,19 @@ GRADIENTS = {
     "min": GradientRow("where(x == y, grad, 0) / ties", "", "min_ties", "ties"),
     "var": GradientRow("grad * scale * (x - mean)", "scale", "mean", "mean"),
     "logsumexp": GradientRow("grad * exp(x - y)"),
+    "prod": GradientRow("grad * where(x == 0, others, y / x)", "", "other_factors", "others"),
+    "std": GradientRow("where(y == 0, 0, grad * scale * (x - mean) / (2 * y))", "scale", "mean", "mean"),
+    "nansum": GradientRow("where(x == x, grad, 0)"),
+    "nanmean": GradientRow("where(x == x, grad / ties, 0)", "", "valid", "ties"),
+    "nanmax": GradientRow("where(x == y, grad / ties, 0)", "", "nanmax_ties", "ties"),
+    "nanmin": GradientRow("where(x == y, grad / ties, 0)", "", "nanmin_ties", "ties"),
+    "norm_zero": GradientRow("where(grad == grad, 0, grad)"),
+    "norm_one": GradientRow("grad * sign(x)"),
+    "norm_two": GradientRow("where(y == 0, 0, grad * (x / y))"),
+    "norm_largest": GradientRow("where(abs(x) == y, grad * sign(x), 0) / ties", "", "largest_ties", "ties"),
+    "norm_smallest": GradientRow("where(abs(x) == y, grad * sign(x), 0) / ties", "", "smallest_ties", "ties"),
 }
+OF_NORMS = tuple(row.name for row in NORMS.values())
 
 
 @cache
@@ -100,10 +113,15 @@ class ReduceBackwardDescriptor(Reduced):
     y_element: ElementKind | None = None
 
     def __post_init__(self) -> None:
-        self._names_op(tuple(f"{name}_backward" for name in GRADIENTS), "name")
+        self._names_op(self.known(), "name")
         super().__post_init__()
-        if "y" in self.formula.names and self.y_element is None:
+        if self.takes_y and self.y_element is None:
             complete(self, y_element=self.element)
+
+    @classmethod
+    def known(cls) -> tuple[str, ...]:
+        """Names of the ops."""
+        return tuple(f"{name}_backward" for name in GRADIENTS if name not in OF_NORMS)
 
     @classmethod
     def of(
@@ -116,8 +134,13 @@ class ReduceBackwardDescriptor(Reduced):
         return cls.of_tensors(tensors, correction=correction, name=name, **options)
 
     @property
+    def row(self) -> Row:
+        """The reduction."""
+        return TABLE[self.name.removesuffix("_backward")]
+
+    @property
     def forward(self) -> str:
-        return self.name.removesuffix("_backward")
+        return self.row.name
 
     @property
     def own(self) -> GradientRow:
@@ -128,6 +151,11 @@ class ReduceBackwardDescriptor(Reduced):
         return _formula(self.forward)
 
     @property
+    def takes_y(self) -> bool:
+        """Whether the result is an operand."""
+        return "y" in self.formula.names
+
+    @property
     def number(self) -> float:
         """The number in the expression: the terms of a result, or 2 over var's count of them."""
         if self.own.number == "count":
@@ -136,8 +164,8 @@ class ReduceBackwardDescriptor(Reduced):
         return 2 / count if count else math.inf
 
     def check(self) -> None:
-        self.check_axes(TABLE[self.forward])
-        if self.has("y") and "y" not in self.formula.names:
+        self.check_axes(self.row)
+        if self.has("y") and not self.takes_y:
             raise InvalidProblemError(f"{self.op}: y has no part in this gradient", "leave y out")
         if self.y_element not in (None, self.element):
             raise OperandTypeError(f"{self.op}: y must hold {self.element}, got {self.y_element}", "cast it")
@@ -179,6 +207,52 @@ class ReduceBackwardDescriptor(Reduced):
             }
         fields["numbers"] = (self.number,) if self.own.number else None
         return _mapped(self.forward).descriptor(**fields)
+
+
+@described(
+    Slot("grad_x", "out", takes=FLOATS),
+    Slot("grad", takes=FLOATS, shape="out_shape", element="element"),
+    Slot("x", takes=FLOATS),
+    Slot("y", optional=True, takes=FLOATS, shape="out_shape"),
+)
+class VectorNormBackwardDescriptor(ReduceBackwardDescriptor):
+    """The gradient of a p-norm with respect to an x of `shape`, for the axes and keepdims of its call. `y` is its result, whose
+    values count where p is 2, inf or -inf."""
+
+    shape: tuple[int, ...]
+    element: ElementKind
+    axes: tuple[int, ...] | None = None
+    keepdims: int = 0
+    correction: int = 0
+    name: str = "norm_backward"
+    p: float = 2.0
+    y_element: ElementKind | None = None
+
+    def __post_init__(self) -> None:
+        complete(self, p=checked_p("norm_backward", self.p))
+        super().__post_init__()
+
+    @classmethod
+    def known(cls) -> tuple[str, ...]:
+        return ("norm_backward",)
+
+    @classmethod
+    def of(  # type: ignore[override]
+        cls, grad: Any, x: Any, y: Any = None, grad_x: Any = None, *, p: float = 2.0, axis: Any = None, keepdims: bool = False,
+        name: str = "norm_backward",
+    ) -> VectorNormBackwardDescriptor:  # fmt: skip
+        """The descriptor of arrays of any layout."""
+        tensors = cls.taken(name, {"x": x, "grad": grad, "y": y, "grad_x": grad_x})
+        options = cls.options_of(name, tensors["x"].shape, axis, keepdims)
+        return cls.of_tensors(tensors, p=p, name=name, **options)
+
+    @property
+    def row(self) -> Row:
+        return NORMS[self.p]
+
+    @property
+    def takes_y(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True)
@@ -230,12 +304,15 @@ class ComposedGradient(Candidate[ReduceBackwardDescriptor]):
 
 
 def guarantee(desc: ReduceBackwardDescriptor, depth: float) -> PrecisionGuarantee:
-    """The rounding of each part, carried through the expression; a mean of terms that go through `depth` roundings moves the
-    result by as much as its factor."""
+    """The rounding of each part, carried through the expression; a mean of terms that go through `depth` roundings, and the
+    product of the other factors, move the result by as much as what they are multiplied by."""
     computed = computed_in(desc.element)
     terms = [Term(1.0, computed.element, "propagated")]
     if desc.own.called == "mean":
         terms.append(Term(depth + 4, computed.element, "moved_mean"))
+    if desc.own.called == "others":
+        u = computed.element.unit_roundoff
+        terms.append(Term(math.expm1(desc.extent * math.log1p(u)) / u, computed.element, "moved_factors"))
     if desc.forward == "sum" or computed.element is desc.element:  # nothing is rounded at the end
         bound = Componentwise(tuple(terms), SOURCE, "overflowing_parts")
     else:

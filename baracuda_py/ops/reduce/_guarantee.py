@@ -25,7 +25,8 @@ from .._rows import computed_in
 __all__ = ["promised"]
 
 SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 4.2"
-CHOSEN = ("max", "min", "max_ties", "min_ties", "nanmax", "nanmin", "norm_largest", "norm_smallest")  # or a count
+COUNTED = ("max_ties", "min_ties", "nanmax_ties", "nanmin_ties", "largest_ties", "smallest_ties", "valid")
+CHOSEN = ("max", "min", "nanmax", "nanmin", "norm_largest", "norm_smallest", *COUNTED)
 
 
 def _sum(desc: Any, depth: float, u: ElementKind) -> tuple[Term, ...]:  # noqa: ARG001
@@ -64,7 +65,7 @@ def _norm_two(desc: Any, depth: float, u: ElementKind) -> tuple[Term, ...]:  # n
 
 _TERMS: dict[str, Callable[[Any, float, ElementKind], tuple[Term, ...]]] = {
     "sum": _sum, "mean": _mean, "var": _var, "std": _std, "logsumexp": _logsumexp, "prod": _prod, "nansum": _sum,
-    "nanmean": _mean, "norm_zero": _norm_zero, "norm_one": _sum, "norm_two": _norm_two,
+    "nanmean": _mean, "other_factors": _prod, "norm_zero": _norm_zero, "norm_one": _sum, "norm_two": _norm_two,
 }  # fmt: skip
 
 

@@ -23,8 +23,10 @@ __all__ = [
     "LogicalDescriptor",
     "ReduceDescriptor",
     "Reduced",
+    "Row",
     "StatisticDescriptor",
     "VectorNormDescriptor",
+    "checked_p",
 ]
 
 INTEGERS = tuple(kind for kind in ElementKind if kind.is_integer and not kind.packed)
@@ -101,6 +103,15 @@ STATISTICS = {row.name: row for row in (
         instructions=5.0),
     Row("min_ties", "Ties<{c}, {out}, false>", "How many terms equal the smallest.", empty=False, state=lambda c: 16,
         instructions=5.0),
+    *(Row(name, f"TiesOf<rows::{of}, {{c}}, {{out}}>", f"How many {doc}.", state=lambda c: 16, instructions=6.0)
+      for name, of, doc in (
+          ("nanmax_ties", "NanExtremum<{c}, {c}, true>", "terms equal the largest that is not NaN"),
+          ("nanmin_ties", "NanExtremum<{c}, {c}, false>", "terms equal the smallest that is not NaN"),
+          ("largest_ties", "NormInf<{c}, {c}, true>", "terms have the largest magnitude"),
+          ("smallest_ties", "NormInf<{c}, {c}, false>", "terms have the smallest magnitude"))),
+    Row("valid", "Valid<{c}, {out}>", "How many terms are not NaN.", state=lambda c: 8, instructions=3.0),
+    Row("other_factors", "OtherFactors<{c}, {out}>", "The product of all terms but one that is 0; 0 where two are.",
+        state=lambda c: 16, instructions=4.0),
 )}  # fmt: skip
 
 
@@ -109,6 +120,18 @@ def _kept(op: str, keepdims: Any) -> int:
     if isinstance(keepdims, (bool, np.bool_, int)) and keepdims in (0, 1):
         return int(keepdims)
     raise InvalidProblemError(f"{op}: keepdims must be True or False, got {keepdims!r}", "give a bool")
+
+
+def checked_p(op: str, p: Any) -> float:
+    """The p of a norm that there is; InvalidProblemError for another one."""
+    p = {"inf": math.inf, "-inf": -math.inf}.get(p, p) if isinstance(p, str) else p  # as JSON has it
+    if isinstance(p, bool) or not isinstance(p, numbers.Real) or float(p) not in NORMS:
+        known = ", ".join(f"{held:g}" for held in NORMS)
+        raise InvalidProblemError(
+            f"{op}: p must be one of {known}, got {shown(p)}",
+            "for another one, reduce its powers: bp.sum(bp.pow(bp.abs(x), p)) ** (1 / p)",
+        )
+    return float(p)
 
 
 class Reduced(Descriptor):
@@ -304,15 +327,7 @@ class VectorNormDescriptor(ReduceDescriptor):
 
     def __post_init__(self) -> None:
         self._names_op(("norm",), "name")
-        p: Any = self.p
-        p = {"inf": math.inf, "-inf": -math.inf}.get(p, p) if isinstance(p, str) else p  # as JSON has it
-        if isinstance(p, bool) or not isinstance(p, numbers.Real) or float(p) not in NORMS:
-            known = ", ".join(f"{held:g}" for held in NORMS)
-            raise InvalidProblemError(
-                f"{self.op}: p must be one of {known}, got {shown(p)}",
-                "for another one, reduce its powers: bp.sum(bp.pow(bp.abs(x), p)) ** (1 / p)",
-            )
-        complete(self, p=float(p))
+        complete(self, p=checked_p(self.op, self.p))
         Descriptor.__post_init__(self)
 
     @classmethod

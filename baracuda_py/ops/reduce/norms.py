@@ -6,7 +6,7 @@ from typing import Any
 
 from ...numerics.guarantee import widely
 from ...plan.plan import Plan
-from ...plan.registry import Op, register
+from ...plan.registry import Gradient, Op, register
 from ...types import OpCategory, PrecisionGuarantee
 from .._function import function_of
 from . import _guarantee, oracle, samples
@@ -54,4 +54,8 @@ def norm(x: Any, /, p: float = 2.0, axis: Any = None, *, keepdims: bool = False)
     """
 
 
-register(Op("norm", VectorNormPlan, norm, samples.reduce, {"name": "norm"}, peers={"torch": "linalg.vector_norm"}))
+_gradient = Gradient("norm_backward", ("x", "out"), {"x": "grad_x"}, renames={"out": "y"})
+register(
+    Op("norm", VectorNormPlan, norm, samples.reduce, {"name": "norm"}, gradient=_gradient,
+       peers={"torch": "linalg.vector_norm"})
+)  # fmt: skip

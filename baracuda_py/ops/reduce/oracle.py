@@ -137,12 +137,17 @@ def _expected_shift(desc: Any, rows: Array) -> Array:  # noqa: ARG001
 def _overflowing(desc: Any, rows: Array) -> Array:
     """Whether the terms' magnitudes, or for var, std and the norm by squares their squares, add up beyond what is computed in;
     for a product, whether a part of it may be beyond that, or below what is normal."""
-    exponent = 124 if desc.element is not ElementKind.F64 else 1020
     if desc.row.name == "prod":
-        logs = np.where(np.isfinite(rows) & (rows != 0), np.log2(np.abs(rows)), 0)
-        return np.asarray(np.maximum(np.maximum(logs, 0).sum(axis=-1), np.maximum(-logs, 0).sum(axis=-1)) > exponent)
+        return _overflowing_product(desc, rows)
     rows = _skipping(desc, rows)
     return _overflowing_sum(desc, rows, rows * rows if desc.row.name in ("var", "std", "norm_two") else np.abs(rows))
+
+
+def _overflowing_product(desc: Any, rows: Array) -> Array:
+    """Whether a part of the product may be beyond what is computed in, or below what is normal."""
+    exponent = 124 if desc.element is not ElementKind.F64 else 1020
+    logs = np.where(np.isfinite(rows) & (rows != 0), np.log2(np.abs(rows)), 0)
+    return np.asarray(np.maximum(np.maximum(logs, 0).sum(axis=-1), np.maximum(-logs, 0).sum(axis=-1)) > exponent)
 
 
 def _overflowing_sum(desc: Any, rows: Array, sizes: Array) -> Array:
@@ -207,7 +212,18 @@ _STATISTICS: dict[str, Callable[[Any, Array], Array]] = {
     "mean": _OPS["mean"],
     "max_ties": lambda desc, rows: (rows == rows.max(axis=-1, keepdims=True)).sum(axis=-1),
     "min_ties": lambda desc, rows: (rows == rows.min(axis=-1, keepdims=True)).sum(axis=-1),
+    "nanmax_ties": lambda desc, rows: (rows == np.fmax.reduce(rows, axis=-1, keepdims=True)).sum(axis=-1),
+    "nanmin_ties": lambda desc, rows: (rows == np.fmin.reduce(rows, axis=-1, keepdims=True)).sum(axis=-1),
+    "largest_ties": lambda desc, rows: (np.abs(rows) == np.abs(rows).max(axis=-1, keepdims=True)).sum(axis=-1),
+    "smallest_ties": lambda desc, rows: (np.abs(rows) == np.abs(rows).min(axis=-1, keepdims=True)).sum(axis=-1),
+    "valid": lambda desc, rows: (rows == rows).sum(axis=-1),
+    "other_factors": lambda desc, rows: _other_factors(rows),
 }
+
+
+def _other_factors(rows: Array) -> Array:
+    zero = rows == 0
+    return np.where(zero.sum(axis=-1) > 1, 0, np.where(zero, 1, rows).prod(axis=-1))
 
 
 def statistic(desc: Any, x: Array) -> Array:
@@ -254,21 +270,35 @@ def _moved_mean(desc: Any, **operands: Array) -> Array:
     with np.errstate(all="ignore"):
         named = _named(desc, operands)
         size = np.abs(_rows(desc, operands["x"])).sum(axis=-1) / max(desc.extent, 1)
-        return np.broadcast_to(np.abs(named["grad"] * named["scale"]) * _kept(desc, size), desc.shape)
+        factor = np.abs(named["grad"] * named["scale"])
+        if "y" in named:  # std's
+            factor = np.where(named["y"] == 0, 0, factor / (2 * np.abs(named["y"])))
+        return np.broadcast_to(factor * _kept(desc, size), desc.shape)
+
+
+def _moved_factors(desc: Any, **operands: Array) -> Array:
+    """What an error of the product of the other factors is multiplied by, times that: where x is 0."""
+    with np.errstate(all="ignore"):
+        named = _named(desc, operands)
+        moved = np.abs(named["grad"] * named["others"])
+        return np.broadcast_to(np.where(named["x"] == 0, moved, 0), desc.shape)
 
 
 def _overflowing_parts(desc: Any, **operands: Array) -> Array:
     """Whether an intermediate result may leave the range of the type computed in."""
     beyond = np.broadcast_to(_rounded(desc, operands).beyond, desc.shape)
-    if desc.own.statistic != "mean":
-        return beyond
     with np.errstate(all="ignore"):
         rows = _rows(desc, operands["x"])
+        if desc.own.statistic == "other_factors":
+            return beyond | _kept(desc, _overflowing_product(desc, rows))
+        if desc.own.statistic != "mean":
+            return beyond
         return beyond | _kept(desc, _overflowing_sum(desc, rows, np.abs(rows)))
 
 
 BACKWARD_MEASURES: dict[str, Callable[..., Array]] = {
     "propagated": _propagated,
+    "moved_factors": _moved_factors,
     "moved_mean": _moved_mean,
     "overflowing_parts": _overflowing_parts,
 }

@@ -72,6 +72,8 @@ how many there are (a single column is stored like a row, whose terms come in an
 _CHOSEN = "The result is exact."
 _SAVED: dict[str, tuple[str, ...]] = {
     "sum": ("x",), "mean": ("x",), "max": ("x", "out"), "min": ("x", "out"), "var": ("x",), "logsumexp": ("x", "out"),
+    "prod": ("x", "out"), "std": ("x", "out"), "nansum": ("x",), "nanmean": ("x",), "nanmax": ("x", "out"),
+    "nanmin": ("x", "out"),
 }  # fmt: skip
 _GRADIENTS = {
     name: Gradient(

@@ -27,7 +27,9 @@ from . import _guarantee, oracle, samples
 __all__ = ["SoftmaxDescriptor", "SoftmaxPlan", "log_softmax", "softmax"]
 
 TABLE = {"softmax": "exp(x) / sum(exp(x))", "log_softmax": "x - log(sum(exp(x)))"}  # op: what it computes
-PART_EXTENT = 2048  # of an axis that is not the innermost, for each CTA of a cluster
+LONG_AXIS = (
+    1 << 15
+)  # from which extent a cluster shares an axis that is not the innermost: one CTA would wait for memory
 
 
 class Softmaxed(AlongAxis):
@@ -141,28 +143,13 @@ class ColumnsSoftmax(Candidate[SoftmaxDescriptor]):
             return
         warps = min(32, max(4, share(desc.extent // 64)))
         vector = columns.vector(desc.element, max(1, 8 // (warps // 16 or 1)))
-        config = ColumnConfig(vector, warps, self._parts(desc.extent, device))
+        parts = MOST_CTAS if device.tier in CLUSTERS and desc.extent >= LONG_AXIS else 1  # the extent alone decides
+        config = ColumnConfig(vector, warps, parts)
         while (
-            config.vector > 1
-            and config.vector * desc.element.bits > 32
-            and (config.parts > 1 or config.ctas(columns.rows) < 2 * device.sms)
+            config.vector > 1 and config.vector * desc.element.bits > 32 and config.ctas(columns.rows) < 2 * device.sms
         ):
-            config = replace(config, vector=config.vector // 2)  # narrower, and more CTAs or less of x under way
+            config = replace(config, vector=config.vector // 2)  # narrower, and more CTAs
         yield config
-        for other in (
-            replace(config, parts=1),
-            replace(config, vector=min(vector, 2 * config.vector)),
-            replace(config, vector=max(1, config.vector // 2)),
-        ):
-            if config.parts > 1 and other != config:
-                yield other
-
-    @staticmethod
-    def _parts(extent: int, device: DeviceSpec) -> int:
-        """CTAs that share a long axis: its extent alone decides."""
-        if device.tier not in CLUSTERS or extent < 2 * PART_EXTENT:
-            return 1
-        return min(share(extent // PART_EXTENT), MOST_CTAS)
 
     def guarantee(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: ColumnConfig) -> PrecisionGuarantee:
         depth = -(-desc.extent // (config.warps * config.parts)) + 8 + config.warps + config.parts

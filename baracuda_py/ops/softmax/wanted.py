@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...samples.sample import Sample
 from ...samples.wanted import Problems, bf16, f16, f32
 from .._row_problems import cluster, kept, unaligned
 
@@ -21,3 +22,7 @@ kept(problems, "softmax", 70_003, bf16, "x")
 kept(problems, "log_softmax", 33_001, f32, "x")
 kept(problems, "softmax_backward", 70_003, bf16, "grad", "y")
 kept(problems, "log_softmax_backward", 70_008, f16, "grad", "y")
+
+# Down a long axis, shared by a cluster: its last part is shorter
+down = Sample("f32 33003x5", {"x": problems.normal((33_003, 5), f32)}, {"axis": 0})
+problems.want("cluster-softmax-columns", "softmax", down, "columns", ("*parts=*",))

@@ -38,7 +38,8 @@ template <int digits> __device__ __forceinline__ float pow(float a, float b) {
   if (!(x >= 1.17549435e-38f && x < __int_as_float(0x7f800000) && fabsf(b) < 1.0e18f)) return ::powf(a, b);
   float low, high = log2_parts<digits>(x, low);
   float p = b * high, y = ex2(p);
-  if constexpr (digits > F16) y *= fmaf(fmaf(b, high, -p) + b * low, LN2, 1.0f);
+  // p is rounded; where y is finite and not 0 the factor is near 1, elsewhere it may be anything.
+  if constexpr (digits > F16) y *= fmaxf(fmaf(fmaf(b, high, -p) + b * low, LN2, 1.0f), 0.5f);
   if (a < 0.0f) {
     float half = b * 0.5f;
     if (rintf(b) != b) y = __int_as_float(0x7fc00000);

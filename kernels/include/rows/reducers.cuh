@@ -263,4 +263,42 @@ template <class C, class Out, bool LARGEST> struct NanExtremum : Folded<NanExtre
   }
 };
 
+// How many terms equal the extremum that Of finds, of the terms as Of takes them; NaN equals nothing.
+template <class C> struct ValueAndCount { C value; i64 count; };
+template <class Of, class C, class Out> struct TiesOf : Folded<TiesOf<Of, C, Out>, ValueAndCount<C>, Out> {
+  using State = ValueAndCount<C>;
+  static __device__ __forceinline__ State none() { return {Of::none(), 0}; }
+  static __device__ __forceinline__ State term(C x) { return {Of::term(x), 1}; }
+  static __device__ __forceinline__ State join(const State& a, const State& b) {
+    const C most = Of::join(a.value, b.value);
+    const i64 first = a.value == most ? a.count : 0, second = b.value == most ? b.count : 0;
+    return {most, first + second};
+  }
+  template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) {
+    return convert<Out>(C(s.count));
+  }
+};
+
+// How many terms are not NaN.
+template <class C, class Out> struct Valid : Folded<Valid<C, Out>, i64, Out> {
+  static __device__ __forceinline__ i64 none() { return 0; }
+  static __device__ __forceinline__ i64 term(C x) { return x == x; }
+  static __device__ __forceinline__ i64 join(i64 a, i64 b) { return a + b; }
+  template <class I> static __device__ __forceinline__ Out finish(i64 s, I, int) { return convert<Out>(C(s)); }
+};
+
+// The product of all terms but one zero: 0 where two are 0.
+template <class C> struct ProductAndZeros { C product; i64 zeros; };
+template <class C, class Out> struct OtherFactors : Folded<OtherFactors<C, Out>, ProductAndZeros<C>, Out> {
+  using State = ProductAndZeros<C>;
+  static __device__ __forceinline__ State none() { return {1, 0}; }
+  static __device__ __forceinline__ State term(C x) { return {x == C(0) ? C(1) : x, x == C(0)}; }
+  static __device__ __forceinline__ State join(const State& a, const State& b) {
+    return {a.product * b.product, a.zeros + b.zeros};
+  }
+  template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) {
+    return convert<Out>(s.zeros > 1 ? C(0) : s.product);
+  }
+};
+
 }  // namespace rows

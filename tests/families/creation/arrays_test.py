@@ -17,7 +17,8 @@ ALIKE: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
     ("eye", (3,), {}),
     ("eye", (3, 5, -1), {}),
     ("arange", (7,), {}), ("arange", (2, 9, 3), {}), ("arange", (9, 2, -2), {}), ("arange", (0.0, 1.0, 0.125), {}),
-    ("arange", (5, 5), {}),
+    ("arange", (5, 5), {}), ("arange", (0.0, 1.0, 0.3), {}), ("arange", (0, -1, -0.3), {}), ("arange", (1.0, 0.0), {}),
+    ("arange", (0, 7, 3), {}), ("eye", (3, 4, 3), {}), ("eye", (3, 4, 4), {}), ("eye", (3, 4, -3), {}), ("eye", (3, 4, -2), {}),
     ("arange", (9,), {"dtype": "float32"}), ("linspace", (0.0, 1.0), {}), ("linspace", (1.0, 2.0, 5), {"endpoint": False}),
     ("linspace", (3.0, 4.0, 1), {}), ("linspace", (3.0, 4.0, 0), {}),
 )  # fmt: skip

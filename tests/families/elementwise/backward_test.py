@@ -79,3 +79,23 @@ def test_pow_gradient_at_zero_is_zero() -> None:
         grad_x1 = bp.pow_backward(grad, zero, x2, y, device="cpu").grad_x1
         assert grad_x1 == 0
     assert bp.pow_backward(grad, zero, power, zero, device="cpu").grad_x2 == 0
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_fmax_and_fmin_gradients_pass_by_nan(device: str) -> None:
+    """The gradient is that of the argument which is the result; of equal ones, the first."""
+    x1, x2 = (np.array(x, np.float32) for x in ([1, np.nan, 2, 1, np.nan], [np.nan, 1, 1, 2, np.nan]))
+    grad, same = np.full(5, 3, np.float32), np.ones(5, np.float32)
+    for op, first in ((bp.fmax_backward, [3, 0, 3, 0, 3]), (bp.fmin_backward, [3, 0, 0, 3, 3])):
+        made = op(grad, x1, x2, device=device)
+        assert made.grad_x1.tolist() == first and (made.grad_x1 + made.grad_x2 == grad).all()
+        assert op(grad, same, same, device=device).grad_x1.tolist() == grad.tolist()
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_threshold_and_hardswish_gradients_of_nan(device: str) -> None:
+    """As the results: NaN stays NaN."""
+    grad, x = np.full(3, 2, np.float32), np.array([np.nan, -5, 5], np.float32)
+    assert bp.threshold_backward(grad, x, device=device).tolist() == [2, 0, 2]
+    made = bp.hardswish_backward(grad, x, device=device)
+    assert np.isnan(made[0]) and made[1:].tolist() == [0, 2]

@@ -348,3 +348,16 @@ def test_floor_divide_long_quotients_are_within_bound(kind: type) -> None:
     wanted = [math.floor(Fraction(a) / Fraction(b)) for a, b in zip(x1.tolist(), x2.tolist())]
     errors = [abs(Fraction(y) - z) / Fraction(float(np.spacing(kind(abs(z))))) for y, z in zip(got.tolist(), wanted)]
     assert 1.5 < max(errors) <= ROWS["floor_divide"].ulps.f32 == ROWS["floor_divide"].ulps.f64
+
+
+@pytest.mark.parametrize("digits", [22, 24, 30, 40, 59])
+def test_pow_of_large_exponents_keeps_its_sign(digits: int) -> None:
+    """The product of exponent and logarithm has lost its fraction, and the correction of its rounding is no small number."""
+    rng = np.random.default_rng(digits)
+    x1 = (2.0 ** rng.uniform(-125, 127, 2048)).astype(np.float32)
+    x2 = (2.0 ** rng.uniform(digits - 1, digits, 2048) // 2 * 2).astype(np.float32)
+    for base in (x1, -x1):
+        for power in (x2, -x2):
+            got = bp.pow(base, power, device="ptx")
+            wanted = np.where((x1 > 1) == (power > 0), np.inf, 0)
+            assert (np.isclose(x1, 1, rtol=1e-3) | (got == wanted)).all()

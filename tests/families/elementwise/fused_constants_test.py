@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,16 @@ def test_fused_constants_of_either_zero_are_not_one(device: str) -> None:
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
 def test_fused_constants_of_another_type_are_not_one(device: str) -> None:
     x = X.astype(np.int32)
-    functions = (lambda x: x * 2, lambda x: x * 2.0, lambda x: x + 1, lambda x: x + 1.0)
+    functions = (
+        lambda x: x * 2,
+        lambda x: x * 2.0,
+        lambda x: x + 1,
+        lambda x: x + 1.0,
+        lambda x: x**2,
+        lambda x: x**2.0,
+    )
     kinds = [bp.fuse(function)(x, device=device).dtype for function in functions]
-    assert kinds == [np.int32, np.float64, np.int32, np.float64]
+    assert kinds == [np.int32, np.float64] * 3
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
@@ -53,3 +61,27 @@ def test_fused_within_another_takes_no_options(how: dict[str, Any]) -> None:
     inner = bp.fuse(lambda x: x * 2)
     with pytest.raises(bp.UnsupportedError, match="inside a fused function"):
         bp.fuse(lambda x: inner(x, **how) + 1)(X, device="cpu")
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_fused_constants_that_are_not_finite(device: str) -> None:
+    fused = bp.fuse(lambda x: (bp.minimum(x, math.inf), x + -math.inf, x * math.nan))
+    same, least, none = fused(X, device=device)
+    assert same.tolist() == X.tolist() and least.tolist() == [-math.inf] * 3 and np.isnan(none).all()
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_fused_integer_constants_at_the_ends(device: str) -> None:
+    lowest = -(2**63)
+    x = np.array([lowest, 0, 5])
+    assert bp.fuse(lambda x: bp.maximum(x, lowest) ^ lowest)(x, device=device).tolist() == [0, lowest, lowest + 5]
+    most = bp.fuse(lambda x: x + (2**64 - 1))(np.array([0, 1], np.uint64), device=device)
+    assert most.tolist() == [2**64 - 1, 0]
+
+
+@pytest.mark.parametrize("kind", [bp.F16, bp.BF16])
+def test_fused_bound_of_a_cast_covers_both_neighbours(kind: Any) -> None:
+    """A rounded argument near the middle of two numbers of 16 bits may become either."""
+    x = np.linspace(-4, 4, 1 << 17, dtype=np.float32)
+    fused = bp.fuse(lambda x: bp.cast(bp.exp(x) * 0.1, kind))
+    assert 0 < fused.plan(x, device="ptx").verify(x1=x).outputs[0].share <= 1

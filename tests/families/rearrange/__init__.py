@@ -12,6 +12,7 @@ import baracuda_py as bp
 
 from ...gauntlet import Problem
 from .. import Family, NoMeaning
+from ..answers import given_of, near
 
 __all__ = ["FAMILY"]
 
@@ -132,14 +133,44 @@ def _join(problem: Problem) -> None:
     assert math.prod(got.shape) == sum(x.size for x in pieces)
 
 
+def _of_copies(problem: Problem) -> None:
+    """Element by element: those of the gradient whose index, by the forward op's rule, is that of x."""
+    given, options = given_of(problem), problem.sample.options
+    grad, x = given["grad"], given["x"]
+    if problem.op.name == "tile_backward":
+        shape = (1,) * (grad.ndim - x.ndim) + x.shape
+        indices = (tuple(i % max(n, 1) for i, n in zip(at, shape)) for at in np.ndindex(grad.shape))
+    else:
+        axis, repeats = options.get("axis"), options["repeats"]
+        shape = (x.size,) if axis is None else x.shape
+        along = (axis or 0) % len(shape)
+        indices = (tuple(i // repeats if a == along else i for a, i in enumerate(at)) for at in np.ndindex(grad.shape))
+    terms: dict[tuple[int, ...], list[Any]] = {at: [] for at in np.ndindex(shape)}
+    for at, term in zip(indices, grad.ravel()):
+        terms[at].append(term)
+    with np.errstate(all="ignore"):
+        made = np.array([sum(each, 0 * x.dtype.type(0)) for each in terms.values()], x.dtype).reshape(x.shape)
+        size = np.array([sum(map(abs, each)) for each in terms.values()], x.dtype).reshape(x.shape)
+    near(problem, "grad_x", made, 36.0, size)
+
+
 CHECKS: dict[str, Callable[[Problem], None]] = {
     "roll": _roll, "roll_backward": _roll, "flip": _flip, "tile": _tile, "repeat_interleave": _repeat, "pad": _pad,
     "pad_backward": _pad, "triu": _triangle, "tril": _triangle, "join": _join,
+    "tile_backward": _of_copies, "repeat_interleave_backward": _of_copies,
 }  # fmt: skip
 
 FAMILY = Family(
     independent=CHECKS,
-    always=("axis", "k", "mode", "stacked", *(f"x{i}" for i in range(1, 16))),
+    always=("axis", "k", "mode", "stacked", "grad_x", *(f"x{i}" for i in range(1, 16))),
+    also={
+        "repeat_interleave_backward": (
+            "f32 grad stepped, without axis",
+            "bf16[3, 64] repeats=3 axis=0",
+            "f32 many copies",
+        ),
+        "tile_backward": ("f32 many copies", "complex128[3, 1] reps=(1, 70)"),
+    },
     no_meaning=(
         NoMeaning(
             "pad", ((np.zeros(3), 1), {"mode": "edge", "constant_values": 2}), bp.InvalidProblemError, "no meaning"

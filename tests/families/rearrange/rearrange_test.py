@@ -127,3 +127,10 @@ def test_rearrange_without_axes(device: str) -> None:
         bp.roll(x, (), (), device=device),
     ):
         assert got.shape == () and got == x
+
+
+@pytest.mark.parametrize("widths", [(0, 2), (2, 0)])
+@pytest.mark.parametrize("mode", ["edge", "reflect", "symmetric", "wrap"])
+def test_pad_of_nothing_is_refused(mode: str, widths: tuple[int, int]) -> None:
+    with pytest.raises(bp.InvalidProblemError, match="has no element to continue"):
+        bp.pad(np.zeros(0, np.float32), widths, mode, device="cpu")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from baracuda_py.samples import Sample
 
 from ...gauntlet import Problem, admissible, served
 
-OPS = ("sum", "mean", "max", "min", "var", "logsumexp")
-TAKE_Y = ("max", "min", "logsumexp")
+OPS = ("sum", "mean", "max", "min", "var", "logsumexp", "prod", "std", "nansum", "nanmean", "norm")
+WITHOUT_Y = ("sum", "mean", "var", "nansum", "nanmean")
+THEIRS = {"max": "amax", "min": "amin"}  # torch's names
 INF, NAN = np.inf, np.nan
 CORNERS = [
     [INF, 0, 1],
@@ -31,9 +33,24 @@ CORNERS = [
 def gradient(op: str, x: Any, device: str = "cpu", *, axis: Any = None, keepdims: bool = False, **more: Any) -> Any:
     """The gradient of ones."""
     y = getattr(bp, op)(x, axis=axis, keepdims=keepdims, device="cpu")
-    given = (y,) if op in TAKE_Y else ()
+    given = () if op in WITHOUT_Y else (y,)
     function = getattr(bp, f"{op}_backward")
     return function(np.ones_like(y), x, *given, axis=axis, keepdims=keepdims, device=device, **more)
+
+
+def theirs(torch: Any, op: str) -> Any:
+    """Torch's function of an axis, in terms that suit it."""
+    if op == "prod":  # which takes one axis
+
+        def product(x: Any, dim: Any, keepdim: bool = False) -> Any:
+            for axis in sorted(np.atleast_1d(dim).tolist(), reverse=True):
+                x = torch.prod(x, axis, keepdim)
+            return x
+
+        return product
+    if op in ("var", "std"):
+        return partial(getattr(torch, op), correction=0)
+    return torch.linalg.vector_norm if op == "norm" else getattr(torch, THEIRS.get(op, op))
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
@@ -46,12 +63,11 @@ def test_gradient_of_equal_terms_is_shared(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", [op for op in OPS if op not in ("prod", "norm")])  # which have tests of their own
 def test_gradient_at_corners_is_that_of_torch(op: str, device: str) -> None:
     torch = pytest.importorskip("torch")
-    theirs = {"max": torch.amax, "min": torch.amin, "var": lambda x, dim: torch.var(x, dim, correction=0)}
     x = torch.tensor(CORNERS, requires_grad=True)
-    theirs.get(op, getattr(torch, op))(x, dim=1).sum().backward()
+    theirs(torch, op)(x, dim=1).sum().backward()
     got = gradient(op, np.array(CORNERS, np.float32), device, axis=1)
     assert np.allclose(got, x.grad.numpy(), rtol=1e-6, atol=1e-7, equal_nan=True)
 
@@ -59,15 +75,10 @@ def test_gradient_at_corners_is_that_of_torch(op: str, device: str) -> None:
 @pytest.mark.parametrize("op", OPS)
 def test_gradient_through_torch_is_that_of_torch(op: str) -> None:
     torch = pytest.importorskip("torch")
-    theirs = {
-        "max": torch.amax,
-        "min": torch.amin,
-        "var": lambda x, dim, keepdim: torch.var(x, dim, correction=0, keepdim=keepdim),
-    }
     values = torch.randint(-3, 4, (4, 6, 9), generator=torch.Generator().manual_seed(1)).float()
     for axis, keepdims in ((0, False), ((0, 2), True), (-1, True), ((0, 1, 2), False)):
         ours, other = (values.clone().requires_grad_() for _ in range(2))
-        out = theirs.get(op, getattr(torch, op))(other, dim=axis, keepdim=keepdims)
+        out = theirs(torch, op)(other, dim=axis, keepdim=keepdims)
         grad = torch.linspace(-1, 2, out.numel()).reshape(out.shape)
         out.backward(grad)
         with bp.device("cpu"):
@@ -90,7 +101,7 @@ def test_gradient_in_place_of_x(op: str) -> None:
     wanted = gradient(op, x.copy(), "ptx", axis=1)
     held = x.copy()
     y = getattr(bp, op)(x, axis=1, device="cpu")
-    given = (y,) if op in TAKE_Y else ()
+    given = () if op in WITHOUT_Y else (y,)
     assert getattr(bp, f"{op}_backward")(np.ones_like(y), held, *given, axis=1, grad_x=held, device="ptx") is held
     assert np.array_equal(held, wanted)
 
@@ -139,3 +150,32 @@ def test_a_descriptor_refuses_a_result_that_has_no_part() -> None:
         bp.ReduceBackwardDescriptor((3, 4), "f32", (1,), name="sum_backward", y_element="f32").validate()
     with pytest.raises(bp.InvalidProblemError, match="at least one element"):
         bp.ReduceBackwardDescriptor((3, 0), "f32", (1,), name="max_backward").validate()
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+@pytest.mark.parametrize("p", [0.0, 1.0, 2.0, INF, -INF])
+def test_norm_gradient_is_that_of_torch(p: float, device: str) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.tensor([[3.0, -3, 1, 0], [0, 0, 0, 0], [-0.5, 2, -2, 0.5]], requires_grad=True)
+    if p:
+        torch.linalg.vector_norm(x, p, dim=1).sum().backward()
+    wanted = x.grad.numpy() if p else np.zeros(x.shape)  # torch has none for a count
+    held = x.detach().numpy()
+    y = bp.norm(held, p, axis=1, device="cpu")
+    got = bp.norm_backward(np.ones_like(y), held, y, p, axis=1, device=device)
+    assert np.allclose(got, wanted, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_product_gradient_of_zeros_is_that_of_torch(device: str) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.tensor([[2.0, 0, 3, -4], [0, 5, 0, 1], [1, 2, 3, 4], [-0.0, 2, 1, 1]], requires_grad=True)
+    x.prod(1).sum().backward()
+    assert np.array_equal(gradient("prod", x.detach().numpy(), device, axis=1), x.grad.numpy())
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_gradient_of_extremum_skips_nan(device: str) -> None:
+    x = np.array([[NAN, 3, 3, 1], [NAN, NAN, NAN, NAN], [2, -1, NAN, -1]], np.float32)
+    assert np.array_equal(gradient("nanmax", x, device, axis=1), [[0, 0.5, 0.5, 0], [0, 0, 0, 0], [1, 0, 0, 0]])
+    assert np.array_equal(gradient("nanmin", x, device, axis=1), [[0, 0, 0, 1], [0, 0, 0, 0], [0, 0.5, 0, 0.5]])

@@ -85,7 +85,7 @@ def _gradient(of: Callable[..., Any]) -> Callable[[Problem], None]:
         rows = x.transpose([*kept, *axes]).reshape(int(np.prod([x.shape[a] for a in kept])), -1)
         grad, y = (given[n].reshape(-1, 1) if n in given else None for n in ("grad", "y"))
         with np.errstate(all="ignore"):
-            made, size = of(grad, rows, y, options.get("correction", 0))
+            made, size = of(grad, rows, y, options)
         shape = [x.shape[a] for a in (*kept, *axes)]
         made, size = (np.broadcast_to(each, rows.shape).reshape(shape).transpose(order) for each in (made, size))
         near(problem, "grad_x", made, 36.0, size)
@@ -93,22 +93,53 @@ def _gradient(of: Callable[..., Any]) -> Callable[[Problem], None]:
     return check
 
 
-def _shared(extremum: Callable[..., Array]) -> Callable[..., tuple[Array, Any]]:
-    def of(grad: Array, rows: Array, y: Array, _: int) -> tuple[Array, Any]:
+def _shared(extremum: Callable[..., Array], without: float = np.nan) -> Callable[..., tuple[Array, Any]]:
+    """The gradient in equal parts at the terms that are the extremum; `without` where none is."""
+
+    def of(grad: Array, rows: Array, y: Array, _: Any) -> tuple[Array, Any]:
         assert np.array_equal(extremum(rows, axis=1)[:, None], y, equal_nan=True)
         made = np.zeros_like(rows)
         for i, row in enumerate(rows):
             places = np.flatnonzero(row == y[i])
             made[i, places] = grad[i] / len(places) if len(places) else 0
             if not len(places):
-                made[i] = np.nan
+                made[i] = without
         return made, 0
 
     return of
 
 
-def _of_variance(grad: Array, rows: Array, _: Any, correction: int) -> tuple[Array, Array]:
-    n = rows.shape[1]
+def _of_product(grad: Array, rows: Array, y: Array, _: Any) -> tuple[Array, Array]:
+    """Without a division where a term is 0; what leaves the range of long doubles there is unknown."""
+    made = grad * (y / rows)
+    for i, j in np.argwhere(rows == 0):
+        made[i, j] = grad[i, 0] * np.prod(np.delete(rows[i], j))
+    return made, np.where(rows == 0, np.abs(made) * rows.shape[1], 0)
+
+
+def _of_valid(grad: Array, rows: Array, _y: Any, _: Any) -> tuple[Array, Any]:
+    share = np.stack([g / max(np.count_nonzero(~np.isnan(row)), 1) for g, row in zip(grad, rows)])
+    return np.where(np.isnan(rows), 0, share), 0
+
+
+def _of_norm(grad: Array, rows: Array, y: Array, options: Any) -> tuple[Array, Any]:
+    p = options.get("p", 2.0)
+    if np.isinf(p):
+        extremum = np.max if p > 0 else np.min
+        made, size = _shared(lambda x, axis: extremum(x, axis=axis))(grad, np.abs(rows), y, options)
+        return np.where(rows == 0, made * 0, made * np.sign(rows)), size
+    if p == 2:
+        return np.where(y == 0, 0, grad * (rows / y)), 0
+    return (grad * np.sign(rows) if p == 1 else 0 * np.broadcast_to(grad, rows.shape)), 0
+
+
+def _of_deviation(grad: Array, rows: Array, y: Array, options: Any) -> tuple[Array, Any]:
+    made, size = _of_variance(grad, rows, None, options)
+    return np.where(y == 0, 0, made / (2 * y)), np.where(y == 0, 0, size / (2 * np.abs(y)))
+
+
+def _of_variance(grad: Array, rows: Array, _: Any, options: Any) -> tuple[Array, Array]:
+    n, correction = rows.shape[1], options.get("correction", 0)
     factor = 2 * grad * np.divide(1.0, max(n - correction, 0))
     around = rows - np.mean(rows, axis=1, keepdims=True)
     big = np.abs(rows).max(axis=1, keepdims=True)
@@ -141,6 +172,13 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
     "max_backward": _gradient(_shared(np.max)),
     "min_backward": _gradient(_shared(np.min)),
     "var_backward": _gradient(_of_variance),
+    "prod_backward": _gradient(_of_product),
+    "std_backward": _gradient(_of_deviation),
+    "nansum_backward": _gradient(lambda grad, rows, *_: (np.where(np.isnan(rows), 0, grad), 0)),
+    "nanmean_backward": _gradient(_of_valid),
+    "nanmax_backward": _gradient(_shared(np.fmax.reduce, 0.0)),
+    "nanmin_backward": _gradient(_shared(np.fmin.reduce, 0.0)),
+    "norm_backward": _gradient(_of_norm),
     "logsumexp_backward": _gradient(
         lambda grad, rows, y, _: (grad * np.exp2((rows - y) / np.log(np.longdouble(2))), 0)
     ),

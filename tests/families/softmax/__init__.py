@@ -13,6 +13,7 @@ FAMILY = Family(
     wanted=(
         "kept-softmax_backward-70003",
         "kept-softmax-70003",
+        "cluster-softmax-columns",
         "kept-log_softmax-33001",
         "kept-log_softmax_backward-70008",
         "cluster-softmax-70001",

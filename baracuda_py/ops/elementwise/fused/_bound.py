@@ -20,6 +20,8 @@ from .._row import ROWS, Row
 from ..backward.formula import expression_of
 from . import oracle
 from ._kinds import Step, Typed
+from .rows.candidate import additions
+from .rows.statistics import OWN
 
 __all__ = ["MEASURES", "unbounded"]
 
@@ -37,6 +39,8 @@ MONOTONE = ("floor", "ceil", "trunc", "round", "step")  # without a derivative: 
 
 def _bounded(row: Row) -> bool:
     """Whether errors of the row's arguments are carried."""
+    if row.name in OWN:
+        return True
     derived = all(argument in row.gradient for argument in row.arguments)
     return row.name in (*EXPRESSIONS, *MONOTONE) or row.result == "given" or row.moves or derived
 
@@ -50,7 +54,7 @@ def unbounded(typed: Typed) -> tuple[str, ...]:
         if rounded and not _bounded(row):
             found[row.name] = None
         computes = step.computed.type in ("float", "double") and not row.moves and row.result not in ("bool", "given")
-        if rounded or (computes and max(row.ulps) > 0):
+        if rounded or (computes and (max(row.ulps) > 0 or row.name in ("sum", "mean"))):
             inexact.add(f"t{place + 1}")
     return tuple(found)
 
@@ -62,7 +66,8 @@ def _rounded(desc: Any, output: str, arrays: Mapping[str, Array]) -> Rounded:
     with np.errstate(all="ignore"):
         for place, step in enumerate(typed.steps):
             args = [oracle.argument(typed, step, at, values, held) for at in range(len(step.args))]
-            held[f"t{place + 1}"] = _carried(step, args)
+            made = _of_statistic(desc, step, args) if step.row.name in OWN else _carried(step, args)
+            held[f"t{place + 1}"] = made
     name = typed.graph.outputs[desc.outputs.index(output)]
     made = held[name] if name in held else oracle.exact(values[name])
     if typed.kind.is_float:
@@ -93,6 +98,32 @@ def _carried(step: Step, args: list[Rounded]) -> Rounded:
         return Rounded(value, np.asarray(made.error), made.beyond | beyond)
     error, unknown = _moved(row, value, args)
     return Rounded(value, made.error + error, made.beyond | beyond | unknown)
+
+
+def _of_statistic(desc: Any, step: Step, args: list[Rounded]) -> Rounded:
+    """A statistic of rows. A term of a sum goes through `additions` at most (Higham, section 4.2), and an extremum is one of the
+    terms, within the largest of their errors."""
+    arg, over = args[0], partial(oracle.called, step.row)
+    error, size = np.broadcast_to(arg.error, arg.value.shape), np.abs(arg.value)
+    value, axes, beyond = over(arg.value, args[1].value), args[1].value, np.broadcast_to(arg.beyond, arg.value.shape)
+    if step.row.name == "squeeze":
+        return Rounded(value, over(error, axes), over(beyond, axes))
+    spread = partial(oracle.called, OWN["max"])
+    beyond = spread(beyond.astype(np.float64), axes) > 0
+    if step.row.name in ("max", "min"):
+        return Rounded(value, spread(error, axes), beyond)
+    kind = ElementKind.F64 if step.computed.type == "double" else ElementKind.F32
+    count, total = (
+        additions(desc) + (step.row.name == "mean"),
+        np.sum(size + error, axis=_axes(arg, axes), keepdims=True),
+    )
+    grown = 1.01 * count * kind.unit_roundoff * over((size + error).astype(np.float64), axes)
+    lost = np.where(np.isfinite(value), over(error, axes) + grown, 0.0)
+    return Rounded(value, lost, beyond | (np.isfinite(value) & (total > Precision(kind, kind).largest)))
+
+
+def _axes(arg: Rounded, axes: Any) -> tuple[int, ...]:
+    return tuple(range(-(int(axes) or arg.value.ndim), 0))
 
 
 def _of_expression(text: str, step: Step, args: list[Rounded]) -> Rounded:
@@ -152,11 +183,11 @@ def _of_cast(step: Step, to: ElementKind, arg: Rounded, value: Array) -> Rounded
 
 def _error(desc: Any, output: str, **arrays: Array) -> Array:
     """In roundoffs of the type computed in."""
-    return np.broadcast_to(_rounded(desc, output, arrays).error / desc.accumulator.unit_roundoff, desc.out_shape)
+    return np.broadcast_to(_rounded(desc, output, arrays).error / desc.accumulator.unit_roundoff, desc.shape_of(output))
 
 
 def _beyond(desc: Any, output: str, **arrays: Array) -> Array:
-    return np.broadcast_to(_rounded(desc, output, arrays).beyond, desc.out_shape)
+    return np.broadcast_to(_rounded(desc, output, arrays).beyond, desc.shape_of(output))
 
 
 # Of each output: the propagated error; and whether an intermediate result may leave the range of the type computed in, an integer

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from ....types import ElementKind, OperandTypeError
+from ....types import ElementKind, InvalidProblemError, OperandTypeError
 from .._promotion import Computed, computed, lowest, number, result_kind, weak_kind, wide_enough
 from .._row import NUMBERS, ROWS, Row
 from .graph import ENDS, Argument, Graph, Node
+from .rows.statistics import OWN
 
 __all__ = ["Input", "Step", "Typed", "Typing", "register_of", "stored_as", "typed"]
 
@@ -85,6 +86,25 @@ class Typing:
 
     def add(self, node: Node) -> Step:
         """The types of the next node; OperandTypeError or InvalidProblemError where the row does not take its arguments."""
+        made = self._statistic(node) if node.op in OWN else self._elementwise(node)
+        self.steps[f"t{len(self.steps) + 1}"] = made
+        return made
+
+    def _statistic(self, node: Node) -> Step:
+        row, (name, axes) = OWN[node.op], node.args
+        if not isinstance(name, str) or name in ENDS or self.weak_of(name) is not None:
+            raise OperandTypeError(f"{node.op}: numbers alone", "pass an array")
+        if type(axes) is not int or axes < 0:
+            raise InvalidProblemError(
+                f"{node.op}: {axes} is no number of axes", "give how many of the last are reduced"
+            )
+        kind = self.kind_of(name)
+        if node.op != "squeeze" and not kind.is_float:
+            raise OperandTypeError(f"{node.op}: {kind} is not summed in a fused function", "bp.cast(x, 'f32') in it")
+        own = Computed(register_of(kind), kind.digits or 24, stored_as(kind), (stored_as(kind),))
+        return Step(row, node.args, None, kind, (kind, ElementKind.F64), own, None)
+
+    def _elementwise(self, node: Node) -> Step:
         row = ROWS[node.op]
         count = len(row.arguments)
         masks = tuple(argument in row.mask for argument in row.arguments)
@@ -113,9 +133,7 @@ class Typing:
             raise OperandTypeError(f"{node.op}: numbers alone", "pass a float")
         as_weak = {ElementKind.BOOL: bool}.get(kind, float if kind.is_float else int) if alone else None
         args = tuple(_end(kind, a) if isinstance(a, str) and a in ENDS else a for a in node.args)
-        made = Step(row, args, node.to, kind, (*kinds, *own_params), own, as_weak)
-        self.steps[f"t{len(self.steps) + 1}"] = made
-        return made
+        return Step(row, args, node.to, kind, (*kinds, *own_params), own, as_weak)
 
     def _mask(self, node: Node, argument: Argument, named: str) -> ElementKind:
         if not isinstance(argument, str) or self.kind_of(argument) is not ElementKind.BOOL:

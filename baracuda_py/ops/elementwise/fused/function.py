@@ -21,6 +21,7 @@ from .trace import INPUT, trace
 
 __all__ = ["Fused", "fuse"]
 
+MOST_GRADIENTS = 1024  # of other shapes and kinds, that are kept
 STATIC = (type(None), bool, str, ElementKind)  # arguments that are part of what is traced
 
 
@@ -68,7 +69,7 @@ class Fused:
         if any(isinstance(x, Symbol) for x in call.inputs):  # inside another function that is traced
             if any(x is not None for x in (out, stream, pref, device)):
                 raise UnsupportedError(
-                    f"fuse: {self._named} is given out=, stream=, pref= or device= inside a fused function",
+                    f"fuse: {self.named} is given out=, stream=, pref= or device= inside a fused function",
                     "pass those to the outer function",
                 )
             return self._function(*args, **named)
@@ -115,12 +116,15 @@ class Fused:
         self, call: Call, grads: tuple[Any, ...], wanted: tuple[str, ...] | None, how: Mapping[str, Any]
     ) -> tuple[Any, ...]:
         """The gradients of the inputs of a call (those of them that are `wanted`, x1, x2, ...), None for the others."""
-        kinds = tuple(getattr(x, "dtype", None) or type(x) for x in call.inputs)
+        kinds = tuple((x.dtype, tuple(x.shape)) if hasattr(x, "dtype") else type(x) for x in call.inputs)
         key = (*call[:2], kinds, wanted)
         parts = self._gradients.get(key)
         if parts is None:
+            if len(self._gradients) >= MOST_GRADIENTS:
+                self._gradients.clear()
             parts = self._gradients[key] = self.gradient_graphs(call, wanted)
         held = {f"x{place + 1}": x for place, x in enumerate(call.inputs)}
+        grads = parts[0].whole(grads) if parts else grads
         held |= {f"grad{place + 1 if len(grads) > 1 else ''}": x for place, x in enumerate(grads)}
         found: dict[str, Any] = {}
         for place, part in enumerate(parts):
@@ -202,8 +206,7 @@ class Fused:
 
     def gradient_graphs(self, call: Call, wanted: tuple[str, ...] | None) -> tuple[GradientGraph, ...]:
         """The graphs of the gradients of a call."""
-        typed = self.describe(call, None).typed
-        return gradients(typed, tuple(self._kinds(call)), wanted)
+        return gradients(self.describe(call, None), tuple(self._kinds(call)), wanted)
 
     @staticmethod
     def _kinds(call: Call) -> list[Input]:

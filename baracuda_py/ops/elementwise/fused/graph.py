@@ -2,7 +2,8 @@
 
 The text is a list of assignments, ``t1 = exp(x1); t2 = multiply(t1, 0.5); return t2``. Inputs are x1, x2, ..., results of rows
 are t1, t2, ...; other arguments are Python numbers, ``inf``, ``nan``, and ``lowest`` and ``highest`` for an argument that was
-left out. A cast has the kind as its second argument: ``cast(t1, f16)``.
+left out. A cast has the kind as its second argument: ``cast(t1, f16)``. Statistics of rows have the number of last axes that they
+reduce, 0 for all: ``mean(t1, 1)``; these stay as extents of 1, until ``squeeze(t2, 1)`` drops them of a result.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import ast
 import math
 import re
+from collections.abc import Container, Iterable
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from ....types import BaracudaError, ElementKind, InvalidProblemError
 from ....types.errors import shown
-from .._row import ROWS
+from .rows.statistics import row_named
 
 __all__ = ["ENDS", "MAX_INPUTS", "MAX_OUTPUTS", "Argument", "Graph", "Node"]
 
@@ -64,14 +66,15 @@ class Graph(NamedTuple):
         lines = [f"t{place + 1} = {node}" for place, node in enumerate(self.nodes)]
         return "; ".join([*lines, f"return {', '.join(self.outputs)}"])
 
-    def used(self, outputs: tuple[str, ...]) -> frozenset[str]:
-        """The inputs and nodes on which outputs depend, these included."""
+    def used(self, outputs: Iterable[str], known: Container[str] = ()) -> frozenset[str]:
+        """The inputs and nodes on which outputs depend, these included; what nodes that are `known` depend on is left out."""
         found, waiting = set[str](), list(outputs)
         while waiting:
             name = waiting.pop()
             if name not in found:
                 found.add(name)
-                waiting += [a for a in self.node(name).args if _is_name(a)] if name[0] == "t" else []  # type: ignore[misc]
+                inner = name[0] == "t" and name not in known
+                waiting += [a for a in self.node(name).args if _is_name(a)] if inner else []  # type: ignore[misc]
         return frozenset(found)
 
     def pruned(self) -> Graph:
@@ -82,6 +85,11 @@ class Graph(NamedTuple):
                 nodes.append(node._replace(args=tuple(renamed.get(a, a) if _is_name(a) else a for a in node.args)))
                 renamed[f"t{place + 1}"] = f"t{len(nodes)}"
         return Graph(self.inputs, tuple(nodes), tuple(renamed.get(name, name) for name in self.outputs))
+
+    def dropped(self, output: str) -> int:
+        """The axes that an output has lost by a statistic."""
+        node = self.node(output) if output[0] == "t" else None
+        return int(node.args[1]) if node is not None and node.op == "squeeze" else 0
 
     def compact(self) -> tuple[Graph, tuple[int, ...]]:
         """The same without inputs on which no output depends, and the places of those that are left."""
@@ -142,7 +150,7 @@ def _node(call: str, known: set[str]) -> Node:
     if tree.func.id == "cast":
         kind = args.pop()
         to = ElementKind.of(ast.unparse(kind))
-    row = ROWS.get(tree.func.id)
+    row = row_named(tree.func.id)
     if row is None or len(args) != len(row.arguments) + len(row.params):
         raise ValueError(f"there is no {call}")
     return Node(tree.func.id, tuple(_argument(arg, known) for arg in args), to)

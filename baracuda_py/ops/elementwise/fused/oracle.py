@@ -26,7 +26,8 @@ def evaluate(desc: Any, **arrays: Array) -> Any:
             args = [argument(typed, step, at, values, held) for at in range(len(step.args))]
             held[f"t{place + 1}"] = exact(computed(step, [arg.value for arg in args]))
     found = [held[name].value if name in held else values[name] for name in typed.graph.outputs]
-    shaped = tuple(np.broadcast_to(np.asarray(x), desc.out_shape).copy() for x in found)
+    shapes = map(desc.shape_of, desc.outputs)
+    shaped = tuple(np.broadcast_to(np.asarray(x), shape).copy() for x, shape in zip(found, shapes))
     return shaped if len(shaped) > 1 else shaped[0]
 
 

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ....plan.about.report import Report
-from ....plan.descriptor import Operand, integers
+from ....plan.descriptor import Layout, Operand, integers
 from ....plan.fields import integer
 from ....plan.fields import kind as kind_named
 from ....plan.plan import Plan
 from ....samples.sample import values
 from ....tensor import intake
-from ....tensor.axes import broadcast_shapes
+from ....tensor.axes import dense_like
 from ....types import (
     Componentwise,
     ElementKind,
@@ -33,12 +33,14 @@ from .. import oracle as of_rows
 from .._descriptor import MapDescriptor
 from .._family import GraphPlan
 from .._promotion import Computed, check_output
-from .._row import NUMBERS, ROWS, Row
+from .._row import NUMBERS, Row
 from . import oracle
 from ._bound import MEASURES, unbounded
 from ._kinds import Input, Typed, stored_as, typed
 from ._source import functors, instructions
 from .graph import MAX_INPUTS, MAX_OUTPUTS, Graph
+from .rows.candidate import CANDIDATES
+from .rows.shapes import Shapes, shapes_of
 
 __all__ = ["FusedDescriptor", "FusedPlan", "outputs_of"]
 
@@ -175,6 +177,24 @@ class FusedDescriptor(MapDescriptor):
         return of | {"out_strides": tuple(strides[name] for name in self.outputs)}
 
     @cached_property
+    def shapes_of_values(self) -> Shapes:
+        return shapes_of(self.parsed, dict(zip(self.inputs, self.shapes)), self.out_shape)
+
+    def is_whole(self, output: str) -> bool:
+        """Whether a result has the common shape; otherwise it has one value a row."""
+        return self.shape_of(output) == self.out_shape
+
+    def shape_of(self, output: str) -> Ints:
+        return self.shapes_of_values.of[self.parsed.outputs[self.outputs.index(output)]]
+
+    def _lies(self, name: str) -> Layout:
+        if name not in self.outputs:
+            return super()._lies(name)
+        shape, strides = self.shape_of(name), self._strides(name)
+        whole = dense_like(shape, self._order(shape)) if strides is None else strides
+        return self._checked(name, shape, whole, self.typed.kind)
+
+    @cached_property
     def masks(self) -> tuple[bool, ...]:
         return (False,) * len(self.inputs)
 
@@ -208,17 +228,17 @@ class FusedDescriptor(MapDescriptor):
                     f"fuse: {align} is no alignment", "give a power of two of bytes, 16 at most counts"
                 )
         check_output("fuse", self.typed.kind, self.out_element)
-        for name in (*self.outputs, *self.arrays):
-            self.layout(name)
+        axes, kept = self.shapes_of_values.axes, self.out_shape[: len(self.out_shape) - self.shapes_of_values.axes]
         for output, result in zip(self.outputs, self.parsed.outputs):
-            used = self.parsed.used((result,))
-            shape = broadcast_shapes(*(self._shape(name) or () for name in self.arrays if name in used))
-            if shape != self.out_shape:
+            shape = self.shapes_of_values.of[result]
+            if shape not in (self.out_shape, *([(*kept, *(1,) * axes), kept] if axes else [])):
                 raise InvalidProblemError(
                     f"fuse: {output} depends on inputs of the common shape {shape} alone, and one kernel writes results of one "
                     f"shape, {self.out_shape}",
                     "fuse one function for each, or leave out what it does not use",
                 )
+        for name in (*self.outputs, *self.arrays):
+            self.layout(name)
 
     def canonical(self) -> Self:
         laid = {name: self.layout(name) for name in (*self.arrays, *self.outputs)}
@@ -264,7 +284,7 @@ class FusedDescriptor(MapDescriptor):
         if kind.is_float and kind.digits < 24:
             bound = Componentwise.rounded((propagated,), kind, source, outside)
         math = MathPrecision.F64 if self.accumulator is ElementKind.F64 else MathPrecision.F32
-        flushes = any(ROWS[node.op].ulps.flushed > 0 for node in self.parsed.nodes)
+        flushes = any(step.row.ulps.flushed > 0 for step in types.steps)
         made = PrecisionGuarantee(math, self.accumulator, True, True, True, flushes, bound)
         return PrecisionGuarantee.by_output(**dict.fromkeys(self.outputs, made)) if len(self.outputs) > 1 else made
 
@@ -274,6 +294,7 @@ class FusedPlan(GraphPlan, Plan[FusedDescriptor]):
 
     descriptor = FusedDescriptor
     category = OpCategory.added("fused")
+    candidates = CANDIDATES
     measures = MEASURES
     evaluate = staticmethod(oracle.evaluate)
 

@@ -20,6 +20,7 @@ from .._family import MapPlan
 from .._row import ROWS
 from ._kinds import Input, Typing
 from .graph import ENDS, MAX_INPUTS, MAX_NODES, MAX_OUTPUTS, Argument, Graph, Node
+from .rows.statistics import OWN, REDUCERS, row_named
 
 __all__ = ["INPUT", "Builder", "Traced", "trace"]
 
@@ -77,11 +78,12 @@ def _refuse(what: str, fix: str) -> NoReturn:
 class Traced(Symbol):
     """An input of a traced function, or what it computes."""
 
-    __slots__ = ("_name", "_trace")
+    __slots__ = ("_dropped", "_name", "_trace")
     answers: ClassVar[Answers]
 
-    def __init__(self, trace: Builder, name: str) -> None:
-        self._trace, self._name = trace, name
+    def __init__(self, trace: Builder, name: str, dropped: int | None = None) -> None:
+        """`dropped` are the last axes that a statistic without keepdims does not have, None where it has all."""
+        self._trace, self._name, self._dropped = trace, name, dropped
 
     def __repr__(self) -> str:
         return f"<{self._name} of a traced function>"
@@ -143,7 +145,8 @@ class Builder:
 
     def add(self, op: str, args: Sequence[Any], to: ElementKind | None = None) -> Traced:
         """What a row gives for arguments; equal nodes are one."""
-        if op not in ROWS:
+        row = row_named(op)
+        if row is None:
             _refuse(f"{op} is no elementwise op of this version", "bp.list_ops() lists the ops")
         node = Node(op, tuple(self._argument(op, x) for x in args), to)
         if node not in self.nodes:
@@ -154,7 +157,27 @@ class Builder:
             except BaracudaError as error:
                 raise type(error)(f"fuse: {error.reason}, at {_where()}", error.fix) from None
             self.nodes[node] = f"t{len(self.nodes) + 1}"
-        return Traced(self, self.nodes[node])
+        return Traced(self, self.nodes[node], self._dropped(op, args))
+
+    def _dropped(self, op: str, args: Sequence[Any]) -> int | None:
+        """The axes that a result does not have: those that all arrays among the arguments lack."""
+        values = [x for x in args if isinstance(x, Traced) and self.typing.weak_of(x._name) is None]
+        lacking = {x._dropped for x in values}
+        if lacking <= {None}:
+            return None
+        if len(lacking) > 1 or op in OWN:
+            _refuse(f"{op} takes a statistic of rows that has lost the axes it reduced", "pass keepdims=True")
+        return next(iter(lacking))
+
+    def reduced(self, op: str, x: Traced, axis: Any, keepdims: Any) -> Traced:
+        """A statistic of a value over its last axes, or over all."""
+        axes = (axis,) if type(axis) is int else axis if isinstance(axis, (tuple, list)) else ()
+        last = list(range(-len(axes), 0))
+        if axis is not None and (not axes or sorted(axes) != last):
+            _refuse(
+                f"{op} is given axis={axis!r}", "reduce the last axes, counted from the end: axis=-1, (-2, -1), or None"
+            )
+        return Traced(self, self.add(op, [x, len(axes)])._name, None if keepdims else len(axes))
 
     def input(self, place: int) -> Traced:
         return Traced(self, f"x{place + 1}")
@@ -171,7 +194,11 @@ class Builder:
 
     def graph(self, outputs: Sequence[Traced]) -> Graph:
         """What computes these values, and nothing else."""
-        return Graph(len(self.typing.inputs), tuple(self.nodes), tuple(x._name for x in outputs)).pruned()
+        whole = [x if x._dropped is None else self._squeezed(x) for x in outputs]
+        return Graph(len(self.typing.inputs), tuple(self.nodes), tuple(x._name for x in whole)).pruned()
+
+    def _squeezed(self, x: Traced) -> Traced:
+        return self.add("squeeze", [Traced(self, x._name), x._dropped])
 
     def _argument(self, op: str, x: Any) -> Argument:
         if isinstance(x, Traced):
@@ -205,6 +232,9 @@ def _called(
     symbol = next(x for x in operands.values() if isinstance(x, Traced))
     named = options if isinstance(options, str) else options[0] if isinstance(options, tuple) and options else ""
     row = ROWS.get(named) if issubclass(plan, MapPlan) and isinstance(named, str) else None
+    reducer = getattr(describe, "op", "")
+    if reducer in REDUCERS and isinstance(options, tuple) and len(options) == 3:
+        row, named = OWN[reducer], reducer
     if row is None:
         op = getattr(describe, "op", "") or plan.__name__.removesuffix("Plan")
         _refuse(f"{op} is no function of elements", "call it before or after the fused function")
@@ -212,6 +242,8 @@ def _called(
     own = how.pop("device", None) is not default_device()  # which a call has that is given none
     if own or given.pop("out", None) is not None or any(x is not None for x in how.values()):
         _refuse(f"{named} is given out=, stream=, pref= or device=", "pass those to the fused function")
+    if named in OWN:
+        return symbol._trace.reduced(named, given["x"], *options[1:])
     inputs = plan.descriptor.inputs
     ends = [row.absent.get(argument) for argument in row.arguments]
     args = [end if given.get(n) is None else given[n] for n, end in zip(inputs, ends)]

@@ -35,9 +35,11 @@ TABLE = (
              "x1 - x2 * trunc(x1 / x2), of x1's sign. Integers modulo 0 give 0.",
              gradient={"x1": "grad", "x2": "-grad * (x1 - out) / x2"}),
     Pair("fmax", "b != b || a > b ? a : b", np.fmax, "max(x1, x2)", "The larger; of a number and a NaN the number.",
-         instructions=(3, 3), gradient={"x1": "where(x1 > x2, grad, 0)", "x2": "where(x1 > x2, 0, grad)"}),
+         instructions=(3, 3), gradient={
+             "x1": "where(x2 != x2, grad, where(x1 >= x2, grad, 0))", "x2": "where(x2 != x2, 0, where(x1 >= x2, 0, grad))"}),
     Pair("fmin", "b != b || a < b ? a : b", np.fmin, "min(x1, x2)", "The smaller; of a number and a NaN the number.",
-         instructions=(3, 3), gradient={"x1": "where(x1 < x2, grad, 0)", "x2": "where(x1 < x2, 0, grad)"}),
+         instructions=(3, 3), gradient={
+             "x1": "where(x2 != x2, grad, where(x1 <= x2, grad, 0))", "x2": "where(x2 != x2, 0, where(x1 <= x2, 0, grad))"}),
     Logic("logical_and", "a != C(0) && b != C(0)", np.logical_and, "bool(x1) and bool(x2)", "Whether neither is zero."),
     Logic("logical_or", "a != C(0) || b != C(0)", np.logical_or, "bool(x1) or bool(x2)", "Whether one of them is not zero."),
     Logic("logical_xor", "(a != C(0)) != (b != C(0))", np.logical_xor, "bool(x1) != bool(x2)", "Whether just one is zero."),
