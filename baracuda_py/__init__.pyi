@@ -70,6 +70,10 @@ from .ops.shape_layout.kv_append import (KvAppendDescriptor as _KvAppendDescript
 from .ops.reduce._problem import (LogicalDescriptor as _LogicalDescriptor, ReduceDescriptor as _ReduceDescriptor,
     VectorNormDescriptor as _VectorNormDescriptor)
 from .ops.reduce.logical import (LogicalPlan as _LogicalPlan)
+from .ops.softmax.masked.backward import (MaskedSoftmaxBackwardDescriptor as _MaskedSoftmaxBackwardDescriptor,
+    MaskedSoftmaxBackwardPlan as _MaskedSoftmaxBackwardPlan)
+from .ops.softmax.masked.forward import (MaskedSoftmaxDescriptor as _MaskedSoftmaxDescriptor,
+    MaskedSoftmaxPlan as _MaskedSoftmaxPlan)
 from .ops.gemm.backward import (MatmulBackwardDescriptor as _MatmulBackwardDescriptor,
     MatmulBackwardPlan as _MatmulBackwardPlan, MatmulGradients as MatmulGradients)
 from .ops.gemm.matmul import (MatmulDescriptor as _MatmulDescriptor, MatmulPlan as _MatmulPlan)
@@ -836,6 +840,15 @@ class LogitBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class MaskedSoftmaxBackwardDescriptor(_MaskedSoftmaxBackwardDescriptor, _GradX, _Grad, _Y):
+    def __init__(self, shape: Sequence[int], element: ElementLike, scale: float = ..., name: str = ..., *,
+        grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+class MaskedSoftmaxDescriptor(_MaskedSoftmaxDescriptor, _Out3, _X3, _Mask):
+    def __init__(self, shape: Sequence[int], element: ElementLike, causal: bool = ..., scale: float = ..., offset: int = ...,
+        name: str = ..., *, mask_shape: _Ints = ..., mask_element: _Kind = ..., x_strides: _Ints = ...,
+        mask_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., mask_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class MatmulBackwardDescriptor(_MatmulBackwardDescriptor, _Grad, _A, _B):
     grad_a_align: int | None
     grad_a: _Layout
@@ -1422,6 +1435,8 @@ class LogBackwardPlan(_BackwardPlan): desc: LogBackwardDescriptor
 class LogSigmoidBackwardPlan(_BackwardPlan): desc: LogSigmoidBackwardDescriptor
 class LogicalPlan(_LogicalPlan): desc: LogicalDescriptor
 class LogitBackwardPlan(_BackwardPlan): desc: LogitBackwardDescriptor
+class MaskedSoftmaxBackwardPlan(_MaskedSoftmaxBackwardPlan): desc: MaskedSoftmaxBackwardDescriptor
+class MaskedSoftmaxPlan(_MaskedSoftmaxPlan): desc: MaskedSoftmaxDescriptor
 class MatmulBackwardPlan(_MatmulBackwardPlan): desc: MatmulBackwardDescriptor
 class MatmulPlan(_MatmulPlan): desc: MatmulDescriptor
 class MaximumBackwardPlan(_BackwardPlan): desc: MaximumBackwardDescriptor
@@ -2028,6 +2043,12 @@ def softmax(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, p
 @_op(SoftmaxDescriptor, SoftmaxPlan)
 def log_softmax(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(MaskedSoftmaxBackwardDescriptor, MaskedSoftmaxBackwardPlan)
+def masked_softmax_backward(grad: Any, y: Any, /, *, scale: float = 1.0, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MaskedSoftmaxDescriptor, MaskedSoftmaxPlan)
+def masked_softmax(x: Any, mask: Any = None, *, scale: float = 1.0, causal: bool = False, offset: int = 0, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(TopkDescriptor, TopkPlan)
 def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, sorted: bool = True, values: Any = None,
     indices: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
