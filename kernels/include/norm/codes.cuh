@@ -2,11 +2,11 @@
 //
 // Row:    two passes: max|y| (values of resident rows stay in registers), then the codes.
 // Group:  one pass: GROUP / V adjacent lanes hold a group's columns and reduce its max|y| by shuffles.
-// Codes:  scale, rounding and saturation are those of quantize_int8 and quantize_fp8 (quantized/codes.cuh).
+// Codes:  scale, rounding and saturation are those of quantize_int8 and quantize_fp8 (rows/quantize.cuh).
 #pragma once
-#include "quantized/codes.cuh"
 #include "rows/group.cuh"
 #include "rows/place.cuh"
+#include "rows/quantize.cuh"
 #include "rows/row.cuh"
 
 namespace norms {
@@ -50,11 +50,10 @@ template <int CODES, int SCALES, int GROUP, bool WHOLE, class P, bool RESIDENT, 
     int LANES, class I, class Load, class Value, class Places, class Row>
 __device__ __forceinline__ void store_codes(rows::Row<RESIDENT, Loaded, V, ITEMS, LANES, I>& line, const Load& load,
     const Value& value, const Places& places, const Row& at, bool live, P* codes, float* scales) {
-  using Quantizer = quantized::Codes<P, false>;
-  const auto put = [&](const float(&y)[V], I column, const quantized::Scale& scale) {
+  const auto put = [&](const float(&y)[V], I column, float inverse) {
     rows::Pack<P, V> made;
 #pragma unroll
-    for (int v = 0; v < V; ++v) made.part[v / made.WIDTH].at[v % made.WIDTH] = Quantizer::code(y[v], scale);
+    for (int v = 0; v < V; ++v) made.part[v / made.WIDTH].at[v % made.WIDTH] = cache::Code<P>::of(y[v] * inverse);
     scatter<WHOLE, CODES, V>(places, codes, at, column, made);
   };
   const auto widest = [](const float(&y)[V], float most) {
@@ -66,10 +65,9 @@ __device__ __forceinline__ void store_codes(rows::Row<RESIDENT, Loaded, V, ITEMS
     line.pass(load, [&](Loaded& loaded, I column, int item) {
       float y[V];
       value(loaded, column, item, y);
-      const float most = segment_max<GROUP / V>(widest(y, 0.0f));
-      const quantized::Scale scale = Quantizer::of({most, most});
-      put(y, column, scale);
-      if (column % GROUP == 0) places.template of_row<SCALES>(scales, at)[column / GROUP] = scale.scale;
+      const float scale = cache::scale_of<P>(segment_max<GROUP / V>(widest(y, 0.0f)));
+      put(y, column, 1.0f / scale);
+      if (column % GROUP == 0) places.template of_row<SCALES>(scales, at)[column / GROUP] = scale;
     });
   } else {
     float most = 0.0f;
@@ -78,12 +76,12 @@ __device__ __forceinline__ void store_codes(rows::Row<RESIDENT, Loaded, V, ITEMS
       most = widest(loaded.y, most);
     });
     most = rows::group_reduce<LANES, 2>(most, [](float a, float b) { return fmaxf(a, b); });
-    const quantized::Scale scale = Quantizer::of({most, most});
+    const float scale = cache::scale_of<P>(most), inverse = 1.0f / scale;
     line.pass(load, [&](Loaded& loaded, I column, int item) {
       if constexpr (!RESIDENT) value(loaded, column, item, loaded.y);
-      put(loaded.y, column, scale);
+      put(loaded.y, column, inverse);
     });
-    if (live && threadIdx.x % LANES == 0) *places.template of_row<SCALES>(scales, at) = scale.scale;
+    if (live && threadIdx.x % LANES == 0) *places.template of_row<SCALES>(scales, at) = scale;
   }
 }
 
