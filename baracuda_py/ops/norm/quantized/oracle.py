@@ -38,7 +38,7 @@ def depth_bound(length: int) -> int:
 
 def _units(desc: Any, x: Array) -> Array:
     """x with what shares a scale along the last axis."""
-    return x.reshape(*desc.scales_shape, desc.group or desc.length)
+    return np.asarray(x.reshape(*desc.scales_shape, desc.group or desc.length))
 
 
 def _rounded(desc: Any, t: Array) -> Array:
