@@ -52,6 +52,8 @@ from .ops.rearrange.moves import (FlipDescriptor as _FlipDescriptor, FlipPlan as
     RollDescriptor as _RollDescriptor, RollPlan as _RollPlan, TileDescriptor as _TileDescriptor, TilePlan as _TilePlan)
 from .ops.elementwise.fused.function import (Fused as Fused, fuse as fuse)
 from .ops.elementwise.fused.plan import (FusedDescriptor as _FusedDescriptor, FusedPlan as _FusedPlan)
+from .ops.norm.quantized.gate import (GateQuantizedDescriptor as _GateQuantizedDescriptor,
+    GateQuantizedPlan as _GateQuantizedPlan)
 from .ops.quantized.gguf.dequantize import (GgufDequantizeDescriptor as _GgufDequantizeDescriptor,
     GgufDequantizePlan as _GgufDequantizePlan)
 from .ops.quantized.gguf.matmul import (GgufMatmulDescriptor as _GgufMatmulDescriptor, GgufMatmulPlan as _GgufMatmulPlan)
@@ -68,6 +70,10 @@ from .ops.shape_layout.kv_append import (KvAppendDescriptor as _KvAppendDescript
 from .ops.reduce._problem import (LogicalDescriptor as _LogicalDescriptor, ReduceDescriptor as _ReduceDescriptor,
     VectorNormDescriptor as _VectorNormDescriptor)
 from .ops.reduce.logical import (LogicalPlan as _LogicalPlan)
+from .ops.softmax.masked.backward import (MaskedSoftmaxBackwardDescriptor as _MaskedSoftmaxBackwardDescriptor,
+    MaskedSoftmaxBackwardPlan as _MaskedSoftmaxBackwardPlan)
+from .ops.softmax.masked.forward import (MaskedSoftmaxDescriptor as _MaskedSoftmaxDescriptor,
+    MaskedSoftmaxPlan as _MaskedSoftmaxPlan)
 from .ops.gemm.backward import (MatmulBackwardDescriptor as _MatmulBackwardDescriptor,
     MatmulBackwardPlan as _MatmulBackwardPlan, MatmulGradients as MatmulGradients)
 from .ops.gemm.matmul import (MatmulDescriptor as _MatmulDescriptor, MatmulPlan as _MatmulPlan)
@@ -77,6 +83,8 @@ from .ops.quantized.nf4.matmul import (Nf4MatmulDescriptor as _Nf4MatmulDescript
 from .ops.indexing.nonzero import (NonzeroDescriptor as _NonzeroDescriptor, NonzeroPlan as _NonzeroPlan)
 from .ops.norm.backward import (NormBackwardDescriptor as _NormBackwardDescriptor, NormBackwardPlan as _NormBackwardPlan)
 from .ops.norm.forward import (NormDescriptor as _NormDescriptor, NormPlan as _NormPlan)
+from .ops.norm.quantized.norm import (NormQuantizedDescriptor as _NormQuantizedDescriptor,
+    NormQuantizedPlan as _NormQuantizedPlan)
 from .ops.rearrange.pad import (PadDescriptor as _PadDescriptor, PadPlan as _PadPlan)
 from .ops.attention.paged import (PagedAttentionDescriptor as _PagedAttentionDescriptor,
     PagedAttentionPlan as _PagedAttentionPlan)
@@ -170,6 +178,11 @@ class _B:
     b_align: int | None
     b: _Layout
 class _Bias:
+    bias_element: ElementKind | None
+    bias_strides: tuple[int, ...] | None
+    bias_align: int | None
+    bias: _Layout | None
+class _Bias2:
     bias_shape: tuple[int, ...] | None
     bias_element: ElementKind | None
     bias_strides: tuple[int, ...] | None
@@ -285,6 +298,16 @@ class _Q:
     q_strides: tuple[int, ...] | None
     q_align: int | None
     q: _Layout
+class _Residual:
+    residual_element: ElementKind | None
+    residual_strides: tuple[int, ...] | None
+    residual_align: int | None
+    residual: _Layout | None
+class _ResidualOut:
+    residual_out_element: ElementKind | None
+    residual_out_strides: tuple[int, ...] | None
+    residual_out_align: int | None
+    residual_out: _Layout | None
 class _ScaleA:
     scale_a_shape: tuple[int, ...] | None
     scale_a_element: ElementKind | None
@@ -350,6 +373,10 @@ class _X3:
     x_strides: tuple[int, ...] | None
     x_align: int | None
     x: _Layout
+class _Y:
+    y_strides: tuple[int, ...] | None
+    y_align: int | None
+    y: _Layout
 class _Zeros:
     zeros_element: ElementKind | None
     zeros_align: int | None
@@ -486,10 +513,6 @@ class CopysignBackwardDescriptor(_BackwardDescriptor):
         x2_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x1_strides: _Ints = ...,
         x2_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ...,
         x2_align: int | None = ..., grad_x1_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class CosBackwardDescriptor(_BackwardDescriptor):
-    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
-        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
-        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class CoshBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -621,23 +644,12 @@ class FusedDescriptor(_FusedDescriptor):
         out_element: _Kind = ..., strides: tuple[tuple[int, ...] | None, ...] | None = ...,
         aligns: tuple[int | None, ...] | None = ..., out_strides: tuple[tuple[int, ...] | None, ...] | None = ...,
         out_aligns: tuple[int | None, ...] | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class GegluBackwardDescriptor(_BackwardDescriptor):
-    def __init__(self, grad_shape: _Ints, x_shape: _Ints, y_shape: _Ints, grad_element: _Kind, x_element: _Kind,
-        y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
-        y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_y_strides: _Ints = ..., grad_align: int | None = ...,
-        x_align: int | None = ..., y_align: int | None = ..., grad_x_align: int | None = ..., grad_y_align: int | None = ...,
-        numbers: tuple[float, ...] | None = ...) -> None: ...
-class GegluTanhBackwardDescriptor(_BackwardDescriptor):
-    def __init__(self, grad_shape: _Ints, x_shape: _Ints, y_shape: _Ints, grad_element: _Kind, x_element: _Kind,
-        y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
-        y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_y_strides: _Ints = ..., grad_align: int | None = ...,
-        x_align: int | None = ..., y_align: int | None = ..., grad_x_align: int | None = ..., grad_y_align: int | None = ...,
-        numbers: tuple[float, ...] | None = ...) -> None: ...
+class GateQuantizedDescriptor(_GateQuantizedDescriptor, _Codes2, _Scales, _X3, _Y):
+    def __init__(self, shape: Sequence[int], element: ElementLike, per: str = ..., group_size: int | None = ...,
+        name: str = ..., *, x_strides: _Ints = ..., y_strides: _Ints = ..., codes_strides: _Ints = ...,
+        x_align: int | None = ..., y_align: int | None = ..., codes_align: int | None = ...,
+        scales_align: int | None = ...) -> None: ...
 class GeluBackwardDescriptor(_BackwardDescriptor):
-    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
-        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
-        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class GeluTanhBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
@@ -685,14 +697,14 @@ class HypotBackwardDescriptor(_BackwardDescriptor):
         grad_x2_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ..., x2_align: int | None = ...,
         y_align: int | None = ..., grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class Int4MatmulDescriptor(_Int4MatmulDescriptor, _Out3, _X3, _Codes, _Scales, _Zeros, _Order, _Bias):
+class Int4MatmulDescriptor(_Int4MatmulDescriptor, _Out3, _X3, _Codes, _Scales, _Zeros, _Order, _Bias2):
     def __init__(self, x_shape: Sequence[int], n: int, x_element: ElementLike, group_size: int = ...,
         packing: Int4Layout = ..., codes_element: ElementLike = ..., scales_element: ElementLike = ...,
         out_element: _Kind = ..., activation: Activation | str = ..., *, bias_shape: _Ints = ..., zeros_element: _Kind = ...,
         order_element: _Kind = ..., bias_element: _Kind = ..., x_strides: _Ints = ..., bias_strides: _Ints = ...,
         out_strides: _Ints = ..., x_align: int | None = ..., codes_align: int | None = ..., scales_align: int | None = ...,
         zeros_align: int | None = ..., bias_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class Int8MatmulDescriptor(_Int8MatmulDescriptor, _Out3, _A, _B, _ScaleA, _ScaleB, _Bias):
+class Int8MatmulDescriptor(_Int8MatmulDescriptor, _Out3, _A, _B, _ScaleA, _ScaleB, _Bias2):
     zero_a_shape: tuple[int, ...] | None
     zero_a_element: ElementKind | None
     zero_a_strides: tuple[int, ...] | None
@@ -833,6 +845,15 @@ class LogitBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class MaskedSoftmaxBackwardDescriptor(_MaskedSoftmaxBackwardDescriptor, _GradX, _Grad, _Y):
+    def __init__(self, shape: Sequence[int], element: ElementLike, scale: float = ..., name: str = ..., *,
+        grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+class MaskedSoftmaxDescriptor(_MaskedSoftmaxDescriptor, _Out3, _X3, _Mask):
+    def __init__(self, shape: Sequence[int], element: ElementLike, causal: bool = ..., scale: float = ..., offset: int = ...,
+        name: str = ..., *, mask_shape: _Ints = ..., mask_element: _Kind = ..., x_strides: _Ints = ...,
+        mask_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., mask_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class MatmulBackwardDescriptor(_MatmulBackwardDescriptor, _Grad, _A, _B):
     grad_a_align: int | None
     grad_a: _Layout
@@ -843,7 +864,7 @@ class MatmulBackwardDescriptor(_MatmulBackwardDescriptor, _Grad, _A, _B):
         grad_strides: _Ints = ..., a_strides: _Ints = ..., b_strides: _Ints = ..., grad_align: int | None = ...,
         a_align: int | None = ..., b_align: int | None = ..., grad_a_align: int | None = ...,
         grad_b_align: int | None = ...) -> None: ...
-class MatmulDescriptor(_MatmulDescriptor, _Out3, _A, _B, _Bias, _ScaleA, _ScaleB):
+class MatmulDescriptor(_MatmulDescriptor, _Out3, _A, _B, _Bias2, _ScaleA, _ScaleB):
     c_shape: tuple[int, ...] | None
     c_element: ElementKind | None
     c_strides: tuple[int, ...] | None
@@ -908,7 +929,7 @@ class NegBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class Nf4MatmulDescriptor(_Nf4MatmulDescriptor, _Out3, _X3, _Codes, _Absmax, _Scales2, _Offset, _Bias):
+class Nf4MatmulDescriptor(_Nf4MatmulDescriptor, _Out3, _X3, _Codes, _Absmax, _Scales2, _Offset, _Bias2):
     def __init__(self, x_shape: Sequence[int], n: int, x_element: ElementLike, block_size: int = ...,
         absmax_element: ElementLike = ..., out_element: _Kind = ..., activation: Activation | str = ..., *,
         bias_shape: _Ints = ..., scales_element: _Kind = ..., offset_element: _Kind = ..., bias_element: _Kind = ...,
@@ -936,23 +957,11 @@ class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX, _Grad, _X3, _Weigh
         grad_align: int | None = ..., x_align: int | None = ..., weight_align: int | None = ...,
         mean_align: int | None = ..., rstd_align: int | None = ..., grad_x_align: int | None = ...,
         grad_weight_align: int | None = ..., grad_bias_align: int | None = ...) -> None: ...
-class NormDescriptor(_NormDescriptor, _Out3, _Mean, _X3, _Weight):
-    residual_out_element: ElementKind | None
-    residual_out_strides: tuple[int, ...] | None
-    residual_out_align: int | None
-    residual_out: _Layout | None
+class NormDescriptor(_NormDescriptor, _Out3, _ResidualOut, _Mean, _X3, _Residual, _Weight, _Bias):
     rstd_element: ElementKind | None
     rstd_strides: tuple[int, ...] | None
     rstd_align: int | None
     rstd: _Layout | None
-    residual_element: ElementKind | None
-    residual_strides: tuple[int, ...] | None
-    residual_align: int | None
-    residual: _Layout | None
-    bias_element: ElementKind | None
-    bias_strides: tuple[int, ...] | None
-    bias_align: int | None
-    bias: _Layout | None
     def __init__(self, shape: Sequence[int], element: ElementLike, normalized_shape: _Ints = ..., eps: float = ...,
         name: str = ..., *, residual_element: _Kind = ..., weight_element: _Kind = ..., bias_element: _Kind = ...,
         residual_out_element: _Kind = ..., mean_element: _Kind = ..., rstd_element: _Kind = ..., x_strides: _Ints = ...,
@@ -961,6 +970,14 @@ class NormDescriptor(_NormDescriptor, _Out3, _Mean, _X3, _Weight):
         residual_align: int | None = ..., weight_align: int | None = ..., bias_align: int | None = ...,
         out_align: int | None = ..., residual_out_align: int | None = ..., mean_align: int | None = ...,
         rstd_align: int | None = ...) -> None: ...
+class NormQuantizedDescriptor(_NormQuantizedDescriptor, _Codes2, _Scales, _ResidualOut, _X3, _Residual, _Weight, _Bias):
+    def __init__(self, shape: Sequence[int], element: ElementLike, normalized_shape: _Ints = ..., eps: float = ...,
+        per: str = ..., group_size: int | None = ..., name: str = ..., *, residual_element: _Kind = ...,
+        weight_element: _Kind = ..., bias_element: _Kind = ..., residual_out_element: _Kind = ..., x_strides: _Ints = ...,
+        residual_strides: _Ints = ..., weight_strides: _Ints = ..., bias_strides: _Ints = ..., codes_strides: _Ints = ...,
+        residual_out_strides: _Ints = ..., x_align: int | None = ..., residual_align: int | None = ...,
+        weight_align: int | None = ..., bias_align: int | None = ..., codes_align: int | None = ...,
+        scales_align: int | None = ..., residual_out_align: int | None = ...) -> None: ...
 class OneHotDescriptor(_OneHotDescriptor, _Out2):
     indices_align: int | None
     indices: _Layout
@@ -1265,18 +1282,11 @@ class SiluMulBackwardDescriptor(_BackwardDescriptor):
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_y_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., y_align: int | None = ..., grad_x_align: int | None = ..., grad_y_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class SinBackwardDescriptor(_BackwardDescriptor):
-    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
-        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
-        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class SinhBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class SoftmaxBackwardDescriptor(_SoftmaxBackwardDescriptor, _GradX, _Grad):
-    y_strides: tuple[int, ...] | None
-    y_align: int | None
-    y: _Layout
+class SoftmaxBackwardDescriptor(_SoftmaxBackwardDescriptor, _GradX, _Grad, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., name: str = ..., *,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -1314,10 +1324,6 @@ class TakeAlongAxisDescriptor(_TakeAlongAxisDescriptor, _Out3, _X3, _Indices, _S
         indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, x_strides: _Ints = ...,
         indices_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., indices_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
-class TanBackwardDescriptor(_BackwardDescriptor):
-    def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
-        grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
-        y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class TanhBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1401,7 +1407,6 @@ class ClampBackwardPlan(_BackwardPlan): desc: ClampBackwardDescriptor
 class ContiguizePlan(_ContiguizePlan): desc: ContiguizeDescriptor
 class CopyPagesPlan(_CopyPagesPlan): desc: CopyPagesDescriptor
 class CopysignBackwardPlan(_BackwardPlan): desc: CopysignBackwardDescriptor
-class CosBackwardPlan(_BackwardPlan): desc: CosBackwardDescriptor
 class CoshBackwardPlan(_BackwardPlan): desc: CoshBackwardDescriptor
 class CubeBackwardPlan(_BackwardPlan): desc: CubeBackwardDescriptor
 class CumsumBackwardPlan(_CumsumBackwardPlan): desc: CumsumBackwardDescriptor
@@ -1428,10 +1433,8 @@ class FminBackwardPlan(_BackwardPlan): desc: FminBackwardDescriptor
 class FmodBackwardPlan(_BackwardPlan): desc: FmodBackwardDescriptor
 class FracBackwardPlan(_BackwardPlan): desc: FracBackwardDescriptor
 class FusedPlan(_FusedPlan): desc: FusedDescriptor
-class GegluBackwardPlan(_BackwardPlan): desc: GegluBackwardDescriptor
-class GegluTanhBackwardPlan(_BackwardPlan): desc: GegluTanhBackwardDescriptor
+class GateQuantizedPlan(_GateQuantizedPlan): desc: GateQuantizedDescriptor
 class GeluBackwardPlan(_BackwardPlan): desc: GeluBackwardDescriptor
-class GeluTanhBackwardPlan(_BackwardPlan): desc: GeluTanhBackwardDescriptor
 class GgufDequantizePlan(_GgufDequantizePlan): desc: GgufDequantizeDescriptor
 class GgufMatmulPlan(_GgufMatmulPlan): desc: GgufMatmulDescriptor
 class GgufQuantizePlan(_GgufQuantizePlan): desc: GgufQuantizeDescriptor
@@ -1453,6 +1456,8 @@ class LogBackwardPlan(_BackwardPlan): desc: LogBackwardDescriptor
 class LogSigmoidBackwardPlan(_BackwardPlan): desc: LogSigmoidBackwardDescriptor
 class LogicalPlan(_LogicalPlan): desc: LogicalDescriptor
 class LogitBackwardPlan(_BackwardPlan): desc: LogitBackwardDescriptor
+class MaskedSoftmaxBackwardPlan(_MaskedSoftmaxBackwardPlan): desc: MaskedSoftmaxBackwardDescriptor
+class MaskedSoftmaxPlan(_MaskedSoftmaxPlan): desc: MaskedSoftmaxDescriptor
 class MatmulBackwardPlan(_MatmulBackwardPlan): desc: MatmulBackwardDescriptor
 class MatmulPlan(_MatmulPlan): desc: MatmulDescriptor
 class MaximumBackwardPlan(_BackwardPlan): desc: MaximumBackwardDescriptor
@@ -1466,6 +1471,7 @@ class Nf4MatmulPlan(_Nf4MatmulPlan): desc: Nf4MatmulDescriptor
 class NonzeroPlan(_NonzeroPlan): desc: NonzeroDescriptor
 class NormBackwardPlan(_NormBackwardPlan): desc: NormBackwardDescriptor
 class NormPlan(_NormPlan): desc: NormDescriptor
+class NormQuantizedPlan(_NormQuantizedPlan): desc: NormQuantizedDescriptor
 class OneHotPlan(_OneHotPlan): desc: OneHotDescriptor
 class PadPlan(_PadPlan): desc: PadDescriptor
 class PagedAttentionPlan(_PagedAttentionPlan): desc: PagedAttentionDescriptor
@@ -1494,7 +1500,6 @@ class SeluBackwardPlan(_BackwardPlan): desc: SeluBackwardDescriptor
 class SigmoidBackwardPlan(_BackwardPlan): desc: SigmoidBackwardDescriptor
 class SiluBackwardPlan(_BackwardPlan): desc: SiluBackwardDescriptor
 class SiluMulBackwardPlan(_BackwardPlan): desc: SiluMulBackwardDescriptor
-class SinBackwardPlan(_BackwardPlan): desc: SinBackwardDescriptor
 class SinhBackwardPlan(_BackwardPlan): desc: SinhBackwardDescriptor
 class SoftmaxBackwardPlan(_SoftmaxBackwardPlan): desc: SoftmaxBackwardDescriptor
 class SoftmaxPlan(_SoftmaxPlan): desc: SoftmaxDescriptor
@@ -1505,7 +1510,6 @@ class SqrtBackwardPlan(_BackwardPlan): desc: SqrtBackwardDescriptor
 class SquareBackwardPlan(_BackwardPlan): desc: SquareBackwardDescriptor
 class SubtractBackwardPlan(_BackwardPlan): desc: SubtractBackwardDescriptor
 class TakeAlongAxisPlan(_TakeAlongAxisPlan): desc: TakeAlongAxisDescriptor
-class TanBackwardPlan(_BackwardPlan): desc: TanBackwardDescriptor
 class TanhBackwardPlan(_BackwardPlan): desc: TanhBackwardDescriptor
 class TanhshrinkBackwardPlan(_BackwardPlan): desc: TanhshrinkBackwardDescriptor
 class TernaryPlan(_TernaryPlan): desc: TernaryDescriptor
@@ -1657,12 +1661,6 @@ def reglu_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, grad_y: 
 @_op(GluBackwardDescriptor, GluBackwardPlan)
 def glu_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, grad_y: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
-@_op(GegluBackwardDescriptor, GegluBackwardPlan)
-def geglu_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, grad_y: Any = None, stream: Any = None,
-    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
-@_op(GegluTanhBackwardDescriptor, GegluTanhBackwardPlan)
-def geglu_tanh_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, grad_y: Any = None, stream: Any = None,
-    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
 def add(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
@@ -1762,12 +1760,6 @@ def reglu(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanP
 @_op(BinaryDescriptor, BinaryPlan)
 def glu(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
-@_op(BinaryDescriptor, BinaryPlan)
-def geglu(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
-@_op(BinaryDescriptor, BinaryPlan)
-def geglu_tanh(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
 @_op(FillDescriptor, FillPlan)
 def fill(x: Any, value: int | float, *, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
@@ -1850,6 +1842,32 @@ def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-05, residual: Any = 
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05, *, residual: Any = None,
     normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None,
     mean: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(GateQuantizedDescriptor, GateQuantizedPlan)
+def silu_mul_int8(x: Any, y: Any, /, *, per: str = 'row', group_size: int | None = None, codes: Any = None,
+    scales: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(GateQuantizedDescriptor, GateQuantizedPlan)
+def silu_mul_fp8(x: Any, y: Any, /, *, per: str = 'row', group_size: int | None = None, codes: Any = None,
+    scales: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(NormQuantizedDescriptor, NormQuantizedPlan)
+def rms_norm_int8(x: Any, weight: Any = None, *, eps: float = 1e-05, residual: Any = None,
+    normalized_shape: Sequence[int] | None = None, per: str = 'row', group_size: int | None = None, codes: Any = None,
+    scales: Any = None, residual_out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(NormQuantizedDescriptor, NormQuantizedPlan)
+def rms_norm_fp8(x: Any, weight: Any = None, *, eps: float = 1e-05, residual: Any = None,
+    normalized_shape: Sequence[int] | None = None, per: str = 'row', group_size: int | None = None, codes: Any = None,
+    scales: Any = None, residual_out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(NormQuantizedDescriptor, NormQuantizedPlan)
+def layer_norm_int8(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05, *, residual: Any = None,
+    normalized_shape: Sequence[int] | None = None, per: str = 'row', group_size: int | None = None, codes: Any = None,
+    scales: Any = None, residual_out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(NormQuantizedDescriptor, NormQuantizedPlan)
+def layer_norm_fp8(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05, *, residual: Any = None,
+    normalized_shape: Sequence[int] | None = None, per: str = 'row', group_size: int | None = None, codes: Any = None,
+    scales: Any = None, residual_out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(GgufDequantizeDescriptor, GgufDequantizePlan)
 def dequantize_gguf(blocks: Any, format: Any = None, *, shape: Any = None, out_dtype: Any = None, out: Any = None,
@@ -2076,6 +2094,12 @@ def softmax(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, p
 @_op(SoftmaxDescriptor, SoftmaxPlan)
 def log_softmax(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(MaskedSoftmaxBackwardDescriptor, MaskedSoftmaxBackwardPlan)
+def masked_softmax_backward(grad: Any, y: Any, /, *, scale: float = 1.0, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MaskedSoftmaxDescriptor, MaskedSoftmaxPlan)
+def masked_softmax(x: Any, mask: Any = None, *, scale: float = 1.0, causal: bool = False, offset: int = 0, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(TopkDescriptor, TopkPlan)
 def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, sorted: bool = True, values: Any = None,
     indices: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -2196,9 +2220,6 @@ def softplus_backward(grad: Any, x: Any, /, beta: float = 1.0, *, grad_x: Any = 
 @_op(MishBackwardDescriptor, MishBackwardPlan)
 def mish_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
-@_op(GeluTanhBackwardDescriptor, GeluTanhBackwardPlan)
-def gelu_tanh_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
 @_op(TanhshrinkBackwardDescriptor, TanhshrinkBackwardPlan)
 def tanhshrink_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
@@ -2219,15 +2240,6 @@ def log1p_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = No
     device: Any = None) -> Any: ...
 @_op(CbrtBackwardDescriptor, CbrtBackwardPlan)
 def cbrt_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
-@_op(SinBackwardDescriptor, SinBackwardPlan)
-def sin_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
-@_op(CosBackwardDescriptor, CosBackwardPlan)
-def cos_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
-@_op(TanBackwardDescriptor, TanBackwardPlan)
-def tan_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(AsinBackwardDescriptor, AsinBackwardPlan)
 def asin_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
@@ -2404,9 +2416,6 @@ def softplus(x: Any, /, beta: float = 1.0, *, out: Any = None, stream: Any = Non
 def mish(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
-def gelu_tanh(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
-@_op(UnaryDescriptor, UnaryPlan)
 def tanhshrink(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
@@ -2426,15 +2435,6 @@ def log1p(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreferenc
     device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
 def cbrt(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
-@_op(UnaryDescriptor, UnaryPlan)
-def sin(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
-@_op(UnaryDescriptor, UnaryPlan)
-def cos(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
-@_op(UnaryDescriptor, UnaryPlan)
-def tan(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
 def asin(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,

@@ -26,6 +26,7 @@ from .int4_rows import INT4_ROWS
 from .int8_rows import INT8_ROWS
 from .model_rows import MODEL_ROWS
 from .nf4_rows import NF4_ROWS
+from .norm_rows import NORM_ROWS
 from .operands import Call, Kit
 from .position_rows import POSITION_ROWS
 from .preference_rows import PREFERENCE_ROWS
@@ -62,6 +63,7 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
     rows: list[Row | HostRow] = [
         *ROWS,
         *ROW_FAMILIES,
+        *NORM_ROWS,
         *INDEXING_ROWS,
         *SCAN_ROWS,
         *FUSED_ROWS,

@@ -120,6 +120,7 @@ CASES: dict[str, int | tuple[str, ...]] = by_op(lambda family: family.cases) | {
     "fit_test.py::test_fit_command_says_how_far_tables_are": 0,
     "fit_test.py::test_fit_finds_constants_that_made_the_times": ("simt",),
     "foreign_test.py::test_compiled_functions_trace_calls_and_break_at_plans": 0,
+    "judges_test.py::test_judges_reach_all_that_is_executed": 8,
     "index_test.py::test_generated_files_are_fresh": 0,
     "ledger_test.py::test_a_digest_is_the_same_in_every_process": 0,
     "messages_test.py::test_every_name_in_a_message_is_there": 0,

@@ -31,7 +31,9 @@ def test_plans_and_explanations_are_folded_between_words(columns: int, monkeypat
 def test_ops_is_a_line_an_op(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["ops"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert not said.err and all(line == line.rstrip() for line in lines)
     assert max(map(len, lines)) <= 80
     names = [line.split()[0] for line in lines if line.startswith("  ")]
     assert sorted(names) == sorted(bp.list_ops())

@@ -14,6 +14,7 @@ from baracuda_py.numerics import rounding, special
 from baracuda_py.plan import all_ops
 from tests import emulated_runs, records
 from tests.emulated_runs import PROPERTY, Known, Recorder, run_of
+from tests.judges import judges
 
 from ..gauntlet import Problem, cases
 
@@ -74,13 +75,13 @@ def test_every_oracle_is_among_the_judges() -> None:
         for name, module in sys.modules.items()
         if name.startswith("baracuda_py.") and "oracle" in name
     }
-    judging = {str(path) for op in all_ops() for path in emulated_runs.judges(op)}
+    judging = {str(path) for op in all_ops() for path in judges(op)}
     assert len(oracles) > 20 and {name for name, file in oracles.items() if file not in judging} == set()
     assert {special.__file__, rounding.__file__} <= judging
 
 
 def test_the_oracles_of_other_families_do_not_judge() -> None:
-    judging = {op: set(emulated_runs.judges(op)) for op in ("softmax", "attention", "matmul_int4")}
+    judging = {op: set(judges(op)) for op in ("softmax", "attention", "matmul_int4")}
     oracles = {
         op: {"/".join(path.parts[-3:]) for path in paths if "ops" in path.parts} for op, paths in judging.items()
     }

@@ -36,7 +36,8 @@ def run(given: argparse.Namespace) -> int:
     if not names:
         raise UnsupportedError(f"no op is like {given.pattern!r}", "ops without a pattern lists them all")
     spec = spec_of(device_of(given.device))
-    found = [describe(ops[name], spec) for name in names]
+    details = describe if given.json or pattern in ops else _listed
+    found = [details(ops[name], spec) for name in names]
     if given.json:
         print(json.dumps(found, indent=2))
         return 0
@@ -57,8 +58,20 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
+def _listed(op: Op, spec: Any) -> dict[str, Any]:
+    """The data of one op for its line. That its record stands is not in it: to say so takes a digest of all that it launches."""
+    from ..problems import compact, kinds_of
+
+    return {
+        "op": op.name,
+        "category": op.plan.category.value,
+        "summary": op.summary,
+        "takes": compact([*kinds_of(op, spec)]),
+    }
+
+
 def describe(op: Op, spec: Any) -> dict[str, Any]:
-    """The data of one op for the table and the JSON, read from its family."""
+    """The data of one op for its page and the JSON, read from its family."""
     from ..problems import compact, kinds_of
 
     plans = kinds_of(op, spec)

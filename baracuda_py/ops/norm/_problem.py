@@ -126,11 +126,11 @@ class Normed(Descriptor):
         """Columns are counted in C order where `ordered`, else in the order of memory."""
         along = range(len(self.shape) - self.rank, len(self.shape))
         strides = {name: self.spread(name) for name in self.taken_by_kernel}
-        return rows_of(self, self.shape, along, strides, ("mean", "rstd"), ordered=ordered)
+        return rows_of(self, self.shape, along, strides, ("mean", "rstd", "scales"), ordered=ordered)
 
 
 def described_by(descriptor: type[Normed]) -> Callable[..., Normed]:
-    """What describes a call of a norm's function; `stats`: also rstd where it is not given."""
+    """What describes a call of a norm's function; `stats`: also rstd where it is not given. What is no operand is a field."""
 
     def of(
         *, name: str, normalized_shape: tuple[int, ...] | None = None, stats: bool = False, **operands: Any
@@ -140,6 +140,7 @@ def described_by(descriptor: type[Normed]) -> Callable[..., Normed]:
                 f"{name}: weight is the {type(shape).__name__} {shown(shape)}, not an array",
                 f"pass a shape by name: normalized_shape={shown(shape)}, and weight=... if there is one",
             )
+        options = {field: operands.pop(field) for field in [*operands] if field not in descriptor.slot_of}
         tensors = descriptor.taken(name, operands)
         x, weight = tensors["x"], tensors.get("weight")
         if normalized_shape is None and weight is not None and weight.shape != x.shape[-len(weight.shape) :]:
@@ -147,7 +148,7 @@ def described_by(descriptor: type[Normed]) -> Callable[..., Normed]:
                 f"{name}: weight has shape {weight.shape}, and x of shape {x.shape} does not end with it",
                 "pass a weight of the extents of x's last axes",
             )
-        options: dict[str, Any] = {} if normalized_shape is None else {"normalized_shape": normalized_shape}
+        options |= {} if normalized_shape is None else {"normalized_shape": normalized_shape}
         if stats and "rstd" not in tensors:
             options["rstd_element"] = computed_in(tensors["x"].element).element
         return descriptor.of_tensors(tensors, name=name, **options)

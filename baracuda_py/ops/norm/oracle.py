@@ -12,7 +12,7 @@ from ...numerics.guarantee import widely
 from ...numerics.rounding import round_to, wide
 from ...types import ElementKind, PrecisionGuarantee
 
-__all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "guarantee", "norm"]
+__all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "guarantee", "norm", "normalized"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -41,21 +41,26 @@ def _statistics(desc: Any, h: Array) -> tuple[Array, Array]:
     return mean, np.asarray(1 / np.sqrt(_mean(desc, deviation * deviation) + h.dtype.type(desc.eps)))
 
 
-def norm(
+def normalized(
     desc: Any, x: Array, residual: Array | None = None, weight: Array | None = None, bias: Array | None = None
-) -> Any:
-    """Every written operand, in order."""
+) -> dict[str, Array]:
+    """All that a norm computes, by the name of the output."""
     with np.errstate(all="ignore"):
         h = _added(desc, x, residual)
         mean, rstd = _statistics(desc, h)
         y = (h - mean) * rstd if desc.centered else h * rstd
         y = y if weight is None else y * wide(weight, desc.element)
-        results = {
+        return {
             "out": y if bias is None else y + wide(bias, desc.element),
             "residual_out": h,
             "mean": mean.reshape(desc.row_shape) if desc.centered else mean,
             "rstd": rstd.reshape(desc.row_shape),
         }
+
+
+def norm(desc: Any, **given: Array) -> Any:
+    """Every written operand, in order."""
+    results = normalized(desc, **given)
     return tuple(results[operand.name] for operand in desc.operands if operand.written)
 
 

@@ -1,1 +1,1 @@
-"""Softmax and log-softmax along an axis, and their gradients."""
+"""Softmax and log-softmax along an axis, softmax of scaled and masked rows, and their gradients."""

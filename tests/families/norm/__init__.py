@@ -11,9 +11,23 @@ from .independent import CHECKS
 
 __all__ = ["FAMILY"]
 
+ROWS = np.ones((2, 96), np.float32)
+
 FAMILY = Family(
     independent=CHECKS,
-    always=("weight", "bias", "residual", "eps", "normalized_shape", "stats", "rstd", "mean", "grad_x", "grad_bias"),
+    always=(
+        "weight",
+        "bias",
+        "residual",
+        "eps",
+        "normalized_shape",
+        "stats",
+        "rstd",
+        "mean",
+        "grad_x",
+        "grad_bias",
+        "per",
+    ),
     no_meaning=(
         NoMeaning(
             "rms_norm",
@@ -27,6 +41,17 @@ FAMILY = Family(
             bp.InvalidProblemError,
             "there is no grad_weight",
         ),
+        *(
+            NoMeaning(op, (arrays, more), bp.InvalidProblemError, says)
+            for op, arrays in (("rms_norm_int8", (ROWS,)), ("layer_norm_fp8", (ROWS,)), ("silu_mul_int8", (ROWS, ROWS)))
+            for more, says in (
+                ({"group_size": 128}, "leave it out"),
+                ({"per": "group"}, "give group_size=128"),
+                ({"per": "group", "group_size": 48}, "give one of"),
+                ({"per": "group", "group_size": 128}, "pad rows to 128"),
+            )
+        ),
+        NoMeaning("rms_norm_fp8", ((ROWS,), {"residual_out": ROWS}), bp.InvalidProblemError, "pass residual too"),
     ),
     wanted=(
         "kept-rms_norm-70003",

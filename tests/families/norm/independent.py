@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,7 +75,50 @@ def _norm_backward(problem: Problem) -> None:
             near(problem, name, result.numpy(), 40, size)
 
 
+def _values_of(problem: Problem) -> np.ndarray[Any, Any]:
+    """What is quantized, by torch in float64."""
+    torch = pytest.importorskip("torch")
+
+    given, desc = given_of(problem), problem.desc
+    if desc.name.startswith("silu_mul"):
+        x, y = (torch.from_numpy(np.ascontiguousarray(given[name])) for name in "xy")
+        silu = torch.where(torch.isneginf(x), -0.0, torch.nn.functional.silu(x))  # torch's is NaN there
+        return np.asarray((silu * y).numpy())
+    x = given["x"]
+    if "residual" in given:
+        kinds = {ElementKind.BF16: torch.bfloat16, ElementKind.F16: torch.float16, ElementKind.F32: torch.float32}
+        x = torch.from_numpy(x + given["residual"]).to(kinds[desc.element]).double().numpy()
+        assert np.array_equal(problem.wide["residual_out"], x)
+    tensor = torch.from_numpy(np.ascontiguousarray(x))
+    parts = [torch.from_numpy(given[name]) if name in given else None for name in ("weight", "bias")]
+    eps = problem.values.get("eps", 1e-5)
+    if desc.name.startswith("layer"):
+        return np.asarray(torch.nn.functional.layer_norm(tensor, desc.normalized_shape, *parts, eps).numpy())
+    return np.asarray(torch.nn.functional.rms_norm(tensor, desc.normalized_shape, parts[0], eps).numpy())
+
+
+def _quantized(problem: Problem) -> None:
+    """Scales and codes of torch's values, element by element; a code may be another where the value is near a tie."""
+    most = 127.0 if problem.desc.name.endswith("int8") else 448.0
+    if not problem.wide["codes"].size:
+        return
+    values, scales = _values_of(problem), problem.wide["scales"].reshape(-1)
+    units = values.reshape(len(scales), -1)
+    codes = problem.wide["codes"].reshape(units.shape)
+    for row, found, scale in zip(units, codes, scales):
+        size = max((abs(v) for v in row if math.isfinite(v)), default=0.0)
+        assert math.isclose(scale, max(size / most, 2.0**-126) if size else 1.0, rel_tol=1e-9)
+        for value, code in zip(row[:64], found[:64]):
+            scaled = min(max(value / scale, -most), most)
+            if math.isnan(value):
+                assert code == 0 if most == 127 else math.isnan(code)
+                continue
+            step = 1.0 if most == 127 else 2.0 ** (max(math.frexp(scaled)[1] - 1, -6) - 3)
+            assert abs(code - scaled) <= step / 2 * (1 + 1e-6)
+
+
 CHECKS: dict[str, Callable[[Problem], None]] = {
     **dict.fromkeys(("rms_norm", "layer_norm"), _norm),
     **dict.fromkeys(("rms_norm_backward", "layer_norm_backward"), _norm_backward),
+    **{f"{op}_{kind}": _quantized for op in ("rms_norm", "layer_norm", "silu_mul") for kind in ("int8", "fp8")},
 }

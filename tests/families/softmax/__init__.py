@@ -9,7 +9,7 @@ __all__ = ["FAMILY"]
 
 FAMILY = Family(
     independent=CHECKS,
-    always=("axis", "grad_x"),
+    always=("axis", "grad_x", "mask", "scale", "causal"),
     wanted=(
         "kept-softmax_backward-70003",
         "kept-softmax-70003",

@@ -48,7 +48,47 @@ def _softmax_backward(problem: Problem) -> None:
         near(problem, "grad_x", wanted.numpy(), 40, float(given["grad"].abs().sum()))
 
 
+def _masked_softmax(problem: Problem) -> None:
+    """torch's softmax of scores that are masked by `masked_fill`."""
+    torch = pytest.importorskip("torch")
+
+    desc, values = problem.desc, problem.values
+    x = torch.from_numpy(np.ascontiguousarray(given_of(problem)["x"]))
+    if not x.numel():
+        return
+    scale = float(np.float32(values.get("scale", 1.0))) if desc.element.bits < 64 else values.get("scale", 1.0)
+    scores = x * scale
+    if "mask" in problem.slots:
+        mask = problem.slots["mask"].host()
+        if mask.dtype == bool:
+            scores = scores.masked_fill(~torch.from_numpy(np.ascontiguousarray(mask)), -torch.inf)
+        else:
+            scores = scores + torch.from_numpy(mask.astype(np.float64))
+    if desc.causal:
+        seen = torch.ones(x.shape[-2:], dtype=torch.bool).tril(values.get("offset", 0))
+        scores = scores.masked_fill(~seen, -torch.inf)
+    wanted = torch.softmax(scores, -1)
+    wanted = torch.where(torch.isneginf(scores).all(-1, keepdim=True), 0.0, wanted)
+    finite = scores[torch.isfinite(scores)].abs()
+    near(problem, "out", wanted.numpy(), 40, float(finite.max()) if finite.numel() else 1.0)
+
+
+def _masked_softmax_backward(problem: Problem) -> None:
+    """torch's own gradient of softmax, scaled."""
+    torch = pytest.importorskip("torch")
+
+    given = {n: torch.from_numpy(np.ascontiguousarray(x)) for n, x in given_of(problem).items()}
+    if not given["y"].numel():
+        return
+    scale = problem.values.get("scale", 1.0)
+    scale = float(np.float32(scale)) if problem.desc.element.bits < 64 else scale
+    wanted = scale * torch.ops.aten._softmax_backward_data(given["grad"], given["y"], -1, torch.float64)
+    near(problem, "grad_x", wanted.numpy(), 40, float(given["grad"].abs().sum()))
+
+
 CHECKS: dict[str, Callable[[Problem], None]] = {
+    "masked_softmax": _masked_softmax,
+    "masked_softmax_backward": _masked_softmax_backward,
     "softmax": _along(_softmax),
     "log_softmax": _along(_log_softmax),
     **dict.fromkeys(("softmax_backward", "log_softmax_backward"), _softmax_backward),

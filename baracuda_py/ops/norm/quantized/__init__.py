@@ -1,0 +1,1 @@
+"""Norms and gates whose results are 8-bit codes with scales."""
