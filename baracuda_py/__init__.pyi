@@ -513,6 +513,10 @@ class CopysignBackwardDescriptor(_BackwardDescriptor):
         x2_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x1_strides: _Ints = ...,
         x2_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ...,
         x2_align: int | None = ..., grad_x1_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class CosBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class CoshBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -649,7 +653,23 @@ class GateQuantizedDescriptor(_GateQuantizedDescriptor, _Codes2, _Scales, _X3, _
         name: str = ..., *, x_strides: _Ints = ..., y_strides: _Ints = ..., codes_strides: _Ints = ...,
         x_align: int | None = ..., y_align: int | None = ..., codes_align: int | None = ...,
         scales_align: int | None = ...) -> None: ...
+class GegluBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, y_shape: _Ints, grad_element: _Kind, x_element: _Kind,
+        y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
+        y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_y_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., y_align: int | None = ..., grad_x_align: int | None = ..., grad_y_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
+class GegluTanhBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, y_shape: _Ints, grad_element: _Kind, x_element: _Kind,
+        y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
+        y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_y_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., y_align: int | None = ..., grad_x_align: int | None = ..., grad_y_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class GeluBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class GeluTanhBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
@@ -1282,6 +1302,10 @@ class SiluMulBackwardDescriptor(_BackwardDescriptor):
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_y_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., y_align: int | None = ..., grad_x_align: int | None = ..., grad_y_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class SinBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class SinhBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1324,6 +1348,10 @@ class TakeAlongAxisDescriptor(_TakeAlongAxisDescriptor, _Out3, _X3, _Indices, _S
         indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, x_strides: _Ints = ...,
         indices_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., indices_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
+class TanBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class TanhBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1407,6 +1435,7 @@ class ClampBackwardPlan(_BackwardPlan): desc: ClampBackwardDescriptor
 class ContiguizePlan(_ContiguizePlan): desc: ContiguizeDescriptor
 class CopyPagesPlan(_CopyPagesPlan): desc: CopyPagesDescriptor
 class CopysignBackwardPlan(_BackwardPlan): desc: CopysignBackwardDescriptor
+class CosBackwardPlan(_BackwardPlan): desc: CosBackwardDescriptor
 class CoshBackwardPlan(_BackwardPlan): desc: CoshBackwardDescriptor
 class CubeBackwardPlan(_BackwardPlan): desc: CubeBackwardDescriptor
 class CumsumBackwardPlan(_CumsumBackwardPlan): desc: CumsumBackwardDescriptor
@@ -1434,7 +1463,10 @@ class FmodBackwardPlan(_BackwardPlan): desc: FmodBackwardDescriptor
 class FracBackwardPlan(_BackwardPlan): desc: FracBackwardDescriptor
 class FusedPlan(_FusedPlan): desc: FusedDescriptor
 class GateQuantizedPlan(_GateQuantizedPlan): desc: GateQuantizedDescriptor
+class GegluBackwardPlan(_BackwardPlan): desc: GegluBackwardDescriptor
+class GegluTanhBackwardPlan(_BackwardPlan): desc: GegluTanhBackwardDescriptor
 class GeluBackwardPlan(_BackwardPlan): desc: GeluBackwardDescriptor
+class GeluTanhBackwardPlan(_BackwardPlan): desc: GeluTanhBackwardDescriptor
 class GgufDequantizePlan(_GgufDequantizePlan): desc: GgufDequantizeDescriptor
 class GgufMatmulPlan(_GgufMatmulPlan): desc: GgufMatmulDescriptor
 class GgufQuantizePlan(_GgufQuantizePlan): desc: GgufQuantizeDescriptor
@@ -1500,6 +1532,7 @@ class SeluBackwardPlan(_BackwardPlan): desc: SeluBackwardDescriptor
 class SigmoidBackwardPlan(_BackwardPlan): desc: SigmoidBackwardDescriptor
 class SiluBackwardPlan(_BackwardPlan): desc: SiluBackwardDescriptor
 class SiluMulBackwardPlan(_BackwardPlan): desc: SiluMulBackwardDescriptor
+class SinBackwardPlan(_BackwardPlan): desc: SinBackwardDescriptor
 class SinhBackwardPlan(_BackwardPlan): desc: SinhBackwardDescriptor
 class SoftmaxBackwardPlan(_SoftmaxBackwardPlan): desc: SoftmaxBackwardDescriptor
 class SoftmaxPlan(_SoftmaxPlan): desc: SoftmaxDescriptor
@@ -1510,6 +1543,7 @@ class SqrtBackwardPlan(_BackwardPlan): desc: SqrtBackwardDescriptor
 class SquareBackwardPlan(_BackwardPlan): desc: SquareBackwardDescriptor
 class SubtractBackwardPlan(_BackwardPlan): desc: SubtractBackwardDescriptor
 class TakeAlongAxisPlan(_TakeAlongAxisPlan): desc: TakeAlongAxisDescriptor
+class TanBackwardPlan(_BackwardPlan): desc: TanBackwardDescriptor
 class TanhBackwardPlan(_BackwardPlan): desc: TanhBackwardDescriptor
 class TanhshrinkBackwardPlan(_BackwardPlan): desc: TanhshrinkBackwardDescriptor
 class TernaryPlan(_TernaryPlan): desc: TernaryDescriptor
@@ -1661,6 +1695,12 @@ def reglu_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, grad_y: 
 @_op(GluBackwardDescriptor, GluBackwardPlan)
 def glu_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, grad_y: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(GegluBackwardDescriptor, GegluBackwardPlan)
+def geglu_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, grad_y: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(GegluTanhBackwardDescriptor, GegluTanhBackwardPlan)
+def geglu_tanh_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, grad_y: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
 def add(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
@@ -1759,6 +1799,12 @@ def reglu(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanP
     device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
 def glu(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def geglu(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def geglu_tanh(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(FillDescriptor, FillPlan)
 def fill(x: Any, value: int | float, *, stream: Any = None, pref: PlanPreference | None = None,
@@ -2220,6 +2266,9 @@ def softplus_backward(grad: Any, x: Any, /, beta: float = 1.0, *, grad_x: Any = 
 @_op(MishBackwardDescriptor, MishBackwardPlan)
 def mish_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(GeluTanhBackwardDescriptor, GeluTanhBackwardPlan)
+def gelu_tanh_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(TanhshrinkBackwardDescriptor, TanhshrinkBackwardPlan)
 def tanhshrink_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
@@ -2240,6 +2289,15 @@ def log1p_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = No
     device: Any = None) -> Any: ...
 @_op(CbrtBackwardDescriptor, CbrtBackwardPlan)
 def cbrt_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(SinBackwardDescriptor, SinBackwardPlan)
+def sin_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(CosBackwardDescriptor, CosBackwardPlan)
+def cos_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(TanBackwardDescriptor, TanBackwardPlan)
+def tan_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(AsinBackwardDescriptor, AsinBackwardPlan)
 def asin_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
@@ -2416,6 +2474,9 @@ def softplus(x: Any, /, beta: float = 1.0, *, out: Any = None, stream: Any = Non
 def mish(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
+def gelu_tanh(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
 def tanhshrink(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
@@ -2435,6 +2496,15 @@ def log1p(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreferenc
     device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
 def cbrt(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def sin(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def cos(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def tan(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
 def asin(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
