@@ -9,9 +9,9 @@ import numpy as np
 from ....numerics import special
 
 __all__ = [
-    "affine", "celu", "cube", "elu", "frac", "geglu", "geglu_tanh", "gelu_tanh", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu",
-    "log_sigmoid", "logit", "mish", "reciprocal", "relu6", "round", "selu", "signbit", "softplus", "softshrink", "softsign",
-    "step", "tanhshrink", "threshold",
+    "affine", "celu", "cube", "elu", "frac", "geglu", "geglu_tanh", "gelu_tanh", "hardshrink", "hardsigmoid",
+    "hardswish", "hardtanh", "leaky_relu", "log_sigmoid", "logit", "mish", "reciprocal", "relu6", "round", "selu",
+    "signbit", "softplus", "softshrink", "softsign", "step", "tanhshrink", "threshold",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, Any]
