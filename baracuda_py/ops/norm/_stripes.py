@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,7 +30,7 @@ class StripedNormBackward(Candidate[Any]):
     columns gone down in a kernel of their own."""
 
     variant = "rows"
-    launches = (ROWS, COLUMNS, SUMS)
+    launches: ClassVar[tuple[str, ...]] = (ROWS, COLUMNS, SUMS)
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[RowConfig]:
         """The best known first: two vectors a thread up to 256 threads, then up to 64 bytes of an operand (in accesses of 2

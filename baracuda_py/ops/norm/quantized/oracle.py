@@ -46,7 +46,8 @@ def _rounded(desc: Any, t: Array) -> Array:
     most = MOST[desc.codes_element]
     if desc.codes_element is ElementKind.I8:
         return np.rint(np.clip(np.where(np.isnan(t), 0, t), -most, most))
-    return round_to(np.clip(t, -most, most), desc.codes_element).astype(np.float64)
+    coded: Array = round_to(np.clip(t, -most, most), desc.codes_element).astype(np.float64)
+    return coded
 
 
 def _scales(desc: Any, y: Array) -> Array:
