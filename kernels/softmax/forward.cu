@@ -8,7 +8,7 @@
 // softmax_columns:  the axis is not innermost. V adjacent columns per thread; WARPS warps split the axis, DEPTH loads
 //                   in flight; two passes. Sums are rescaled once per GROUP terms, so that V does not change bits.
 // Special:          a row with +inf or NaN, or with -inf only, is NaN.
-// *_columns_cluster: the CTAs of a cluster share the axis, so that the columns under way stay in L2 for the second pass.
+// *_columns_cluster: the CTAs of a cluster share a long axis, which takes one CTA too long where columns are few.
 // Shared:           one value per warp; columns: one state per column and warp.   Bound: DRAM.
 #include "math/log.cuh"
 #include "rows/cluster_reduce.cuh"

@@ -95,7 +95,7 @@ __device__ __forceinline__ double cos_near(double r) {
 }
 
 // The sine of x and `turns` quarter turns.
-template <class C> __device__ __forceinline__ C sin_turned(C x, u32 turns) {
+template <class C> __device__ __forceinline__ C sin_at(C x, u32 turns) {
   u32 quadrant;
   const C r = quarter_turns(x, quadrant);
   quadrant += turns;
@@ -103,8 +103,8 @@ template <class C> __device__ __forceinline__ C sin_turned(C x, u32 turns) {
   return quadrant & 2 ? -y : y;
 }
 
-template <class C> __device__ __forceinline__ C sin(C x) { return x == C(0) ? x : sin_turned(x, 0); }
-template <class C> __device__ __forceinline__ C cos(C x) { return sin_turned(x, 1); }
+template <class C> __device__ __forceinline__ C sin(C x) { return x == C(0) ? x : sin_at(x, 0); }
+template <class C> __device__ __forceinline__ C cos(C x) { return sin_at(x, 1); }
 template <class C> __device__ __forceinline__ C tan(C x) {
   u32 quadrant;
   const C r = quarter_turns(x, quadrant), s = sin_near(r), c = cos_near(r);

@@ -1,4 +1,4 @@
-"""Quantized norms and gates: against the norm and the quantizer apart, products of their codes, depth of sums, refusals."""
+"""Quantized norms and gates: against the norm and then the quantizer, products of their codes, depth of sums, refusals."""
 
 from __future__ import annotations
 
