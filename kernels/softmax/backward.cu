@@ -60,9 +60,14 @@ __device__ __forceinline__ void gradient_row(
   rows::cluster_barrier<CTAS>();
 }
 
+// Second launch bound: of fewer than 1536 threads on an SM, too few bytes are in flight.
+template <bool RESIDENT, class C, int V, int THREADS>
+constexpr int LEAST_CTAS = RESIDENT && V == 4 && sizeof(C) == 4 && THREADS == 512
+    ? 3 : rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>;
+
 template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R,
     int RC, class I>
-__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
+__global__ void __launch_bounds__(THREADS, (LEAST_CTAS<RESIDENT, C, V, THREADS>))
     softmax_backward(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
   gradient_row<T, C, DIGITS, LOG, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, 1>(
       count, length, places, grad_x, grad, y);

@@ -11,7 +11,7 @@ from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Scratch, Step
 from ...types import DeviceSpec, PrecisionGuarantee
 from .._launch import grid_of, index_scalar
-from .._rows import CLUSTERS, RowConfig, Rows, computed_in, row_cost, share
+from .._rows import CLUSTER_BYTES, CLUSTERS, RowConfig, Rows, computed_in, row_cost, share
 from .._unaligned import kept_configs, unaligned_config, unaligned_launch
 from . import _guarantee
 
@@ -22,6 +22,7 @@ SUMS = "reduce/stripes.cu:sum_stripes"
 LANES = 512  # threads that share a row at most
 DOWN = 8  # warps that go down adjacent columns
 ADDERS = 32  # warps that add stripes up
+PART_BYTES = 112 << 10  # of an input that a CTA keeps: two of them on an SM
 STAGES = 4  # rows in shared memory at most
 
 
@@ -93,12 +94,16 @@ class LongNormBackward(StripedNormBackward):
             return no(f"the weight is no {desc.element}")
         if any(config.resident for config in super().configs(desc, device)):
             return no("a row stays in registers")
+        if desc.length * desc.element.bits <= 8 * CLUSTER_BYTES and not rows.unaligned(desc.element):
+            return no(f"a CTA streams aligned rows of {CLUSTER_BYTES} bytes as fast")
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[RowConfig]:
-        rows = _rows(desc)
-        if device.tier in CLUSTERS:
-            yield from kept_configs(rows, desc.element, 2, device)
+        """The best known first: one input kept by the smallest cluster of which an SM has two CTAs."""
+        rows, nbytes = _rows(desc), desc.length * desc.element.bits // 8
+        if device.tier in CLUSTERS and nbytes > CLUSTER_BYTES:
+            found = kept_configs(rows, desc.element, 2, device)
+            yield from sorted(found, key=lambda of: (of.kept > 1, nbytes > of.ctas * PART_BYTES, of.ctas))
         yield unaligned_config(rows, desc.element, device)
 
     def lower(self, desc: Any, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
