@@ -291,6 +291,20 @@ def test_forward_mode_is_refused_with_the_fix(case: str) -> None:
     assert torch.equal(bp.relu(x), x.relu())
 
 
+DIRECT: dict[str, Callable[[Any], Any]] = {
+    "gradient": lambda x: _dual(torch.ops.baracuda.relu, x),
+    "no gradient": lambda x: _dual(lambda d: torch.ops.baracuda.topk(d, 2), x),
+    "jvp": lambda x: torch.func.jvp(torch.ops.baracuda.relu, (x,), (x,)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is:DeprecationWarning")
+@pytest.mark.parametrize("case", DIRECT)
+def test_forward_mode_of_custom_ops_is_refused(case: str) -> None:
+    with pytest.raises(bp.UnsupportedError, match=r"carries a tangent.*jacrev"):
+        DIRECT[case](torch.randn(4, 6))
+
+
 def test_whole_numbers_need_no_gradient() -> None:
     x = torch.randn(4, 6, requires_grad=True)
     assert torch.equal(bp.argmax(x, 1), x.argmax(1))
