@@ -210,6 +210,15 @@ def test_gradient_is_not_differentiated_again() -> None:
         grad.sum().backward()
 
 
+@pytest.mark.parametrize("grad", [False, True])
+def test_nested_tensors_are_refused_with_the_fix(grad: bool) -> None:
+    rows = [torch.randn(n, 4) for n in (2, 3)]
+    x = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=grad)
+    with pytest.raises(bp.OperandTypeError, match=r"softmax: x is a nested tensor.*x\.values\(\)"):
+        bp.softmax(x)
+    assert bp.softmax(x.values()).shape == (5, 4)
+
+
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no gradient": (lambda x: bp.quantize_int8(x), r"quantize_int8: x requires a gradient.*x\.detach\(\)"),
     "written": (lambda x: bp.write_slice(x * 1, x, [(0, 4), (0, 6)]), r"write_slice: dest requires .*dest\.detach\(\)"),
