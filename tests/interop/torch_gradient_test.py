@@ -114,6 +114,62 @@ MORE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "where": (lambda x, y: bp.where(torch.tensor([True, False, True, False]), x, y), ((3, 4), (4,))),
     "clamp": (lambda x: bp.clamp(x, -0.5, 0.5), ((3, 4),)),
 }
+ONE_MORE = (
+    "flip",
+    "triu",
+    "tril",
+    "norm",
+    "prod",
+    "std",
+    "nansum",
+    "nanmean",
+    "nanmax",
+    "nanmin",
+    "masked_softmax",
+    "reciprocal",
+    "cube",
+    "frac",
+    "relu6",
+    "hardtanh",
+    "hardsigmoid",
+    "hardswish",
+    "hardshrink",
+    "softshrink",
+    "threshold",
+    "leaky_relu",
+    "affine",
+    "elu",
+    "selu",
+    "celu",
+    "softsign",
+    "log_sigmoid",
+    "softplus",
+    "mish",
+    "gelu_tanh",
+    "tanhshrink",
+    "exp2",
+    "expm1",
+    "cbrt",
+    "sin",
+    "cos",
+    "tan",
+    "atan",
+    "sinh",
+    "cosh",
+    "asinh",
+    "erfc",
+)
+TWO_MORE = ("mod", "fmod", "fmax", "fmin", "hypot", "atan2", "prelu", "reglu", "glu", "geglu", "geglu_tanh")
+UNIT = ("logit", "log2", "log10", "log1p", "asin", "acos", "atanh")  # of operands between 0 and 1
+MORE.update({name: (getattr(bp, name), ((3, 4),)) for name in (*ONE_MORE, *UNIT, "acosh")})
+MORE.update({name: (getattr(bp, name), ((3, 4),) * 2) for name in TWO_MORE})
+MORE.update({
+    "fma": (bp.fma, ((3, 4), (3, 4), (4,))),
+    "roll": (lambda x: bp.roll(x, 2, axis=0), ((3, 4),)),
+    "tile": (lambda x: bp.tile(x, (2, 1)), ((3, 4),)),
+    "repeat_interleave": (lambda x: bp.repeat_interleave(x, 2, axis=1), ((3, 4),)),
+    "pad": (lambda x: bp.pad(x, ((1, 0), (0, 2))), ((3, 4),)),
+})  # fmt: skip
 CHECKED.update(MORE)
 HALVES = (
     "matmul_tc",
@@ -146,7 +202,14 @@ def test_gradient_is_that_of_central_differences(case: str) -> None:
     leaves = [leaf(*shape) for shape in shapes]
     if case in POSITIVE:
         leaves = [(x.detach().abs() + 0.5).requires_grad_() for x in leaves]
+    if case in UNIT or case == "acosh":
+        leaves = [(x.detach().sigmoid() * 0.8 + (1.1 if case == "acosh" else 0.1)).requires_grad_() for x in leaves]
     assert torch.autograd.gradcheck(function, tuple(leaves))
+
+
+def test_gradient_checks_cover_every_differentiable_op() -> None:
+    """A new op with a gradient is checked here against differences, or by the test of products in 16 bits or of casts."""
+    assert set(DIFFERENTIABLE) == {case.split()[0] for case in CHECKED} | {*HALVES, "cast"}
 
 
 LIKE_TORCH: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
@@ -208,6 +271,15 @@ def test_gradient_is_not_differentiated_again() -> None:
     (grad,) = torch.autograd.grad(bp.softmax(x).square().sum(), x, create_graph=True)
     with pytest.raises(bp.UnsupportedError, match=r"softmax: its gradient has no gradient.*torch's own operator"):
         grad.sum().backward()
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_nested_tensors_are_refused_with_the_fix(grad: bool) -> None:
+    rows = [torch.randn(n, 4) for n in (2, 3)]
+    x = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=grad)
+    with pytest.raises(bp.OperandTypeError, match=r"softmax: x is a nested tensor.*x\.values\(\)"):
+        bp.softmax(x)
+    assert bp.softmax(x.values()).shape == (5, 4)
 
 
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
@@ -289,6 +361,20 @@ def test_forward_mode_is_refused_with_the_fix(case: str) -> None:
     assert torch.equal(x, before)
     assert torch.equal(_dual(lambda x: bp.argmax(x, 1), x), x.argmax(1)), "whole numbers have no derivative"
     assert torch.equal(bp.relu(x), x.relu())
+
+
+DIRECT: dict[str, Callable[[Any], Any]] = {
+    "gradient": lambda x: _dual(torch.ops.baracuda.relu, x),
+    "no gradient": lambda x: _dual(lambda d: torch.ops.baracuda.topk(d, 2), x),
+    "jvp": lambda x: torch.func.jvp(torch.ops.baracuda.relu, (x,), (x,)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is:DeprecationWarning")
+@pytest.mark.parametrize("case", DIRECT)
+def test_forward_mode_of_custom_ops_is_refused(case: str) -> None:
+    with pytest.raises(bp.UnsupportedError, match=r"carries a tangent.*jacrev"):
+        DIRECT[case](torch.randn(4, 6))
 
 
 def test_whole_numbers_need_no_gradient() -> None:

@@ -33,6 +33,7 @@ def call_op(name: str, given: dict[str, Any]) -> Any:
         return _without_tangent(signature, given, tangents)
     given = cast_operands(signature, given)
     tensors = [given[n] for n in signature.tensors if isinstance(given.get(n), torch.Tensor)]
+    _refuse_nested(signature, given)
     if not torch.compiler.is_dynamo_compiling() and not _is_transformed(tensors):
         _refuse_recorded_outputs(signature, given)
         if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
@@ -89,6 +90,16 @@ def _is_functional(tensors: list[Any]) -> bool:
     return not torch.compiler.is_dynamo_compiling() and any(
         map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)
     )
+
+
+def _refuse_nested(signature: Signature, given: Mapping[str, Any]) -> None:
+    """Raises for a nested tensor, whose rows have lengths of their own. Dynamo traces this."""
+    for name in signature.tensors:
+        if isinstance(x := given.get(name), torch.Tensor) and x.is_nested:
+            raise OperandTypeError(
+                f"{signature.name}: {name} is a nested tensor, and an array of one shape is needed",
+                f"pass {name}.values(), or torch.nested.to_padded_tensor({name}, 0.0)",
+            )
 
 
 # ---- forward mode --------------------------------------------------------------------------------------------------------
