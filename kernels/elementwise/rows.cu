@@ -12,6 +12,7 @@
 #include "rows/place.cuh"
 #include "rows/reducers.cuh"
 #include "rows/row.cuh"
+#include "rows/words.cuh"
 
 template <class Out, int N> struct Outputs { Out* at[N]; };
 
@@ -48,7 +49,7 @@ template <int V, u32 SINGLE, class... In> struct Columns {
   }
 };
 template <int V, u32 SINGLE, class A, class... Rest> struct Columns<V, SINGLE, A, Rest...> {
-  rows::Pack<A, (SINGLE & 1) ? 1 : V> head;
+  typename rows::HeldAs<A, (SINGLE & 1) ? 1 : V, rows::HALF<A> && V % 2 == 0 && !(SINGLE & 1)>::type head;
   Columns<V, (SINGLE >> 1), Rest...> tail;
   template <int K, class Places, class Row, class I>
   __device__ __forceinline__ void load(
@@ -60,7 +61,7 @@ template <int V, u32 SINGLE, class A, class... Rest> struct Columns<V, SINGLE, A
   __device__ __forceinline__ C apply(const Held& held, int k, const C* r, X... x) const {
     C own;
     if constexpr (SINGLE & 1) own = convert<C>(held.head);
-    else own = convert<C>(head.part[k / head.WIDTH].at[k % head.WIDTH]);
+    else own = rows::element<C>(head, k);
     return tail.template apply<F, C>(held.tail, k, r, x..., own);
   }
 };

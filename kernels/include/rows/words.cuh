@@ -34,8 +34,18 @@ template <class T, int V> struct Words {
   }
 };
 
+// Element k, which the compiler knows.
+template <class C, class T, int V> __device__ __forceinline__ C element(const Words<T, V>& held, int k) {
+  const u32 word = held.pack.part[k / 2 / held.pack.WIDTH].at[k / 2 % held.pack.WIDTH];
+  return C(k % 2 ? high_of(word, T{}) : low_of(word, T{}));
+}
+template <class C, class T, int V> __device__ __forceinline__ C element(const Pack<T, V>& held, int k) {
+  return convert<C>(held.part[k / held.WIDTH].at[k % held.WIDTH]);
+}
+
 template <class T, int V, bool WORDS> struct HeldAs { using type = Pack<T, V>; };
 template <class T, int V> struct HeldAs<T, V, true> { using type = Words<T, V>; };
+template <class T> constexpr bool HALF = Same<T, f16>::value || Same<T, bf16>::value;
 // The register type for V elements of T that live across branches.
 template <class T, int V> using Held = typename HeldAs<T, V, (sizeof(T) < 4 && V * sizeof(T) % 4 == 0)>::type;
 
