@@ -45,7 +45,8 @@ def _rounded(desc: Any, t: Array) -> Array:
     """The nearest code to t, as a number; of NaN 0, or NaN of fp8."""
     most = MOST[desc.codes_element]
     if desc.codes_element is ElementKind.I8:
-        return np.rint(np.clip(np.where(np.isnan(t), 0, t), -most, most))
+        rounded: Array = np.rint(np.clip(np.where(np.isnan(t), 0, t), -most, most))
+        return rounded
     coded: Array = round_to(np.clip(t, -most, most), desc.codes_element).astype(np.float64)
     return coded
 
