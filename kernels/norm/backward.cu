@@ -7,7 +7,7 @@
 //            grad_weight and grad_bias are left to norm_weight_backward, with 2 more reads.
 // Shared:    STAGES rows of x and grad per group.   Bound: DRAM.
 //
-// norm_backward_unaligned: grad_x of one long row per CTA, or per cluster of CTAS, at any alignment (rows/unaligned.cuh).
+// norm_backward_unaligned: grad_x of one long row per CTA, or per cluster, at any alignment (rows/unaligned.cuh).
 // norm_backward_kept_cluster: the same; grad and x, or grad alone, are read once and stay in shared memory.
 #include "norm/gradient.cuh"
 #include "ptx/overlap.cuh"
