@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
-from .harness import OURS
 from .operands import Kit, itemsize
 from .row import Calls, Row
+from .row_families import SHORT, calls_of
 from .target import BEST, Target
 
 __all__ = ["FUSED_ROWS"]
 
 SHAPE = (16384, 8192)
-SHORT = {"bfloat16": "bf16", "float32": "f32"}
 EPS = 1e-5
 
 
@@ -40,18 +39,6 @@ def _normed_torch(torch: Any, x: Any, residual: Any, weight: Any, bias: Any) -> 
     return torch.nn.functional.layer_norm(x + residual, x.shape[-1:], weight, bias, EPS)
 
 
-def _calls(
-    kit: Kit, name: str, ours: Callable[[], Any], theirs: Callable[..., Any], operands: tuple[Any, ...]
-) -> Calls:
-    calls: Calls = {OURS: ours}
-    if kit.torch is not None:
-        given = [kit.as_torch(x) for x in operands]
-        calls["torch"] = lambda: theirs(*given)
-        if (fused := kit.compiled(name, theirs)) is not None:
-            calls["torch.compile"] = lambda: fused(*given)
-    return calls
-
-
 def _row(
     label: str, function: Callable[..., Any], theirs: Callable[..., Any], shapes: tuple[tuple[int, ...], ...], dtype: str,
     target: Target,
@@ -64,7 +51,7 @@ def _row(
         operands, out = tuple(kit.normal(shape, dtype) for shape in shapes), kit.empty(SHAPE, dtype)
         plan = bp.FusedPlan.select(bp.fuse(function).of(*operands, out=out))
         ours = plan.bind(out=out, **{f"x{i + 1}": x for i, x in enumerate(operands)})
-        return _calls(kit, name, ours, lambda *given: theirs(kit.torch, *given), operands)
+        return calls_of(kit, name, ours, theirs, operands)
 
     size = itemsize(dtype)
     read, written = sum(map(prod, shapes)) * size, prod(SHAPE) * size
@@ -85,11 +72,11 @@ def _gradient(dtype: str, target: Target) -> Row:
         given = {f"x{i + 1}": held[called] for i, called in enumerate(part.inputs)}
         outs = {output: kit.empty(SHAPE, dtype) for output in part.plan.desc.outputs}
 
-        def theirs(x: Any, residual: Any, weight: Any, bias: Any, grad: Any) -> Any:
+        def theirs(torch: Any, x: Any, residual: Any, weight: Any, bias: Any, grad: Any) -> Any:
             needing = [t.detach().requires_grad_() for t in (x, residual, weight, bias)]
-            return kit.torch.autograd.grad(_normed_torch(kit.torch, *needing), needing, grad)
+            return torch.autograd.grad(_normed_torch(torch, *needing), needing, grad)
 
-        return _calls(kit, name, part.plan.bind(**given, **outs), theirs, (x, residual, weight, bias, grad))
+        return calls_of(kit, name, part.plan.bind(**given, **outs), theirs, (x, residual, weight, bias, grad))
 
     size = itemsize(dtype)
     read, written = (3 * prod(SHAPE) + SHAPE[-1]) * size, 3 * prod(SHAPE) * size

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
-from .harness import OURS
 from .operands import Kit, itemsize
 from .row import Calls, Row
+from .row_families import calls_of
 from .target import Target
 
 __all__ = ["NORM_ROWS"]
@@ -28,16 +28,6 @@ def _codes(torch: Any, y: Any, kind: str, columns: int) -> Any:
     return codes, scales.squeeze(-1)
 
 
-def _calls(kit: Kit, name: str, ours: Any, theirs: Any, operands: tuple[Any, ...]) -> Calls:
-    calls: Calls = {OURS: ours}
-    if kit.torch is not None:
-        given = [kit.as_torch(x) for x in operands]
-        calls["torch"] = lambda: theirs(*given)
-        if (fused := kit.compiled(name, theirs)) is not None:
-            calls["torch.compile"] = lambda: fused(*given)
-    return calls
-
-
 def _quantized(base: str, kind: str, shape: tuple[int, ...], group: int | None) -> Row:
     op, gated = f"{base}_{kind}", base == "silu_mul"
     scheme: dict[str, Any] = {} if group is None else {"per": "group", "group_size": group}
@@ -51,12 +41,12 @@ def _quantized(base: str, kind: str, shape: tuple[int, ...], group: int | None) 
         made = {"codes": codes if kind == "int8" else bp.GpuBuffer.view(codes, bp.FP8_E4M3), "scales": scales}
         x, other = kit.normal(shape, "bfloat16"), kit.normal(shape if gated else shape[-1:], "bfloat16")
 
-        def theirs(x: Any, other: Any) -> Any:
-            functional = kit.torch.nn.functional
+        def theirs(torch: Any, x: Any, other: Any) -> Any:
+            functional = torch.nn.functional
             y = functional.silu(x) * other if gated else functional.rms_norm(x, shape[-1:], other, 1e-5)
-            return _codes(kit.torch, y, kind, group or shape[-1])
+            return _codes(torch, y, kind, group or shape[-1])
 
-        return _calls(kit, op, lambda: function(x, other, **scheme, **made), theirs, (x, other))
+        return calls_of(kit, op, lambda: function(x, other, **scheme, **made), theirs, (x, other))
 
     read = prod(shape) * itemsize("bfloat16") * (2 if gated else 1)
     written = prod(shape) + 4 * prod(shape) // (group or shape[-1])
@@ -76,15 +66,15 @@ def _masked_softmax(dtype: str, *, masked: bool) -> Row:
         x, out, queries = kit.normal(SCORES, dtype), kit.empty(SCORES, dtype), cupy.arange(SCORES[-1])
         mask = cupy.ascontiguousarray(queries <= queries[:, None])
 
-        def theirs(x: Any, mask: Any) -> Any:
-            return kit.torch.softmax((x * 0.125).masked_fill(~mask, float("-inf")), -1)
+        def theirs(torch: Any, x: Any, mask: Any) -> Any:
+            return torch.softmax((x * 0.125).masked_fill(~mask, float("-inf")), -1)
 
         def ours() -> Any:
             if masked:
                 return bp.masked_softmax(x, mask, scale=0.125, out=out)
             return bp.masked_softmax(x, scale=0.125, causal=True, out=out)
 
-        return _calls(kit, op, ours, theirs, (x, mask))
+        return calls_of(kit, op, ours, theirs, (x, mask))
 
     nbytes = prod(SCORES) * itemsize(dtype)
     name = f"{op} {'x'.join(map(str, SCORES))} {'mask' if masked else 'causal'} bf16"

@@ -13,6 +13,7 @@ from .target import BEST, Target
 
 __all__ = [
     "ROW_FAMILIES",
+    "SHORT",
     "calls_of",
     "norm_backward_row",
     "norm_row",

@@ -60,7 +60,7 @@ __device__ __forceinline__ void gradient_row(
   rows::cluster_barrier<CTAS>();
 }
 
-// Second launch bound: of fewer than 1536 threads on an SM, too few bytes are in flight.
+// Second launch bound: three CTAs of 512 threads on an SM; log_softmax_backward takes 0.96 of the time (H200).
 template <bool RESIDENT, class C, int V, int THREADS>
 constexpr int LEAST_CTAS = RESIDENT && V == 4 && sizeof(C) == 4 && THREADS == 512
     ? 3 : rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>;

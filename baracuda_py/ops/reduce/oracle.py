@@ -223,7 +223,8 @@ _STATISTICS: dict[str, Callable[[Any, Array], Array]] = {
 
 def _other_factors(rows: Array) -> Array:
     zero = rows == 0
-    return np.where(zero.sum(axis=-1) > 1, 0, np.where(zero, 1, rows).prod(axis=-1))
+    nothing = (rows - rows).sum(axis=-1)  # NaN where a term is not finite
+    return np.asarray(np.where(zero.sum(axis=-1) > 1, nothing, np.where(zero, 1, rows).prod(axis=-1)))
 
 
 def statistic(desc: Any, x: Array) -> Array:

@@ -287,17 +287,18 @@ template <class C, class Out> struct Valid : Folded<Valid<C, Out>, i64, Out> {
   template <class I> static __device__ __forceinline__ Out finish(i64 s, I, int) { return convert<Out>(C(s)); }
 };
 
-// The product of all terms but one zero: 0 where two are 0.
-template <class C> struct ProductAndZeros { C product; i64 zeros; };
+// The product of all terms but one zero. Beside a second zero it is 0, or NaN if a term is not finite (nothing: NaN then,
+// otherwise 0): the product of the others itself may overflow.
+template <class C> struct ProductAndZeros { C product, nothing; i64 zeros; };
 template <class C, class Out> struct OtherFactors : Folded<OtherFactors<C, Out>, ProductAndZeros<C>, Out> {
   using State = ProductAndZeros<C>;
-  static __device__ __forceinline__ State none() { return {1, 0}; }
-  static __device__ __forceinline__ State term(C x) { return {x == C(0) ? C(1) : x, x == C(0)}; }
+  static __device__ __forceinline__ State none() { return {1, 0, 0}; }
+  static __device__ __forceinline__ State term(C x) { return {x == C(0) ? C(1) : x, x - x, x == C(0)}; }
   static __device__ __forceinline__ State join(const State& a, const State& b) {
-    return {a.product * b.product, a.zeros + b.zeros};
+    return {a.product * b.product, a.nothing + b.nothing, a.zeros + b.zeros};
   }
   template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) {
-    return convert<Out>(s.zeros > 1 ? C(0) : s.product);
+    return convert<Out>(s.zeros > 1 ? s.nothing : s.product);
   }
 };
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -138,11 +139,8 @@ def test_gradient_from_two_threads() -> None:
             if not np.array_equal(other.backward(x, x, float(s), device="cpu")[0], expected[s]):
                 wrong.append(s)
 
-    threads = [threading.Thread(target=work, args=(first,)) for first in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, range(2)))
     assert not wrong
 
 

@@ -6,6 +6,7 @@ import math
 import pickle
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -275,11 +276,8 @@ def test_fused_calls_from_two_threads() -> None:
                 if not np.array_equal(one(x, float(s), device="cpu"), expected[s]):
                     wrong.append(s)
 
-    threads = [threading.Thread(target=work, args=(first,)) for first in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, range(2)))
     assert not wrong
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ml_dtypes
@@ -140,17 +140,8 @@ def test_quantized_bound_is_zero_away_from_ties() -> None:
 def test_quantized_two_threads() -> None:
     given = operands_of("layer_norm_int8", (3, 192), BF16)
     wanted = bp.layer_norm_int8(**given, device="ptx")
-    found: list[Any] = []
-
-    def call() -> None:
-        found.extend(bp.layer_norm_int8(**given, device="ptx") for _ in range(3))
-
-    threads = [threading.Thread(target=call) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert len(found) == 6
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: bp.layer_norm_int8(**given, device="ptx"), range(6)))
     assert all(np.array_equal(got.codes, wanted.codes) for got in found)
 
 

@@ -175,6 +175,14 @@ def test_product_gradient_of_zeros_is_that_of_torch(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_product_gradient_beside_two_zeros(device: str) -> None:
+    """0, however large the product of the others is, and NaN beside an infinity or NaN."""
+    x = np.array([[0, -0.0, 1e30, -1e30], [0, 0, np.inf, 1], [0, 0, NAN, 1]], np.float32)
+    got = gradient("prod", x, device, axis=1)
+    assert np.array_equal(got[:, :2], [[0, 0], [NAN, NAN], [NAN, NAN]], equal_nan=True)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
 def test_gradient_of_extremum_skips_nan(device: str) -> None:
     x = np.array([[NAN, 3, 3, 1], [NAN, NAN, NAN, NAN], [2, -1, NAN, -1]], np.float32)
     assert np.array_equal(gradient("nanmax", x, device, axis=1), [[0, 0.5, 0.5, 0], [0, 0, 0, 0], [1, 0, 0, 0]])

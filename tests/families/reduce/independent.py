@@ -113,9 +113,7 @@ def _of_product(grad: Array, rows: Array, y: Array, _: Any) -> tuple[Array, Arra
     """Without a division where a term is 0; what leaves the range of long doubles there is unknown."""
     made = grad * (y / rows)
     for i, j in np.argwhere(rows == 0):
-        others = np.delete(rows[i], j)
-        # Of a second zero the product counts as 0, also beside an infinity or NaN.
-        made[i, j] = grad[i, 0] * (0.0 if (others == 0).any() else np.prod(others))
+        made[i, j] = grad[i, 0] * np.prod(np.delete(rows[i], j))
     return made, np.where(rows == 0, np.abs(made) * rows.shape[1], 0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -104,16 +104,8 @@ def test_masked_softmax_torch_gradient() -> None:
 def test_masked_softmax_in_place_and_threads() -> None:
     x, mask = normal(5, 136, dtype=BF16), rng.random(136) < 0.5
     wanted = bp.masked_softmax(x, mask, device="ptx")
-    found: list[Array] = []
-    threads = [
-        threading.Thread(target=lambda: found.extend(bp.masked_softmax(x, mask, device="ptx") for _ in range(3)))
-        for _ in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert len(found) == 6
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: bp.masked_softmax(x, mask, device="ptx"), range(6)))
     assert all(np.array_equal(got.view(np.uint16), wanted.view(np.uint16)) for got in found)
     assert bp.masked_softmax(x, mask, out=x, device="ptx") is x
     assert np.array_equal(x.view(np.uint16), wanted.view(np.uint16))
