@@ -23,6 +23,8 @@ __all__ = [
 ]  # fmt: skip
 
 F32 = ElementKind.F32
+_KINDS = {"int8": ("int8", 127), "fp8": ("fp8 (e4m3)", 448)}
+OPS = tuple(f"{norm}_{suffix}" for norm in TABLE for suffix in _KINDS)
 
 
 @described(
@@ -51,12 +53,13 @@ class NormQuantizedDescriptor(CodedRows, Normed):
     flagged = ("weight", "bias", "residual")
 
     def __post_init__(self) -> None:
+        self._names_op(OPS, "name")  # `suffix` reads it
         super().__post_init__()
         self._member(SCHEMES, "per")
 
     @property
     def suffix(self) -> str:  # type: ignore[override]
-        return "_fp8" if str(self.name).endswith("_fp8") else "_int8"
+        return "_fp8" if self.name.endswith("_fp8") else "_int8"
 
     def parts(self) -> Mapping[str, Part]:
         added, weight = self.kind("residual") is not None, self.kind("weight") or self.element
@@ -160,7 +163,6 @@ or [..., K / group_size]; residual_out = x + residual in x's dtype, which may be
 not rounded to x's dtype. Scales and codes follow `quantize_{suffix}`: what is not finite does not count for scales, a scale is
 2**-126 at least, and 1 where all is 0. A code differs from that of the exact y only where y / scale is near a tie of two codes.
 """
-_KINDS = {"int8": ("int8", 127), "fp8": ("fp8 (e4m3)", 448)}
 
 
 def _published(norm: str, suffix: str) -> Any:

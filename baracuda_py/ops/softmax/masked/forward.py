@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from ....numerics.guarantee import widely
 from ....plan.candidate import Candidate, Cost
 from ....plan.descriptor import Descriptor, Layout, Slot, described
+from ....plan.fields import flag
 from ....plan.plan import Plan
 from ....plan.registry import Gradient, Op, register
 from ....runtime.steps import Kernel, Launch, Run, Step
@@ -54,6 +55,7 @@ class MaskedSoftmaxDescriptor(Descriptor):
     def __post_init__(self) -> None:
         self._names_op(("masked_softmax",), "name")
         super().__post_init__()
+        self._each(("causal",), flag)
 
     @property
     def length(self) -> int:
