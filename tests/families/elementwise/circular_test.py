@@ -12,6 +12,7 @@ import pytest
 import baracuda_py as bp
 
 Array = np.ndarray[Any, Any]
+REDUCED = {"float32": 63_000, "float64": 600_000_000}  # quarter turns that are subtracted as three numbers
 # m 2^e that are the nearest to multiples of pi / 2 among all numbers of their type (J.-M. Muller, "Elementary Functions").
 HARDEST = {"float32": math.ldexp(16367173, 72), "float64": math.ldexp(6381956970095103, 797)}
 
@@ -21,6 +22,7 @@ def angles(dtype: str, count: int) -> Array:
     spread = np.ldexp(rng.uniform(1, 2, count), rng.integers(-20, most, count)).astype(dtype)
     with mpmath.workprec(1200):
         turns = [int(rng.integers(1, 1 << 20)) << int(rng.integers(0, most - 24)) for _ in range(count)]
+        turns += rng.integers(1, REDUCED[dtype], 10 * count).tolist()
         near = np.array([float(mpmath.mpf(n) * mpmath.pi / 2) for n in turns]).astype(dtype)
     edges = np.array([1e5, 1e9, HARDEST[dtype], np.finfo(dtype).max, math.pi, math.pi / 2], dtype)
     edges = np.concatenate([edges, np.nextafter(edges, np.zeros((), dtype))])
