@@ -21,6 +21,8 @@ FAMILY = Family(
         "residual",
         "eps",
         "normalized_shape",
+        "codes",
+        "scales",
         "stats",
         "rstd",
         "mean",

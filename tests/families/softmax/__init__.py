@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from .. import Family
+import numpy as np
+
+import baracuda_py as bp
+
+from .. import Family, NoMeaning
 from .independent import CHECKS
 
 __all__ = ["FAMILY"]
@@ -10,6 +14,14 @@ __all__ = ["FAMILY"]
 FAMILY = Family(
     independent=CHECKS,
     always=("axis", "grad_x", "mask", "scale", "causal"),
+    no_meaning=(
+        NoMeaning(
+            "masked_softmax",
+            ((np.ones((2, 3)),), {"offset": 1}),
+            bp.InvalidProblemError,
+            "offset=1 without causal=True",
+        ),
+    ),
     wanted=(
         "kept-softmax_backward-70003",
         "kept-softmax-70003",

@@ -96,6 +96,10 @@ class MaskedSoftmaxDescriptor(Descriptor):
     def scalars(self, given: Mapping[str, Any]) -> dict[str, Any]:
         values = super().scalars(given)
         self.check_values(self.op, values, {})
+        if values["offset"] and not self.causal:
+            raise InvalidProblemError(
+                f"{self.op}: offset={values['offset']} without causal=True", "leave out offset, or pass causal=True"
+            )
         return values
 
     def in_place(self, written: str, read: str) -> bool:
@@ -190,7 +194,7 @@ def masked_softmax(
     x: [..., Q, K], f16, bf16, f32 or f64, any strides. mask: broadcasts to x's shape; bool, True where a score takes part (as of
     `attention`), or added: x's dtype, or f32 (f64 for f64). scale: a run-time value, which f32 holds.
     causal: row i along the axis before the last sees columns j <= i + offset; offset=K - Q lets the last row see all. A run-time
-    value.
+    value, refused without causal.
     out: like x, x itself included. Computed in f32 (f64 for f64) and rounded once. A row of which all scores are -inf is 0, one
     that holds NaN or +inf where it sees is NaN; what it does not see may hold anything. The mask has no gradient.
     Returns out.
