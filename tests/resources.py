@@ -68,6 +68,10 @@ _KEPT = (
     "f32 rows that a cluster of CTAs of 256 threads keeps, four CTAs per SM, on sm_120 by NVRTC 12.9; gradients also on sm_90a "
     "by NVRTC 13.5 (60 bytes). " + _DOUBLES
 )
+_KEPT_GRADIENTS = (
+    "rows of four vectors a thread that a cluster keeps, on sm_120 (f32 by NVRTC 12.9, f64 by 13.5) and sm_100a"
+)
+_REPEATS = "sums over repeats, on sm_100a by NVRTC 13.5"
 _ATTENTION = dict.fromkeys(
     (
         "attention",
@@ -90,10 +94,14 @@ SPILLS: Mapping[str, tuple[int, str]] = _ATTENTION | {
     "topk": (16, _PLACES),
     "softmax": (76, _KEPT),
     "log_softmax": (76, _KEPT),
-    "softmax_backward": (184, _KEPT),
-    "log_softmax_backward": (92, _KEPT),
+    "softmax_backward": (208, _KEPT),
+    "log_softmax_backward": (160, _KEPT),
     "rms_norm": (136, _KEPT),
     "layer_norm": (156, _KEPT),
+    "rms_norm_backward": (36, _KEPT_GRADIENTS),
+    "layer_norm_backward": (12, _KEPT_GRADIENTS),
+    "tile_backward": (8, _REPEATS),
+    "repeat_interleave_backward": (8, _REPEATS),
 }
 
 

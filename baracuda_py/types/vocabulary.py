@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import itertools
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -20,12 +21,16 @@ __all__ = [
     "Named",
 ]
 
+LISTED = 320  # characters of a list in a message: two or three lines of a terminal
+
 
 def unknown(name: Any, known: Sequence[str], what: str) -> InvalidProblemError:
-    """The error for an unknown name; names with a similar spelling are listed first."""
+    """The error for an unknown name: names with a similar spelling come first, then the first LISTED characters of all."""
     near = difflib.get_close_matches(name.lower(), known, n=3) if isinstance(name, str) else []
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return InvalidProblemError(f"{what}={shown(name)} is not known", f"{hint}one of {', '.join(known)}")
+    listed = [name for name, end in zip(known, itertools.accumulate(len(name) + 2 for name in known)) if end <= LISTED]
+    rest = f" and {len(known) - len(listed)} more" if len(listed) < len(known) else ""
+    return InvalidProblemError(f"{what}={shown(name)} is not known", f"{hint}one of {', '.join(listed)}{rest}")
 
 
 class Named(enum.Enum):

@@ -287,8 +287,8 @@ template <class C, class Out> struct Valid : Folded<Valid<C, Out>, i64, Out> {
   template <class I> static __device__ __forceinline__ Out finish(i64 s, I, int) { return convert<Out>(C(s)); }
 };
 
-// The product of all terms but one zero. Beside a second zero it is 0, or NaN if a term is not finite (nothing: NaN then,
-// otherwise 0): the product of the others itself may overflow.
+// The product of all terms but one zero. Beside a second zero it is 0, or NaN if a term is not finite (`nothing`
+// is NaN then, otherwise 0): the product of the others itself may overflow.
 template <class C> struct ProductAndZeros { C product, nothing; i64 zeros; };
 template <class C, class Out> struct OtherFactors : Folded<OtherFactors<C, Out>, ProductAndZeros<C>, Out> {
   using State = ProductAndZeros<C>;

@@ -64,6 +64,7 @@ FAMILY = Family(
         "cluster-layer_norm-35000",
         "long-gradient-9001-lanes=512",
         "long-gradient-33001-kept=2",
+        "long-gradient-70003-kept=1",
         "long-gradient-70003-lanes=512 ctas=",
         "unaligned-rms_norm-2051",
         "unaligned-layer_norm-2051",

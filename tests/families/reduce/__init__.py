@@ -25,7 +25,7 @@ FAMILY = Family(
         "nansum_backward": ("bf16[2, 3, 72] rows",),
         "norm_backward": ("bf16[2, 3, 72] rows", "f32 long rows"),
         **dict.fromkeys(("prod_backward", "nanmax_backward", "nanmin_backward"), ("bf16 long columns",)),
-        "nanmean_backward": ("f16[2, 130] columns",),
+        "nanmean_backward": ("f16[2, 130] columns", "bf16 long row"),
         "std_backward": ("f16[2, 130] columns", "bf16 long row"),
         "prod": ("bf16 C",),
         "std": ("bf16 axes 1", "f32 long rows"),
