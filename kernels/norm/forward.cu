@@ -11,9 +11,9 @@
 // Shared:    one value per warp.   Bound: DRAM.
 #include "math/sqrt.cuh"
 #include "rows/cluster_reduce.cuh"
+#include "rows/hold.cuh"
 #include "rows/unaligned.cuh"
 #include "rows/place.cuh"
-#include "rows/row.cuh"
 
 enum With { WEIGHT = 1, BIAS = 2, RESIDUAL = 4, STATS = 8 };
 enum Operand { OUT, SUM, MEAN, RSTD, X, ADDED, SCALE, SHIFT, OPERANDS };
@@ -40,13 +40,21 @@ __device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::P
   };
   C sum = 0;
   line.load(load);
-  // EARLY: weights are prefetched during the statistics if registers suffice.
-  constexpr bool EARLY = RESIDENT && LANES <= 256 && (WITH & WEIGHT) && !(WITH & BIAS);
-  rows::Row<EARLY, rows::Pack<W, V>, V, ITEMS, LANES, I> scale(live ? part.length : 0, threadIdx.x % LANES);
+  // EARLY: weights are loaded with x if registers suffice.
+  constexpr bool EARLY = RESIDENT && LANES <= 256;
+  struct Weights { rows::Pack<W, V> scale, shift; };
+  rows::Row<EARLY, Weights, V, ITEMS, LANES, I> early(live ? part.length : 0, threadIdx.x % LANES);
   const auto weights = [&](I column) {
-    return rows::loaded<W, V>(places.template at<SCALE>(weight, at, part.first + column));
+    Weights loaded;
+    if constexpr (WITH & WEIGHT) loaded.scale.load(places.template at<SCALE>(weight, at, part.first + column));
+    if constexpr (WITH & BIAS) loaded.shift.load(places.template at<SHIFT>(bias, at, part.first + column));
+    return loaded;
   };
-  scale.load(weights);
+  early.load(weights);
+  if constexpr (WITH & WEIGHT) rows::hold(early, &Weights::scale);
+  if constexpr (WITH & BIAS) rows::hold(early, &Weights::shift);
+  if constexpr (WITH & RESIDUAL) rows::hold(line, &Loaded::x, &Loaded::residual);
+  else rows::hold(line, &Loaded::x);
   line.pass(load, [&](Loaded& loaded, I column, int) {
     if constexpr (WITH & RESIDUAL) {
       rows::add_rounded<C>(loaded.x, loaded.residual);
@@ -87,8 +95,9 @@ __device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::P
   line.pass(reload, [&](Loaded& loaded, I column, int item) {
     C y[V], w[V], b[V];
     loaded.x.widen(y);
-    if constexpr (WITH & WEIGHT) (EARLY ? scale.item[item] : weights(column)).widen(w);
-    if constexpr (WITH & BIAS) rows::fetch(b, places.template at<SHIFT>(bias, at, part.first + column));
+    const Weights by = EARLY ? early.item[item] : weights(column);
+    if constexpr (WITH & WEIGHT) by.scale.widen(w);
+    if constexpr (WITH & BIAS) by.shift.widen(b);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       y[v] = (y[v] - mean) * rstd;

@@ -36,6 +36,19 @@ __global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1,
   };
   float sum = 0;
   line.load(load);
+  struct Weights { rows::Pack<W, V> scale, shift; };
+  rows::Row<RESIDENT, Weights, V, ITEMS, LANES, I> early(live ? length : 0, threadIdx.x % LANES);
+  const auto weights = [&](I column) {
+    Weights loaded;
+    if constexpr (WITH & WEIGHT) loaded.scale = norms::gather<WHOLE, SCALE, V>(places, weight, at, column);
+    if constexpr (WITH & BIAS) loaded.shift = norms::gather<WHOLE, SHIFT, V>(places, bias, at, column);
+    return loaded;
+  };
+  early.load(weights);
+  if constexpr (WITH & WEIGHT) rows::hold(early, &Weights::scale);
+  if constexpr (WITH & BIAS) rows::hold(early, &Weights::shift);
+  if constexpr (WITH & RESIDUAL) rows::hold(line, &Loaded::x, &Loaded::residual);
+  else rows::hold(line, &Loaded::x);
   line.pass(load, [&](Loaded& loaded, I column, int) {
     if constexpr (WITH & RESIDUAL) {
       rows::add_rounded<float>(loaded.x, loaded.residual);
@@ -70,11 +83,12 @@ __global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1,
   const float rstd = math::rsqrt<24>(sum + eps);
 
   // 3. values, scales, codes
-  const auto value = [&](Loaded& loaded, I column, int, float(&y)[V]) {
+  const auto value = [&](Loaded& loaded, I column, int item, float(&y)[V]) {
     float w[V], b[V];
     loaded.x.widen(y);
-    if constexpr (WITH & WEIGHT) norms::gather<WHOLE, SCALE, V>(places, weight, at, column).widen(w);
-    if constexpr (WITH & BIAS) norms::gather<WHOLE, SHIFT, V>(places, bias, at, column).widen(b);
+    const Weights by = RESIDENT ? early.item[item] : weights(column);
+    if constexpr (WITH & WEIGHT) by.scale.widen(w);
+    if constexpr (WITH & BIAS) by.shift.widen(b);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       y[v] = (y[v] - mean) * rstd;
@@ -104,6 +118,7 @@ __global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1,
         norms::gather<WHOLE, GATE_Y, V>(places, gated, at, column), {}};
   };
   line.load(load);
+  rows::hold(line, &Loaded::x, &Loaded::gated);
   const auto value = [&](Loaded& loaded, I, int, float(&y)[V]) {
     float b[V];
     loaded.x.widen(y);

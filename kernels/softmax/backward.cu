@@ -9,9 +9,9 @@
 // Shared:    one value per warp.   Bound: DRAM.
 #include "math/exp.cuh"
 #include "rows/cluster_reduce.cuh"
+#include "rows/hold.cuh"
 #include "rows/unaligned.cuh"
 #include "rows/place.cuh"
-#include "rows/row.cuh"
 
 enum Operand { GRAD_X, GRAD, Y, OPERANDS };
 
@@ -36,6 +36,7 @@ __device__ __forceinline__ void gradient_row(
         rows::loaded<T, V>(places.template at<Y>(y, at, part.first + column))};
   };
   line.load(load);
+  rows::hold(line, &Loaded::grad, &Loaded::y);
 
   // 1. sum along the row
   C sum = 0;

@@ -7,8 +7,8 @@
 //            Streamed: online softmax (max and sum in one pass), then a second pass for the result.
 // Special:   a row with +inf or NaN among its visible scores is NaN.
 // Shared:    one value per warp.   Bound: DRAM.
+#include "rows/hold.cuh"
 #include "rows/place.cuh"
-#include "rows/row.cuh"
 #include "rows/shifted_sum.cuh"
 
 enum Masking { NONE, VISIBLE, ADDED };
@@ -47,6 +47,8 @@ __global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1,
     }
   };
   line.load(load);
+  if constexpr (MASKING != NONE) rows::hold(line, &Loaded::x, &Loaded::mask);
+  else rows::hold(line, &Loaded::x);
 
   // 1. m and s
   Sum sum = Sum::none();
@@ -99,6 +101,7 @@ __global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1,
         rows::loaded<T, V>(places.template at<Y>(y, at, column))};
   };
   line.load(load);
+  rows::hold(line, &Loaded::grad, &Loaded::y);
   C sum = 0;
   line.pass(load, [&](Loaded& loaded, I, int) {
     C g[V], p[V];

@@ -7,7 +7,7 @@
 #include "rows/group.cuh"
 #include "rows/place.cuh"
 #include "rows/quantize.cuh"
-#include "rows/row.cuh"
+#include "rows/hold.cuh"
 
 namespace norms {
 
@@ -45,6 +45,20 @@ __device__ __forceinline__ void scatter(
   }
 }
 
+// Codes of one value, or of two: e4m3 by the conversion of pairs where there is one (sm_89).
+template <int V, class P> __device__ __forceinline__ void codes_of(P* to, const float* y, float inverse) {
+#if __CUDA_ARCH__ >= 890
+  if constexpr (Same<P, e4m3>::value && V > 1) {
+    u16 pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(y[1] * inverse), "f"(y[0] * inverse));
+    to[0] = e4m3{u8(pair)}, to[1] = e4m3{u8(pair >> 8)};
+    return;
+  }
+#endif
+  to[0] = cache::Code<P>::of(y[0] * inverse);
+  if constexpr (V > 1) to[1] = cache::Code<P>::of(y[1] * inverse);
+}
+
 // value(loaded, column, item, y) computes V values; CODES and SCALES are operands of `places`.
 template <int CODES, int SCALES, int GROUP, bool WHOLE, class P, bool RESIDENT, class Loaded, int V, int ITEMS,
     int LANES, class I, class Load, class Value, class Places, class Row>
@@ -53,7 +67,8 @@ __device__ __forceinline__ void store_codes(rows::Row<RESIDENT, Loaded, V, ITEMS
   const auto put = [&](const float(&y)[V], I column, float inverse) {
     rows::Pack<P, V> made;
 #pragma unroll
-    for (int v = 0; v < V; ++v) made.part[v / made.WIDTH].at[v % made.WIDTH] = cache::Code<P>::of(y[v] * inverse);
+    for (int v = 0; v < V; v += V > 1 ? 2 : 1)
+      codes_of<V>(made.part[v / made.WIDTH].at + v % made.WIDTH, y + v, inverse);
     scatter<WHOLE, CODES, V>(places, codes, at, column, made);
   };
   const auto widest = [](const float(&y)[V], float most) {
