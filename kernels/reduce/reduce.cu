@@ -5,9 +5,10 @@
 // reduce_columns: results are contiguous along the innermost axis. A CTA has DOWN x ACROSS warps; V columns per thread,
 //                 every DOWN-th batch of DEPTH terms, DEPTH loads in flight; CHUNKED as above.
 // join_chunks:    joins the states of a result's chunks; OUTS results per CTA, the other threads along the chunks.
-// UNALIGNED:       rows of x at any alignment (rows/pack.cuh; variant "unaligned").
+// UNALIGNED:       rows of x at any alignment: contiguous ones by shifted words (rows/pack.cuh), others by elements.
 // Shared:         one state per warp, or one per column and warp.   Bound: DRAM.
 #include "ptx/overlap.cuh"
+#include "rows/fold.cuh"
 #include "rows/group.cuh"
 #include "rows/place.cuh"
 #include "rows/reducers.cuh"
@@ -20,7 +21,8 @@ template <class Op, class T, class C, int V, int ITEMS, int LANES, int THREADS, 
 __global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
     reduce_rows(I count, I length, I chunk, I chunks, int correction, rows::Places<I, R, RC, OPERANDS> places,
         typename Op::Result* out, typename Op::State* partial, const T* x) {
-  using UnalignedVec = rows::UnalignedVec<T, V, UNALIGNED>;
+  constexpr bool SHIFTED = UNALIGNED && RC == 0;  // otherwise by elements
+  using UnalignedVec = rows::UnalignedVec<T, V, SHIFTED>;
   const I part = CHUNKED ? I(blockIdx.x) % chunks : 0, block = CHUNKED ? I(blockIdx.x) / chunks : I(blockIdx.x);
   const I row = block * (THREADS / LANES) + threadIdx.x / LANES, lane = threadIdx.x % LANES;
   const bool live = row < count;
@@ -34,13 +36,16 @@ __global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1,
   const auto from = [&](I column) { return places.template at<X>(x, at, first + column); };
   const auto load = [&](I column) {
     UnalignedVec vec;
-    vec.load(from(column), column, n);
+    if constexpr (UNALIGNED && !SHIFTED)
+#pragma unroll
+      for (int v = 0; v < V; ++v) vec.pack.part[v / vec.pack.WIDTH].at[v % vec.pack.WIDTH] = from(column)[v];
+    else vec.load(from(column), column, n);
     return vec;
   };
   line.load(load);
   line.pass(load, [&](UnalignedVec& vec, I column, int) {
     C a[V];
-    rows::widen_words(vec.whole(UNALIGNED ? from(column) : nullptr, column, n), a);
+    rows::widen_words(vec.whole(SHIFTED ? from(column) : nullptr, column, n), a);
     Op::add(state, a, first + column);
   });
   if constexpr (V > 1)
@@ -151,10 +156,9 @@ __global__ void __launch_bounds__(THREADS, 1) join_chunks(I results, u32 chunks,
   const I result = I(blockIdx.x) * OUTS + threadIdx.x % OUTS;
   const bool live = result < results;
   overlap::wait();
-  State state = Op::none();
-#pragma unroll 4
-  for (u32 chunk = threadIdx.x / OUTS; live && chunk < chunks; chunk += THREADS / OUTS)
-    state = Op::join(state, partial[i64(chunk) * results + result]);
+  State state = rows::fold<8>(threadIdx.x / OUTS, live ? chunks : 0, THREADS / OUTS, Op::none(),
+      [&](u32 chunk) { return partial[i64(chunk) * results + result]; },
+      [](State a, State b) { return Op::join(a, b); });
   if constexpr (OUTS == 1) {
     state = Op::template gather<THREADS>(state);
   } else {

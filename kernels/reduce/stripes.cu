@@ -4,6 +4,7 @@
 // Shared:    one value per thread.   Bound: latency (there are as many stripes as CTAs).
 #include "core/dtype.cuh"
 #include "ptx/overlap.cuh"
+#include "rows/fold.cuh"
 
 template <class C, class W, int WARPS, class I>
 __global__ void __launch_bounds__(WARPS * 32)
@@ -12,10 +13,9 @@ __global__ void __launch_bounds__(WARPS * 32)
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const I column = I(blockIdx.x) * 32 + lane;
   overlap::wait();
-  C sum = 0;
-  if (column < length)
-#pragma unroll 16
-    for (u32 s = warp; s < stripes; s += WARPS) sum += partial[(i64(s) * gridDim.y + blockIdx.y) * length + column];
+  C sum = rows::fold<16>(warp, column < length ? stripes : 0, WARPS, C(0),
+      [&](u32 s) { return partial[(i64(s) * gridDim.y + blockIdx.y) * length + column]; },
+      [](C a, C b) { return a + b; });
   sums[warp][lane] = sum;
   __syncthreads();
   if (warp != 0 || column >= length) return;

@@ -14,7 +14,7 @@ import numpy as np
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Scratch, Step
-from ...types import DeviceSpec, PrecisionGuarantee
+from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
 from .._columns import ColumnCosts, Columns, across
 from .._launch import grid_of, index_scalar, pack_dims
 from .._rows import WARP, RowConfig, Rows, row_configs, row_cost, rows_of, share
@@ -59,7 +59,7 @@ class RowsReduce(Candidate[ReduceDescriptor]):
 
     def configs(self, desc: ReduceDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         rows = desc.rows()
-        vector = rows.widest(desc.element) if rows.dense else 1
+        vector = _vector(rows, desc.element)
         shallow = desc.element.bits == 8
         chosen = next(iter(row_configs(min(desc.extent, CHUNK), vector, desc.element, shallow=shallow)))
         short = _short(desc.extent, vector, SHORT_ITEMS >> shallow) if rows.dense else None
@@ -83,7 +83,7 @@ class RowsReduce(Candidate[ReduceDescriptor]):
         index, partial = rows.index, _scratch(desc, chunks, rows.count)
         entry = (
             f"reduce_rows<{desc.reducer}, {desc.stored}, {desc.computed}, {config.template}, {rows.template}, "
-            f"{str(chunks > 1).lower()}, {str(rows.unaligned(desc.element)).lower()}>"
+            f"{str(chunks > 1).lower()}, {str(not _aligned(rows, config.vector)).lower()}>"
         )
         counts = (index_scalar(n, index) for n in (rows.count, desc.extent, CHUNK, chunks))
         args = (*counts, np.int32(desc.correction), rows.places(), Ptr("out"), partial, Ptr("x"))
@@ -94,6 +94,23 @@ class RowsReduce(Candidate[ReduceDescriptor]):
         size = desc.layout("out").element.bits // 8
         kept = rows.rows, [s * size for s in rows.operands["out"].rows]
         return first, _join(desc, chunks, rows.count, partial, kept, index)
+
+
+def _vector(rows: Rows, element: ElementKind) -> int:
+    """Neighbouring terms that a thread takes together, whatever the address of x: no bit of a sum depends on that. Where
+    terms are not contiguous, as many as divide the innermost axis."""
+    if rows.dense:
+        return rows.widest(element)
+    x = rows.operands["x"]
+    return math.gcd(rows.columns[-1], rows.widest(element)) if x.columns[-1] == 1 else 1
+
+
+def _aligned(rows: Rows, vector: int) -> bool:
+    """Whether each vector of x lies where one access reaches it."""
+    x = rows.operands["x"]
+    access = vector * x.size
+    steps = (*x.rows, *(() if rows.dense else x.columns[:-1]))
+    return x.layout.align % access == 0 and all(step * x.size % access == 0 for step in steps)
 
 
 def _slots(config: RowConfig) -> int:
