@@ -1,5 +1,5 @@
 // Keeps the loads of a resident row in flight together. Otherwise the compilers move what is computed from a vector
-// into the branch that loads it, or the load down to there, and a thread waits for each vector before it loads the next.
+// into the branch that loads it, or the load down to there, and a thread waits for each before it loads the next.
 #pragma once
 #include "rows/row.cuh"
 
