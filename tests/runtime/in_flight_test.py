@@ -1,5 +1,5 @@
-"""Loads that a thread has in flight, read from the machine code: a row kernel that waits for each vector before it loads the next is
-several times slower than DRAM, gives the right result, and shows nowhere else. Needs nvdisasm or cuobjdump (``[dev]``)."""
+"""Loads that a thread has in flight, read from the machine code: a row kernel that waits for each vector before it loads the
+next leaves DRAM idle, gives the right result, and shows nowhere else. Needs nvdisasm or cuobjdump (``[dev]``)."""
 
 from __future__ import annotations
 
