@@ -103,7 +103,7 @@ def product_and_sum(a: Array, b: Array, c: Array) -> Array:
 def lerp(start: Array, end: Array, weight: Array) -> Array:
     """The operations of the row's formula, in its order: they cancel alike."""
     wide = end - start
-    return np.where(np.abs(weight) < 0.5, start + weight * wide, end - wide * (1 - weight))
+    return np.asarray(np.where(np.abs(weight) < 0.5, start + weight * wide, end - wide * (1 - weight)))
 
 
 def addcmul(x: Array, tensor1: Array, tensor2: Array, value: float) -> Array:
