@@ -398,6 +398,22 @@ class AddBackwardDescriptor(_BackwardDescriptor):
         grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
         grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class AddcdivBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, tensor1_shape: _Ints, tensor2_shape: _Ints, grad_element: _Kind,
+        tensor1_element: _Kind, tensor2_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
+        tensor1_strides: _Ints = ..., tensor2_strides: _Ints = ..., grad_x_strides: _Ints = ...,
+        grad_tensor1_strides: _Ints = ..., grad_tensor2_strides: _Ints = ..., grad_align: int | None = ...,
+        tensor1_align: int | None = ..., tensor2_align: int | None = ..., grad_x_align: int | None = ...,
+        grad_tensor1_align: int | None = ..., grad_tensor2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
+class AddcmulBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, tensor1_shape: _Ints, tensor2_shape: _Ints, grad_element: _Kind,
+        tensor1_element: _Kind, tensor2_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
+        tensor1_strides: _Ints = ..., tensor2_strides: _Ints = ..., grad_x_strides: _Ints = ...,
+        grad_tensor1_strides: _Ints = ..., grad_tensor2_strides: _Ints = ..., grad_align: int | None = ...,
+        tensor1_align: int | None = ..., tensor2_align: int | None = ..., grad_x_align: int | None = ...,
+        grad_tensor1_align: int | None = ..., grad_tensor2_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class AffineBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...,
@@ -587,6 +603,10 @@ class ErfcBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class ErfinvBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class Exp2BackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -834,6 +854,18 @@ class KvAppendDescriptor(_KvAppendDescriptor, _K, _V, _Status):
         k_strides: _Ints = ..., v_strides: _Ints = ..., k_cache_align: int | None = ..., v_cache_align: int | None = ...,
         k_align: int | None = ..., v_align: int | None = ..., wrap: bool = ...) -> None: ...
 class LeakyReluBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class LerpBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, start_shape: _Ints, end_shape: _Ints, weight_shape: _Ints, grad_element: _Kind,
+        start_element: _Kind, end_element: _Kind, weight_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
+        start_strides: _Ints = ..., end_strides: _Ints = ..., weight_strides: _Ints = ..., grad_start_strides: _Ints = ...,
+        grad_end_strides: _Ints = ..., grad_weight_strides: _Ints = ..., grad_align: int | None = ...,
+        start_align: int | None = ..., end_align: int | None = ..., weight_align: int | None = ...,
+        grad_start_align: int | None = ..., grad_end_align: int | None = ..., grad_weight_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
+class LgammaBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
@@ -1420,6 +1452,8 @@ class AbsBackwardPlan(_BackwardPlan): desc: AbsBackwardDescriptor
 class AcosBackwardPlan(_BackwardPlan): desc: AcosBackwardDescriptor
 class AcoshBackwardPlan(_BackwardPlan): desc: AcoshBackwardDescriptor
 class AddBackwardPlan(_BackwardPlan): desc: AddBackwardDescriptor
+class AddcdivBackwardPlan(_BackwardPlan): desc: AddcdivBackwardDescriptor
+class AddcmulBackwardPlan(_BackwardPlan): desc: AddcmulBackwardDescriptor
 class AffineBackwardPlan(_BackwardPlan): desc: AffineBackwardDescriptor
 class AsinBackwardPlan(_BackwardPlan): desc: AsinBackwardDescriptor
 class AsinhBackwardPlan(_BackwardPlan): desc: AsinhBackwardDescriptor
@@ -1448,6 +1482,7 @@ class DivideBackwardPlan(_BackwardPlan): desc: DivideBackwardDescriptor
 class EluBackwardPlan(_BackwardPlan): desc: EluBackwardDescriptor
 class ErfBackwardPlan(_BackwardPlan): desc: ErfBackwardDescriptor
 class ErfcBackwardPlan(_BackwardPlan): desc: ErfcBackwardDescriptor
+class ErfinvBackwardPlan(_BackwardPlan): desc: ErfinvBackwardDescriptor
 class Exp2BackwardPlan(_BackwardPlan): desc: Exp2BackwardDescriptor
 class ExpBackwardPlan(_BackwardPlan): desc: ExpBackwardDescriptor
 class Expm1BackwardPlan(_BackwardPlan): desc: Expm1BackwardDescriptor
@@ -1481,6 +1516,8 @@ class Int8MatmulPlan(_Int8MatmulPlan): desc: Int8MatmulDescriptor
 class JoinPlan(_JoinPlan): desc: JoinDescriptor
 class KvAppendPlan(_KvAppendPlan): desc: KvAppendDescriptor
 class LeakyReluBackwardPlan(_BackwardPlan): desc: LeakyReluBackwardDescriptor
+class LerpBackwardPlan(_BackwardPlan): desc: LerpBackwardDescriptor
+class LgammaBackwardPlan(_BackwardPlan): desc: LgammaBackwardDescriptor
 class Log10BackwardPlan(_BackwardPlan): desc: Log10BackwardDescriptor
 class Log1pBackwardPlan(_BackwardPlan): desc: Log1pBackwardDescriptor
 class Log2BackwardPlan(_BackwardPlan): desc: Log2BackwardDescriptor
@@ -1763,6 +1800,12 @@ def left_shift(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref
     device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
 def right_shift(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def isclose(x1: Any, x2: Any, /, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False, *, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def nextafter(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
 def hypot(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
@@ -2158,6 +2201,17 @@ def clamp_backward(grad: Any, x: Any, /, min: Any = None, max: Any = None, *, gr
 @_op(FmaBackwardDescriptor, FmaBackwardPlan)
 def fma_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, grad_x3: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(LerpBackwardDescriptor, LerpBackwardPlan)
+def lerp_backward(grad: Any, start: Any, end: Any, weight: Any, /, *, grad_start: Any = None, grad_end: Any = None,
+    grad_weight: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(AddcmulBackwardDescriptor, AddcmulBackwardPlan)
+def addcmul_backward(grad: Any, tensor1: Any, tensor2: Any, /, value: float = 1.0, *, grad_x: Any = None,
+    grad_tensor1: Any = None, grad_tensor2: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(AddcdivBackwardDescriptor, AddcdivBackwardPlan)
+def addcdiv_backward(grad: Any, tensor1: Any, tensor2: Any, /, value: float = 1.0, *, grad_x: Any = None,
+    grad_tensor1: Any = None, grad_tensor2: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(TernaryDescriptor, TernaryPlan)
 def where(condition: Any, x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
@@ -2167,6 +2221,15 @@ def clamp(x: Any, /, min: Any = None, max: Any = None, *, out: Any = None, strea
 @_op(TernaryDescriptor, TernaryPlan)
 def fma(x1: Any, x2: Any, x3: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(TernaryDescriptor, TernaryPlan)
+def lerp(start: Any, end: Any, weight: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(TernaryDescriptor, TernaryPlan)
+def addcmul(x: Any, tensor1: Any, tensor2: Any, /, value: float = 1.0, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(TernaryDescriptor, TernaryPlan)
+def addcdiv(x: Any, tensor1: Any, tensor2: Any, /, value: float = 1.0, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(NegBackwardDescriptor, NegBackwardPlan)
 def neg_backward(grad: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
@@ -2325,6 +2388,12 @@ def atanh_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = No
     device: Any = None) -> Any: ...
 @_op(ErfcBackwardDescriptor, ErfcBackwardPlan)
 def erfc_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(ErfinvBackwardDescriptor, ErfinvBackwardPlan)
+def erfinv_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(LgammaBackwardDescriptor, LgammaBackwardPlan)
+def lgamma_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
 def cast(x: Any, /, dtype: ElementLike, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
@@ -2532,6 +2601,15 @@ def atanh(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreferenc
     device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
 def erfc(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def erfinv(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def lgamma(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnaryDescriptor, UnaryPlan)
+def digamma(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 absolute = abs
 amax = max

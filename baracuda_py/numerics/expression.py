@@ -25,7 +25,7 @@ import numpy as np
 
 from ..types import ElementKind
 from ..types.precision import ulp_of
-from .rounding import round_to
+from .rounding import halves, round_to
 
 __all__ = ["Expression", "Function", "Node", "Precision", "Rounded", "parse"]
 
@@ -76,7 +76,8 @@ class Node(NamedTuple):
 
 class Function(NamedTuple):
     """A function that is monotone in each argument: its C++ as a format of its arguments, and in wide types. Its error in ulps of
-    f32 and f64; `short` is the further error for a 16-bit result, in ulps of that, and `flushed` an absolute one."""
+    f32 and f64; `short` is the further error for a 16-bit result, in ulps of that, `flushed` an absolute one, and `zeros` one in
+    unit roundoffs of the type computed in."""
 
     cuda: str
     evaluate: Callable[..., Array]
@@ -84,6 +85,7 @@ class Function(NamedTuple):
     f64: float
     short: float = 0.0
     flushed: float = 0.0
+    zeros: float = 0.0
     header: str = ""
     instructions: tuple[float, float] = (1.0, 1.0)
 
@@ -289,6 +291,7 @@ class Expression:
             error = error + _of_function(function, value, error, precision)
         elif node.op in ("+", "-", "*"):
             error = error + _rounding(value, error, IEEE, precision)
+            error = error + (_lost(args[0].value, args[1].value, value) if node.op == "*" else 0.0)
         left = np.isfinite(value) & ~(np.abs(value) + error <= precision.largest)
         return Rounded(value, error, beyond | unknown | left)
 
@@ -299,6 +302,15 @@ def _rounding(value: Array, error: Array, ulps: float, precision: Precision) -> 
     return np.where(exact, 0.0, ulps * ulp_of(np.abs(value) + error, precision.computed))
 
 
+def _lost(one: Array, other: Array, value: Array) -> Array:
+    """What long doubles lose of a product, which a product and a sum in one operation keep (Dekker)."""
+    if value.dtype != np.longdouble:
+        return 0.0  # the product of two floats of 24 digits is exact in float64
+    (a, b), (c, d) = (halves(np.asarray(x, np.longdouble)) for x in (one, other))
+    lost = b * d - (((value - a * c) - b * c) - a * d)
+    return np.where(np.isfinite(lost), np.abs(lost), 0.0).astype(np.float64)
+
+
 def _of_function(function: Function, value: Array, error: Array, precision: Precision) -> Array:
     """The error of a function by itself."""
     wide = precision.computed is ElementKind.F64
@@ -307,6 +319,7 @@ def _of_function(function: Function, value: Array, error: Array, precision: Prec
         own = (function.f64 if wide else function.f32) * ulp_of(np.abs(value) + error, precision.computed)
     if precision.result.digits < 24:
         own = own + function.short * ulp_of(np.abs(value) + error, precision.result)
+    own = own + function.zeros * precision.computed.unit_roundoff
     return own + function.flushed * (2.0**-896 if wide else 1.0)
 
 

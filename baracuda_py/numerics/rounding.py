@@ -9,7 +9,7 @@ import numpy as np
 
 from ..types import ElementKind
 
-__all__ = ["round_to", "wide", "wide_dtype"]
+__all__ = ["halves", "round_to", "wide", "wide_dtype"]
 
 
 def wide_dtype(element: ElementKind) -> Any:
@@ -45,3 +45,10 @@ def _to_odd_float32(wide: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     toward = np.where(np.abs(near.astype(np.float64)) > np.abs(wide), np.nextafter(near, np.float32(0)), near)
     bits = toward.view(np.uint32) | inexact.astype(np.uint32)
     return np.where(inexact, bits.view(np.float32), near).astype(np.float32)
+
+
+def halves(x: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Long doubles as sums of two numbers of half their digits (Dekker)."""
+    scaled = x * np.longdouble(2**32 + 1)
+    high = scaled - (scaled - x)
+    return high, x - high

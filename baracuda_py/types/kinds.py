@@ -96,6 +96,9 @@ class UnaryKind(Named):
     ACOSH = enum.auto()
     ATANH = enum.auto()
     ERFC = enum.auto()
+    ERFINV = enum.auto()
+    LGAMMA = enum.auto()
+    DIGAMMA = enum.auto()
     CAST = enum.auto()
 
 
@@ -121,6 +124,8 @@ class BinaryKind(Named):
     BITWISE_XOR = enum.auto()
     LEFT_SHIFT = enum.auto()
     RIGHT_SHIFT = enum.auto()
+    ISCLOSE = enum.auto()
+    NEXTAFTER = enum.auto()
     HYPOT = enum.auto()
     ATAN2 = enum.auto()
     EQUAL = enum.auto()
@@ -141,3 +146,6 @@ class TernaryKind(Named):
     WHERE = enum.auto()
     CLAMP = enum.auto()
     FMA = enum.auto()
+    LERP = enum.auto()
+    ADDCMUL = enum.auto()
+    ADDCDIV = enum.auto()

@@ -158,13 +158,14 @@ ONE_MORE = (
     "cosh",
     "asinh",
     "erfc",
+    "lgamma",
 )
 TWO_MORE = ("mod", "fmod", "fmax", "fmin", "hypot", "atan2", "prelu", "reglu", "glu", "geglu", "geglu_tanh")
-UNIT = ("logit", "log2", "log10", "log1p", "asin", "acos", "atanh")  # of operands between 0 and 1
+UNIT = ("logit", "log2", "log10", "log1p", "asin", "acos", "atanh", "erfinv")  # of operands between 0 and 1
 MORE.update({name: (getattr(bp, name), ((3, 4),)) for name in (*ONE_MORE, *UNIT, "acosh")})
 MORE.update({name: (getattr(bp, name), ((3, 4),) * 2) for name in TWO_MORE})
 MORE.update({
-    "fma": (bp.fma, ((3, 4), (3, 4), (4,))),
+    **{name: (getattr(bp, name), ((3, 4), (3, 4), (4,))) for name in ("fma", "lerp", "addcmul", "addcdiv")},
     "roll": (lambda x: bp.roll(x, 2, axis=0), ((3, 4),)),
     "tile": (lambda x: bp.tile(x, (2, 1)), ((3, 4),)),
     "repeat_interleave": (lambda x: bp.repeat_interleave(x, 2, axis=1), ((3, 4),)),

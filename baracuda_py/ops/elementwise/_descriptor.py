@@ -133,7 +133,7 @@ class MapDescriptor(Descriptor):
     def kind_of(self, name: str) -> ElementKind:
         """The kind of an input, of a param, or of the output."""
         if name in self.row.params:
-            kind = self.kind_of("out")
+            kind = self.common if self.row.result == "bool" else self.kind_of("out")
             return kind if kind is ElementKind.F64 or not kind.is_float else ElementKind.F32
         return (self._element(name) or self.common) if name in self.inputs else self.out_element or self._result()
 
@@ -254,12 +254,10 @@ class MapDescriptor(Descriptor):
 
     def functors(self) -> tuple[Mapping[str, str], tuple[str, ...]]:
         """The functor of each output by its name in C++, and the headers that they need."""
-        row, letters = self.row, ("x",) if len(self.inputs) == 1 else ("a", "b", "c")
-        computes = row.cuda
+        row, computes = self.row, self.row.body
         if row.result == "given":  # a cast names both types
             computes = computes.format(of=cast_name(self.kinds[0]), to=cast_name(self.kind_of("out")))
-        named = (*letters[: len(self.inputs)], *row.params)
-        return {"Op": functor("Op", row.name, named, f"return C({computes});")}, (row.header,)
+        return {"Op": functor("Op", row.name, (*row.letters, *row.params), computes)}, row.headers
 
     # ---- validity and the canonical form --------------------------------------------------------------------------
 

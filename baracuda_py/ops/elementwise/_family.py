@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -19,7 +19,16 @@ from ._descriptor import MapDescriptor
 from ._promotion import WEAK, common_kind
 from ._row import RESULT, ROWS, Row
 
-__all__ = ["PUBLISHED", "GraphPlan", "MapPlan", "call_with_numbers", "names_params", "publish", "signature_of"]
+__all__ = [
+    "PUBLISHED",
+    "GraphPlan",
+    "MapPlan",
+    "call_with_numbers",
+    "names_params",
+    "params_given",
+    "publish",
+    "signature_of",
+]
 
 PUBLISHED: dict[str, Op] = {}  # the ops of rows, by name
 
@@ -113,12 +122,22 @@ def signature_of(row: Row) -> inspect.Signature:
         else kinds(name, kinds.POSITIONAL_ONLY, annotation=Any)
         for name in row.arguments
     ]
-    parameters += [kinds(n, kinds.POSITIONAL_OR_KEYWORD, default=d, annotation="float") for n, d in row.params.items()]
+    parameters += [
+        kinds(n, kinds.POSITIONAL_OR_KEYWORD, default=d, annotation=type(d).__name__) for n, d in row.params.items()
+    ]
     if row.result == "given":
         parameters.append(kinds("dtype", kinds.POSITIONAL_OR_KEYWORD, annotation="ElementLike"))
     annotations = {"out": Any, "stream": Any, "pref": "PlanPreference | None", "device": Any}
     parameters += [kinds(n, kinds.KEYWORD_ONLY, default=None, annotation=a) for n, a in annotations.items()]
     return inspect.Signature(parameters, return_annotation=Any)
+
+
+def params_given(row: Row, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """The params of a call, with the row's defaults."""
+    params = {**row.params, **dict(zip(row.params, given)), **named}
+    if len(given) + len(named) > len(row.params) or len(params) > len(row.params):
+        raise TypeError(f"{row.name}() takes {', '.join(row.arguments)} and {', '.join(row.params)}")
+    return params
 
 
 def call_with_numbers(

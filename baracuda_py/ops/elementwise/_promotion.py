@@ -14,14 +14,25 @@ import numpy as np
 
 from ...plan.descriptor import scalar
 from ...plan.registry import get_op
-from ...types import ElementKind, Exact, InvalidProblemError, MathPrecision, OperandTypeError, PrecisionGuarantee, Ulp
+from ...types import (
+    Componentwise,
+    ElementKind,
+    Exact,
+    InvalidProblemError,
+    MathPrecision,
+    OperandTypeError,
+    PrecisionGuarantee,
+    Term,
+    Ulp,
+)  # fmt: skip
 from ._row import FLOATS, INTEGERS, NUMBERS, ROWS, Row
 
 __all__ = [
     "WEAK", "Computed", "Missing", "are_numbers", "check_output", "common_kind", "computed", "guarantee_of", "lowest", "number",
-    "result_kind", "row_of", "weak_kind", "wide_enough",
+    "propagated", "result_kind", "row_of", "weak_kind", "wide_enough",
 ]  # fmt: skip
 
+SOURCE = "first-order propagation through the expression (baracuda_py/numerics/expression.py)"
 WEAK = frozenset((bool, int, float))  # types of weak numbers; NumPy's own numbers have a type to keep
 
 
@@ -181,10 +192,21 @@ def guarantee_of(row: Row, out: ElementKind, words: bool = False) -> PrecisionGu
         ulps = 0.5 + row.ulps.short + (row.ulps.f32 + 0.5) * 2.0 ** (out.digits - 24)
     else:
         ulps = row.ulps.f64 if wide else row.ulps.f32
-    absolute = row.ulps.flushed * (2.0**-896 if wide else 1.0)
+    flushed = row.ulps.flushed * (2.0**-896 if wide else 1.0)
     math_precision = MathPrecision.F64 if wide else MathPrecision.F32
-    bound = Ulp(max(ulps, 0.5), absolute)
-    return PrecisionGuarantee(math_precision, accumulator, True, True, True, absolute > 0.0, bound)
+    bound = (
+        propagated(out) if row.formula else Ulp(max(ulps, 0.5), flushed + row.ulps.zeros * accumulator.unit_roundoff)
+    )
+    return PrecisionGuarantee(math_precision, accumulator, True, True, True, flushed > 0.0, bound)
+
+
+def propagated(out: ElementKind) -> Componentwise:
+    """The bound of an expression: the rounding of each part, carried through it, and that of the result to 16 bits."""
+    computed = ElementKind.F64 if out is ElementKind.F64 else ElementKind.F32
+    term, outside = Term(1.0, computed, "propagated"), "intermediate_overflows"
+    if out.digits < 24:
+        return Componentwise.rounded((term,), out, SOURCE, outside)
+    return Componentwise((term,), SOURCE, outside)
 
 
 def are_numbers(names: Sequence[str]) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
+from ...numerics.expression import Expression
 from ...types import ElementKind
 
 __all__ = [
@@ -31,12 +33,14 @@ BYTES = tuple(k for k in ElementKind if 8 <= k.bits <= 64)  # kinds that fit one
 
 class Ulps(NamedTuple):
     """The error of the computation in f32 and in f64, before rounding to the result's type. `short` is the further error of the
-    shorter formula for 16-bit results, `flushed` the further absolute error of results below the normal range."""
+    shorter formula for 16-bit results, `flushed` the further absolute error of results below the normal range, and `zeros` that
+    of results next to a zero of the function, in unit roundoffs of f32 or f64."""
 
     f32: float = 0.0
     f64: float = 0.0
     short: float = 0.0
     flushed: float = 0.0
+    zeros: float = 0.0
 
 
 EXACT = Ulps()
@@ -50,13 +54,17 @@ class Row:
     `cuda` is an expression of type C in the inputs, called x where there is one and a, b, c where there are more, and in the
     `params` by name; `digits` is the result's significand. `header` is the file under kernels/include of the functions in it.
 
+    A row whose terms may cancel has a `formula` instead, an expression in a, b, c and the params (numerics/expression.py), of
+    which `cuda` is made; its bound is what the rounding of each part makes of the result.
+
     `arguments` are what the public function calls the inputs; each is an array, or a number wherever another is an array, or
     may be left out where `absent` has the number that then stands for it (``"lowest"``, ``"highest"``). `params` are run-time
     numbers with their defaults.
 
     `domain` lists the kinds taken. The `result` is of NumPy's type: ``"same"`` (that of the inputs together), ``"float"``
     (integers become floats), ``"bool"``, or ``"given"`` by the caller. `mask` inputs hold bools and have no part in it. Where
-    `moves` is true the result is one of the inputs, bit by bit.
+    `moves` is true the result is one of the inputs, bit by bit; where `native` is true the result is exact for the type computed
+    in, which is the result's own or that of a comparison: `oracle` then takes its inputs in that type.
 
     `oracle` computes it on NumPy arrays. `check` is the same by other means: an expression in the arguments and params, of one
     element at a time, as Python numbers, or as mpmath's where it says ``mpmath``, with `bits` those of an integer result;
@@ -78,6 +86,8 @@ class Row:
     mask: tuple[str, ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
     moves: bool = False
+    native: bool = False
+    formula: str = ""
     limits: tuple[float, ...] = ()
     instructions: tuple[float, float] = (1, 1)
     peers: Mapping[str, str] = field(default_factory=dict)
@@ -86,7 +96,28 @@ class Row:
     @property
     def rounded(self) -> bool:
         """Whether the computation itself is rounded correctly, as IEEE 754 has it."""
-        return max(self.ulps.f32, self.ulps.f64) <= 0.5
+        return max(self.ulps.f32, self.ulps.f64) <= 0.5 and not self.formula
+
+    @cached_property
+    def expression(self) -> Expression:
+        """The formula, with the functions of other rows."""
+        from .backward.formula import expression_of  # which imports the tables
+
+        return expression_of(self.formula)
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        """The inputs' names in `cuda` and `formula`."""
+        return ("x",) if len(self.arguments) == 1 else ("a", "b", "c")[: len(self.arguments)]
+
+    @property
+    def body(self) -> str:
+        """The statements of the row's functor."""
+        return self.expression.cuda() if self.formula else f"return C({self.cuda});"
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        return self.expression.headers if self.formula else (self.header,)
 
 
 RESULT = "y"  # what gradients call a result that they take

@@ -15,7 +15,7 @@ from ...plan.plan import Plan
 from ...types import BinaryKind, ElementKind, OpCategory, PlanPreference
 from . import oracle, samples
 from ._descriptor import MapDescriptor
-from ._family import MapPlan, call_with_numbers, publish
+from ._family import MapPlan, call_with_numbers, names_params, params_given, publish
 from ._promotion import WEAK
 from ._row import ROUNDED, Row, Ulps
 from .tables import pairs
@@ -69,15 +69,18 @@ class BinaryDescriptor(MapDescriptor):
 
     inputs: ClassVar[tuple[str, ...]] = ("x1", "x2")
     signature_operands: ClassVar[tuple[Operand, ...]] = (Operand("x1"), Operand("x2"), Operand("out", "out"))
-    values: ClassVar[tuple[str, ...]] = ("x1", "x2")
+    values: ClassVar[tuple[str, ...]] = ("x1", "x2", *dict.fromkeys(name for row in TABLE for name in row.params))
 
     def __post_init__(self) -> None:
         self._prepare(BinaryKind)
 
     @classmethod
-    def of(cls, kind: BinaryKind | str, x1: Any, x2: Any, out: Any = None) -> Self:
-        """The descriptor of arrays of any layout, or of one and a Python number."""
-        return cls._of(BinaryKind, kind, {"x1": x1, "x2": x2}, out, {})
+    def of(cls, kind: BinaryKind | str, x1: Any, x2: Any, out: Any = None, **params: float) -> Self:
+        """The descriptor of arrays of any layout, or of one and a Python number; `params` are the row's."""
+        return cls._of(BinaryKind, kind, {"x1": x1, "x2": x2}, out, params)
+
+
+names_params(BinaryDescriptor)
 
 
 class BinaryPlan(MapPlan, Plan[BinaryDescriptor]):
@@ -128,7 +131,23 @@ def function_of(row: Row) -> Callable[..., Any]:
             options=row.name, stream=stream, pref=pref, device=device,
         )  # fmt: skip
 
-    return function
+    def with_params(
+        x1: Any,
+        x2: Any,
+        /,
+        *given: Any,
+        out: Any = None,
+        stream: Any = None,
+        pref: PlanPreference | None = None,
+        device: Any = None,
+        **named: Any,
+    ) -> Any:
+        params = params_given(row, given, named)
+        return call_with_numbers(
+            BinaryPlan, row, {"x1": x1, "x2": x2}, out, params, stream=stream, pref=pref, device=device,
+        )  # fmt: skip
+
+    return with_params if row.params else function
 
 
 for _row in TABLE:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ...numerics import special
+from ...numerics.expression import Precision, Rounded
 from ...numerics.rounding import round_to
 from ...types import ElementKind, PrecisionGuarantee, Ulp
 
-__all__ = ["evaluate", "guarantee", "params_of", "wide_inputs"]
+__all__ = ["MEASURES", "evaluate", "guarantee", "native", "params_of", "wide_inputs"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -101,11 +102,23 @@ def evaluate(desc: Any, arrays: Mapping[str, Array]) -> Array:
         inputs = [_given(desc, name, arrays) for name in desc.inputs]
         if row.result == "given":
             return np.asarray(row.oracle(*inputs, out))
+        if row.native:
+            kind = desc.common if row.result == "bool" else out
+            return native(row, kind, inputs, _params_taken(desc).values())
         if row.result == "bool":
             return np.asarray(row.oracle(*_comparable(desc, inputs)))
         if not desc.moved:
             inputs = [x if mask else _wide(x, out, row.rounded) for x, mask in zip(inputs, desc.masks)]
         return np.asarray(row.oracle(*inputs, **_params_taken(desc)))
+
+
+def native(row: Any, kind: ElementKind, inputs: Iterable[Array], params: Iterable[Any]) -> Array:
+    """A row that is exact in the type computed in: in the result's own, or in f32 or f64 where it compares numbers of `kind`."""
+    if row.result == "bool":
+        kind = kind if kind is ElementKind.F64 else ElementKind.F32
+    taken = [np.asarray(x).astype(kind.dtype) for x in (*inputs, *params)]
+    found = np.asarray(row.oracle(*taken))
+    return found.astype(np.float64) if found.dtype.kind not in "biu" else found
 
 
 def params_of(desc: Any) -> dict[str, Any]:
@@ -124,6 +137,26 @@ def wide_inputs(desc: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
     out, found = desc.kind_of("out"), {name: _given(desc, name, arrays) for name in desc.inputs}
     with np.errstate(invalid="ignore"):  # signalling NaNs
         return {name: x if x.dtype == np.bool_ else _wide(x, out, False) for name, x in found.items()}
+
+
+def _rounded(desc: Any, arrays: Mapping[str, Array]) -> Rounded:
+    """The result of a row's formula with its error as a kernel computes it."""
+    values = dict(zip(desc.row.letters, wide_inputs(desc, arrays).values()))
+    return desc.row.expression.rounded(values | _params_taken(desc), Precision.of(desc.kind_of("out")), {})  # type: ignore[no-any-return]
+
+
+def _error(desc: Any, **arrays: Array) -> Array:
+    """In roundoffs of the type computed in."""
+    unit = Precision.of(desc.kind_of("out")).computed.unit_roundoff
+    return np.broadcast_to(_rounded(desc, arrays).error / unit, desc.out_shape)
+
+
+def _beyond(desc: Any, **arrays: Array) -> Array:
+    return np.broadcast_to(_rounded(desc, arrays).beyond, desc.out_shape)
+
+
+# Of a formula: the propagated error; whether an intermediate result may leave the range of the type computed in.
+MEASURES: Mapping[str, Any] = {"propagated": _error, "intermediate_overflows": _beyond}
 
 
 def _given(desc: Any, name: str, arrays: Mapping[str, Array]) -> Array:

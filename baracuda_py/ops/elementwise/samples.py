@@ -38,8 +38,14 @@ def unary(
     """Every dtype at odd sizes, every layout, and the corners; each with params of its own, their defaults among them."""
     takes = [k for k in (*NUMBERS, ElementKind.BOOL) if k in kinds]
     for index, sample in enumerate(_unary(np.random.default_rng(seed), full, takes)):
-        factor, more = ((1, 0), (0.5, -0.125), (2.25, 0.5))[index % 3]
-        yield Sample(sample.label, sample.operands, {n: x * factor + more for n, x in (params or {}).items()})
+        yield _with_params(sample, index, params)
+
+
+def _with_params(sample: Sample, index: int, params: Mapping[str, float] | None) -> Sample:
+    """The sample with numbers near the defaults; of bools the default every other time."""
+    factor, more = ((1, 0), (0.5, -0.125), (2.25, 0.5))[index % 3]
+    given = {n: x != index % 2 if isinstance(x, bool) else x * factor + more for n, x in (params or {}).items()}
+    return Sample(sample.label, sample.operands, {**sample.options, **given})
 
 
 def _unary(rng: np.random.Generator, full: bool, kinds: Sequence[ElementKind]) -> Iterator[Sample]:
@@ -85,9 +91,14 @@ def binary(
     *,
     full: bool = False,
     kinds: Sequence[ElementKind] = NUMBERS,
-    params: Mapping[str, float] | None = None,  # noqa: ARG001
+    params: Mapping[str, float] | None = None,
 ) -> Iterator[Sample]:
     """Broadcasts, mixed dtypes, layouts, every pair of corners, and numbers in the place of an array."""
+    for index, sample in enumerate(_binary(fixed, seed, full, kinds)):
+        yield _with_params(sample, index, params) if params else sample
+
+
+def _binary(fixed: Any, seed: int, full: bool, kinds: Sequence[ElementKind]) -> Iterator[Sample]:
     rng = np.random.default_rng(seed)
     power = dict(fixed or {}).get("kind") == "pow"
 
@@ -161,9 +172,14 @@ def ternary(
     *,
     full: bool = False,
     kinds: Sequence[ElementKind] = NUMBERS,
-    params: Mapping[str, float] | None = None,  # noqa: ARG001
+    params: Mapping[str, float] | None = None,
 ) -> Iterator[Sample]:
     """Broadcasts, mixed dtypes, layouts, corners, numbers, and inputs that are left out."""
+    for index, sample in enumerate(_ternary(fixed, seed, full, kinds)):
+        yield _with_params(sample, index, params) if params else sample
+
+
+def _ternary(fixed: Any, seed: int, full: bool, kinds: Sequence[ElementKind]) -> Iterator[Sample]:
     rng, kind = np.random.default_rng(seed), dict(fixed or {}).get("kind")
     masked = kind == "where"
 

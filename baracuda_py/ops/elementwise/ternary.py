@@ -12,10 +12,10 @@ from ...plan.plan import Plan
 from ...types import ElementKind, OpCategory, PlanPreference, TernaryKind
 from . import oracle, samples
 from ._descriptor import MapDescriptor
-from ._family import MapPlan, call_with_numbers, publish
+from ._family import MapPlan, call_with_numbers, names_params, params_given, publish
 from ._promotion import WEAK
 from ._row import BYTES, FLOATS, Row, Ulps
-from .tables.oracle import product_and_sum
+from .tables.oracle import addcdiv, addcmul, lerp, product_and_sum
 
 __all__ = ["TernaryDescriptor", "TernaryPlan"]
 
@@ -34,6 +34,20 @@ TABLE = (
     Row("fma", "::fma(a, b, c)", product_and_sum, "x1 * mpmath.mpf(x2) + x3", "x1 * x2 + x3, rounded once.", Ulps(0.501, 0.501),
         arguments=("x1", "x2", "x3"), domain=FLOATS, peers={"cupy": "", "torch": ""},
         gradient={"x1": "grad * x2", "x2": "grad * x1", "x3": "grad"}),
+    Row("lerp", "", lerp, "(1 - mpmath.mpf(weight)) * start + mpmath.mpf(weight) * end",
+        "start + weight * (end - start), from the nearer end, so that weight 1 gives end.", arguments=("start", "end", "weight"),
+        formula="where(abs(c) < 0.5, a + c * (b - a), b - (b - a) * (1 - c))", domain=FLOATS, peers={"cupy": ""},
+        instructions=(8, 8),
+        gradient={"start": "grad * (1 - weight)", "end": "grad * weight", "weight": "grad * (end - start)"}),
+    Row("addcmul", "", addcmul, "x + mpmath.mpf(value) * tensor1 * tensor2", "x + value * tensor1 * tensor2.",
+        arguments=("x", "tensor1", "tensor2"), params={"value": 1.0}, formula="a + value * b * c", domain=FLOATS,
+        peers={"cupy": ""}, instructions=(2, 2),
+        gradient={"x": "grad", "tensor1": "grad * value * tensor2", "tensor2": "grad * value * tensor1"}),
+    Row("addcdiv", "", addcdiv, "x + mpmath.mpf(value) * tensor1 / tensor2", "x + value * (tensor1 / tensor2).",
+        arguments=("x", "tensor1", "tensor2"), params={"value": 1.0}, formula="a + value * (b / c)", domain=FLOATS,
+        peers={"cupy": ""}, instructions=(40, 14),
+        gradient={"x": "grad", "tensor1": "grad * value / tensor2",
+                  "tensor2": "-grad * value * (tensor1 / tensor2) / tensor2"}),
 )  # fmt: skip
 
 
@@ -64,15 +78,20 @@ class TernaryDescriptor(MapDescriptor):
     signature_operands: ClassVar[tuple[Operand, ...]] = (
         Operand("x1"), Operand("x2", optional=True), Operand("x3", optional=True), Operand("out", "out"),
     )  # fmt: skip
-    values: ClassVar[tuple[str, ...]] = ("x1", "x2", "x3")
+    values: ClassVar[tuple[str, ...]] = ("x1", "x2", "x3", *dict.fromkeys(name for row in TABLE for name in row.params))
 
     def __post_init__(self) -> None:
         self._prepare(TernaryKind)
 
     @classmethod
-    def of(cls, kind: TernaryKind | str, x1: Any, x2: Any = None, x3: Any = None, out: Any = None) -> Self:
-        """The descriptor of arrays of any layout, and of Python numbers beside them."""
-        return cls._of(TernaryKind, kind, {"x1": x1, "x2": x2, "x3": x3}, out, {})
+    def of(
+        cls, kind: TernaryKind | str, x1: Any, x2: Any = None, x3: Any = None, out: Any = None, **params: float
+    ) -> Self:
+        """The descriptor of arrays of any layout, and of Python numbers beside them; `params` are the row's."""
+        return cls._of(TernaryKind, kind, {"x1": x1, "x2": x2, "x3": x3}, out, params)
+
+
+names_params(TernaryDescriptor)
 
 
 class TernaryPlan(MapPlan, Plan[TernaryDescriptor]):
@@ -80,6 +99,7 @@ class TernaryPlan(MapPlan, Plan[TernaryDescriptor]):
 
     descriptor = TernaryDescriptor
     category = OpCategory.TERNARY_ELEMENTWISE
+    measures = oracle.MEASURES
     probes = (
         *(
             {**dict.fromkeys(("x1_shape", "x2_shape", "x3_shape"), shape), "x1_element": mask or e, "x2_element": e,
@@ -116,7 +136,22 @@ def _function(row: Row) -> Callable[..., Any]:
             options=row.name, stream=stream, pref=pref, device=device,
         )  # fmt: skip
 
-    return function
+    def with_params(
+        x1: Any,
+        x2: Any,
+        x3: Any,
+        /,
+        *given: Any,
+        out: Any = None,
+        stream: Any = None,
+        pref: PlanPreference | None = None,
+        device: Any = None,
+        **named: Any,
+    ) -> Any:
+        params, inputs = params_given(row, given, named), {"x1": x1, "x2": x2, "x3": x3}
+        return call_with_numbers(TernaryPlan, row, inputs, out, params, stream=stream, pref=pref, device=device)
+
+    return with_params if row.params else function
 
 
 def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:

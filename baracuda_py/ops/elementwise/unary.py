@@ -15,7 +15,7 @@ from ...types import ElementKind, OpCategory, PlanPreference, UnaryKind
 from .._misnamed import misnamed
 from . import oracle, samples
 from ._descriptor import MapDescriptor
-from ._family import MapPlan, call_with_numbers, names_params, publish, signature_of
+from ._family import MapPlan, call_with_numbers, names_params, params_given, publish, signature_of
 from ._row import ROUNDED, Row, Ulps
 from .tables import activations, numbers, transcendental
 
@@ -142,9 +142,7 @@ def _function(row: Row) -> Callable[..., Any]:
         device: Any = None,
         **named: Any,
     ) -> Any:
-        params = {**row.params, **dict(zip(row.params, given)), **named}
-        if len(given) + len(named) > len(row.params) or len(params) > len(row.params):
-            raise TypeError(f"{row.name}() takes x and {', '.join(row.params)}")
+        params = params_given(row, given, named)
         return call_with_numbers(
             UnaryPlan, row, {"x": x}, out, params, stream=stream, pref=pref, device=device,
         )  # fmt: skip

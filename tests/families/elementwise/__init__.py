@@ -30,6 +30,7 @@ FAMILY = Family(
     # Outputs of gradients, which may be given like out=, the absent bound of clamp, and the numbers of rows.
     always=(
         *("grad_x", "grad_x1", "grad_x2", "grad_y", "grad_x3", "grad_weight", "grad_min", "grad_max", "min", "max"),
+        *("grad_start", "grad_end", "grad_tensor1", "grad_tensor2"),
         *dict.fromkeys(param for row in ROWS.values() for param in row.params),
     ),
     wanted=("map-two-a-thread",),

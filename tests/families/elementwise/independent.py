@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import struct
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
@@ -74,13 +75,19 @@ def elementwise(problem: Problem) -> None:
             wanted = _one(code, names | params | {"bits": out.bits if out.is_integer else 0})
             if wanted is not None:
                 checked += 1
-                _alike(wide[i], wanted, out, f"{row.name}{tuple(map(str, names.values()))}")
+                terms = _terms([*names.values(), *params.values()]) if row.formula else 0.0
+                _alike(wide[i], wanted, out, f"{row.name}{tuple(map(str, names.values()))}", terms)
     finite = all(np.isfinite(x.astype(np.float64)).all() for x in arrays.values())
     none = out.is_float and not np.isfinite(wide[places]).any()  # a logarithm of numbers below zero
     assert checked or not (places and finite) or none, "nothing was checked"
 
 
-def _alike(found: Any, wanted: Any, out: ElementKind, what: str) -> None:
+def _terms(numbers: list[Any]) -> Any:
+    """At least the size of the terms of a sum of products and quotients of these numbers, which may cancel."""
+    return math.prod(max(abs(x), 1 / abs(x), 1) for x in map(mpmath.mpf, numbers) if x)
+
+
+def _alike(found: Any, wanted: Any, out: ElementKind, what: str, terms: Any = 0.0) -> None:
     if out.is_integer:
         wanted, modulus = int(wanted), 1 << out.bits
         wanted %= modulus
@@ -89,12 +96,44 @@ def _alike(found: Any, wanted: Any, out: ElementKind, what: str) -> None:
     elif out is ElementKind.BOOL:
         assert bool(found) == bool(wanted), f"{what}: oracle {bool(found)}, independent {wanted}"
     else:
-        near = 2.0**-46 * abs(wanted) + 1e-300
+        near = 2.0**-46 * abs(wanted) + 2.0**-48 * terms + 1e-300
         with np.errstate(over="ignore"):
             overflows = math.isinf(float(found)) and abs(wanted) > 1.7e308
         assert overflows or abs(mpmath.mpf(float(found)) - wanted) <= near, (
             f"{what}: oracle {found!r}, independent {wanted}"
         )
+
+
+def _nextafter(problem: Problem) -> None:
+    """By the order of the numbers' codes as Python packs them; of bf16, the upper half of f32's."""
+    desc = problem.desc
+    out, held = desc.layout("out").element, dict(zip(desc.numbered, desc.numbers or ()))
+    given = [
+        problem.slots[n].host() if n in desc.arrays else round_to(np.asarray(held[n], float), desc.kind_of(n))
+        for n in desc.inputs
+    ]
+    wide = np.asarray(problem.wide["out"])
+    flat = [np.broadcast_to(x, wide.shape).reshape(-1).astype(float).tolist() for x in given]
+    number, code, shift = {"f16": ("e", "h", 0), "bf16": ("f", "i", 16), "f32": ("f", "i", 0), "f64": ("d", "q", 0)}[
+        str(out)
+    ]
+    low = -1 << (out.bits - 1)
+
+    def place(x: float) -> int:
+        """The number's place in the order of all numbers: 0 for both zeros."""
+        found = struct.unpack(code, struct.pack(number, x))[0] >> shift
+        return low - found if found < 0 else found
+
+    def at(place: int) -> float:
+        return float(struct.unpack(number, struct.pack(code, (place if place >= 0 else low - place) << shift))[0])
+
+    for i in sorted({round(i) for i in np.linspace(0, wide.size - 1, COUNT)}) if wide.size else ():
+        a, b, found = flat[0][i], flat[1][i], float(wide.reshape(-1)[i])
+        if a != a or b != b:
+            assert found != found
+            continue
+        wanted = at(place(a) + (b > a) - (b < a))
+        assert found == wanted, f"nextafter({a!r}, {b!r}) of {out}: oracle {found!r}, not {wanted!r}"
 
 
 def _cast(problem: Problem) -> None:
@@ -167,4 +206,5 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
     **{name: elementwise for name, op in all_ops().items() if issubclass(op.plan, MapPlan)},
     **GRADIENTS,
     "cast": _cast,
+    "nextafter": _nextafter,
 }

@@ -7,7 +7,7 @@ from functools import cache
 
 from ....numerics.expression import Function
 from ....numerics.special import phi
-from .._row import ROWS
+from .._promotion import row_of
 
 __all__ = ["functions"]
 
@@ -23,20 +23,22 @@ OF_ROWS = (
     "log1p",
     "sinh",
 )  # monotone in each argument
-OF_INPUTS = ("cosh", "sin", "cos")  # not monotone: of an argument that is exact
+OF_INPUTS = ("cosh", "sin", "cos", "digamma")  # not monotone: of an argument that is exact
 
 
 @cache
 def functions() -> dict[str, Function]:
     """The table, by name."""
     return {name: _of_row(name) for name in (*OF_ROWS, *OF_INPUTS)} | {
-        "phi": Function("math::phi<digits>({0})", phi, 8, 6, 0.05, 2.0**-120, "math/phi.cuh", (27, 14))
+        "phi": Function(
+            "math::phi<digits>({0})", phi, 8, 6, 0.05, 2.0**-120, header="math/phi.cuh", instructions=(27, 14)
+        )
     }
 
 
 def _of_row(name: str) -> Function:
-    row = ROWS[name]
+    row = row_of(name)
     letters = ("x",) if len(row.arguments) == 1 else ("a", "b")
     places = {letter: f"{{{place}}}" for place, letter in enumerate(letters)}
     cuda = re.sub(r"\b[xab]\b", lambda found: places[found[0]], row.cuda)
-    return Function(cuda, row.oracle, *row.ulps, row.header, row.instructions)
+    return Function(cuda, row.oracle, *row.ulps, header=row.header, instructions=row.instructions)

@@ -13,19 +13,17 @@ from typing import Any, ClassVar
 from ....plan.descriptor import Operand
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....types import Componentwise, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee, Term
+from ....types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from ... import elementwise
 from ..._function import CallArgs, function_of
 from .._descriptor import MapDescriptor
 from .._family import PUBLISHED, GraphPlan, signature_of
-from .._promotion import WEAK, guarantee_of
+from .._promotion import WEAK, guarantee_of, propagated
 from .._row import ROWS, functor
 from . import oracle, samples
 from ._row import BackwardRow, backward_row
 
 __all__: list[str] = []  # the ops that are published below
-
-SOURCE = "first-order propagation through the expression (baracuda_py/numerics/expression.py)"
 
 
 class BackwardDescriptor(MapDescriptor):
@@ -70,11 +68,8 @@ class BackwardDescriptor(MapDescriptor):
         """The rounding of each part, carried through the expression, and that of the result to 16 bits."""
         kind = self.kind_of("out")
         one = guarantee_of(self.row, kind)
-        propagated, outside = Term(1.0, one.accumulator, "propagated"), "intermediate_overflows"
-        bound = Componentwise((propagated,), SOURCE, outside)
-        if kind.digits < 24:
-            bound = Componentwise.rounded((propagated,), kind, SOURCE, outside)
-        made = PrecisionGuarantee(one.math_precision, one.accumulator, True, True, True, self.row.flushed, bound)
+        flushed = self.row.flushed
+        made = PrecisionGuarantee(one.math_precision, one.accumulator, True, True, True, flushed, propagated(kind))
         several = len(self.outputs) > 1
         return PrecisionGuarantee.by_output(**dict.fromkeys(self.outputs, made)) if several else made
 

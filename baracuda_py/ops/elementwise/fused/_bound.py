@@ -42,7 +42,7 @@ def _bounded(row: Row) -> bool:
     if row.name in OWN:
         return True
     derived = all(argument in row.gradient for argument in row.arguments)
-    return row.name in (*EXPRESSIONS, *MONOTONE) or row.result == "given" or row.moves or derived
+    return row.name in (*EXPRESSIONS, *MONOTONE) or row.result == "given" or row.moves or derived or bool(row.formula)
 
 
 def unbounded(typed: Typed) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def unbounded(typed: Typed) -> tuple[str, ...]:
         if rounded and not _bounded(row):
             found[row.name] = None
         computes = step.computed.type in ("float", "double") and not row.moves and row.result not in ("bool", "given")
-        if rounded or (computes and (max(row.ulps) > 0 or row.name in ("sum", "mean"))):
+        if rounded or (computes and (max(row.ulps) > 0 or row.formula or row.name in ("sum", "mean"))):
             inexact.add(f"t{place + 1}")
     return tuple(found)
 
@@ -88,8 +88,8 @@ def _carried(step: Step, args: list[Rounded]) -> Rounded:
         error = np.asarray(_of_expression("where(a, b, c)", step, args).error)
         return Rounded(value, error, chosen | (np.asarray(args[0].error) != 0) & beyond)
     computes = step.computed.type in ("float", "double")
-    if computes and row.name in EXPRESSIONS:
-        made = _of_expression(EXPRESSIONS[row.name], step, args)
+    if computes and (text := EXPRESSIONS.get(row.name, row.formula)):
+        made = _of_expression(text, step, args)
         return Rounded(value, np.asarray(made.error), made.beyond | beyond)
     if not computes or not step.kind.is_float:
         return Rounded(value, np.zeros_like(value, np.float64), beyond | doubtful)
@@ -129,7 +129,8 @@ def _axes(arg: Rounded, axes: Any) -> tuple[int, ...]:
 def _of_expression(text: str, step: Step, args: list[Rounded]) -> Rounded:
     """What `numerics.expression` makes of one row: of its expression, or of the row as a function."""
     made = expression_of(text) if text else _function(step.row.name)
-    names = LETTERS[: len(args)] if text else tuple(f"a{place}" for place in range(len(args)))
+    letters = (*LETTERS[: len(step.row.arguments)], *step.row.params)
+    names = letters if text else tuple(f"a{place}" for place in range(len(args)))
     kind = ElementKind.F64 if step.computed.type == "double" else ElementKind.F32
     precision = Precision(kind, step.kind if step.kind.is_float else kind)
     values = {name: np.asarray(arg.value) for name, arg in zip(names, args)}

@@ -28,7 +28,7 @@ def functors(typed: Typed) -> tuple[dict[str, str], tuple[str, ...]]:
 def parts(typed: Typed) -> tuple[str, tuple[str, ...]]:
     """The functors of the rows in a graph, and the headers that they need."""
     ops = dict.fromkeys(node.op for node in typed.graph.nodes if node.to is None and node.op in ROWS)
-    headers = ["core/dtype.cuh", *(ROWS[node.op].header for node in typed.graph.nodes if node.op in ROWS)]
+    headers = ["core/dtype.cuh", *(h for node in typed.graph.nodes if node.op in ROWS for h in ROWS[node.op].headers)]
     if typed.carrier == "double" and typed.kind.bits == 16:
         headers.append("elementwise/halves.cuh")
     return "".join(_of_row(op) + "\n" for op in ops), tuple(dict.fromkeys(header for header in headers if header))
@@ -36,8 +36,7 @@ def parts(typed: Typed) -> tuple[str, tuple[str, ...]]:
 
 def _of_row(op: str) -> str:
     row = ROWS[op]
-    letters = ("x",) if len(row.arguments) == 1 else ("a", "b", "c")
-    return functor(f"Of_{op}", op, (*letters[: len(row.arguments)], *row.params), f"return C({row.cuda});")
+    return functor(f"Of_{op}", op, (*row.letters, *row.params), row.body)
 
 
 def body(typed: Typed, output: str, known: Mapping[str, str] | None = None) -> str:

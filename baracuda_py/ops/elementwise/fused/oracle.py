@@ -74,8 +74,17 @@ def computed(step: Any, args: list[Array]) -> Array:
     """The result of a row."""
     if step.to is not None:
         return cast_to(args[0], step.kinds[0], step.to)
-    made = called(step.row, *args)
+    made = _native(step, args) if step.row.native else called(step.row, *args)
     return made if step.kind.is_float or step.kind is ElementKind.BOOL else made.astype(step.kind.dtype)
+
+
+def _native(step: Any, args: list[Array]) -> Array:
+    """Of a row that is exact in the type computed in."""
+    kind = step.kind
+    if step.row.result == "bool":
+        kind = ElementKind.F64 if step.computed.type == "double" else ElementKind.F32
+    count = len(step.row.arguments)
+    return oracle.native(step.row, kind, args[:count], args[count:])
 
 
 def called(row: Any, *args: Array) -> Array:

@@ -7,11 +7,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ....numerics import special
+from ....numerics.rounding import halves
 
 __all__ = [
-    "affine", "celu", "cube", "elu", "frac", "geglu", "geglu_tanh", "gelu_tanh", "hardshrink", "hardsigmoid",
-    "hardswish", "hardtanh", "leaky_relu", "log_sigmoid", "logit", "mish", "reciprocal", "relu6", "round", "selu",
-    "signbit", "softplus", "softshrink", "softsign", "step", "tanhshrink", "threshold",
+    "addcdiv", "addcmul", "affine", "celu", "cube", "elu", "frac", "geglu", "geglu_tanh", "gelu_tanh",
+    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "isclose", "leaky_relu", "lerp", "log_sigmoid", "logit",
+    "mish", "nextafter", "reciprocal", "relu6", "round", "selu", "signbit", "softplus", "softshrink", "softsign",
+    "step", "tanhshrink", "threshold",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -39,6 +41,18 @@ def floor_divide(a: Array, b: Array) -> Array:
 
 def mod(a: Array, b: Array) -> Array:
     return np.mod(a, b)
+
+
+def isclose(x1: Array, x2: Array, rtol: Array, atol: Array, equal_nan: Array) -> Array:
+    """In the inputs' type, which rounds each operation."""
+    difference = np.abs(x1 - x2)
+    near = (difference <= atol + rtol * np.abs(x2)) & np.isfinite(difference)
+    return np.asarray((x1 == x2) | near | ((equal_nan != 0) & np.isnan(x1) & np.isnan(x2)))
+
+
+def nextafter(x1: Array, x2: Array) -> Array:
+    """Of equal numbers the second, which NumPy's function of f16 does not give where they are zeros."""
+    return np.where(x1 == x2, x2, np.nextafter(x1, x2))
 
 
 def round(x: Array) -> Array:
@@ -78,7 +92,7 @@ def product_and_sum(a: Array, b: Array, c: Array) -> Array:
     """a * b + c, in long doubles with the rounding of both operations put back: what is lost is of second order."""
     a, b, c = (np.asarray(x, np.longdouble) for x in (a, b, c))
     product = a * b
-    high, low = zip(*(_halves(x) for x in (a, b)))
+    high, low = zip(*(halves(x) for x in (a, b)))
     lost = low[0] * low[1] - (((product - high[0] * high[1]) - low[0] * high[1]) - high[0] * low[1])
     total = product + c
     beside = total - product
@@ -86,11 +100,18 @@ def product_and_sum(a: Array, b: Array, c: Array) -> Array:
     return np.where(np.isfinite(lost), total + lost, total)
 
 
-def _halves(x: Array) -> tuple[Array, Array]:
-    """x as the sum of two numbers of half its digits (Dekker)."""
-    scaled = x * np.longdouble(2**32 + 1)
-    high = scaled - (scaled - x)
-    return high, x - high
+def lerp(start: Array, end: Array, weight: Array) -> Array:
+    """The operations of the row's formula, in its order: they cancel alike."""
+    wide = end - start
+    return np.asarray(np.where(np.abs(weight) < 0.5, start + weight * wide, end - wide * (1 - weight)))
+
+
+def addcmul(x: Array, tensor1: Array, tensor2: Array, value: float) -> Array:
+    return np.asarray(x + value * tensor1 * tensor2)
+
+
+def addcdiv(x: Array, tensor1: Array, tensor2: Array, value: float) -> Array:
+    return np.asarray(x + value * (tensor1 / tensor2))
 
 
 # ---- activations -----------------------------------------------------------------------------------------------------

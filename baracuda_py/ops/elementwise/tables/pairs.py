@@ -52,6 +52,15 @@ TABLE = (
     Shift("right_shift", "math::right_shift(a, b)", np.right_shift, "x1 >> x2 if 0 <= x2 < bits else -(x1 < 0)",
           "floor(x1 / 2**x2); the sign alone, 0 or -1, if x2 is negative or not below the number of bits.",
           peers={"torch": "bitwise_right_shift"}),
+    Pair("isclose", "math::is_close(a, b, rtol, atol, equal_nan)", oracle.isclose,
+         "None if abs(abs(x1 - x2) - (atol + rtol * abs(x2))) <= 1e-6 * (abs(x1) + abs(x2)) + 1e-45 "
+         "else x1 == x2 or abs(x1 - x2) <= atol + rtol * abs(x2)",
+         "Whether abs(x1 - x2) <= atol + rtol * abs(x2), each operation rounded to the type computed in; equal infinities are "
+         "close, and two NaN if equal_nan.", result="bool", header="math/close.cuh", domain=FLOATS, native=True,
+         params={"rtol": 1e-5, "atol": 1e-8, "equal_nan": False}, instructions=(9, 9)),
+    Pair("nextafter", "math::next_after<digits>(a, b)", oracle.nextafter, "",
+         "The next number of the result's type from x1 toward x2; x2 where they are equal.", header="math/neighbour.cuh",
+         domain=FLOATS, native=True, instructions=(12, 14), peers={"cupy": "nextafter", "torch": "nextafter"}),
     Pair("hypot", "::hypot(a, b)", np.hypot, "mpmath.sqrt(x1 * x1 + x2 * x2)", "sqrt(x1**2 + x2**2), without overflow.",
          documented(3, 2), "float", instructions=(40, 40),
          gradient={"x1": "where(out == 0, 0, grad * x1 / out)", "x2": "where(out == 0, 0, grad * x2 / out)"}),
