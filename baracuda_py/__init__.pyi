@@ -1911,12 +1911,20 @@ def layer_norm_backward(grad: Any, x: Any, weight: Any = None, mean: Any = None,
 def group_norm_backward(grad: Any, x: Any, weight: Any = None, mean: Any = None, rstd: Any = None, *,
     needs: Sequence[str] = (), grad_x: Any = None, grad_weight: Any = None, grad_bias: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(GroupNormBackwardDescriptor, GroupNormBackwardPlan)
+def batch_norm_backward(grad: Any, x: Any, weight: Any = None, mean: Any = None, rstd: Any = None, *,
+    needs: Sequence[str] = (), grad_x: Any = None, grad_weight: Any = None, grad_bias: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(GroupNormDescriptor, GroupNormPlan)
 def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-05, *, stats: bool = False,
     out: Any = None, mean: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(GroupNormDescriptor, GroupNormPlan)
 def instance_norm(x: Any, *, weight: Any = None, bias: Any = None, eps: float = 1e-05, stats: bool = False, out: Any = None,
+    mean: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(GroupNormDescriptor, GroupNormPlan)
+def batch_norm(x: Any, *, weight: Any = None, bias: Any = None, eps: float = 1e-05, stats: bool = False, out: Any = None,
     mean: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(NormDescriptor, NormPlan)

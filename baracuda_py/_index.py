@@ -389,6 +389,8 @@ NAMES = {
     "attention_flash_causal": "ops.attention.forward:attention_flash_causal",
     "attention_tc": "ops.attention.forward:attention_tc",
     "attention_tc_causal": "ops.attention.forward:attention_tc_causal",
+    "batch_norm": "ops.norm.channels.forward:batch_norm",
+    "batch_norm_backward": "ops.norm.channels.backward:batch_norm_backward",
     "bitwise_and": "ops.elementwise.binary:bitwise_and",
     "bitwise_not": "ops.elementwise.unary:bitwise_not",
     "bitwise_or": "ops.elementwise.binary:bitwise_or",

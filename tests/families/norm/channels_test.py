@@ -87,21 +87,22 @@ def test_group_norm_backward_sums_by_channel() -> None:
         assert np.array_equal(alone.grad_bias, got.grad_bias)
 
 
-@pytest.mark.parametrize("op", ["group_norm", "instance_norm", "group_norm_backward"])
-def test_group_norm_long_rows_by_clusters(op: str) -> None:
-    """A cluster of CTAs shares a group of 40,000 elements and more, and several channels of it."""
-    for shape, groups in (((1, 2, 35_000), 1), ((2, 1, 33_001), 1)):
-        x = normal(*shape)
-        operands: dict[str, Any] = {"x": x, "weight": normal(shape[1])}
-        options: dict[str, Any] = {"num_groups": groups}
-        if op == "instance_norm":
-            options = {}
-        if op == "group_norm_backward":
-            operands = {"grad": normal(*shape), **operands} | dict(zip(("mean", "rstd"), statistics(x, groups)))
-            options = {}
-        problem = Problem(get_op(op), Sample(f"{op} {shape}", operands, options), "ptx")
-        assert problem.plan.selection.config.ctas > 1 or (op == "instance_norm" and shape[1] == 1) or shape[2] < 35_000
-        served(problem, [problem.plan])
+def test_batch_norm_is_instance_norm_of_one_item() -> None:
+    """Items join the positions, in every layout and of no positions at all."""
+    for shape in ((3, 4, 2, 8), (3, 4, 5), (6, 4)):
+        x, grad, w, b = normal(*shape), normal(*shape), normal(4), normal(4)
+        folded, pulled = (np.swapaxes(a, 0, 1).reshape(1, 4, -1) for a in (x, grad))
+        want = bp.instance_norm(folded, weight=w, bias=b, stats=True, device="cpu")
+        for given in (x, np.asfortranarray(x)):
+            got = bp.batch_norm(given, weight=w, bias=b, stats=True, device="ptx")
+            assert np.allclose(np.swapaxes(got.out, 0, 1).reshape(1, 4, -1), want.out, rtol=1e-5, atol=1e-5)
+            assert np.allclose(got.mean, want.mean[0], rtol=1e-5, atol=1e-6)
+            assert np.allclose(got.rstd, want.rstd[0], rtol=1e-5)
+        made = bp.batch_norm_backward(grad, x, w, got.mean, got.rstd, device="ptx")
+        wanted = bp.group_norm_backward(pulled, folded, w, want.mean, want.rstd, device="cpu")
+        assert np.allclose(np.swapaxes(made.grad_x, 0, 1).reshape(1, 4, -1), wanted.grad_x, rtol=1e-4, atol=1e-5)
+        assert np.allclose(made.grad_weight, wanted.grad_weight, rtol=1e-5, atol=1e-5)
+        assert np.allclose(made.grad_bias, wanted.grad_bias, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, BF16])
@@ -138,6 +139,8 @@ def test_group_norm_bounds_at_the_ends_of_the_range(op: str, kind: Any) -> None:
         (lambda x: bp.group_norm_backward(x, x, None, *(np.ones((2, 3), np.float32),) * 2), "num_groups=3"),
         (lambda x: bp.group_norm_backward(x, x, None, *(np.ones(2, np.float32),) * 2), "mean must have shape"),
         (lambda x: bp.group_norm_backward(x, x, needs="weight"), "name 'bias'"),
+        (lambda x: bp.batch_norm_backward(x, x, None, *(np.ones((2, 8), np.float32),) * 2), "mean must have shape"),
+        (lambda x: bp.batch_norm(x[0, 0]), "has no axis of channels"),
     ],
 )
 def test_group_norm_refuses(call: Any, says: str) -> None:

@@ -11,9 +11,9 @@ from ....types.keeping import complete
 from ..._rows import OperandStrides, Rows, computed_in, rows_of
 from .._problem import Parted
 
-__all__ = ["NORMS", "ChannelNormed", "ChannelRows", "channel_rows", "described_by"]
+__all__ = ["BATCHED", "GROUPED", "ChannelNormed", "ChannelRows", "channel_rows", "described_by"]
 
-NORMS = ("group_norm", "instance_norm")
+GROUPED, BATCHED = ("group_norm", "instance_norm"), "batch_norm"
 STATISTICS = ("mean", "rstd")
 
 
@@ -46,15 +46,17 @@ class ChannelRows(Rows):
 
 
 class ChannelNormed(Parted):
-    """A norm of x of `shape`, whose axis 1 are the channels of `num_groups` groups."""
+    """A norm of x of `shape`, whose axis 1 are the channels of `num_groups` groups; batch_norm has one item, and positions in
+    all of x's."""
 
     shape: tuple[int, ...]
     num_groups: int | None
     name: str
     centered: ClassVar[bool] = True
+    names: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
-        self._names_op(tuple(name + self.suffix for name in NORMS), "name")
+        self._names_op(self.names, "name")
         super().__post_init__()
         if self.num_groups is None:
             complete(self, num_groups=self.channels)
@@ -74,9 +76,18 @@ class ChannelNormed(Parted):
         return self.num_groups
 
     @property
+    def batched(self) -> bool:
+        return self.name.startswith(BATCHED)
+
+    @property
+    def items(self) -> int:
+        """Sets of statistics."""
+        return 1 if self.batched else self.shape[0]
+
+    @property
     def row_shape(self) -> tuple[int, ...]:
         """Of the statistics."""
-        return (*self.shape[:1], self.groups)
+        return (self.channels,) if self.batched else (*self.shape[:1], self.groups)
 
     @property
     def per_group(self) -> int:
@@ -86,11 +97,12 @@ class ChannelNormed(Parted):
     @property
     def extents(self) -> tuple[int, ...]:
         """Of items, groups, a group's channels, and positions."""
-        return (self.shape[0], self.groups, self.per_group, *self.shape[2:])
+        first = self.shape[:1] if self.batched else ()
+        return (self.items, self.groups, self.per_group, *first, *self.shape[2:])
 
     @property
     def positions(self) -> int:
-        return math.prod(self.shape[2:])
+        return math.prod(self.extents[3:])
 
     @property
     def length(self) -> int:
@@ -107,6 +119,8 @@ class ChannelNormed(Parted):
                 f"{self.op}: {self.channels} channels (axis 1 of x) cannot be divided into num_groups={self.groups}",
                 "give a positive divisor of the channels",
             )
+        if self.groups != self.channels and not self.name.startswith("group"):
+            raise InvalidProblemError(f"{self.op}: num_groups={self.groups}", "leave it out: a group is one channel")
         super().check()
 
     def spread(self, name: str) -> tuple[int, ...] | None:
@@ -115,9 +129,11 @@ class ChannelNormed(Parted):
             return None
         strides = self.layout(name).strides
         if name in STATISTICS:
-            return (*strides, *(0,) * (len(self.extents) - 2))
+            found = (0, *strides) if self.batched else strides
+            return (*found, *(0,) * (len(self.extents) - 2))
         item, channel, *rest = strides if len(strides) > 1 else (0, *strides, *(0 for _ in self.shape[2:]))
-        return (item, channel * self.per_group, channel, *rest)
+        first = (0, (item,)) if self.batched else (item, ())
+        return (first[0], channel * self.per_group, channel, *first[1], *rest)
 
 
 def described_by(descriptor: type[ChannelNormed]) -> Callable[..., ChannelNormed]:

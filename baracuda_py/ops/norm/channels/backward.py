@@ -22,7 +22,7 @@ from .._problem import Part
 from . import oracle, samples
 from ._problem import ChannelNormed, ChannelRows, channel_rows
 
-__all__ = ["GroupNormBackwardDescriptor", "GroupNormBackwardPlan", "group_norm_backward"]
+__all__ = ["GroupNormBackwardDescriptor", "GroupNormBackwardPlan", "batch_norm_backward", "group_norm_backward"]
 
 FILE, KERNEL = "norm/channels_backward.cu", "norm_channels_backward"
 SUMS = "reduce/stripes.cu"
@@ -41,8 +41,8 @@ ADDERS = 32  # warps that add stripes up
     Slot("rstd", shape="row_shape", element="rstd_element"),
 )
 class GroupNormBackwardDescriptor(ChannelNormed):
-    """The gradient of group_norm and instance_norm. With a weight there are grad_weight and grad_bias; `grad_bias_element` asks
-    for that without a weight."""
+    """The gradient of group_norm and instance_norm, or of batch_norm. With a weight there are grad_weight and grad_bias;
+    `grad_bias_element` asks for that without a weight."""
 
     shape: tuple[int, ...]
     element: ElementKind
@@ -52,6 +52,7 @@ class GroupNormBackwardDescriptor(ChannelNormed):
     rstd_element: ElementKind | None = None
 
     suffix: ClassVar[str] = "_backward"
+    names = ("group_norm_backward", "batch_norm_backward")
     flagged = ("grad_weight", "grad_bias")
 
     @classmethod
@@ -64,7 +65,7 @@ class GroupNormBackwardDescriptor(ChannelNormed):
             "grad": grad, "x": x, "weight": weight, "mean": mean, "rstd": rstd, "grad_x": grad_x, "grad_weight": grad_weight,
             "grad_bias": grad_bias,
         })  # fmt: skip
-        groups = tensors["mean"].shape[1:2]
+        groups = tensors["mean"].shape[1:2] if name == "group_norm_backward" else ()
         options: dict[str, Any] = {"num_groups": groups[0]} if groups else {}
         if needs and weight is None and grad_bias is None:
             options["grad_bias_element"] = tensors["x"].element
@@ -117,7 +118,7 @@ class RowsGroupNormBackward(Candidate[GroupNormBackwardDescriptor]):
         """A term goes through the additions of its channel, those of channels, groups of threads and CTAs, and those of items."""
         own = config.depth(desc.positions)
         row = own + -(-desc.per_group // config.rows) + 5 + config.threads // WARP + config.ctas
-        down = own + -(-desc.shape[0] * config.ctas // ADDERS) + ADDERS
+        down = own + -(-desc.items * config.ctas // ADDERS) + ADDERS
         return _guarantee.backward(desc, RowConfig(1, row, 1, True), down)
 
     def cost(self, desc: GroupNormBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
@@ -126,7 +127,7 @@ class RowsGroupNormBackward(Candidate[GroupNormBackwardDescriptor]):
     def lower(self, desc: GroupNormBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
         rows, computed, parts = desc.rows(config.ctas), computed_in(desc.element), desc.flags.bit_count()
         held = (desc.kind("weight") or desc.element).number
-        items, stripes, index = desc.shape[0] * desc.groups, desc.shape[0] * config.ctas, rows.index
+        items, stripes, index = desc.items * desc.groups, desc.items * config.ctas, rows.index
         partial: Arg = Packed(bytes(8))
         if parts:
             partial = Scratch(0, max(1, stripes * parts * desc.channels) * computed.element.bits // 8)
@@ -156,6 +157,7 @@ class GroupNormBackwardPlan(Plan[GroupNormBackwardDescriptor]):
           for e in ("f32", "bf16", "f64") for n in (49, 1024, 50264)),
         {"shape": (2, 8, 64), "element": "f16", "num_groups": 8, "weight_element": "f32"},
         {"shape": (2, 8, 64), "element": "f32", "num_groups": 4},
+        {"shape": (2, 8, 64), "element": "bf16", "name": "batch_norm_backward", "weight_element": "f32"},
     )  # fmt: skip
     reference = oracle.backward
 
@@ -164,11 +166,19 @@ class GroupNormBackwardPlan(Plan[GroupNormBackwardDescriptor]):
         return oracle.guarantee(desc, _guarantee.backward(desc, RowConfig(1, 1, 1, True), 1))
 
 
-def _needed(op: str, needs: Sequence[str]) -> tuple[str, ...]:
+def _asked(name: str, needs: Sequence[str], operands: Mapping[str, Any]) -> CallArgs:
+    """What a function asks for: the operands that are given, and the gradients that are always there."""
     needs = (needs,) if isinstance(needs, str) else tuple(needs)
-    if any(name != "bias" for name in needs):
-        raise InvalidProblemError(f"{op}: needs={needs!r}", "name 'bias', or leave it out")
-    return needs
+    if any(one != "bias" for one in needs):
+        raise InvalidProblemError(f"{name}: needs={needs!r}", "name 'bias', or leave it out")
+    sums = {"grad_weight", "grad_bias"} if operands["weight"] is not None else {f"grad_{one}" for one in needs}
+    made = {"grad_x", "grad", "x", "mean", "rstd"} | sums
+    given = {operand: array for operand, array in operands.items() if array is not None or operand in made}
+
+    def describe() -> GroupNormBackwardDescriptor:
+        return GroupNormBackwardDescriptor.of(**given, needs=needs, name=name)
+
+    return given, describe, (name, needs, tuple(given)), None, None
 
 
 @function_of(GroupNormBackwardPlan)
@@ -183,28 +193,28 @@ def group_norm_backward(
     Returns the named tuple (grad_x, grad_weight, grad_bias), or grad_x alone where weight is None and no grad_bias is asked for;
     each is allocated if not given, and grad_x may be grad or x. Sums go in a fixed order, which the shape decides.
     """
-    name = "group_norm_backward"
-    needs = _needed(name, needs)
-    sums = {"grad_weight", "grad_bias"} if weight is not None else {f"grad_{one}" for one in needs}
-    made = {"grad_x", "grad", "x", "mean", "rstd"} | sums
     operands = {
         "grad_x": grad_x, "grad_weight": grad_weight, "grad_bias": grad_bias, "grad": grad, "x": x, "weight": weight,
         "mean": mean, "rstd": rstd,
     }  # fmt: skip
-    given = {operand: array for operand, array in operands.items() if array is not None or operand in made}
-
-    def describe() -> GroupNormBackwardDescriptor:
-        return GroupNormBackwardDescriptor.of(**given, needs=needs)
-
-    return given, describe, (name, needs, tuple(given)), None, None
+    return _asked("group_norm_backward", needs, operands)
 
 
-register(
-    Op(
-        "group_norm_backward",
-        GroupNormBackwardPlan,
-        group_norm_backward,
-        samples.backward,
-        {"name": "group_norm_backward"},
-    )
-)
+@function_of(GroupNormBackwardPlan)
+def batch_norm_backward(
+    grad: Any, x: Any, weight: Any = None, mean: Any = None, rstd: Any = None, *, needs: Sequence[str] = (), grad_x: Any = None,
+    grad_weight: Any = None, grad_bias: Any = None,
+) -> CallArgs:  # fmt: skip
+    """The gradients of `batch_norm` with respect to x, weight and bias.
+
+    As `group_norm_backward`; mean, rstd: [C].
+    """
+    operands = {
+        "grad_x": grad_x, "grad_weight": grad_weight, "grad_bias": grad_bias, "grad": grad, "x": x, "weight": weight,
+        "mean": mean, "rstd": rstd,
+    }  # fmt: skip
+    return _asked("batch_norm_backward", needs, operands)
+
+
+for _name, _function in (("group_norm_backward", group_norm_backward), ("batch_norm_backward", batch_norm_backward)):
+    register(Op(_name, GroupNormBackwardPlan, _function, samples.backward, {"name": _name}))

@@ -1,4 +1,4 @@
-"""group_norm and instance_norm, in one kernel: x is read once where a group's elements of an item fit registers."""
+"""group_norm, instance_norm and batch_norm, in one kernel: x is read once where a group's elements of an item fit registers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .. import _guarantee
 from .._problem import Part
 from ..forward import NormDescriptor
 from . import oracle, samples
-from ._problem import ChannelNormed, ChannelRows, channel_rows, described_by
+from ._problem import BATCHED, GROUPED, ChannelNormed, ChannelRows, channel_rows, described_by
 
-__all__ = ["GroupNormDescriptor", "GroupNormPlan", "group_norm", "instance_norm"]
+__all__ = ["GroupNormDescriptor", "GroupNormPlan", "batch_norm", "group_norm", "instance_norm"]
 
 FILE, KERNEL = "norm/channels.cu", "norm_channels"
 ONE = 8  # bit of the kernel's WITH
@@ -35,7 +35,8 @@ ONE = 8  # bit of the kernel's WITH
     Slot("bias", optional=True, takes=FLOATS, shape="channel_shape"),
 )
 class GroupNormDescriptor(ChannelNormed):
-    """`name` of an x of `shape` [N, C, *] over `num_groups` groups of channels, by default of one channel each.
+    """`name` of an x of `shape` [N, C, *] over `num_groups` groups of channels, by default of one channel each; of
+    batch_norm, over all items too.
 
     `rstd_element` and `mean_element` say that the statistics are outputs too.
     """
@@ -47,6 +48,7 @@ class GroupNormDescriptor(ChannelNormed):
     name: str = "group_norm"
     values: ClassVar[tuple[str, ...]] = ("eps",)
 
+    names = (*GROUPED, BATCHED)
     flagged = ("weight", "bias", "rstd")
 
     def parts(self) -> Mapping[str, Part]:
@@ -114,6 +116,7 @@ class GroupNormPlan(Plan[GroupNormDescriptor]):
         {"shape": (2, 8, 64), "element": "f16", "num_groups": 4, "weight_element": "f32", "bias_element": "f32",
          "rstd_element": "f32", "x_strides": (512, 1, 8), "out_strides": (512, 1, 8)},
         {"shape": (2, 8, 64), "element": "f32", "name": "instance_norm"},
+        {"shape": (2, 8, 64), "element": "bf16", "name": "batch_norm", "weight_element": "f32", "rstd_element": "f32"},
     )  # fmt: skip
     reference = oracle.norm
 
@@ -153,7 +156,20 @@ def instance_norm(
     """
 
 
-for _name, _function in (("group_norm", group_norm), ("instance_norm", instance_norm)):
+@function_of(GroupNormPlan, rules=RULES, name="batch_norm")
+def batch_norm(
+    x: Any, *, weight: Any = None, bias: Any = None, eps: float = 1e-5, stats: bool = False, out: Any = None, mean: Any = None,
+    rstd: Any = None,
+) -> Any:  # fmt: skip
+    """Batch norm by the batch's own statistics: (x - mean) / sqrt(var + eps) * weight + bias, mean and var of each channel.
+
+    As `group_norm`, mean and var over all items and positions; statistics are [C], as `batch_norm_backward` takes them. It is
+    PyTorch's batch_norm with training=True and no running statistics. Slow where positions are not contiguous.
+    """
+
+
+for _name, _function in (("group_norm", group_norm), ("instance_norm", instance_norm), ("batch_norm", batch_norm)):
     _gradients = {part: f"grad_{part}" for part in ("x", "weight", "bias")}
-    _gradient = Gradient("group_norm_backward", ("x", "weight", "mean", "rstd"), _gradients)
+    _backward = f"{_name if _name == BATCHED else GROUPED[0]}_backward"
+    _gradient = Gradient(_backward, ("x", "weight", "mean", "rstd"), _gradients)
     register(Op(_name, GroupNormPlan, _function, samples.norm, {"name": _name}, _gradient, {"torch": _name}))

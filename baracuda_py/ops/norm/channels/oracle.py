@@ -1,4 +1,5 @@
-"""Norms over channels by the oracle of layer norm: x [N, C, *] is folded to [N, groups, elements of a group].
+"""Norms over channels by the oracle of layer norm: x [N, C, *] is folded to [N, groups, elements of a group], for batch_norm to
+[C, elements of a channel].
 
 Measures are those of layer norm as well, with sums over items and positions for the gradients of weights.
 """
@@ -62,15 +63,21 @@ class _Folded:
     def fold(self, name: str, x: Array) -> Array:
         """An operand over `shape`: each element's weight, each row's statistics, or the elements themselves."""
         if name in ("weight", "bias"):
-            return np.repeat(x, self.desc.positions).reshape(self.shape[1:])
-        return x if name in ("mean", "rstd") else np.reshape(x, self.shape)
+            return np.repeat(x, self.desc.positions).reshape(self.desc.groups, self.length)
+        if name in ("mean", "rstd"):
+            return x
+        return np.reshape(np.swapaxes(x, 0, 1) if self.desc.batched else x, self.shape)
 
     def given(self, operands: dict[str, Array]) -> dict[str, Array]:
         return {name: self.fold(name, x) for name, x in operands.items() if x is not None}
 
 
 def _unfolded(desc: Any, made: Array) -> Array:
-    return made.reshape(desc.shape) if made.ndim == 3 else made
+    """Elements as x has them; statistics stay as they are."""
+    if made.ndim == len(desc.row_shape):
+        return made
+    items, channels, *positions = desc.shape
+    return np.swapaxes(made.reshape(channels, items, *positions), 0, 1) if desc.batched else made.reshape(desc.shape)
 
 
 def norm(desc: Any, **operands: Array) -> Any:
@@ -82,11 +89,11 @@ def norm(desc: Any, **operands: Array) -> Any:
 
 def _over_items(desc: Any, terms: Array) -> Array:
     """Sums over items and positions."""
-    return np.asarray(terms.reshape(desc.shape[0], desc.channels, desc.positions).sum(axis=(0, 2)))
+    return np.asarray(terms.reshape(desc.items, desc.channels, desc.positions).sum(axis=(0, 2)))
 
 
 def _raw_and_normal(desc: Any, grad: Array, x: Array, mean: Array, rstd: Array) -> tuple[Array, Array, Array]:
-    """grad, n = (x - mean) rstd and rstd, each [N, groups, elements], wide."""
+    """grad, n = (x - mean) rstd and rstd, each folded and wide."""
     folded, kind = _Folded(desc), desc.element
     m, r = (np.asarray(wide(s, kind))[..., None] for s in (mean, rstd))
     raw, values = (wide(folded.fold("x", a), kind) for a in (grad, x))
@@ -110,7 +117,7 @@ def backward(desc: Any, grad: Array, x: Array, weight: Array | None = None, *, m
 
 def guarantee(desc: Any, kernel: PrecisionGuarantee) -> PrecisionGuarantee:
     """What the oracle itself promises of each output."""
-    return widely(kernel, desc, max(desc.length, desc.shape[0] * desc.positions))
+    return widely(kernel, desc, max(desc.length, desc.items * desc.positions))
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------

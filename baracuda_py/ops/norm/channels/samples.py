@@ -25,12 +25,14 @@ def channels_last(x: Any) -> Any:
     return np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
 
 
-def _groups(name: str, shape: tuple[int, ...], groups: int) -> int:
-    return shape[1] if name.startswith("instance") else groups
+def _statistics_shape(name: str, shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
+    if name.startswith("batch"):
+        return shape[1:2]
+    return (shape[0], shape[1] if name.startswith("instance") else groups)
 
 
 def _options(name: str, groups: int) -> dict[str, Any]:
-    return {} if name.startswith("instance") else {"num_groups": groups}
+    return {"num_groups": groups} if name == "group_norm" else {}
 
 
 def norm(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
@@ -61,16 +63,17 @@ def norm(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
         )
     yield weighted(values(rng, (2, 8, 40), ElementKind.BF16), ElementKind.F32, 4, "bf16 weighted by f32")
     x = values(rng, (2, 6, 40), ElementKind.F16)
-    statistics = {s: np.zeros((2, _groups(name, x.shape, 3)), np.float32) for s in ("mean", "rstd")}
+    statistics = {s: np.zeros(_statistics_shape(name, x.shape, 3), np.float32) for s in ("mean", "rstd")}
     given = {"x": x, "bias": values(rng, (6,), ElementKind.F16), **statistics}
     yield Sample("f16 bias and statistics", given, _options(name, 3))
     yield weighted(values(rng, (1, 2, 20000), ElementKind.BF16), ElementKind.BF16, 1, "bf16 streamed")
     yield weighted(values(rng, (1, 3, 5461), ElementKind.F32), ElementKind.F32, 1, "f32 odd positions, streamed")
 
 
-def backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+def backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
     """As `norm`; the statistics are some, not x's own."""
     rng = np.random.default_rng(seed)
+    name = dict(fixed or {}).get("name", "group_norm_backward")
 
     def sample(
         shape: tuple[int, ...], groups: int, element: ElementKind, weighted: bool | ElementKind = True, view: str = "C",
@@ -82,7 +85,7 @@ def backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sampl
         operands = {"grad": grad, "x": x}
         if weighted:
             operands["weight"] = values(rng, shape[1:2], element if weighted is True else weighted)
-        statistics = [values(rng, (shape[0], groups), computed) for _ in range(2)]
+        statistics = [values(rng, _statistics_shape(name, shape, groups), computed) for _ in range(2)]
         operands |= {"mean": statistics[0], "rstd": np.abs(statistics[1]) + computed.dtype.type(0.1)}
         return Sample(
             f"{element}{list(shape)} {groups} {view} {'weighted' if weighted else 'plain'}", operands, options
