@@ -56,7 +56,7 @@ class GroupNormBackwardDescriptor(ChannelNormed):
     flagged = ("grad_weight", "grad_bias")
 
     @classmethod
-    def of(  # type: ignore[override]
+    def of(
         cls, grad: Any, x: Any, weight: Any = None, mean: Any = None, rstd: Any = None, grad_x: Any = None,
         grad_weight: Any = None, grad_bias: Any = None, *, needs: Sequence[str] = (), name: str = "group_norm_backward",
     ) -> GroupNormBackwardDescriptor:  # fmt: skip
