@@ -61,6 +61,9 @@ from .ops.quantized.gguf.quantize import (GgufQuantizeDescriptor as _GgufQuantiz
     GgufQuantizePlan as _GgufQuantizePlan)
 from .tensor import (GpuBuffer as GpuBuffer)
 from .call.graph import (Graph as Graph)
+from .ops.norm.channels.backward import (GroupNormBackwardDescriptor as _GroupNormBackwardDescriptor,
+    GroupNormBackwardPlan as _GroupNormBackwardPlan)
+from .ops.norm.channels.forward import (GroupNormDescriptor as _GroupNormDescriptor, GroupNormPlan as _GroupNormPlan)
 from .packed import (Int4Layout as Int4Layout, PackedGguf as PackedGguf, PackedInt4 as PackedInt4, PackedNf4 as PackedNf4)
 from .ops.quantized.int4.matmul import (Int4MatmulDescriptor as _Int4MatmulDescriptor, Int4MatmulPlan as _Int4MatmulPlan)
 from .ops.quantized.int8.matmul import (Int8MatmulDescriptor as _Int8MatmulDescriptor, Int8MatmulPlan as _Int8MatmulPlan)
@@ -216,10 +219,18 @@ class _Grad:
     grad_strides: tuple[int, ...] | None
     grad_align: int | None
     grad: _Layout
+class _GradBias:
+    grad_bias_element: ElementKind | None
+    grad_bias_align: int | None
+    grad_bias: _Layout | None
 class _GradK:
     grad_k_strides: tuple[int, ...] | None
     grad_k_align: int | None
     grad_k: _Layout
+class _GradWeight:
+    grad_weight_element: ElementKind | None
+    grad_weight_align: int | None
+    grad_weight: _Layout | None
 class _GradX:
     grad_x_strides: tuple[int, ...] | None
     grad_x_align: int | None
@@ -308,6 +319,15 @@ class _ResidualOut:
     residual_out_strides: tuple[int, ...] | None
     residual_out_align: int | None
     residual_out: _Layout | None
+class _Rstd:
+    rstd_element: ElementKind | None
+    rstd_strides: tuple[int, ...] | None
+    rstd_align: int | None
+    rstd: _Layout | None
+class _Rstd2:
+    rstd_strides: tuple[int, ...] | None
+    rstd_align: int | None
+    rstd: _Layout
 class _ScaleA:
     scale_a_shape: tuple[int, ...] | None
     scale_a_element: ElementKind | None
@@ -714,6 +734,24 @@ class GluBackwardDescriptor(_BackwardDescriptor):
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_y_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., y_align: int | None = ..., grad_x_align: int | None = ..., grad_y_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class GroupNormBackwardDescriptor(_GroupNormBackwardDescriptor, _GradX, _GradWeight, _GradBias, _Grad, _X3, _Weight, _Rstd2):
+    mean_strides: tuple[int, ...] | None
+    mean_align: int | None
+    mean: _Layout
+    def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., name: str = ...,
+        mean_element: _Kind = ..., rstd_element: _Kind = ..., *, weight_element: _Kind = ...,
+        grad_weight_element: _Kind = ..., grad_bias_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
+        weight_strides: _Ints = ..., mean_strides: _Ints = ..., rstd_strides: _Ints = ..., grad_x_strides: _Ints = ...,
+        grad_align: int | None = ..., x_align: int | None = ..., weight_align: int | None = ...,
+        mean_align: int | None = ..., rstd_align: int | None = ..., grad_x_align: int | None = ...,
+        grad_weight_align: int | None = ..., grad_bias_align: int | None = ...) -> None: ...
+class GroupNormDescriptor(_GroupNormDescriptor, _Out3, _Mean, _Rstd, _X3, _Weight, _Bias):
+    def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., eps: float = ...,
+        name: str = ..., *, weight_element: _Kind = ..., bias_element: _Kind = ..., mean_element: _Kind = ...,
+        rstd_element: _Kind = ..., x_strides: _Ints = ..., weight_strides: _Ints = ..., bias_strides: _Ints = ...,
+        out_strides: _Ints = ..., mean_strides: _Ints = ..., rstd_strides: _Ints = ..., x_align: int | None = ...,
+        weight_align: int | None = ..., bias_align: int | None = ..., out_align: int | None = ...,
+        mean_align: int | None = ..., rstd_align: int | None = ...) -> None: ...
 class HardshrinkBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -992,16 +1030,7 @@ class NonzeroDescriptor(_NonzeroDescriptor, _Out2, _X3):
     count: _Layout
     def __init__(self, shape: Sequence[int], element: ElementLike, *, x_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ..., count_align: int | None = ...) -> None: ...
-class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX, _Grad, _X3, _Weight, _Mean):
-    grad_weight_element: ElementKind | None
-    grad_weight_align: int | None
-    grad_weight: _Layout | None
-    grad_bias_element: ElementKind | None
-    grad_bias_align: int | None
-    grad_bias: _Layout | None
-    rstd_strides: tuple[int, ...] | None
-    rstd_align: int | None
-    rstd: _Layout
+class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX, _GradWeight, _GradBias, _Grad, _X3, _Weight, _Mean, _Rstd2):
     def __init__(self, shape: Sequence[int], element: ElementLike, normalized_shape: _Ints = ..., name: str = ...,
         rstd_element: _Kind = ..., *, weight_element: _Kind = ..., mean_element: _Kind = ...,
         grad_weight_element: _Kind = ..., grad_bias_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
@@ -1009,11 +1038,7 @@ class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX, _Grad, _X3, _Weigh
         grad_align: int | None = ..., x_align: int | None = ..., weight_align: int | None = ...,
         mean_align: int | None = ..., rstd_align: int | None = ..., grad_x_align: int | None = ...,
         grad_weight_align: int | None = ..., grad_bias_align: int | None = ...) -> None: ...
-class NormDescriptor(_NormDescriptor, _Out3, _ResidualOut, _Mean, _X3, _Residual, _Weight, _Bias):
-    rstd_element: ElementKind | None
-    rstd_strides: tuple[int, ...] | None
-    rstd_align: int | None
-    rstd: _Layout | None
+class NormDescriptor(_NormDescriptor, _Out3, _ResidualOut, _Mean, _Rstd, _X3, _Residual, _Weight, _Bias):
     def __init__(self, shape: Sequence[int], element: ElementLike, normalized_shape: _Ints = ..., eps: float = ...,
         name: str = ..., *, residual_element: _Kind = ..., weight_element: _Kind = ..., bias_element: _Kind = ...,
         residual_out_element: _Kind = ..., mean_element: _Kind = ..., rstd_element: _Kind = ..., x_strides: _Ints = ...,
@@ -1506,6 +1531,8 @@ class GgufDequantizePlan(_GgufDequantizePlan): desc: GgufDequantizeDescriptor
 class GgufMatmulPlan(_GgufMatmulPlan): desc: GgufMatmulDescriptor
 class GgufQuantizePlan(_GgufQuantizePlan): desc: GgufQuantizeDescriptor
 class GluBackwardPlan(_BackwardPlan): desc: GluBackwardDescriptor
+class GroupNormBackwardPlan(_GroupNormBackwardPlan): desc: GroupNormBackwardDescriptor
+class GroupNormPlan(_GroupNormPlan): desc: GroupNormDescriptor
 class HardshrinkBackwardPlan(_BackwardPlan): desc: HardshrinkBackwardDescriptor
 class HardsigmoidBackwardPlan(_BackwardPlan): desc: HardsigmoidBackwardDescriptor
 class HardswishBackwardPlan(_BackwardPlan): desc: HardswishBackwardDescriptor
@@ -1923,6 +1950,26 @@ def rms_norm_backward(grad: Any, x: Any, weight: Any = None, rstd: Any = None, *
 def layer_norm_backward(grad: Any, x: Any, weight: Any = None, mean: Any = None, rstd: Any = None, *,
     normalized_shape: Sequence[int] | None = None, grad_x: Any = None, grad_weight: Any = None, grad_bias: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(GroupNormBackwardDescriptor, GroupNormBackwardPlan)
+def group_norm_backward(grad: Any, x: Any, weight: Any = None, mean: Any = None, rstd: Any = None, *,
+    needs: Sequence[str] = (), grad_x: Any = None, grad_weight: Any = None, grad_bias: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(GroupNormBackwardDescriptor, GroupNormBackwardPlan)
+def batch_norm_backward(grad: Any, x: Any, weight: Any = None, mean: Any = None, rstd: Any = None, *,
+    needs: Sequence[str] = (), grad_x: Any = None, grad_weight: Any = None, grad_bias: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(GroupNormDescriptor, GroupNormPlan)
+def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-05, *, stats: bool = False,
+    out: Any = None, mean: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(GroupNormDescriptor, GroupNormPlan)
+def instance_norm(x: Any, *, weight: Any = None, bias: Any = None, eps: float = 1e-05, stats: bool = False, out: Any = None,
+    mean: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(GroupNormDescriptor, GroupNormPlan)
+def batch_norm(x: Any, *, weight: Any = None, bias: Any = None, eps: float = 1e-05, stats: bool = False, out: Any = None,
+    mean: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(NormDescriptor, NormPlan)
 def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-05, residual: Any = None,
     normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None,

@@ -140,7 +140,7 @@ def _core(
     if "dtype" in known:  # the gradient of a cast is a cast back
         values["dtype"] = held[next(iter(gradient.gradients))].dtype
     if "needs" in known:
-        values["needs"] = tuple(n for n in ("mask", "alibi_slopes") if n in needs)
+        values["needs"] = tuple(n for n in ("mask", "alibi_slopes", "bias") if n in needs)
     made = _by_name(framework, back, invoke(back.name, values))
     return {operand: made.get(output) for operand, output in gradient.gradients.items()}
 

@@ -77,6 +77,10 @@ CHECKED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "rms_norm residual": (lambda x, w, r: bp.rms_norm(x, w, residual=r), ((4, 6), (6,), (4, 6))),
     "rms_norm axes": (lambda x: bp.rms_norm(x, normalized_shape=(4, 6)), ((3, 4, 6),)),
     "layer_norm": (lambda x, w, b: bp.layer_norm(x, w, b), ((4, 6), (6,), (6,))),
+    "group_norm": (lambda x, w, b: bp.group_norm(x, 2, w, b), ((2, 4, 5), (4,), (4,))),
+    "group_norm bias": (lambda x, b: bp.group_norm(x, 2, bias=b), ((2, 4, 5), (4,))),
+    "batch_norm": (lambda x, w, b: bp.batch_norm(x, weight=w, bias=b), ((3, 2, 4), (2,), (2,))),
+    "instance_norm": (lambda x, w, b: bp.instance_norm(x, weight=w, bias=b), ((2, 3, 2, 4), (3,), (3,))),
     "rope": (lambda x, k: bp.rope(x, k=k, base=100.0, style="interleaved")[:2], ((1, 2, 3, 4), (1, 1, 3, 4))),
     "attention": (lambda q, k, v: bp.attention(q, k, v, causal=True), ((1, 4, 3, 4), (1, 2, 5, 4), (1, 2, 5, 4))),
     "attention mask": (
@@ -217,6 +221,8 @@ LIKE_TORCH: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[
     "matmul": (bp.matmul, torch.matmul, ((5, 8), (8, 3))),
     "softmax": (bp.softmax, lambda x: torch.softmax(x, -1), ((5, 8),)),
     "layer_norm": (bp.layer_norm, lambda x, w, b: F.layer_norm(x, (8,), w, b), ((5, 8), (8,), (8,))),
+    "group_norm": (
+        lambda x, w, b: bp.group_norm(x, 3, w, b), lambda x, w, b: F.group_norm(x, 3, w, b), ((2, 6, 8), (6,), (6,))),
     "attention": (bp.attention, F.scaled_dot_product_attention, ((1, 2, 5, 8),) * 3),
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ from ...types.keeping import complete
 from .._function import CallArgs
 from .._rows import Rows, computed_in, rows_of
 
-__all__ = ["TABLE", "Normed", "Part", "asked", "described_by", "probes"]
+__all__ = ["TABLE", "Normed", "Part", "Parted", "asked", "described_by", "probes"]
 
 
 @dataclass(frozen=True)
@@ -40,37 +40,68 @@ class Part(NamedTuple):
     there: bool | None = None
 
 
-class Normed(Descriptor):
-    """What forward and backward have in common: rows are the elements along the last axes, those of `normalized_shape`."""
+class Parted(Descriptor):
+    """A problem with operands that may be absent, of floats."""
 
-    shape: tuple[int, ...]
     element: ElementKind
-    normalized_shape: tuple[int, ...] | None
-    name: str
-    suffix: ClassVar[str]  # of the ops' names
-    taken_by_kernel: ClassVar[tuple[str, ...]]  # operands, in order
-    flagged: ClassVar[tuple[str, ...]]  # the operands that a kernel's WITH has bits for
+    suffix: ClassVar[str] = ""  # of the ops' names
+    flagged: ClassVar[tuple[str, ...]] = ()  # the operands that a kernel's WITH has bits for
 
     def parts(self) -> Mapping[str, Part]:
         """The operands that may be absent."""
         raise NotImplementedError
+
+    def complete_parts(self) -> None:
+        """Fills in the kinds of operands that are always there."""
+        for name, part in self.parts().items():
+            if part.there and self.kind(name) is None:
+                complete(self, **{f"{name}_element": part.kind})
+
+    @property
+    def computed(self) -> ElementKind:
+        return computed_in(self.element).element
+
+    @property
+    def flags(self) -> int:
+        """The kernels' WITH."""
+        return sum(1 << i for i, name in enumerate(self.flagged) if self.has(name))
+
+    def kind(self, name: str) -> ElementKind | None:
+        """What an optional operand holds; None where there is none."""
+        held: ElementKind | None = getattr(self, f"{name}_element")
+        return held
+
+    def check(self) -> None:
+        for name, part in self.parts().items():
+            if (held := self.kind(name)) is None:
+                continue
+            if part.there is False:
+                other = f"call layer_norm{self.suffix}" if name not in NEEDS else f"pass {NEEDS[name]} too"
+                raise InvalidProblemError(f"{self.op}: there is no {name}", f"leave it out, or {other}")
+            if held != part.kind:
+                raise OperandTypeError(
+                    f"{self.op}: {name} must hold {part.kind}, got {held}", f"cast it to {part.kind}"
+                )
+
+
+class Normed(Parted):
+    """What forward and backward have in common: rows are the elements along the last axes, those of `normalized_shape`."""
+
+    shape: tuple[int, ...]
+    normalized_shape: tuple[int, ...] | None
+    name: str
+    taken_by_kernel: ClassVar[tuple[str, ...]]  # operands, in order
 
     def __post_init__(self) -> None:
         self._names_op(tuple(name + self.suffix for name in TABLE), "name")
         super().__post_init__()
         if self.normalized_shape is None:
             complete(self, normalized_shape=self.shape[-1:])
-        for name, part in self.parts().items():
-            if part.there and self.kind(name) is None:
-                complete(self, **{f"{name}_element": part.kind})
+        self.complete_parts()
 
     @property
     def centered(self) -> bool:
         return TABLE[self.name.removesuffix(self.suffix)].centered
-
-    @property
-    def computed(self) -> ElementKind:
-        return computed_in(self.element).element
 
     @property
     def rank(self) -> int:
@@ -85,32 +116,13 @@ class Normed(Descriptor):
     def length(self) -> int:
         return math.prod(self.normalized_shape or ())
 
-    @property
-    def flags(self) -> int:
-        """The kernels' WITH."""
-        return sum(1 << i for i, name in enumerate(self.flagged) if self.has(name))
-
-    def kind(self, name: str) -> ElementKind | None:
-        """What an optional operand holds; None where there is none."""
-        held: ElementKind | None = getattr(self, f"{name}_element")
-        return held
-
     def check(self) -> None:
         if not self.rank or self.shape[-self.rank :] != self.normalized_shape:
             raise InvalidProblemError(
                 f"{self.op}: normalized_shape {self.normalized_shape} is not how x's shape {self.shape} ends",
                 "give the extents of x's last axes, at least one",
             )
-        for name, part in self.parts().items():
-            if (held := self.kind(name)) is None:
-                continue
-            if part.there is False:
-                other = f"call layer_norm{self.suffix}" if name not in NEEDS else f"pass {NEEDS[name]} too"
-                raise InvalidProblemError(f"{self.op}: there is no {name}", f"leave it out, or {other}")
-            if held != part.kind:
-                raise OperandTypeError(
-                    f"{self.op}: {name} must hold {part.kind}, got {held}", f"cast it to {part.kind}"
-                )
+        super().check()
 
     def spread(self, name: str) -> tuple[int, ...] | None:
         """An operand's strides over all axes of x; None where it is absent."""

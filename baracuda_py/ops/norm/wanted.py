@@ -52,3 +52,13 @@ want("norm-gradient-in-stripes", "layer_norm_backward", gradient((70, 20000), bf
 shared = {"x": n((2, 70_008), bf16), "residual": n((2, 70_008), bf16), "weight": n((70_008,), bf16)}
 summed = Sample("bf16 2x70008, residual", {**shared, "residual_out": np.zeros_like(shared["x"])})
 want("cluster-rms_norm-residual", "rms_norm", summed, configs=("*ctas=*",))
+
+# Groups of channels that a cluster shares
+channels, parts = (1, 2, 35_000), {"weight": n((2,), f32), "bias": n((2,), f32)}
+groups = {"num_groups": 1}
+grouped = Sample("f32 1x2x35000, one group", {"x": n(channels, f32), **parts}, groups)
+want("cluster-group_norm", "group_norm", grouped, configs=("*ctas=*",))
+statistics = {"mean": n((1, 1)), "rstd": abs(n((1, 1))) + f32.type(0.1)}
+operands = {"grad": n(channels, f32), "x": n(channels, f32), "weight": parts["weight"], **statistics}
+backward = Sample("f32 1x2x35000, one group", operands)
+want("cluster-group_norm_backward", "group_norm_backward", backward, configs=("*ctas=*",))

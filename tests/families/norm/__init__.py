@@ -69,6 +69,8 @@ FAMILY = Family(
         "unaligned-rms_norm-2051",
         "unaligned-layer_norm-2051",
         "cluster-rms_norm-residual",
+        "cluster-group_norm",
+        "cluster-group_norm_backward",
     ),
     two=("layer_norm_backward", "rms_norm_backward"),
     small={

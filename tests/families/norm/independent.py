@@ -117,8 +117,65 @@ def _quantized(problem: Problem) -> None:
             assert abs(code - scaled) <= step / 2 * (1 + 1e-6)
 
 
+def _channels(problem: Problem) -> None:
+    torch = pytest.importorskip("torch")
+
+    given, desc, eps = given_of(problem), problem.desc, problem.values.get("eps", 1e-5)
+    x = given["x"]
+    if not x.size or np.abs(x[np.isfinite(x)]).max() > 1e100:
+        return
+    tensor = torch.from_numpy(np.ascontiguousarray(x))
+    parts = [torch.from_numpy(given[name]) if name in given else None for name in ("weight", "bias")]
+    if desc.batched:
+        last = (tensor.reshape(*desc.shape[:2], -1), None, None)
+        out = (
+            torch.nn.functional.batch_norm(*last, *parts, True, 0.0, eps or 1e-300).reshape(desc.shape)
+            if desc.length > 1
+            else None
+        )
+    elif desc.name == "instance_norm" and desc.length > 1:
+        out = torch.nn.functional.instance_norm(tensor, None, None, *parts, eps=eps)
+    else:
+        out = torch.nn.functional.group_norm(tensor, desc.groups, *parts, eps)
+    if out is None:  # torch refuses one element per channel
+        return
+    size = 1 + np.abs(x).max() / (np.abs(x - x.mean()).max() + 1e-30) * 64
+    finite = np.isfinite(out.numpy())
+    near(problem, "out", np.where(finite, out.numpy(), problem.wide["out"]), 34, size)
+    assert not np.isfinite(problem.wide["out"][~finite]).any()
+    if "rstd" in problem.written:
+        rows = (tensor.swapaxes(0, 1) if desc.batched else tensor).reshape(*desc.row_shape, -1)
+        near(problem, "mean", rows.mean(-1).numpy(), 40, size)
+        near(problem, "rstd", (rows.var(-1, correction=0) + eps).rsqrt().numpy(), 34)
+
+
+def _channels_backward(problem: Problem) -> None:
+    """PyTorch's formula with the statistics as operands."""
+    torch = pytest.importorskip("torch")
+
+    given, desc = given_of(problem), problem.desc
+    if 0 in desc.shape:
+        return
+    grad, x = (torch.from_numpy(np.ascontiguousarray(given[name])) for name in ("grad", "x"))
+    mean, rstd = (torch.from_numpy(given[name]) for name in ("mean", "rstd"))
+    weight = torch.from_numpy(given["weight"]) if "weight" in given else torch.ones(desc.channels, dtype=torch.float64)
+    items, channels, positions = desc.shape[0], desc.channels, desc.positions
+    if desc.batched:
+        made = torch.ops.aten.native_batch_norm_backward(grad, x, weight, None, None, mean, rstd, True, 0.0, [True] * 3)
+    else:
+        made = torch.ops.aten.native_group_norm_backward(
+            grad, x, mean, rstd, weight, items, channels, positions, desc.groups, [True] * 3
+        )
+    size = (1 + np.abs(given["grad"]).max()) * (1 + np.abs(given["x"]).max()) ** 2 * (1 + given["rstd"].max()) ** 3 * 64
+    for name, result in zip(("grad_x", "grad_weight", "grad_bias"), made):
+        if name in problem.written:
+            near(problem, name, result.numpy(), 40, size)
+
+
 CHECKS: dict[str, Callable[[Problem], None]] = {
     **dict.fromkeys(("rms_norm", "layer_norm"), _norm),
+    **dict.fromkeys(("group_norm", "instance_norm", "batch_norm"), _channels),
+    **dict.fromkeys(("group_norm_backward", "batch_norm_backward"), _channels_backward),
     **dict.fromkeys(("rms_norm_backward", "layer_norm_backward"), _norm_backward),
     **{f"{op}_{kind}": _quantized for op in ("rms_norm", "layer_norm", "silu_mul") for kind in ("int8", "fp8")},
 }

@@ -1,0 +1,1 @@
+"""Norms over the channels of groups and positions, and their gradients."""
