@@ -111,7 +111,7 @@ def _tangents(signature: Signature, given: Mapping[str, Any]) -> list[str]:
     if getattr(forward_ad, "_current_level", 0) < 0:  # no tensor is dual outside a level
         return []
     tensors = {n: x for n in signature.tensors if isinstance(x := given.get(n), torch.Tensor)}
-    return [n for n, x in tensors.items() if forward_ad.unpack_dual(x).tangent is not None]
+    return [n for n, x in tensors.items() if dispatch.has_tangent(torch, x)]
 
 
 def _without_tangent(signature: Signature, given: dict[str, Any], tangents: list[str]) -> Any:
