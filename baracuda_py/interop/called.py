@@ -8,7 +8,7 @@ from typing import Any
 from ..plan.registry import names_of
 from .signature import Signature
 
-__all__ = ["answering"]
+__all__ = ["answering", "arguments_of", "op_of"]
 
 
 def answering(
@@ -25,21 +25,21 @@ def answering(
         values: Any,
         **how: Any,
     ) -> Any:
-        signature = signature_of(_op_of(plan, options, describe))
-        given = _arguments_of(signature, operands, describe, describe_args, options, values)
+        signature = signature_of(op_of(plan, options, describe))
+        given = arguments_of(signature, operands, describe, describe_args, options, values)
         return call_op(signature.name, {**given, **{name: x for name, x in how.items() if x is not None}})
 
     return called
 
 
-def _op_of(plan: Any, options: Any, describe: Any) -> str:
+def op_of(plan: Any, options: Any, describe: Any) -> str:
     """The op whose function made a call."""
     names = names_of(plan)
     own = getattr(describe, "op", None) or (options if isinstance(options, str) else options[0] if options else None)
     return own if own in names else names[0]
 
 
-def _arguments_of(
+def arguments_of(
     signature: Signature,
     operands: Mapping[str, Any],
     describe: Any,

@@ -7,11 +7,11 @@ added to it, the residual of a norm, and the sums over axes along which an opera
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any, Protocol
 
-from ..plan.registry import Gradient
 from ..types import UnsupportedError
 from .signature import Signature
 
@@ -71,37 +71,78 @@ def needed_for_gradient(signature: Signature) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*saved[: len(gradient.saved)], *terms, *results)))
 
 
-def gradients_of(
-    framework: Operators, signature: Signature, held: Mapping[str, Any], grads: Mapping[str, Any], needs: frozenset[str],
-    invoke: Invoke,
-) -> dict[str, Any]:  # fmt: skip
-    """The gradients of the operands in `needs`. `held` are the call's arguments and results by name, `grads` the gradients of
-    its results, zeros where there is none."""
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """What the gradients of calls with the same operands take, whatever these hold: worked out once."""
+
+    back: Signature  # of the gradient's op
+    product: bool
+    aliases: tuple[tuple[str, str], ...]  # operands of other names than the arguments that hold them, with these
+    passed: tuple[tuple[str, str], ...]  # arguments of the gradient's op, and what is held that they are
+    outputs: tuple[tuple[str, str], ...]  # its arguments that are gradients of results, and the results
+    made: tuple[tuple[str, str], ...]  # operands, and the outputs of the gradient's op that are their gradients
+    cast: str  # the operand whose dtype the gradient's op is given, if any
+    fixed: Mapping[str, Any]
+    needed: frozenset[str]  # the operands in need of a gradient
+    wanted: tuple[tuple[str, str], ...]  # these, and the arguments that hold them
+
+
+@lru_cache(maxsize=4096)
+def _steps(framework: Operators, signature: Signature, present: tuple[str, ...], needs: frozenset[str]) -> _Steps:
+    """The steps to the gradients of the arguments in `needs`, of a call that has those in `present`. Raises UnsupportedError for
+    one that has none."""
     gradient = signature.op.gradient
     assert gradient is not None
-    arguments = signature.op.arguments  # operands may have other names than the arguments that hold them
-    held = {**held, **{operand: held[name] for name, operand in arguments.items() if name in held}}
-    needs = frozenset(arguments.get(name, name) for name in needs)
-    _check(framework, signature, held, needs)
-    grad, product = grads[signature.outputs[0]], "activation" in signature.names
+    aliases = tuple((operand, name) for name, operand in signature.op.arguments.items() if name in present)
+    names = {operand: name for name, operand in signature.op.arguments.items()}
+    has = {*present, *(operand for operand, _ in aliases)}
+    needed = frozenset(signature.op.arguments.get(name, name) for name in needs)
+    _check(framework, signature, has, needed)
+    back = framework.signature_of(gradient.op)
+    saved = {gradient.renames.get(name, name): name for name in gradient.saved if name in has}
+    passed = {target: name for target, name in saved.items() if target in back.names}
+    if "residual_out" in has:
+        passed["x"] = "residual_out"
+    options = (p.name for p in signature.passed if not p.tensor and p.name in back.names and "dtype" not in p.name)
+    passed |= {name: name for name in options if name in has}
+    if "device" in has:
+        passed["device"] = "device"
+    return _Steps(
+        back, "activation" in signature.names, aliases, tuple(passed.items()),
+        ((gradient.grad, signature.outputs[0]), *((operand, name) for name, operand in gradient.more.items())),
+        tuple(gradient.gradients.items()),
+        next(iter(gradient.gradients)) if "dtype" in back.names else "",  # the gradient of a cast is a cast back
+        {"needs": tuple(n for n in ("mask", "alibi_slopes", "bias") if n in needed)} if "needs" in back.names else {},
+        needed, tuple((name, names.get(name, name)) for name in sorted(needed)),
+    )  # fmt: skip
+
+
+def gradients_of(
+    framework: Operators, signature: Signature, held: dict[str, Any], grads: Mapping[str, Any], needs: frozenset[str],
+    invoke: Invoke,
+) -> dict[str, Any]:  # fmt: skip
+    """The gradients of the operands in `needs`. `held` are the call's arguments and results by name, those that there are,
+    `grads` the gradients of its results, zeros where there is none."""
+    steps = _steps(framework, signature, tuple(held), needs)
+    if steps.aliases:
+        held = {**held, **{operand: held[name] for operand, name in steps.aliases}}
+    grad = grads[signature.outputs[0]]
     found: dict[str, Any] = {}
-    if product:
-        grad = _through_terms(framework, signature, held, grad, needs, invoke, found)
-    if product:
-        core = _product(framework, gradient, held, grad, invoke)
+    if steps.product:
+        grad = _through_terms(framework, signature, held, grad, steps.needed, invoke, found)
+        found |= _product(framework, steps.back, held, grad, invoke)
     else:
-        core = _core(framework, signature, gradient, held, grad, grads, needs, invoke)
-    if held.get("residual") is not None and not product:  # h = x + residual was normalised, and is a result as well
-        core["x"] = _sum_of(core.get("x"), grads.get("residual_out"))
-        core["residual"] = core["x"]
-    if "bias" in needs and "bias" not in found and core.get("bias") is None:
-        core["bias"] = grad
-    found.update((name, core[name]) for name in needs if core.get(name) is not None)
-    named = {operand: name for name, operand in arguments.items()}
-    return {named.get(name, name): _like(framework, x, held[name]) for name, x in found.items()}
+        found = _core(framework, steps, held, grads, invoke)
+        if "residual" in held:  # h = x + residual was normalised, and is a result as well
+            found["residual"] = found["x"] = _sum_of(found.get("x"), grads.get("residual_out"))
+        if "bias" in steps.needed and found.get("bias") is None:
+            found["bias"] = grad
+    return {
+        name: _like(framework, x, held[name]) for operand, name in steps.wanted if (x := found.get(operand)) is not None
+    }
 
 
-def _check(framework: Operators, signature: Signature, held: Mapping[str, Any], needs: frozenset[str]) -> None:
+def _check(framework: Operators, signature: Signature, has: set[str], needs: frozenset[str]) -> None:
     gradient = signature.op.gradient
     assert gradient is not None
     known = {*gradient.gradients, *(_TERMS if "activation" in signature.names or "residual" in signature.names else ())}
@@ -111,7 +152,7 @@ def _check(framework: Operators, signature: Signature, held: Mapping[str, Any], 
                 f"{signature.name}: there is no gradient of {name}", f"pass {framework.constant(name)}"
             )
     for name in ("scale_a", "scale_b"):
-        if held.get(name) is not None:
+        if name in has:
             raise UnsupportedError(
                 f"{signature.name}: there is no gradient of a product of scaled fp8 operands",
                 f"pass {framework.constant('a')}",
@@ -119,39 +160,26 @@ def _check(framework: Operators, signature: Signature, held: Mapping[str, Any], 
 
 
 def _core(
-    framework: Operators, signature: Signature, gradient: Gradient, held: Mapping[str, Any], grad: Any, grads: Mapping[str, Any],
-    needs: frozenset[str], invoke: Invoke,
-) -> dict[str, Any]:  # fmt: skip
+    framework: Operators, steps: _Steps, held: Mapping[str, Any], grads: Mapping[str, Any], invoke: Invoke
+) -> dict[str, Any]:
     """The gradients that the op's own gradient op computes."""
-    back = framework.signature_of(gradient.op)
-    known = back.names
-    values = {
-        gradient.renames.get(name, name): held[name]
-        for name in gradient.saved
-        if held.get(name) is not None and gradient.renames.get(name, name) in known
-    }
-    if held.get("residual_out") is not None:
-        values["x"] = held["residual_out"]
-    options = (p.name for p in signature.passed if not p.tensor and p.name in known and "dtype" not in p.name)
-    values.update({name: held[name] for name in options if held.get(name) is not None})
-    outputs = {gradient.grad: grad} | {operand: grads.get(name) for name, operand in gradient.more.items()}
-    values.update({name: x for name, x in outputs.items() if x is not None})
-    values.update(_how(held))
-    if "dtype" in known:  # the gradient of a cast is a cast back
-        values["dtype"] = held[next(iter(gradient.gradients))].dtype
-    if "needs" in known:
-        values["needs"] = tuple(n for n in ("mask", "alibi_slopes", "bias") if n in needs)
-    made = _by_name(framework, back, invoke(back.name, values))
-    return {operand: made.get(output) for operand, output in gradient.gradients.items()}
+    values = {target: held[name] for target, name in steps.passed}
+    for target, name in steps.outputs:
+        if (x := grads.get(name)) is not None:
+            values[target] = x
+    if "pref" in held:
+        values["pref"] = _context_of(held["pref"])
+    if steps.cast:
+        values["dtype"] = held[steps.cast].dtype
+    values.update(steps.fixed)
+    made = _by_name(framework, steps.back, invoke(steps.back.name, values))
+    return {operand: made.get(output) for operand, output in steps.made}
 
 
-def _how(held: Mapping[str, Any]) -> dict[str, Any]:
-    """The device of the call, and what its preference says of any op."""
-    how = {"device": held["device"]} if held.get("device") is not None else {}
-    pref = held.get("pref")
-    if pref is not None:
-        how["pref"] = type(pref)(**{name: getattr(pref, name) for name in _CONTEXT})
-    return how
+@lru_cache(maxsize=256)
+def _context_of(pref: Any) -> Any:
+    """What a preference says of any op."""
+    return type(pref)(**{name: getattr(pref, name) for name in _CONTEXT})
 
 
 def _by_name(framework: Operators, signature: Signature, result: Any) -> dict[str, Any]:
@@ -194,7 +222,7 @@ def _through_terms(
 
 
 def _product(
-    framework: Operators, gradient: Gradient, held: Mapping[str, Any], grad: Any, invoke: Invoke
+    framework: Operators, back: Signature, held: Mapping[str, Any], grad: Any, invoke: Invoke
 ) -> dict[str, Any]:
     """The gradients of a and b of ``a @ b``. A weight that a batch shares is multiplied as one product of all rows; other
     operands that are broadcast along the batch are expanded."""
@@ -210,10 +238,15 @@ def _product(
         grad = grad.reshape(*grad.shape[:-1], 1, grad.shape[-1])
     elif b.ndim == 1 and a.ndim > 2:
         a, grad = a.reshape(-1, a.shape[-1]), grad.reshape(-1)
-    made = invoke(gradient.op, {"grad": grad, "a": a, "b": b, **_how(held)})
-    grad_a, grad_b = made
-    of_a = prod(grad_a.shape) == prod(held["a"].shape)
-    return {"a": grad_a.reshape(held["a"].shape) if of_a else grad_a, "b": grad_b}
+    values = {"grad": grad, "a": a, "b": b}
+    if "device" in held:
+        values["device"] = held["device"]
+    if "pref" in held:
+        values["pref"] = _context_of(held["pref"])
+    grad_a, grad_b = invoke(back.name, values)
+    if a is not held["a"] and prod(grad_a.shape) == prod(held["a"].shape):
+        grad_a = grad_a.reshape(held["a"].shape)
+    return {"a": grad_a, "b": grad_b}
 
 
 def _sum_of(first: Any, second: Any) -> Any:

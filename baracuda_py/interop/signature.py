@@ -93,11 +93,14 @@ class Signature:
 
     def call(self, given: Mapping[str, Any]) -> Any:
         """Calls the function with arguments by name."""
-        first = [given[name] for name in self._positional if name in given]
-        return self.op.function(*first, **{n: x for n, x in given.items() if n not in self._positional})
+        if not self.positional:
+            return self.op.function(**given)
+        rest = dict(given)
+        first = [rest.pop(name) for name in self.positional if name in rest]
+        return self.op.function(*first, **rest)
 
     @cached_property
-    def _positional(self) -> tuple[str, ...]:
+    def positional(self) -> tuple[str, ...]:
         parameters = inspect.signature(self.op.function).parameters.values()
         return tuple(p.name for p in parameters if p.kind is p.POSITIONAL_ONLY)
 

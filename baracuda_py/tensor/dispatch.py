@@ -19,6 +19,7 @@ __all__ = [
     "answers_for",
     "breaks_graph",
     "describing",
+    "has_tangent",
     "jax_answers",
     "trace_as_op",
 ]
@@ -66,11 +67,18 @@ class Symbol:
 
 def answers_for(operands: Iterable[Any]) -> Answers | None:
     """The answers of the framework that must see a call, or of what traces it; None if none must."""
-    for x in operands:
-        if isinstance(x, Symbol):
-            return x.answers
-    if _is_traced_by_jax(operands):
-        return jax_answers
+    torch: Any = sys.modules.get("torch")
+    if hasattr(torch, "nn"):  # not while torch is being imported
+        plain = torch.Tensor, torch.nn.Parameter
+        others = [x for x in operands if x is not None and type(x) not in plain]
+    else:
+        others = list(operands)
+    if others:
+        for x in others:
+            if isinstance(x, Symbol):
+                return x.answers
+        if _is_traced_by_jax(others):
+            return jax_answers
     return answers if _is_dispatched_by_torch(operands) else None
 
 
@@ -94,14 +102,19 @@ def _is_dispatched_by_torch(operands: Iterable[Any]) -> bool:
         or torch._C._functorch.peek_interpreter_stack() is not None
         or any(_is_wrapper(torch, x) for x in tensors)
         or _is_autocast(torch, tensors[0])
-        or any(_has_tangent(torch, x) for x in tensors)
+        or any(has_tangent(torch, x) for x in tensors)
     )
 
 
-def _has_tangent(torch: Any, x: Any) -> bool:
-    """Whether torch differentiates in forward mode by that tensor."""
-    forward = torch.autograd.forward_ad
-    return getattr(forward, "_current_level", 0) >= 0 and forward.unpack_dual(x).tangent is not None
+def has_tangent(torch: Any, x: Any) -> bool:
+    """Whether torch differentiates in forward mode by that tensor. Below autograd, as in a dispatch mode, nothing does any more:
+    autograd's kernel has answered for the tangents, and torch cannot say there whether there are any."""
+    forward, below = torch.autograd.forward_ad, torch._C.DispatchKey.AutogradFunctionality
+    return (
+        getattr(forward, "_current_level", 0) >= 0
+        and not torch._C._dispatch_tls_is_dispatch_key_excluded(below)
+        and forward.unpack_dual(x).tangent is not None
+    )
 
 
 def _is_autocast(torch: Any, x: Any) -> bool:

@@ -198,6 +198,42 @@ def test_func_grad_and_per_sample_gradients() -> None:
     torch.testing.assert_close(per_sample, torch.vmap(torch.func.grad(theirs), in_dims=(None, 0))(w, rows))
 
 
+def _dual(function: Callable[..., Any], x: Any) -> Any:
+    with torch.autograd.forward_ad.dual_level():
+        return function(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))
+
+
+TANGENTS: dict[str, Callable[..., Any]] = {
+    "compiled jvp": lambda f, x: Compiled(lambda x: torch.func.jvp(f, (x,), (x,))[0]).run(x),
+    "compiled jacfwd": lambda f, x: Compiled(lambda x: torch.func.jacfwd(f, has_aux=True)(x)[1]).run(x),
+    "compiled dual level": lambda f, x: Compiled(lambda x: _dual(f, x)).run(x),
+    "dual tensor into a compiled function": lambda f, x: _dual(Compiled(f).run, x),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", ["softmax", "topk"])
+@pytest.mark.parametrize("way", [way for way in TANGENTS if way != "compiled jacfwd"])
+def test_compile_refuses_tangents_with_the_fix(way: str, name: str) -> None:
+    """Such a result would have no tangent otherwise, as if the derivative were zero."""
+    call = {"softmax": bp.softmax, "topk": lambda x: bp.topk(x, 2).values}[name]
+    with bp.device("cpu"), pytest.raises(Exception, match=rf"{name}: x carries a tangent[\s\S]*jacrev") as raised:
+        TANGENTS[way](call, torch.randn(4, 6))
+    assert isinstance(raised.value, (bp.UnsupportedError, dynamo.exc.Unsupported))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("way", TANGENTS)
+def test_compile_needs_no_tangent_of_whole_numbers(way: str) -> None:
+    def whole(x: Any) -> Any:
+        found = bp.argmax(x, 1)
+        return (found, found) if way == "compiled jacfwd" else found
+
+    x = torch.randn(4, 6)
+    with bp.device("cpu"):
+        assert torch.equal(TANGENTS[way](whole, x), x.argmax(1))
+
+
 @pytest.mark.parametrize("place", [0, 1, -1])
 def test_vmap_puts_the_batch_in_front(place: int) -> None:
     x, b = torch.randn(6, 6, 6), torch.randn(6, 6)

@@ -56,6 +56,34 @@ def test_torch_ops_give_what_functions_give(name: str) -> None:
         assert _bits(got[:0] if name == "nonzero" else got) == _bits(want[:0] if name == "nonzero" else want)
 
 
+@pytest.mark.parametrize("name", [name for name in OPS if not signature_of(name).written])
+def test_torch_kernels_give_what_functions_give(name: str) -> None:
+    """Those that autograd calls on a GPU when nothing is recorded: the dispatcher leaves trailing defaults out."""
+    signature, noted = signature_of(name), []
+    kernel = signature.kernel(lambda arguments, _made: noted.append(signature.raised(arguments)))
+    for passed in calls_of(name, 2):
+        given = {n: x for n, x in passed.items() if n not in signature.given_outputs}
+        wanted = signature.call({**given, "device": "cpu"})
+        arguments = signature.lowered({**given, "device": "cpu"})
+        made = [kernel(*arguments), kernel(*arguments)]
+        with bp.device("cpu"):
+            arguments = signature.lowered(given)
+            while arguments and arguments[-1] is None:
+                arguments.pop()
+            made.append(kernel(*arguments))
+        results = list(wanted) if isinstance(wanted, tuple) else [wanted]
+        for got in made:
+            assert isinstance(got, torch.Tensor if signature.single else list)
+            parts = [got] if signature.single else got
+            assert len(parts) == len(results)
+            for x, y in zip(parts, results):
+                assert (x.dtype, x.shape) == (y.dtype, y.shape)
+                assert _bits(x[:0] if name == "nonzero" else x) == _bits(y[:0] if name == "nonzero" else y)
+        if not signature.single:
+            assert {n for n, x in given.items() if x is not None} <= noted[-1].keys()
+    assert len(noted) <= 4
+
+
 @pytest.mark.parametrize("name", [name for name in OPS if signature_of(name).written])
 def test_torch_ops_that_write_have_twins(name: str) -> None:
     signature = signature_of(name)
@@ -74,6 +102,28 @@ def test_torch_ops_are_found_by_name() -> None:
     for name in OPS:
         assert getattr(torch.ops.baracuda, name).default is overload(name)
     assert torch.equal(torch.ops.baracuda.relu(torch.tensor([-1.0, 2.0])), torch.tensor([0.0, 2.0]))
+
+
+def test_torch_ops_call_few_frames_of_python() -> None:
+    """Host time by what takes it, and no clock: of a custom op, autograd's kernel and the op's own are all that is added."""
+    from baracuda_py.interop.torch import differentiate
+
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    kernel = differentiate._kernels[overload("add")][differentiate._bits("CUDA")]
+    with bp.device("cpu"):
+        assert _frames(lambda: kernel(x, y)) == _frames(lambda: bp.add(x, y)) + 1
+
+
+def _frames(call: Any) -> int:
+    """How many functions of Python a call runs, once it was made before."""
+    found: list[str] = []
+    call()
+    sys.setprofile(lambda frame, event, _: found.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return len(found)
 
 
 def test_torch_ops_reach_kernels_without_redispatch(monkeypatch: pytest.MonkeyPatch) -> None:

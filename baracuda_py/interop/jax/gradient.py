@@ -61,6 +61,9 @@ class _Jax:
         return f"jax.lax.stop_gradient({name})"
 
 
+_JAX = _Jax()
+
+
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class _Needs:
@@ -98,8 +101,8 @@ def _with_gradient(call: Call, names: tuple[str, ...], invoke: Invoke) -> Any:
         needs, saved = residuals
         flows = differentiable_outputs(signature)
         grads = {name: _materialized(g, name in flows) for name, g in zip(names, cotangents)}
-        held = {**call.options, **call.how, **saved}
-        found = gradients_of(_Jax(), signature, held, grads, needs.names, invoke)
+        held = {name: x for name, x in {**call.options, **call.how, **saved}.items() if x is not None}
+        found = gradients_of(_JAX, signature, held, grads, needs.names, invoke)
         return tuple(found.get(name) for name in call.arrays)
 
     function = jax.custom_vjp(lambda *arrays: tuple(bind(call, arrays)))

@@ -3,23 +3,24 @@ code that records a gradient, an autograd function around the op's own function.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.autograd import forward_ad
 
+from ...functional import call as call_function
 from ...runtime.scope import default_device
 from ...tensor import dispatch
 from ...types import OperandTypeError, UnsupportedError
-from ..called import answering
+from ..called import answering, arguments_of, op_of
 from .autocast import cast_operands
 from .fused import called as fused_called
 from .gradient import recorded_arguments
 from .library import define_all, invoke, no_gradient
 from .packed import unpacked
-from .recorded import no_tangent, record, record_transformed
+from .recorded import RecordedCall, no_tangent, record, record_transformed, recorded_call
 from .results import named
 from .schema import Signature, signature_of
 
@@ -110,7 +111,7 @@ def _tangents(signature: Signature, given: Mapping[str, Any]) -> list[str]:
     if getattr(forward_ad, "_current_level", 0) < 0:  # no tensor is dual outside a level
         return []
     tensors = {n: x for n in signature.tensors if isinstance(x := given.get(n), torch.Tensor)}
-    return [n for n, x in tensors.items() if forward_ad.unpack_dual(x).tangent is not None]
+    return [n for n, x in tensors.items() if dispatch.has_tangent(torch, x)]
 
 
 def _without_tangent(signature: Signature, given: dict[str, Any], tangents: list[str]) -> Any:
@@ -144,10 +145,10 @@ def _recorded(signature: Signature, given: dict[str, Any]) -> Any:
             raise no_gradient(signature, needing[0])
         return result
     _refuse_outputs(signature, passed)
-    return _dropped(signature, given, record(signature, recorded_arguments(signature, given), _call_function))
+    return _dropped(signature, given, record(*recorded_call(signature, recorded_arguments(signature, given), _call_op)))
 
 
-def _call_function(name: str, given: dict[str, Any]) -> Any:
+def _call_op(name: str, given: dict[str, Any]) -> Any:
     return signature_of(name).call(given)
 
 
@@ -191,6 +192,115 @@ def _copied(given: Mapping[str, Any], passed: list[str], result: Any) -> Any:
     return type(result)(*parts)
 
 
+# ---- repeated recorded calls ---------------------------------------------------------------------------------------------
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+MAX_RECIPES = 4096
+
+
+class _Recipe(NamedTuple):
+    """A kind of call that was recorded before: where the arguments of the op's function are found among those of
+    `functional.call`. What a key says is not read again."""
+
+    signature: Signature
+    names: tuple[str, ...]  # of the tensors, as arguments
+    operands: tuple[str, ...]  # and as operands
+    constants: Mapping[str, Any]  # the arguments that are the same in every call of this kind
+    values: tuple[
+        tuple[str, str, bool], ...
+    ]  # those that vary, the run-time values they are, and whether they are whole numbers
+    flags: Mapping[str, bool]  # what only the recording asks for
+
+
+_recipes: dict[Any, _Recipe | None] = {}
+
+
+_general = answering(signature_of, call_op)
+
+
+def called(
+    plan: Any, operands: Mapping[str, Any], describe: Any, describe_args: tuple[Any, ...], options: Any, values: Any, *,
+    stream: Any = None, pref: Any = None, device: Any = None,
+) -> Any:  # fmt: skip
+    """Answers a call of `functional.call`. One that torch must see only because a gradient is recorded takes a short way, if a
+    call like it was made before."""
+    recipe = None
+    if _is_plain(operands.values()):
+        present = tuple([name for name, x in operands.items() if x is not None])
+        own = getattr(describe, "op", None)
+        key = plan, own, options, tuple(operands), present, tuple(values) if values else ()
+        try:
+            recipe = _recipes.get(key)
+            if recipe is None and key not in _recipes:
+                while len(_recipes) >= MAX_RECIPES:
+                    _recipes.pop(next(iter(_recipes)), None)
+                _recipes[key] = _recipe_of(plan, operands, describe, describe_args, options, values)
+        except TypeError:  # an option that does not hash: the long path reports it
+            recipe = None
+    if recipe is None:
+        return _general(
+            plan, operands, describe, describe_args, options, values, stream=stream, pref=pref, device=device
+        )
+    signature = recipe.signature
+    held = dict(recipe.constants)
+    for name, value, whole in recipe.values:
+        x = values[value]
+        held[name] = int(x) if whole and isinstance(x, float) else x
+    if pref is not None:
+        held["pref"] = pref
+    if device is not None:
+        held["device"] = device
+    tensors = [operands[name] for name in recipe.operands]
+
+    def run(*tensors: Any) -> Any:
+        if not recipe.flags:
+            return call_function(plan, operands, describe, describe_args, options, values, None, stream, pref, device)
+        return signature.call({**held, **dict(zip(recipe.names, tensors)), **recipe.flags, "stream": stream})
+
+    made = record(RecordedCall(signature, recipe.names, held, run, _call_op), tensors)
+    return _dropped(signature, held, made) if recipe.flags else made
+
+
+def _is_plain(operands: Collection[Any]) -> bool:
+    """Whether torch must see a call for no other reason than that it records a gradient."""
+    recorded = False
+    for x in operands:
+        if x is not None:
+            if type(x) not in _PLAIN or x.is_nested or torch._C._functorch.is_functorch_wrapped_tensor(x):
+                return False
+            recorded = recorded or x.requires_grad
+    return (
+        recorded
+        and torch.is_grad_enabled()
+        and getattr(forward_ad, "_current_level", 0) < 0
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and not torch.is_autocast_enabled("cuda")
+        and not torch.is_autocast_enabled("cpu")
+    )
+
+
+def _recipe_of(
+    plan: Any, operands: Mapping[str, Any], describe: Any, describe_args: tuple[Any, ...], options: Any, values: Any
+) -> _Recipe | None:
+    """The recipe of a call; None if it has no gradient, or if its arguments are not all operands, run-time values and options."""
+    signature = signature_of(op_of(plan, options, describe))
+    given = arguments_of(signature, operands, describe, describe_args, options, values)
+    follows = describe_args[0] is operands if describe_args else not hasattr(describe, "arguments_of")
+    if not follows or signature.op.gradient is None or signature.written:
+        return None
+    operand_of = {name: operand for name, operand, _, _ in signature.held if name in given}
+    whole = {name: is_whole for name, _, is_whole, _ in signature.held}
+    names = tuple(name for name in signature.tensors if operands.get(operand_of.get(name)) is not None)
+    varying = tuple((n, o, whole[n]) for n, o in operand_of.items() if n not in names and o in (values or ()))
+    constants = {n: x for n, x in given.items() if n not in names and all(n != name for name, _, _ in varying)}
+    if any(isinstance(x, torch.Tensor) for x in constants.values()):
+        return None
+    added = recorded_arguments(signature, {})
+    flags = {name: value for name, value in added.items() if not constants.get(name)}
+    return _Recipe(signature, names, tuple(operand_of[n] for n in names), constants, varying, flags)
+
+
 define_all()
-dispatch.answers.called, dispatch.answers.traced = answering(signature_of, call_op), traced
+dispatch.answers.called, dispatch.answers.traced = called, traced
 dispatch.answers.fused = fused_called

@@ -40,14 +40,17 @@ def add_kernels(overload: Any, kernels: Mapping[str, Callable[..., Any]]) -> Non
 
 def autograd_kernel(signature: Signature, overload: Any, invoke: Invoke) -> Callable[..., Any]:
     """The kernel of an op at the dispatch key Autograd, which takes the dispatch keys and the op's arguments."""
-    below = partial(_below, overload, _kernels[overload])
+    kernels = _kernels[overload]
+    below = partial(_below, overload, kernels)
     records = signature.op.gradient is not None and not signature.written
+    requires_grad, is_enabled = torch._C._any_requires_grad, torch.is_grad_enabled
 
     def autograd(keyset: Any, *arguments: Any) -> Any:
         if getattr(forward_ad, "_current_level", 0) >= 0:
             _refuse_tangents(signature, below, keyset, arguments)
-        if not torch.is_grad_enabled() or not torch._C._any_requires_grad(*arguments):
-            return below(keyset, arguments)
+        if not is_enabled() or not requires_grad(*arguments):
+            kernel = kernels.get(keyset.raw_repr() & _BELOW_AUTOGRAD)
+            return below(keyset, arguments) if kernel is None else kernel(*arguments)
         if not records:
             return _refuse_gradient(signature, below, keyset, arguments)
         made = _Differentiated.apply(signature, below, invoke, keyset, *arguments)
@@ -117,7 +120,8 @@ def _refuse_gradient(signature: Signature, below: Any, keyset: Any, arguments: t
     )
     if signature.written:
         raise no_gradient(signature, operand)
-    result = below(keyset, arguments)
+    with torch.no_grad():
+        result = below(keyset, arguments)
     if any(x.is_floating_point() for x in as_list(result)):
         raise no_gradient(signature, operand)
     return result
@@ -128,8 +132,11 @@ def _refuse_tangents(signature: Signature, below: Any, keyset: Any, arguments: t
     derivative were zero."""
     for name, x in zip(signature.places, arguments):
         if isinstance(x, torch.Tensor) and forward_ad.unpack_dual(x).tangent is not None:
-            differs = signature.op.gradient is not None or signature.written
-            if differs or any(made.is_floating_point() for made in as_list(below(keyset, arguments))):
+            differs = bool(signature.op.gradient is not None or signature.written)
+            if not differs:
+                with torch.no_grad():
+                    differs = any(made.is_floating_point() for made in as_list(below(keyset, arguments)))
+            if differs:
                 raise no_tangent(signature, name)
 
 

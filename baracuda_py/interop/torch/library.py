@@ -6,7 +6,7 @@ That for CPU computes with the reference backend, or with the device that the ca
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -52,7 +52,8 @@ def invoke(name: str, given: dict[str, Any]) -> Any:
 def _define(signature: Signature) -> None:
     name = signature.name
     read_types(signature)
-    _add(name, signature.text(), partial(_run, signature), partial(_fake, signature))
+    direct = None if signature.written else signature.kernel(partial(_note, signature))
+    _add(name, signature.text(), partial(_run, signature), partial(_fake, signature), direct)
     torch.library.register_vmap(f"{NAMESPACE}::{name}", partial(batched, signature, overload, name), lib=_library)
     _library.impl(name, autograd_kernel(signature, overload(name), invoke), "Autograd", with_keyset=True)
     if signature.written:
@@ -61,12 +62,16 @@ def _define(signature: Signature) -> None:
         _library.impl(twin, autograd_kernel(signature, overload(twin), invoke), "Autograd", with_keyset=True)
 
 
-def _add(name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> None:
-    """Defines one custom op."""
+def _add(
+    name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any], direct: Callable[..., Any] | None = None
+) -> None:
+    """Defines one custom op. `direct` is its kernel for CUDA where autograd has seen that nothing is recorded."""
     _library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order))
     kernels = {key: partial(run, key) for key in ("CUDA", "CPU")}
     for key, kernel in kernels.items():
         _library.impl(name, kernel, key)
+    if direct is not None:
+        kernels["CUDA"] = direct
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_library)
     _overloads[name] = getattr(getattr(torch.ops, NAMESPACE), name).default
     add_kernels(_overloads[name], kernels)
@@ -85,6 +90,11 @@ def _call(signature: Signature, key: str, given: dict[str, Any]) -> Any:
         return signature.call(given)
     finally:
         torch._C._set_grad_enabled(recording)
+
+
+def _note(signature: Signature, arguments: Sequence[Any], made: Any) -> None:
+    """Notes the names of what a call writes."""
+    learn(signature, signature.raised(arguments), getattr(made, "_fields", signature.outputs[:1]))
 
 
 def _run(signature: Signature, key: str, *arguments: Any) -> Any:

@@ -13,10 +13,11 @@ from ...plan.registry import Op, all_ops
 from ...types import InvalidProblemError, OperandTypeError
 from .. import signature
 from ..codec import decode, encode
-from ..signature import HOW, PAIRS
+from ..signature import HOW, PAIRS, Parameter
 
 __all__ = ["Signature", "read_signatures", "signature_of"]
 
+_KINDS = ("bool", "str")  # types of arguments that decide which outputs a call has
 NUMBER = "_number"  # the suffix of the argument that holds a number in place of an array
 
 
@@ -84,6 +85,46 @@ class Signature(signature.Signature):
             if value is not None:
                 given[name] = value if read is None else read(value)
         return given
+
+    def kernel(self, note: Callable[[Sequence[Any], Any], None]) -> Callable[..., Any]:
+        """The function, taking the arguments of the custom op by position and returning what its schema says, for an op that
+        writes to no operand. Its code is generated, as that of the function is: reading the arguments through tables takes as
+        long as the call. `note` is told of the first call of each kind: its arguments and its result."""
+        names = {f"_{p.name}_": p.default for p in self.passed}
+        places = [
+            name if "=" not in part else f"{name}=None" for name, part in zip(self.places, self._declared(twin=False))
+        ]
+        first = [self._read(p) for p in self.passed if p.name in self.positional]
+        named = [f"{p.name}={self._read(p)}" for p in self.passed if p.name not in self.positional]
+        named += [f"{name}=None if {name} is None else _decode({name})" for name in HOW]
+        lines = [f"def kernel({', '.join(places)}):", f"    made = _function({', '.join((*first, *named))})"]
+        if self.single:
+            lines += ["    return made"]
+        else:
+            kind = [
+                f"{p.name} is None" if p.tensor else p.name
+                for p in self.passed
+                if p.tensor or p.text or p.type in _KINDS
+            ]
+            lines += [
+                f"    kind = ({', '.join(kind)},)",
+                f"    if kind not in _seen: _note(({', '.join(self.places)},), made); _seen.add(kind)",
+                "    return list(made) if isinstance(made, tuple) else [made]",
+            ]
+        known = {"_function": self.op.function, "_decode": decode, "_paired": _paired, "_note": note, "_seen": set()}
+        names |= known
+        exec(compile("\n".join(lines), f"<torch.ops.baracuda.{self.name}>", "exec"), names)
+        return names["kernel"]  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _read(p: Parameter) -> str:
+        """The expression of one of the function's arguments, of those of the custom op."""
+        value = p.name
+        if p.number:
+            value = f"({p.name}{NUMBER} if {p.name} is None else {p.name})"
+        read = f"_decode({value})" if p.text else f"_paired({value})" if p.annotation == PAIRS else value
+        default = "None" if p.default is inspect.Parameter.empty else f"_{p.name}_"
+        return value if read == value and default == "None" else f"{default} if {value} is None else {read}"
 
     @cached_property
     def _unset(self) -> tuple[str, ...]:
