@@ -44,8 +44,8 @@ def called(op: str, x: Any, **options: Any) -> Any:
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
 @pytest.mark.parametrize("op", OPS)
 def test_corners_are_those_of_numpy(op: str, device: str, bounded: bool) -> None:
-    """Of rows and of columns, in every float. Kernels of the bounded suite in f32 alone: those of the other floats are made of the
-    same templates, which widen 16 bits to f32 when they load."""
+    """Of rows and of columns, in every float. Kernels of the bounded suite in f32 alone: those of the other floats are made of
+    the same templates, which widen 16 bits to f32 when they load."""
     theirs: Any = {"norm": np.linalg.norm}.get(op, getattr(np, op, None))
     for dtype in DTYPES[:1] if bounded and device == "ptx" else DTYPES:
         x = CORNERS.astype(dtype)
