@@ -16,7 +16,7 @@ from tests.bounded import choose, is_bounded
 from tests.concerns import asked_ops, check_ops, concerns
 from tests.costs import Watch, op_of
 from tests.gauntlet import Case, Part, cases
-from tests.passed import Passed
+from tests.passed import Compiles, Passed
 from tests.places import TESTS
 
 
@@ -53,6 +53,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="leave out tests that PATH lists; those that pass are listed there",
     )
     parser.addoption(
+        "--recompiled",
+        action="store_true",
+        help="with --passed: this NVRTC is another, so leave out of the listed tests those alone that had nothing to do with it",
+    )
+    parser.addoption(
         "--commit", default=None, metavar="TEXT", help="what the ledger says was tested (git's own by default)"
     )
 
@@ -76,8 +81,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if demands_every_package(config):
         config.pluginmanager.register(skipped, "skipped")
     if config.getoption("--passed"):
-        known = Passed(Path(config.getoption("--passed")), writes=not hasattr(config, "workerinput"))
+        writes, again = not hasattr(config, "workerinput"), bool(config.getoption("--recompiled"))
+        known = Passed(Path(config.getoption("--passed")), writes=writes, recompiled=again)
         config.pluginmanager.register(known, "passed")
+        config.pluginmanager.register(Compiles(), "compiles")
     if config.getoption("--record") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(emulated_runs.Recorder(), "emulated-runs")
     config.pluginmanager.register(_Recorder(config), "device-ledger")

@@ -305,10 +305,13 @@ def _oracles_of(family: Path) -> list[Path]:
     return sorted(found)
 
 
-def _imported(path: Path) -> Iterable[Path]:
+@lru_cache(maxsize=512)
+def _imported(path: Path) -> tuple[Path, ...]:
     """The package's modules that a module imports by relative names."""
+    found: list[Path] = []
     for node in ast.walk(_read(path)[0]):
         if isinstance(node, ast.ImportFrom) and node.level:
             place = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
             for name in (place, *(place / alias.name for alias in node.names)):
-                yield from (file for file in (name.with_suffix(".py"), name / "__init__.py") if file.is_file())
+                found += (file for file in (name.with_suffix(".py"), name / "__init__.py") if file.is_file())
+    return tuple(found)

@@ -13,10 +13,13 @@ import pytest
 from baracuda_py.numerics import rounding, special
 from baracuda_py.plan import all_ops
 from tests import emulated_runs, records
-from tests.emulated_runs import PROPERTY, Known, Recorder, run_of
+from tests.emulated_runs import PROPERTY, Known, Recorder, made_anyway, run_of
 from tests.judges import judges
 
-from ..gauntlet import Problem, cases
+from ..families import family_of
+from ..gauntlet import Problem, cases, emulated_gauntlet_test
+from ..kernel_lines import Executed
+from ..passed import UNSEEN
 
 
 @pytest.fixture
@@ -48,6 +51,41 @@ def test_known_runs_are_left_out() -> None:
     assert asked.fresh(second, second.plan, "")
     assert asked.fresh(first, first.plan, "random order 3")
     assert Known(leaves_out=False).fresh(first, first.plan, "")
+    assert Known(leaves_out=True, anyway=frozenset({"cumsum"})).fresh(first, first.plan, "")
+
+
+@pytest.mark.usefixtures("folder")
+def test_left_out_runs_are_not_seen_to_pass() -> None:
+    """So a later run that is to make all of them makes them."""
+    first, second = problems("cumsum")
+    emulated_runs.put("cumsum", [run_of(first, first.plan, "")])
+    for problem, made in ((first, False), (second, True)):
+        asked = Known(leaves_out=True)
+        said = dict(asked.properties)
+        assert asked.fresh(problem, problem.plan, "") is made
+        assert bool(said[UNSEEN]) is not made and said[PROPERTY] == asked.runs
+
+
+def test_each_family_emulates_one_op_anyway() -> None:
+    families = [family_of(op) for op in made_anyway()]
+    assert sorted(families) == sorted({family_of(op) for op in all_ops()})
+
+
+@pytest.mark.parametrize(("options", "left_out"), [((), "in_part"), (("--full",), "none"), (("--changed",), "all")])
+def test_bounded_suite_leaves_out_known_runs(
+    options: tuple[str, ...], left_out: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all but one op of each family; the full suite none, unless it is asked to."""
+    given = {"--changed": "--changed" in options}
+    config: Any = SimpleNamespace(getoption=given.__getitem__)
+    monkeypatch.setattr(emulated_gauntlet_test, "is_bounded", lambda _config: not options)
+    noted: list[Any] = []
+    right = emulated_gauntlet_test.right.__wrapped__(  # type: ignore[attr-defined]
+        Executed(), SimpleNamespace(config=config), lambda *pair: noted.append(pair)
+    )
+    assert right.known.leaves_out == (left_out != "none")
+    assert right.known.anyway == (frozenset() if left_out == "all" else made_anyway())
+    assert [name for name, _ in noted] == [PROPERTY, UNSEEN] and request.config is not config
 
 
 def test_failed_ops_are_not_recorded(folder: Path) -> None:

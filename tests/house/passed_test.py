@@ -12,18 +12,27 @@ import pytest
 from ..places import ROOT
 
 MODULES = {
+    "compiled_test.py": (
+        "import subprocess, sys\nfrom baracuda_py.runtime.compile import cache\n"
+        "def test_e(): cache.load('none')\ndef test_f(): subprocess.run([sys.executable, '-c', ''], check=True)\n"
+        "def test_g(record_property): record_property('unseen', ['a run'])\n"
+    ),
     "plain_test.py": "def test_a(): ...\ndef test_b(fails): assert not fails\ndef test_c(bounded): ...\n",
     "frameworks_test.py": "# torch\ndef test_d(): ...\n",
     "conftest.py": (
-        "import os, pytest\nfrom pathlib import Path\nfrom tests.passed import Passed\n"
+        "import os, pytest\nfrom pathlib import Path\nfrom tests.passed import Compiles, Passed\n"
         "@pytest.fixture\ndef bounded(): return True\n"
         "@pytest.fixture\ndef fails(): return 'FAILS' in os.environ\n"
         "def pytest_configure(config):\n"
         "    worker = hasattr(config, 'workerinput')\n"
-        "    config.pluginmanager.register(Passed(Path('passed.txt').resolve(), writes=not worker))\n"
+        "    again = 'AGAIN' in os.environ\n"
+        "    known = Passed(Path('passed.txt').resolve(), writes=not worker, recompiled=again)\n"
+        "    config.pluginmanager.register(known)\n    config.pluginmanager.register(Compiles())\n"
     ),
 }
-RUN_TWICE = {"test_c", "test_d"}  # one draws more in the full suite, one may use a framework
+# One draws more in the full suite, one may use a framework, one has left something out.
+RUN_TWICE = {"test_c", "test_d", "test_g"}
+RECOMPILED = {"test_e", "test_f", "test_g"}  # with another NVRTC
 
 
 def _ran(folder: Path, *options: str, env: dict[str, str] | None = None) -> set[str]:
@@ -41,9 +50,10 @@ def _ran(folder: Path, *options: str, env: dict[str, str] | None = None) -> set[
 def test_passed_tests_are_left_out(tmp_path: Path, workers: tuple[str, ...]) -> None:
     for name, text in MODULES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    names = {"test_a", "test_b", "test_c", "test_d"}
+    names = {f"test_{letter}" for letter in "abcdefg"}
     assert _ran(tmp_path, *workers, env={"FAILS": "1"}) == names
     listed = (tmp_path / "passed.txt").read_text(encoding="utf-8").split()
-    assert {line.partition("::")[2] for line in listed} == names - {"test_b"}
+    assert {line.partition("::")[2] for line in listed} == names - {"test_b", "test_g"}
+    assert _ran(tmp_path, *workers, env={"FAILS": "1", "AGAIN": "1"}) == RECOMPILED | {"test_b"}
     assert _ran(tmp_path, *workers) == RUN_TWICE | {"test_b"}
     assert _ran(tmp_path, *workers) == RUN_TWICE

@@ -38,6 +38,14 @@ FAMILY = Family(
     also=dict.fromkeys(ONE_OUTPUT_OR_TWO, ("f32 with 0.1",)),
     variants=dict.fromkeys(ONE_OUTPUT_OR_TWO, ("f32[1023][1023]", "f32 with 0.1")),
     cases={
+        "fused_rows_test.py::test_rows_against_numpy": (
+            "f16-cpu",
+            "bf16-cpu",
+            "f32-cpu",
+            "f64-cpu",
+            "bf16-ptx",
+            "f64-ptx",
+        ),
         "weak_test.py::test_casts_of_every_short_float_match_ml_dtypes": 4,
         "weak_test.py::test_comparisons_are_exact": 1,
         "weak_test.py::test_numbers_are_weak": 2,

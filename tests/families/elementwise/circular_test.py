@@ -37,7 +37,8 @@ def test_circular_functions_of_angles_that_are_hard(name: str, dtype: str, ulps:
     function = getattr(bp, name)
     got = function(x, device="ptx")
     with mpmath.workprec(1200):
-        exact = [getattr(mpmath, name)(mpmath.mpf(float(a))) for a in x]
+        half = [getattr(mpmath, name)(mpmath.mpf(float(a))) for a in x[: len(x) // 2]]
+        exact = [*half, *(of if name == "cos" else -of for of in half)]  # x ends with the negative ones
         worst = max(
             abs(mpmath.mpf(float(y)) - of) / mpmath.mpf(float(np.spacing(np.abs(np.array(float(of), dtype)))))
             for y, of in zip(got, exact)

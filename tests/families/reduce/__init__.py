@@ -32,6 +32,7 @@ FAMILY = Family(
     },
     cases={
         "reducers_test.py::test_chunks_of_the_further_reducers": 3,
+        "reducers_test.py::test_reducers_from_two_threads": 4,
         "reduce_test.py::test_argmax_takes_the_first_of_several_nan": 1,
         "reduce_test.py::test_columns_of_few_unaligned_rows": 1,
         "reduce_test.py::test_a_column_does_not_depend_on_how_many_there_are": 1,

@@ -43,10 +43,11 @@ def called(op: str, x: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
 @pytest.mark.parametrize("op", OPS)
-def test_corners_are_those_of_numpy(op: str, device: str) -> None:
-    """Of rows and of columns, in every float."""
+def test_corners_are_those_of_numpy(op: str, device: str, bounded: bool) -> None:
+    """Of rows and of columns, in every float. Kernels of the bounded suite in f32 alone: those of the other floats are made of
+    the same templates, which widen 16 bits to f32 when they load."""
     theirs: Any = {"norm": np.linalg.norm}.get(op, getattr(np, op, None))
-    for dtype in DTYPES:
+    for dtype in DTYPES[:1] if bounded and device == "ptx" else DTYPES:
         x = CORNERS.astype(dtype)
         for p in PS if op == "norm" else (None,):
             more, numpys = ({"p": p}, {"ord": p}) if op == "norm" else ({}, {})
@@ -80,10 +81,11 @@ def test_chunks_of_the_further_reducers(op: str, shape: tuple[int, ...], axis: i
 
 
 @pytest.mark.parametrize("op", ["any", "all"])
-def test_one_element_of_another_kind_decides(op: str) -> None:
-    """At any place of a row, of a column, and of a row in chunks; a bool's byte, and a subnormal."""
+def test_one_element_of_another_kind_decides(op: str, bounded: bool) -> None:
+    """At any place of a row, of a column, and of a row in chunks; a bool's byte, and a subnormal. In the bounded suite one alone:
+    a subnormal is what most ways to compare with 0 lose."""
     usual = op == "all"
-    for dtype in (np.bool_, np.float16, np.uint64):
+    for dtype in (np.float16,) if bounded else (np.bool_, np.float16, np.uint64):
         for length in (7, 300, 40_000):
             for place in (0, length // 2, length - 1):
                 x = np.full(length, usual, dtype)
