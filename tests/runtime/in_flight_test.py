@@ -21,8 +21,8 @@ BYTES = {"128": 16, "64": 8, "U8": 1, "S8": 1, "U16": 2, "S16": 2}
 
 
 def waits(sass: str) -> Iterator[int]:
-    """The bytes that a thread has asked for at each of its waits, in the order of the code. Registers of several loads are told
-    apart by the first one that is read."""
+    """The bytes that a thread has asked for at each of its waits, in the order of the code: where a register is read that a load
+    writes."""
     asked: dict[str, int] = {}
     for opcode, operands in INSTRUCTION.findall(sass):
         loads = opcode.startswith("LDG.")

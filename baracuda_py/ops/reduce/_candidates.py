@@ -106,7 +106,7 @@ def _vector(rows: Rows, element: ElementKind) -> int:
 
 
 def _aligned(rows: Rows, vector: int) -> bool:
-    """Whether each vector of x lies where one access reaches it."""
+    """Whether one access reaches each vector of x."""
     x = rows.operands["x"]
     access = vector * x.size
     steps = (*x.rows, *(() if rows.dense else x.columns[:-1]))
