@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ...numerics.expression import Expression
+from ...numerics.expression import Expression, Function
+from ...plan.registry import get_op
 from ...types import ElementKind
 
 __all__ = [
@@ -100,10 +102,18 @@ class Row:
 
     @cached_property
     def expression(self) -> Expression:
-        """The formula, with the functions of other rows."""
-        from .backward.formula import expression_of  # which imports the tables
+        """The formula; a quotient is that of the row ``divide``."""
+        quotient = "/" in self.formula
+        if quotient and "divide" not in ROWS:
+            get_op("divide")  # its table may be in a module that this process has not imported yet
+        return Expression.of(self.formula, {"divide": ROWS["divide"].function} if quotient else {})
 
-        return expression_of(self.formula)
+    @property
+    def function(self) -> Function:
+        """The row as a function in expressions."""
+        places = {letter: f"{{{place}}}" for place, letter in enumerate(self.letters)}
+        cuda = re.sub(r"\b[xabc]\b", lambda found: places[found[0]], self.cuda)
+        return Function(cuda, self.oracle, *self.ulps, header=self.header, instructions=self.instructions)
 
     @property
     def letters(self) -> tuple[str, ...]:

@@ -30,6 +30,9 @@ def test_isclose_at_its_tolerance_matches_numpy(kind: str) -> None:
     wanted = np.isclose(a, b)
     assert 0.3 < wanted.mean() < 0.7
     assert (bp.isclose(a, b, device="ptx") == wanted).all()
+    b = rng.uniform(0.25, 0.5, 20000).astype(dtype)
+    a = (b - (dtype(0.3) + dtype(0.7) * b) * (1 + steps)).astype(dtype)  # with digits below those of the tolerance
+    assert (bp.isclose(a, b, 0.7, 0.3, device="ptx") == np.isclose(a, b, 0.7, 0.3)).all()
 
 
 @pytest.mark.parametrize("equal_nan", [False, True])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 
 from ....numerics.expression import Function
@@ -29,16 +28,8 @@ OF_INPUTS = ("cosh", "sin", "cos", "digamma")  # not monotone: of an argument th
 @cache
 def functions() -> dict[str, Function]:
     """The table, by name."""
-    return {name: _of_row(name) for name in (*OF_ROWS, *OF_INPUTS)} | {
+    return {name: row_of(name).function for name in (*OF_ROWS, *OF_INPUTS)} | {
         "phi": Function(
             "math::phi<digits>({0})", phi, 8, 6, 0.05, 2.0**-120, header="math/phi.cuh", instructions=(27, 14)
         )
     }
-
-
-def _of_row(name: str) -> Function:
-    row = row_of(name)
-    letters = ("x",) if len(row.arguments) == 1 else ("a", "b")
-    places = {letter: f"{{{place}}}" for place, letter in enumerate(letters)}
-    cuda = re.sub(r"\b[xab]\b", lambda found: places[found[0]], row.cuda)
-    return Function(cuda, row.oracle, *row.ulps, header=row.header, instructions=row.instructions)
