@@ -39,7 +39,7 @@ def test_group_norm_of_a_group_is_layer_norm(positions: tuple[int, ...]) -> None
 
 
 def test_group_norm_layout_changes_no_weight() -> None:
-    """Weights are found by channel where channels, positions or neither are contiguous, and out lies otherwise than x."""
+    """Weights are found by channel where channels, positions or neither are contiguous, also where out is laid out otherwise."""
     x, w, b = normal(2, 8, 4, 8), normal(8), normal(8)
     want = bp.group_norm(x, 2, w, b, device="cpu")
     last = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)

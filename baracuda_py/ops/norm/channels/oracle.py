@@ -73,7 +73,7 @@ class _Folded:
 
 
 def _unfolded(desc: Any, made: Array) -> Array:
-    """Elements as x has them; statistics stay as they are."""
+    """Elements as x has them; statistics are unchanged."""
     if made.ndim == len(desc.row_shape):
         return made
     items, channels, *positions = desc.shape
