@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -271,6 +272,37 @@ def test_parameters_hooks_and_checkpoints_work() -> None:
         assert not bp.matmul(x, layer.weight.T).requires_grad
     with torch.inference_mode():
         assert bp.matmul(x, layer.weight.T).is_inference()
+
+
+def test_gradient_of_a_repeated_call_takes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the first call worked out serves others: with other values, other operands that need a gradient, in other threads."""
+    from baracuda_py.interop.torch import answers
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a call like one before was read from the start")
+
+    x, w = leaf(4, 6), leaf(6)
+    bp.rms_norm(x, w, eps=0.5)
+    bp.multiply(x, 2.0)
+    monkeypatch.setattr(answers, "_general", refused)
+    grads: list[Any] = []
+
+    def step(eps: float) -> None:
+        with bp.device("cpu"):
+            made = bp.multiply(bp.rms_norm(x.detach(), w, eps=eps), 3.0)
+        assert isinstance(made, torch.Tensor), "what only the gradient needs is not returned"
+        grads.append((eps, torch.autograd.grad(made.square().sum(), w)[0]))
+
+    step(0.25)
+    threads = [threading.Thread(target=step, args=(0.5 + i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(grads) == 5, "a thread has raised"
+    for eps, got in grads:
+        (want,) = torch.autograd.grad((3 * F.rms_norm(x.detach(), (6,), w, eps)).square().sum(), w)
+        torch.testing.assert_close(got, want)
 
 
 def test_gradient_is_not_differentiated_again() -> None:

@@ -291,7 +291,7 @@ def _recipe_of(
         return None
     operand_of = {name: operand for name, operand, _, _ in signature.held if name in given}
     whole = {name: is_whole for name, _, is_whole, _ in signature.held}
-    names = tuple(name for name in signature.tensors if operands.get(operand_of.get(name)) is not None)
+    names = tuple(name for name in signature.tensors if operands.get(operand_of.get(name, "")) is not None)
     varying = tuple((n, o, whole[n]) for n, o in operand_of.items() if n not in names and o in (values or ()))
     constants = {n: x for n, x in given.items() if n not in names and all(n != name for name, _, _ in varying)}
     if any(isinstance(x, torch.Tensor) for x in constants.values()):

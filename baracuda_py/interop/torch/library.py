@@ -67,7 +67,7 @@ def _add(
 ) -> None:
     """Defines one custom op. `direct` is its kernel for CUDA where autograd has seen that nothing is recorded."""
     _library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order))
-    kernels = {key: partial(run, key) for key in ("CUDA", "CPU")}
+    kernels: dict[str, Callable[..., Any]] = {key: partial(run, key) for key in ("CUDA", "CPU")}
     for key, kernel in kernels.items():
         _library.impl(name, kernel, key)
     if direct is not None:

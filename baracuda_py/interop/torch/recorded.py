@@ -63,10 +63,11 @@ class RecordedCall:
     def results_of(self, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
         """The results of the call on these tensors."""
         assert self.run is not None
-        result = self.run(*tensors)
+        result: Any = self.run(*tensors)
         if not isinstance(result, tuple):
             return (result,)
-        self.kind, self.results = type(result), result._fields
+        names: Any = result
+        self.kind, self.results = type(result), names._fields
         return tuple(result)
 
     def save(self, ctx: Any, tensors: tuple[Any, ...], results: tuple[Any, ...]) -> None:
