@@ -212,7 +212,8 @@ class InOnePass(Candidate[PairDescriptor]):
         index = index_type(results)
         entry = f"split_pairs<{desc.element.number}, {THREADS}, {len(extents)}, {index}>"
         dims = pack_dims(extents, walked, index)
-        args = (index_scalar(results, index), dims, *map(Ptr, names), pairs)
+        first, second = map(Ptr, names)
+        args = (index_scalar(results, index), dims, first, second, pairs)
         split = Launch(Kernel(FILE, entry), grid_of(results, THREADS), (THREADS, 1, 1), args)
         return Sub(config.pairs, {"x": Ptr("x"), "out": pairs}), split
 

@@ -202,7 +202,7 @@ def pair(desc: Any, x: Array) -> tuple[Array, ...]:
 def side_by_side(desc: Any, x: Array) -> Array:
     """Both results in one element, rounded."""
     parts = [round_to(each, desc.element) for each in pair(desc, x)]
-    return np.ascontiguousarray(np.stack(parts, axis=-1)).view(desc.layout("out").element.dtype)[..., 0]
+    return np.asarray(np.ascontiguousarray(np.stack(parts, axis=-1)).view(desc.layout("out").element.dtype)[..., 0])
 
 
 def _overflowing_alone(output: str) -> Callable[..., Array]:
