@@ -19,6 +19,8 @@ from .types import (Activation as Activation, ArchSku as ArchSku, BackendKind as
     ReadOnlyFault as ReadOnlyFault, Term as Term, TernaryKind as TernaryKind, TrapFault as TrapFault, Ulp as Ulp,
     UnaryKind as UnaryKind, UninitialisedFault as UninitialisedFault, UnsupportedError as UnsupportedError,
     WorkspaceTooSmallError as WorkspaceTooSmallError, known_devices as known_devices)
+from .ops.reduce._pairs import (AminmaxDescriptor as _AminmaxDescriptor, VarMeanDescriptor as _VarMeanDescriptor)
+from .ops.reduce.pairs import (AminmaxPlan as _AminmaxPlan, VarMeanPlan as _VarMeanPlan)
 from .ops.attention.backward import (AttentionBackwardDescriptor as _AttentionBackwardDescriptor,
     AttentionBackwardPlan as _AttentionBackwardPlan)
 from .ops.attention.forward import (AttentionDescriptor as _AttentionDescriptor, AttentionPlan as _AttentionPlan)
@@ -438,6 +440,16 @@ class AffineBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class AminmaxDescriptor(_AminmaxDescriptor, _X3):
+    min_strides: tuple[int, ...] | None
+    min_align: int | None
+    min: _Layout
+    max_strides: tuple[int, ...] | None
+    max_align: int | None
+    max: _Layout
+    def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ..., *,
+        x_strides: _Ints = ..., min_strides: _Ints = ..., max_strides: _Ints = ..., x_align: int | None = ...,
+        min_align: int | None = ..., max_align: int | None = ...) -> None: ...
 class AsinBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1447,6 +1459,16 @@ class UnaryDescriptor(_UnaryDescriptor):
     def __init__(self, kind: UnaryKind | str, shape: Sequence[int], element: ElementLike, out_element: _Kind = ...,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class VarMeanDescriptor(_VarMeanDescriptor, _X3):
+    var_strides: tuple[int, ...] | None
+    var_align: int | None
+    var: _Layout
+    mean_strides: tuple[int, ...] | None
+    mean_align: int | None
+    mean: _Layout
+    def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
+        correction: int = ..., *, x_strides: _Ints = ..., var_strides: _Ints = ..., mean_strides: _Ints = ...,
+        x_align: int | None = ..., var_align: int | None = ..., mean_align: int | None = ...) -> None: ...
 class VectorNormBackwardDescriptor(_VectorNormBackwardDescriptor, _X):
     grad_x: _Layout
     grad: _Layout
@@ -1480,6 +1502,7 @@ class AddBackwardPlan(_BackwardPlan): desc: AddBackwardDescriptor
 class AddcdivBackwardPlan(_BackwardPlan): desc: AddcdivBackwardDescriptor
 class AddcmulBackwardPlan(_BackwardPlan): desc: AddcmulBackwardDescriptor
 class AffineBackwardPlan(_BackwardPlan): desc: AffineBackwardDescriptor
+class AminmaxPlan(_AminmaxPlan): desc: AminmaxDescriptor
 class AsinBackwardPlan(_BackwardPlan): desc: AsinBackwardDescriptor
 class AsinhBackwardPlan(_BackwardPlan): desc: AsinhBackwardDescriptor
 class Atan2BackwardPlan(_BackwardPlan): desc: Atan2BackwardDescriptor
@@ -1617,6 +1640,7 @@ class TilePlan(_TilePlan): desc: TileDescriptor
 class TopkPlan(_TopkPlan): desc: TopkDescriptor
 class TrianglePlan(_TrianglePlan): desc: TriangleDescriptor
 class UnaryPlan(_UnaryPlan): desc: UnaryDescriptor
+class VarMeanPlan(_VarMeanPlan): desc: VarMeanDescriptor
 class VectorNormBackwardPlan(_VectorNormBackwardPlan): desc: VectorNormBackwardDescriptor
 class VectorNormPlan(_VectorNormPlan): desc: VectorNormDescriptor
 class WhereBackwardPlan(_BackwardPlan): desc: WhereBackwardDescriptor
@@ -2143,6 +2167,12 @@ def count_nonzero(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: A
 @_op(VectorNormDescriptor, VectorNormPlan)
 def norm(x: Any, /, p: float = 2.0, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(AminmaxDescriptor, AminmaxPlan)
+def aminmax(x: Any, /, axis: Any = None, *, keepdims: bool = False, min: Any = None, max: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(VarMeanDescriptor, VarMeanPlan)
+def var_mean(x: Any, /, axis: Any = None, *, correction: int = 0, keepdims: bool = False, var: Any = None, mean: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(ReduceDescriptor, ReducePlan)
 def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...numerics.expression import Precision, Rounded
-from ...numerics.rounding import wide
+from ...numerics.rounding import round_to, wide
 from ...types import ElementKind
 
-__all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "reduce", "statistic"]
+__all__ = ["BACKWARD_MEASURES", "MEASURES", "PAIR_MEASURES", "backward", "pair", "reduce", "side_by_side", "statistic"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -191,6 +191,29 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "magnitude": lambda desc, x: np.abs(reduce(desc, x)).astype(np.float64),
     "one": lambda desc, x: np.ones(()),
     "overflowing": _measure(_overflowing),
+}
+
+
+def pair(desc: Any, x: Array) -> tuple[Array, ...]:
+    """Both results of a reduction that has two."""
+    return tuple(reduce(desc.alone(output), x) for output in desc.results)
+
+
+def side_by_side(desc: Any, x: Array) -> Array:
+    """Both results in one element, rounded."""
+    parts = [round_to(each, desc.element) for each in pair(desc, x)]
+    return np.asarray(np.ascontiguousarray(np.stack(parts, axis=-1)).view(desc.layout("out").element.dtype)[..., 0])
+
+
+def _overflowing_alone(output: str) -> Callable[..., Array]:
+    return lambda desc, x: MEASURES["overflowing"](desc.alone(output), x)
+
+
+PAIR_MEASURES: dict[str, Callable[..., Array]] = {
+    **{name: MEASURES[name] for name in ("conditioned", "squared_mean")},
+    "abs_mean": lambda desc, x: MEASURES["abs_mean"](desc.alone("mean"), x),
+    "overflowing_var": _overflowing_alone("var"),
+    "overflowing_mean": _overflowing_alone("mean"),
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ...samples.sample import Sample, adversarial, layouts, strided_like, values
 from ...types import ElementKind
 
-__all__ = ["backward", "reduce"]
+__all__ = ["aminmax", "backward", "reduce", "var_mean"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 FLOATS = (ElementKind.BF16, ElementKind.F32, ElementKind.F16, ElementKind.F64)
@@ -37,6 +37,16 @@ def reduce(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
     if name in LOGICAL:
         for shape, axis in (((5, 1024), 1), ((7, 33), 0), ((6, 17, 40), (0, 2)), ((40_003,), 0), ((2, 5), None)):
             yield Sample(f"bool{list(shape)} {axis}", {"x": rng.random(shape) < 0.99}, {"axis": axis})
+
+
+def aminmax(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Those of max."""
+    return reduce({"name": "max"}, seed, full=full)
+
+
+def var_mean(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Those of var."""
+    return reduce({"name": "var"}, seed, full=full)
 
 
 def _near_one(rng: np.random.Generator, x: Array) -> Array:

@@ -302,4 +302,25 @@ template <class C, class Out> struct OtherFactors : Folded<OtherFactors<C, Out>,
   }
 };
 
+// Two reducers of the same terms, of which the second is Joined: the pair of their results.
+template <class T> struct Pair { T first, second; };
+template <class A, class B, class Out> struct Both {
+  struct State { typename A::State first; typename B::State second; };
+  using Result = Pair<Out>;
+  static __device__ __forceinline__ State none() { return {A::none(), B::none()}; }
+  template <int V, class C, class I> static __device__ __forceinline__ void add(State& s, const C (&x)[V], I at) {
+    A::add(s.first, x, at);
+    B::add(s.second, x, at);
+  }
+  static __device__ __forceinline__ State join(const State& a, const State& b) {
+    return {A::join(a.first, b.first), B::join(a.second, b.second)};
+  }
+  template <int LANES> static __device__ __forceinline__ State gather(const State& own) {
+    return {A::template gather<LANES>(own.first), group_reduce<LANES, 3>(own.second, B::join)};
+  }
+  template <class I> static __device__ __forceinline__ Result finish(const State& s, I n, int correction) {
+    return {A::finish(s.first, n, correction), B::finish(s.second, n, correction)};
+  }
+};
+
 }  // namespace rows

@@ -9,7 +9,7 @@ __all__ = ["FAMILY"]
 
 FAMILY = Family(
     independent=CHECKS,
-    always=("axis", "keepdims", "correction", "p", "grad_x"),
+    always=("axis", "keepdims", "correction", "p", "grad_x", "min", "max", "var", "mean"),
     two=("argmax", "max", "min"),
     also={
         **dict.fromkeys(("sum_backward", "mean_backward", "logsumexp_backward"), ("bf16[2, 3, 72] rows",)),
@@ -29,6 +29,8 @@ FAMILY = Family(
         "std_backward": ("f16[2, 130] columns", "bf16 long row"),
         "prod": ("bf16 C",),
         "std": ("bf16 axes 1", "f32 long rows"),
+        "aminmax": ("f32 C", "bf16 long columns"),
+        "var_mean": ("bf16 axes 1", "f32 long rows"),
     },
     cases={
         "reducers_test.py::test_chunks_of_the_further_reducers": 3,

@@ -43,6 +43,28 @@ def _reduced(of: Callable[..., Any], digits: float = 40.0) -> Callable[[Problem]
     return check
 
 
+def _pair(**of: Callable[..., Any]) -> Callable[[Problem], None]:
+    """Each output by its own function, in rows of NumPy's."""
+
+    def check(problem: Problem) -> None:
+        options = problem.sample.options
+        x, axis, keepdims = given_of(problem)["x"], options.get("axis"), bool(options.get("keepdims", False))
+        for output, function in of.items():
+            if x.dtype.kind in "iu":
+                assert np.array_equal(problem.wide[output], function(x, axis=axis, keepdims=keepdims))
+                continue
+            if x.size == 0 or (output == "var" and (np.abs(x[np.isfinite(x)]) > 1e100).any()):
+                continue  # NumPy's squares overflow
+            more = {"ddof": options.get("correction", 0)} if output == "var" else {}
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)
+                wanted = np.asarray(function(x, axis=axis, keepdims=keepdims, **more))
+                size = {"var": x * x, "mean": np.abs(x)}.get(output, np.zeros_like(x))
+                near(problem, output, wanted, 40.0, size.sum(axis=axis, keepdims=keepdims))
+
+    return check
+
+
 def _argmax(x: Array, *, axis: int | None, keepdims: bool) -> Array:
     return np.asarray(np.argmax(x, axis=axis, keepdims=keepdims))  # the first NaN where there is one
 
@@ -167,6 +189,8 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
     "all": _asks(lambda x, axis, keepdims: np.sum(~x, axis=axis, keepdims=keepdims) == 0),
     "count_nonzero": _asks(lambda x, axis, keepdims: np.sum(x, axis=axis, keepdims=keepdims)),
     "logsumexp": _reduced(scipy.special.logsumexp),
+    "aminmax": _pair(min=np.min, max=np.max),
+    "var_mean": _pair(var=np.var, mean=np.mean),
     "sum_backward": _gradient(lambda grad, *_: (grad, 0)),
     "mean_backward": _gradient(lambda grad, rows, *_: (grad / rows.shape[1], 0)),
     "max_backward": _gradient(_shared(np.max)),
