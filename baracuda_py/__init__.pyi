@@ -287,6 +287,10 @@ class _Mean:
     mean_strides: tuple[int, ...] | None
     mean_align: int | None
     mean: _Layout | None
+class _Mean2:
+    mean_strides: tuple[int, ...] | None
+    mean_align: int | None
+    mean: _Layout
 class _Offset:
     offset_element: ElementKind | None
     offset: _Layout | None
@@ -746,10 +750,8 @@ class GluBackwardDescriptor(_BackwardDescriptor):
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_y_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., y_align: int | None = ..., grad_x_align: int | None = ..., grad_y_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class GroupNormBackwardDescriptor(_GroupNormBackwardDescriptor, _GradX, _GradWeight, _GradBias, _Grad, _X3, _Weight, _Rstd2):
-    mean_strides: tuple[int, ...] | None
-    mean_align: int | None
-    mean: _Layout
+class GroupNormBackwardDescriptor(_GroupNormBackwardDescriptor, _GradX, _GradWeight, _GradBias, _Grad, _X3, _Weight, _Mean2,
+    _Rstd2):
     def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., name: str = ...,
         mean_element: _Kind = ..., rstd_element: _Kind = ..., *, weight_element: _Kind = ...,
         grad_weight_element: _Kind = ..., grad_bias_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
@@ -1459,13 +1461,10 @@ class UnaryDescriptor(_UnaryDescriptor):
     def __init__(self, kind: UnaryKind | str, shape: Sequence[int], element: ElementLike, out_element: _Kind = ...,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class VarMeanDescriptor(_VarMeanDescriptor, _X3):
+class VarMeanDescriptor(_VarMeanDescriptor, _Mean2, _X3):
     var_strides: tuple[int, ...] | None
     var_align: int | None
     var: _Layout
-    mean_strides: tuple[int, ...] | None
-    mean_align: int | None
-    mean: _Layout
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., *, x_strides: _Ints = ..., var_strides: _Ints = ..., mean_strides: _Ints = ...,
         x_align: int | None = ..., var_align: int | None = ..., mean_align: int | None = ...) -> None: ...
