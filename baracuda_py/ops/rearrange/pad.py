@@ -30,7 +30,8 @@ MODES = {
 
 def _widths(value: Any, what: str) -> tuple[int, ...]:
     """Widths as NumPy takes them, flat: one, a pair, or a pair per axis."""
-    if isinstance(value, (Sequence, np.ndarray)) and len(value) and isinstance(value[0], (Sequence, np.ndarray)):
+    several = isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.ndim > 0)
+    if several and len(value) and isinstance(value[0], (Sequence, np.ndarray)):
         pairs = [integers(pair, what) for pair in value]
         if any(len(pair) != 2 for pair in pairs):
             raise InvalidProblemError(f"{what}={value} has an axis without two widths", "give (before, after) per axis")

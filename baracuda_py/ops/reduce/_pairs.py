@@ -51,7 +51,7 @@ WORDS = {
 
 
 class StatePairDescriptor(ReduceDescriptor):
-    """Both results of one of `PAIRS`, side by side in `out`: a step, without a public function."""
+    """Both results of one of `PAIRS`, adjacent in `out`: a step, without a public function."""
 
     def __post_init__(self) -> None:
         self._names_op(tuple(PAIRS), "name")

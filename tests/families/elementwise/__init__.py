@@ -35,7 +35,10 @@ FAMILY = Family(
     ),
     wanted=("map-two-a-thread",),
     two=tuple(name for name, row in ROWS.items() if len(row.arguments) == 2 and name != "add"),
-    also=dict.fromkeys(ONE_OUTPUT_OR_TWO, ("f32 with 0.1",)),
+    also={
+        **dict.fromkeys(ONE_OUTPUT_OR_TWO, ("f32 with 0.1",)),
+        **dict.fromkeys(("lerp_backward", "addcmul_backward", "addcdiv_backward"), ("f16 0.3 -0.3",)),
+    },
     variants=dict.fromkeys(ONE_OUTPUT_OR_TWO, ("f32[1023][1023]", "f32 with 0.1")),
     cases={
         "fused_rows_test.py::test_rows_against_numpy": (

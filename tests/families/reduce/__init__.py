@@ -29,7 +29,7 @@ FAMILY = Family(
         "std_backward": ("f16[2, 130] columns", "bf16 long row"),
         "prod": ("bf16 C",),
         "std": ("bf16 axes 1", "f32 long rows"),
-        "aminmax": ("f32 C", "bf16 long columns"),
+        "aminmax": ("bf16 C", "bf16 long columns"),
         "var_mean": ("bf16 axes 1", "f32 long rows"),
     },
     cases={
