@@ -35,7 +35,7 @@ def _both(name: str, doc: str) -> Row:
     own = [TABLE[part] for part in PARTS[name]]
     reducers = ", ".join(f"rows::{row.reducer}" for row in own)
     return Row(
-        name, f"Both<{reducers}, {{out}}>", doc, all(row.integers for row in own), all(row.empty for row in own),
+        name, f"TwoReducers<{reducers}, {{out}}>", doc, all(row.integers for row in own), all(row.empty for row in own),
         lambda c: own[0].state(c) + own[1].state(c), own[0].instructions + own[1].instructions,
     )  # fmt: skip
 

@@ -303,10 +303,10 @@ template <class C, class Out> struct OtherFactors : Folded<OtherFactors<C, Out>,
 };
 
 // Two reducers of the same terms, of which the second is Joined: the pair of their results.
-template <class T> struct Pair { T first, second; };
-template <class A, class B, class Out> struct Both {
+template <class T> struct ResultPair { T first, second; };
+template <class A, class B, class Out> struct TwoReducers {
   struct State { typename A::State first; typename B::State second; };
-  using Result = Pair<Out>;
+  using Result = ResultPair<Out>;
   static __device__ __forceinline__ State none() { return {A::none(), B::none()}; }
   template <int V, class C, class I> static __device__ __forceinline__ void add(State& s, const C (&x)[V], I at) {
     A::add(s.first, x, at);
