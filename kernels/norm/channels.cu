@@ -9,50 +9,64 @@
 // Shared:    one value per warp.   Bound: DRAM.
 #include "math/sqrt.cuh"
 #include "rows/cluster_reduce.cuh"
+#include "rows/hold.cuh"
 #include "rows/place.cuh"
-#include "rows/row.cuh"
 
 enum With { WEIGHT = 1, BIAS = 2, STATS = 4, ONE = 8 };
 enum Operand { OUT, MEAN, RSTD, X, SCALE, SHIFT, OPERANDS };
 
-// Weights of the V columns of a vector.
-template <int WITH, int V, class W, class C> __device__ __forceinline__ void of_columns(C (&w)[V], const W* from) {
-  if constexpr (WITH & ONE) {
+// Weights of the V columns of a vector: one each, or one for all.
+template <int V, int PER, class W, class C>
+__device__ __forceinline__ void of_columns(C (&w)[V], const rows::Pack<W, PER>& from) {
+  C own[PER];
+  from.widen(own);
 #pragma unroll
-    for (int v = 0; v < V; ++v) w[v] = convert<C>(*from);
-  } else {
-    rows::fetch(w, from);
-  }
+  for (int v = 0; v < V; ++v) w[v] = own[PER == 1 ? 0 : v];
 }
 
 template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I,
     int WITH, int CTAS>
 __device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::Places<I, R, RC, OPERANDS>& places,
     T* out, C* mean_out, C* rstd_out, const T* x, const W* weight, const W* bias) {
-  using Pack = rows::Pack<T, V>;
+  constexpr int PER = WITH & ONE ? 1 : V;
+  struct Loaded { rows::Pack<T, V> x; };
+  struct Weights { rows::Pack<W, PER> scale, shift; };
   const rows::Part<CTAS, I> part(length, V, THREADS / LANES, threadIdx.x / LANES);
   const bool live = part.row < count;
   i64 at[OPERANDS];
   places.enter(live ? part.row : 0, at);
-  rows::Row<RESIDENT, Pack, V, ITEMS, LANES, I> line(live ? part.length : 0, threadIdx.x % LANES);
+  rows::Row<RESIDENT, Loaded, V, ITEMS, LANES, I> line(live ? part.length : 0, threadIdx.x % LANES);
   const auto load = [&](I column) {
-    return rows::loaded<T, V>(places.template at<X>(x, at, part.first + column));
+    return Loaded{rows::loaded<T, V>(places.template at<X>(x, at, part.first + column))};
   };
   line.load(load);
+  // EARLY: weights are loaded with x if registers suffice.
+  constexpr bool EARLY = RESIDENT && (PER == 1 || LANES <= 256);
+  rows::Row<EARLY, Weights, V, ITEMS, LANES, I> early(live ? part.length : 0, threadIdx.x % LANES);
+  const auto weights = [&](I column) {
+    Weights loaded;
+    if constexpr (WITH & WEIGHT) loaded.scale.load(places.template at<SCALE>(weight, at, part.first + column));
+    if constexpr (WITH & BIAS) loaded.shift.load(places.template at<SHIFT>(bias, at, part.first + column));
+    return loaded;
+  };
+  early.load(weights);
+  if constexpr (WITH & WEIGHT) rows::hold(early, &Weights::scale);
+  if constexpr (WITH & BIAS) rows::hold(early, &Weights::shift);
+  rows::hold(line, &Loaded::x);
 
   // 1. mean, rstd
   const auto plus = [](C a, C b) { return a + b; };
   C sum = 0, squares = 0;
-  line.pass(load, [&](Pack& loaded, I, int) {
+  line.pass(load, [&](Loaded& loaded, I, int) {
     C h[V];
-    loaded.widen(h);
+    loaded.x.widen(h);
 #pragma unroll
     for (int v = 0; v < V; ++v) sum += h[v];
   });
   const C mean = rows::cluster_reduce<CTAS, 0>(rows::sum<LANES, 0>(sum), plus) / C(length);
-  line.pass(load, [&](Pack& loaded, I, int) {
+  line.pass(load, [&](Loaded& loaded, I, int) {
     C h[V];
-    loaded.widen(h);
+    loaded.x.widen(h);
 #pragma unroll
     for (int v = 0; v < V; ++v) squares += (h[v] - mean) * (h[v] - mean);
   });
@@ -64,11 +78,12 @@ __device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::P
   }
 
   // 2. result
-  line.pass(load, [&](Pack& loaded, I column, int) {
+  line.pass(load, [&](Loaded& loaded, I column, int item) {
     C y[V], w[V], b[V];
-    loaded.widen(y);
-    if constexpr (WITH & WEIGHT) of_columns<WITH>(w, places.template at<SCALE>(weight, at, part.first + column));
-    if constexpr (WITH & BIAS) of_columns<WITH>(b, places.template at<SHIFT>(bias, at, part.first + column));
+    loaded.x.widen(y);
+    const Weights by = EARLY ? early.item[item] : weights(column);
+    if constexpr (WITH & WEIGHT) of_columns(w, by.scale);
+    if constexpr (WITH & BIAS) of_columns(b, by.shift);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       y[v] = (y[v] - mean) * rstd;

@@ -66,6 +66,14 @@ def test_rows_are_loaded_before_anything_waits(op: str, arrays: int, fields: dic
     assert next(waits(kernel.sass)) >= arrays * config.items * config.vector * 2, kernel.name
 
 
+def test_channels_are_loaded_before_anything_waits() -> None:
+    fields = {"num_groups": 32, **WEIGHT, **BIAS}
+    plan, (kernel,) = kernels("group_norm", shape=(32, 320, 32, 32), element="bf16", **fields)
+    config = plan.selection.config
+    assert config.resident
+    assert next(waits(kernel.sass)) >= config.items * config.vector * 2
+
+
 @pytest.mark.parametrize(("op", "fields"), [("sum", {"axes": (0,)}), ("argmax", {"axes": (0,)})])
 def test_chunks_are_joined_with_loads_in_flight(op: str, fields: dict[str, Any]) -> None:
     _, (_, join) = kernels(op, shape=(8192, 8192), element="bf16", **fields)
