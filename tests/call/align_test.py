@@ -284,9 +284,13 @@ def refused_in_int8(error: bp.BaracudaError, sample: Sample, offset: int) -> Non
 
 
 TAKES = ("contiguize", "write_slice", "kv_append")
-ALONE = {"positions", "start", "status", "lengths", "cu_seqlens", "cu_seqlens_q"}  # whose elements are read as such
+ALONE = {"positions", "status", "lengths", "cu_seqlens", "cu_seqlens_q"}  # whose elements are read as such
 ALONE |= {f"order{part}" for part in ("", "_q", "_k", "_v")}
-IDS = {"copy_pages": {"source", "dest"}, "paged_attention": {"page_table"}}  # and of these ops
+IDS = {
+    "write_slice": {"start"},
+    "copy_pages": {"source", "dest"},
+    "paged_attention": {"page_table"},
+}  # and of these ops
 IDS |= {f"{done}_nf4": {"absmax", "scales", "offset"} for done in ("quantize", "dequantize", "matmul")}
 
 

@@ -76,6 +76,7 @@ class MapDescriptor(Descriptor):
                 f"give a tuple of {', '.join(self.numbered) or 'none'}",
             )
         given = [_JSON.get(x, x) if isinstance(x, str) else x for x in given]
+        self._result()  # raises for a kind that the function does not take, of which no number is right
         return tuple(number(x, self.kind_of(name), f"{self.op}: {name}") for name, x in zip(self.numbered, given))
 
     # ---- inputs ---------------------------------------------------------------------------------------------------

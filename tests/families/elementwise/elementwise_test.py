@@ -280,8 +280,16 @@ def test_special_values_match_numpy(backend: str, op: str) -> None:
     assert np.array_equal(np.signbit(got[signed]), np.signbit(wanted[signed]))
 
 
-@pytest.mark.parametrize("op", ["add", "subtract", "multiply", "maximum", "minimum", "divide", *COMPARISONS])
-@pytest.mark.parametrize("kind", [bp.F32, bp.F64, bp.I32, bp.U8, bp.I8, bp.U64, bp.I64], ids=str)
+PAIRS = ["add", "subtract", "multiply", "maximum", "minimum", "divide", *COMPARISONS]
+TAKEN = [
+    pytest.param(op, kind, id=f"{kind}-{op}")
+    for kind in (bp.F32, bp.F64, bp.I32, bp.U8, bp.I8, bp.U64, bp.I64)
+    for op in PAIRS
+    if kind in ROWS[op].domain
+]
+
+
+@pytest.mark.parametrize(("op", "kind"), TAKEN)
 def test_pairs_of_special_values_match_numpy_bits(backend: str, op: str, kind: ElementKind) -> None:
     corners = adversarial(kind)
     a, b = Slot(corners[:, None], backend), Slot(corners[None, :], backend)
