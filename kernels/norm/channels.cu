@@ -41,7 +41,7 @@ __device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::P
   };
   line.load(load);
   // EARLY: weights are loaded with x if registers suffice.
-  constexpr bool EARLY = RESIDENT && (PER == 1 || LANES <= 256);
+  constexpr bool EARLY = RESIDENT && (WITH & ONE || LANES <= 256);
   rows::Row<EARLY, Weights, V, ITEMS, LANES, I> early(live ? part.length : 0, threadIdx.x % LANES);
   const auto weights = [&](I column) {
     Weights loaded;
