@@ -29,6 +29,7 @@ FAMILY = Family(
         "grad_x",
         "grad_bias",
         "per",
+        "needs",
     ),
     no_meaning=(
         NoMeaning(
