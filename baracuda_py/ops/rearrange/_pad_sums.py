@@ -1,4 +1,4 @@
-"""sums: the gradient of padding by the source's own elements, a sum over each element's places (kernels/rearrange/pad_sums.cu)."""
+"""sums: the gradient of padding by the source's own elements, sums over their places (kernels/rearrange/pad_sums.cu)."""
 
 from __future__ import annotations
 

@@ -139,11 +139,13 @@ def cut(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  
     yield from _samples(seed, problems, full, {"pad_width": ((0, 1), (2, 3))})
     rng, summed = np.random.default_rng(seed), (F32, BF16, ElementKind.F64, ElementKind.F16)
     sums: Problems = (
-        ((5, 46), {"pad_width": ((2, 1), (9, 17)), "mode": "reflect"}), ((5, 46), {"pad_width": ((2, 1), (9, 17)), "mode": "edge"}),
-        ((3, 28), {"pad_width": ((0, 1), (11, 9)), "mode": "symmetric"}), ((3, 28), {"pad_width": ((0, 1), (11, 9)), "mode": "wrap"}),
-        ((2, 3, 40), {"pad_width": ((0, 0), (1, 1), (0, 0)), "mode": "replicate"}), ((5, 5), {"pad_width": 2, "mode": "circular"}),
-        ((5, 4), {"pad_width": ((2, 2), (1, 1)), "mode": "reflect"}), ((), {"pad_width": (), "mode": "edge"}),
-        ((2000,), {"pad_width": ((1000, 997),), "mode": "symmetric"}),
+        ((5, 46), {"pad_width": ((2, 1), (9, 17)), "mode": "reflect"}),
+        ((5, 46), {"pad_width": ((2, 1), (9, 17)), "mode": "edge"}),
+        ((3, 28), {"pad_width": ((0, 1), (11, 9)), "mode": "symmetric"}),
+        ((3, 28), {"pad_width": ((0, 1), (11, 9)), "mode": "wrap"}),
+        ((2, 3, 40), {"pad_width": ((0, 0), (1, 1), (0, 0)), "mode": "replicate"}),
+        ((5, 5), {"pad_width": 2, "mode": "circular"}), ((5, 4), {"pad_width": ((2, 2), (1, 1)), "mode": "reflect"}),
+        ((), {"pad_width": (), "mode": "edge"}), ((2000,), {"pad_width": ((1000, 997),), "mode": "symmetric"}),
     )  # fmt: skip
     for i, (shape, options) in enumerate(sums):
         for kind in summed if full or not i else (summed[i % len(summed)],):
