@@ -129,12 +129,15 @@ def _is_wrapper(torch: Any, x: Any) -> bool:
     return type(x).__torch_dispatch__ is not plain or bool(torch._C._functorch.is_functorch_wrapped_tensor(x))
 
 
-def trace_as_op(name: str, function: Any) -> None:
+def trace_as_op(name: str, function: Any, restated: Callable[..., Any] | None = None) -> None:
     """Makes TorchDynamo trace a call of an op's public function as the op's custom op, and torch.compile of the function itself
-    as well. This sets attributes that Dynamo reads, so that it imports nothing and costs an ordinary call nothing."""
+    as well. This sets attributes that Dynamo reads, so that it imports nothing and costs an ordinary call nothing. `restated`
+    makes the custom op's arguments of the function's, where they differ."""
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         _load()
+        if restated is not None:
+            args, kwargs = restated(args, kwargs)
         return answers.traced(name, args, kwargs)
 
     function._torchdynamo_inline = function._torchdynamo_orig_callable = traced
