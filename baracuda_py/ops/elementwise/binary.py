@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ... import functional
 from ...plan.descriptor import Operand
 from ...plan.plan import Plan
-from ...types import BinaryKind, ElementKind, OpCategory, PlanPreference
+from ...types import BinaryKind, ElementKind, OpCategory
 from . import oracle, samples
 from ._descriptor import MapDescriptor
-from ._family import MapPlan, call_with_numbers, names_params, params_given, publish
-from ._promotion import WEAK
+from ._family import MapPlan, function_of, names_params, publish
 from ._row import ROUNDED, Row, Ulps
 from .tables import pairs
 
@@ -109,47 +106,6 @@ class BinaryPlan(MapPlan, Plan[BinaryDescriptor]):
     )
 
 
-def function_of(row: Row) -> Callable[..., Any]:
-    """The public function of a row with two inputs."""
-
-    def function(
-        x1: Any,
-        x2: Any,
-        /,
-        *,
-        out: Any = None,
-        stream: Any = None,
-        pref: PlanPreference | None = None,
-        device: Any = None,
-    ) -> Any:
-        if type(x1) in WEAK or type(x2) in WEAK:
-            return call_with_numbers(
-                BinaryPlan, row, {"x1": x1, "x2": x2}, out, stream=stream, pref=pref, device=device
-            )
-        return functional.call(
-            BinaryPlan, {"out": out, "x1": x1, "x2": x2}, lambda: BinaryDescriptor.of(row.name, x1, x2, out),
-            options=row.name, stream=stream, pref=pref, device=device,
-        )  # fmt: skip
-
-    def with_params(
-        x1: Any,
-        x2: Any,
-        /,
-        *given: Any,
-        out: Any = None,
-        stream: Any = None,
-        pref: PlanPreference | None = None,
-        device: Any = None,
-        **named: Any,
-    ) -> Any:
-        params = params_given(row, given, named)
-        return call_with_numbers(
-            BinaryPlan, row, {"x1": x1, "x2": x2}, out, params, stream=stream, pref=pref, device=device,
-        )  # fmt: skip
-
-    return with_params if row.params else function
-
-
 for _row in TABLE:
-    globals()[_row.name] = publish(_row, BinaryPlan, function_of(_row), samples.binary, __name__)
+    globals()[_row.name] = publish(_row, BinaryPlan, function_of(BinaryPlan, _row), samples.binary, __name__)
     __all__ += [_row.name]

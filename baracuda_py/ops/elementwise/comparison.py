@@ -8,9 +8,9 @@ import numpy as np
 
 from ...types import ElementKind
 from . import samples
-from ._family import publish
+from ._family import function_of, publish
 from ._row import NUMBERS, Row
-from .binary import BinaryPlan, function_of
+from .binary import BinaryPlan
 
 __all__: list[str] = []
 
@@ -32,5 +32,5 @@ TABLE = (
 )  # fmt: skip
 
 for _row in TABLE:
-    globals()[_row.name] = publish(_row, BinaryPlan, function_of(_row), samples.binary, __name__)
+    globals()[_row.name] = publish(_row, BinaryPlan, function_of(BinaryPlan, _row), samples.binary, __name__)
     __all__ += [_row.name]

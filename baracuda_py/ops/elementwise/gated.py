@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from . import oracle, samples
-from ._family import publish
+from ._family import function_of, publish
 from ._row import FLOATS, Row, Ulps
-from .binary import BinaryPlan, function_of
+from .binary import BinaryPlan
 from .tables import pairs
 
 __all__: list[str] = []
@@ -23,5 +23,5 @@ TABLE = (
 )  # fmt: skip
 
 for _row in TABLE:
-    globals()[_row.name] = publish(_row, BinaryPlan, function_of(_row), samples.gated, __name__)
+    globals()[_row.name] = publish(_row, BinaryPlan, function_of(BinaryPlan, _row), samples.gated, __name__)
     __all__ += [_row.name]

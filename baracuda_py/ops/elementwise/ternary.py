@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from ... import functional
 from ...plan.descriptor import Operand
 from ...plan.plan import Plan
-from ...types import ElementKind, OpCategory, PlanPreference, TernaryKind
+from ...types import ElementKind, OpCategory, TernaryKind
 from . import oracle, samples
 from ._descriptor import MapDescriptor
-from ._family import MapPlan, call_with_numbers, names_params, params_given, publish
-from ._promotion import WEAK
+from ._family import MapPlan, function_of, names_params, publish
 from ._row import BYTES, FLOATS, Row, Ulps
 from .tables.oracle import addcdiv, addcmul, lerp, product_and_sum
 
@@ -116,56 +113,6 @@ class TernaryPlan(MapPlan, Plan[TernaryDescriptor]):
     )  # fmt: skip
 
 
-def _function(row: Row) -> Callable[..., Any]:
-    def function(
-        x1: Any,
-        x2: Any,
-        x3: Any,
-        /,
-        *,
-        out: Any = None,
-        stream: Any = None,
-        pref: PlanPreference | None = None,
-        device: Any = None,
-    ) -> Any:
-        inputs = {"x1": x1, "x2": x2, "x3": x3}
-        if any(x is None or type(x) in WEAK for x in (x1, x2, x3)):
-            return call_with_numbers(TernaryPlan, row, inputs, out, stream=stream, pref=pref, device=device)
-        return functional.call(
-            TernaryPlan, {"out": out, **inputs}, lambda: TernaryDescriptor.of(row.name, x1, x2, x3, out),
-            options=row.name, stream=stream, pref=pref, device=device,
-        )  # fmt: skip
-
-    def with_params(
-        x1: Any,
-        x2: Any,
-        x3: Any,
-        /,
-        *given: Any,
-        out: Any = None,
-        stream: Any = None,
-        pref: PlanPreference | None = None,
-        device: Any = None,
-        **named: Any,
-    ) -> Any:
-        params, inputs = params_given(row, given, named), {"x1": x1, "x2": x2, "x3": x3}
-        return call_with_numbers(TernaryPlan, row, inputs, out, params, stream=stream, pref=pref, device=device)
-
-    return with_params if row.params else function
-
-
-def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of two bounds that may be named or left out."""
-
-    def bounded(x: Any, /, min: Any = None, max: Any = None, **how: Any) -> Any:
-        return function(x, min, max, **how)
-
-    return bounded
-
-
 for _row in TABLE:
-    _made = _function(_row)
-    globals()[_row.name] = publish(
-        _row, TernaryPlan, _bounded(_made) if _row.absent else _made, samples.ternary, __name__
-    )
+    globals()[_row.name] = publish(_row, TernaryPlan, function_of(TernaryPlan, _row), samples.ternary, __name__)
     __all__ += [_row.name]

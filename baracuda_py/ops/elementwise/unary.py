@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ... import functional
 from ...plan.descriptor import Operand
 from ...plan.plan import Plan
-from ...types import ElementKind, OpCategory, PlanPreference, UnaryKind
-from .._misnamed import misnamed
+from ...types import ElementKind, OpCategory, UnaryKind
 from . import oracle, samples
 from ._descriptor import MapDescriptor
-from ._family import MapPlan, call_with_numbers, names_params, params_given, publish, signature_of
+from ._family import MapPlan, function_of, names_params, publish
 from ._row import ROUNDED, Row, Ulps
 from .tables import activations, numbers, transcendental
 
@@ -120,36 +117,6 @@ class UnaryPlan(MapPlan, Plan[UnaryDescriptor]):
     )  # fmt: skip
 
 
-def _function(row: Row) -> Callable[..., Any]:
-    def function(
-        x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None,
-        **others: Any,
-    ) -> Any:  # fmt: skip
-        if others:
-            raise misnamed(row.name, signature_of(row), (), others)
-        return functional.call(
-            UnaryPlan, {"out": out, "x": x}, lambda: UnaryDescriptor.of(row.name, x, out), options=row.name,
-            stream=stream, pref=pref, device=device,
-        )  # fmt: skip
-
-    def with_params(
-        x: Any,
-        /,
-        *given: Any,
-        out: Any = None,
-        stream: Any = None,
-        pref: PlanPreference | None = None,
-        device: Any = None,
-        **named: Any,
-    ) -> Any:
-        params = params_given(row, given, named)
-        return call_with_numbers(
-            UnaryPlan, row, {"x": x}, out, params, stream=stream, pref=pref, device=device,
-        )  # fmt: skip
-
-    return with_params if row.params else function
-
-
 for _row in TABLE:
-    globals()[_row.name] = publish(_row, UnaryPlan, _function(_row), samples.unary, __name__)
+    globals()[_row.name] = publish(_row, UnaryPlan, function_of(UnaryPlan, _row), samples.unary, __name__)
     __all__ += [_row.name]
