@@ -130,8 +130,8 @@ def gradients_of(
     """The gradients of the operands in `needs`. `held` are the call's arguments and results by name, those that there are,
     `grads` the gradients of its results, zeros where there is none."""
     if (views := _gradient_of(signature).views) is not None:
-        grad, parts = grads[signature.outputs[0]], views(held)
-        return {name: grad[parts[name]] for name in sorted(needs)}
+        grad, made = grads[signature.outputs[0]], views(held)
+        return {name: made[name](grad) for name in sorted(needs)}
     steps = _steps(framework, signature, tuple(held), needs)
     if steps.aliases:
         held = {**held, **{operand: held[name] for operand, name in steps.aliases}}

@@ -116,8 +116,8 @@ class Differentiable:
         """The backward op's outputs as `oracle` gives them."""
         gradient, known = self.gradient, {**self.own_results, **self.inputs}
         if gradient.views is not None:
-            parts = gradient.views({**self.inputs, **self.options})
-            return {to: self.grads["out"][parts[name]] for name, to in self.differentiated.items()}
+            views = gradient.views({**self.inputs, **self.options})
+            return {to: views[name](self.grads["out"]) for name, to in self.differentiated.items()}
         saved = {gradient.renames.get(n, n): known[n] for n in gradient.saved if n in known}
         operands = {self.incoming[name]: grad for name, grad in self.grads.items()} | saved
         desc = self._described(self.backward, operands)

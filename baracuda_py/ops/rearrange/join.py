@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from ...plan.descriptor import Descriptor, Slot, described
@@ -129,15 +130,15 @@ def join(
     """
 
 
-def _parts(given: Mapping[str, Any]) -> Mapping[str, tuple[int | slice, ...]]:
-    """The index of each array's part of the result, from a call's arguments."""
+def _parts(given: Mapping[str, Any]) -> Mapping[str, Callable[[Any], Any]]:
+    """For each array of a call the view of its part of the result."""
     arrays = {name: x for name in OPERANDS if (x := given.get(name)) is not None}
     axis, stacked = given.get("axis", 0), given.get("stacked", False)
     lead = (slice(None),) * (axis % (arrays[OPERANDS[0]].ndim + stacked))
     if stacked:
-        return {name: (*lead, i) for i, name in enumerate(arrays)}
+        return {name: itemgetter((*lead, i)) for i, name in enumerate(arrays)}
     ends = itertools.accumulate((x.shape[len(lead)] for x in arrays.values()), initial=0)
-    return {name: (*lead, slice(*ab)) for name, ab in zip(arrays, itertools.pairwise(ends))}
+    return {name: itemgetter((*lead, slice(*ab))) for name, ab in zip(arrays, itertools.pairwise(ends))}
 
 
 def concatenate(

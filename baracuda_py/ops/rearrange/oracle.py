@@ -15,6 +15,7 @@ from ...types import ElementKind
 __all__ = [
     "BACKWARD_MEASURES",
     "PAD_MEASURES",
+    "diag",
     "flip",
     "join",
     "of_copies",
@@ -64,6 +65,11 @@ def repeat_interleave(desc: Any, x: Array) -> Array:
 def triangle(desc: Any, x: Array) -> Array:
     """numpy.triu and numpy.tril."""
     return _like((np.triu if desc.name == "triu" else np.tril)(_bits(x), desc.k), x)
+
+
+def diag(desc: Any, x: Array) -> Array:
+    """numpy.diag."""
+    return _like(np.diag(_bits(x), desc.k), x)
 
 
 def pad(desc: Any, x: Array) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from ...samples.sample import Sample, layouts, values
 from ...types import ElementKind
 
-__all__ = ["cut", "flip", "join", "of_copies", "pad", "repeat_interleave", "roll", "tile", "triangle"]
+__all__ = ["cut", "diag", "flip", "join", "of_copies", "pad", "repeat_interleave", "roll", "tile", "triangle"]
 
 F32, U8, BF16 = ElementKind.F32, ElementKind.U8, ElementKind.BF16
 WIDTHS = (F32, BF16, ElementKind.F64, U8, ElementKind.COMPLEX128)  # 4, 2, 8, 1 and 16 bytes an element
@@ -105,6 +105,16 @@ def triangle(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sampl
         ((6, 40), {"k": -(10**6)}), ((0, 4), {}), ((1, 1), {"k": 1}),
     )  # fmt: skip
     yield from _samples(seed, problems, full, {"k": 1})
+
+
+def diag(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Diagonals on both sides, far from the main one, of one element, of none."""
+    problems: Problems = (
+        ((37,), {}), ((32,), {"k": 3}), ((21,), {"k": -16}), ((1,), {"k": 40}), ((0,), {"k": 2}), ((0,), {}), ((5,), {"k": -1}),
+    )  # fmt: skip
+    for sample in _samples(seed, problems, full, {"k": 1}):
+        x = sample.operands["x"]
+        yield Sample(sample.label, {"x": x if x.ndim == 1 else x[:, 0]}, sample.options)
 
 
 def pad(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001

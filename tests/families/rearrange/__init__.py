@@ -121,6 +121,15 @@ def _pad(problem: Problem) -> None:
     _same(problem, places, constant=np.array([options.get("constant_values", 0)]).astype(x.dtype).tobytes())
 
 
+def _diag(problem: Problem) -> None:
+    x, k = problem.slots["x"].host(), problem.sample.options.get("k", 0)
+    got, source = _bytes(problem.wide["out"]), _bytes(x)
+    assert got.shape[0] == got.shape[1] == x.size + abs(k)
+    for row, column in np.ndindex(got.shape[:2]):
+        held = source[row + min(k, 0)] if column - row == k else np.zeros_like(got[0, 0])
+        assert np.array_equal(got[row, column], held)
+
+
 def _triangle(problem: Problem) -> None:
     x, k = problem.slots["x"].host(), problem.sample.options.get("k", 0)
     got, source = _bytes(problem.wide["out"]), _bytes(x)
@@ -170,7 +179,7 @@ def _of_copies(problem: Problem) -> None:
 
 CHECKS: dict[str, Callable[[Problem], None]] = {
     "roll": _roll, "roll_backward": _roll, "flip": _flip, "tile": _tile, "repeat_interleave": _repeat, "pad": _pad,
-    "pad_backward": _pad, "triu": _triangle, "tril": _triangle, "join": _join,
+    "pad_backward": _pad, "triu": _triangle, "tril": _triangle, "diag": _diag, "join": _join,
     "tile_backward": _of_copies, "repeat_interleave_backward": _of_copies,
 }  # fmt: skip
 
