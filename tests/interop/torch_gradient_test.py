@@ -245,6 +245,39 @@ def test_gradient_is_that_of_torch(name: str, dtype: Any) -> None:
         torch.testing.assert_close(a.grad.float(), b.grad, **near)
 
 
+class _Stops(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
+    """A copy through which no gradient flows, and of which torch records that one may."""
+
+    @staticmethod
+    def forward(_ctx: Any, x: Any) -> Any:
+        return x.clone()
+
+    @staticmethod
+    def backward(_ctx: Any, _grad: Any) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        bp.softmax,
+        lambda x: bp.add(x, x),
+        lambda x: bp.layer_norm(x),
+        lambda x: torch.ops.baracuda.softmax(x),
+        lambda x: torch.ops.baracuda.layer_norm(x, None, None, stats=True)[0],
+        torch.sigmoid,
+    ],
+)
+def test_gradient_of_a_result_without_one_is_none(call: Callable[[Any], Any]) -> None:
+    """As torch's own function, which stands last: the operands get none, whatever else gives them one."""
+    for repeated in (False, True):  # the second call takes the short way
+        x = leaf(3, 4)
+        _Stops.apply(call(x)).sum().backward()
+        assert x.grad is None, f"repeated: {repeated}"
+        (_Stops.apply(call(x)).sum() + (2 * x).sum()).backward()
+        assert torch.equal(x.grad, torch.full_like(x, 2))
+
+
 def test_gradient_of_both_results_of_a_norm() -> None:
     x, r, w = leaf(4, 6), leaf(4, 6), leaf(6)
 
