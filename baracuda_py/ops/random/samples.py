@@ -1,0 +1,72 @@
+"""Samples of random fills: every kind, odd extents, strides, offsets inside blocks, positions in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ...samples.sample import Sample, values
+from ...types import ElementKind
+
+__all__ = [
+    "fill_bernoulli",
+    "fill_exponential",
+    "fill_gumbel",
+    "fill_integers",
+    "fill_normal",
+    "fill_random_bits",
+    "fill_truncated_normal",
+    "fill_uniform",
+]
+
+FLOATS = ("f32", "bf16", "f16", "f64")
+INTEGERS = ("u32", "i64", "u8", "i8", "i16", "u16", "i32", "u64")
+FAR = (1 << 34) + 3  # a position whose block needs more than 32 bits
+Options = dict[str, Any]
+
+
+def _sample(kind: str, shape: tuple[int, ...], options: Options, **more: Any) -> Sample:
+    """x of `shape`; `more` are `position`, and `turned`: every other element of a transposed array, backwards."""
+    rng = np.random.default_rng(7)
+    x = values(rng, shape, ElementKind.of(kind))
+    label = f"{kind}{list(shape)} {' '.join(f'{k}={v}' for k, v in options.items())}"
+    operands = {"x": x}
+    if "position" in more:
+        operands["position"] = np.array([more["position"]], np.int64)
+        label += f" position={more['position']}"
+    if more.get("turned"):
+        operands["x"] = values(rng, tuple(2 * n for n in shape[::-1]), ElementKind.of(kind)).T[::-2, ::2]
+        label += " turned"
+    return Sample(label, operands, options)
+
+
+def _samples(kinds: tuple[str, ...], own: Options, *, full: bool, sure: Options | None = None) -> Iterator[Sample]:
+    """`own` are numbers of the distribution, `sure` further ones."""
+    first, second = kinds[0], kinds[1]
+    for i, kind in enumerate(kinds if full else kinds[:4]):
+        yield _sample(kind, (317,), {**own, "seed": 5 + i, "offset": i})
+    yield _sample(first, (5, 7), {"seed": -1, "offset": FAR, "subsequence": 3}, turned=True)
+    yield _sample(second, (41,), {"seed": 1 << 40, "offset": 2}, position=FAR)
+    yield _sample(first, (), {"seed": 1})
+    yield _sample(first, (0, 3), {"seed": 1})
+    if sure is not None:
+        yield _sample(second, (9,), {**sure, "seed": 1})
+
+
+def _of(kinds: tuple[str, ...], own: Options, sure: Options | None = None) -> Callable[..., Iterator[Sample]]:
+    def samples(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+        return _samples(kinds, own, full=full, sure=sure)
+
+    return samples
+
+
+fill_uniform = _of(FLOATS, {"low": -0.75, "high": 2.5}, {"low": 1.0, "high": 1.0078125})
+fill_normal = _of(FLOATS, {"mean": 0.5, "std": 3.0}, {"mean": 2.0, "std": 0.0})
+fill_exponential = _of(FLOATS, {"scale": 2.5}, {"scale": 0.0})
+fill_gumbel = _of(FLOATS, {"loc": -1.0, "scale": 0.5})
+fill_truncated_normal = _of(FLOATS, {"mean": 1.0, "std": 2.0, "low": -3.0, "high": 1.5}, {"low": -10.0, "high": 10.0})
+fill_random_bits = _of(INTEGERS, {})
+fill_bernoulli = _of(("bool", "f16", "i64", "f64", "bf16", "f32", "u8"), {"p": 0.3}, {"p": 1.0})
+fill_integers = _of(INTEGERS, {"low": 3, "high": 100}, {"low": -(1 << 63), "high": (1 << 63) - 1})
