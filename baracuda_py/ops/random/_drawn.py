@@ -23,7 +23,9 @@ CHUNK = 16  # bytes of the widest store
 MOST_BLOCKS = 4  # that a thread computes for one store
 MOST_SUBSEQUENCES = 1 << 62
 CTAS_PER_SM = 8
-PHILOX_INSTRUCTIONS = 72  # of a block: 20 wide products, which take two issue slots each, 20 three-input xors, 12 for the counter
+PHILOX_INSTRUCTIONS = (
+    72  # of a block: 20 wide products, which take two issue slots each, 20 three-input xors, 12 for the counter
+)
 VALUES = ("seed", "offset", "subsequence")
 NUMBERS = ("a", "b", "c", "d", "e", "f")  # of the kernel's `Numbers`
 

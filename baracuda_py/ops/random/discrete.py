@@ -64,7 +64,11 @@ class FillRandomBitsPlan(Plan[FillRandomBitsDescriptor]):
     descriptor = FillRandomBitsDescriptor
     candidates = (FillRandom(),)
     reference = oracle.fill_random_bits
-    probes = ({"shape": (999,), "element": "u32"}, {"shape": (40,), "element": "i64"}, {"shape": (70,), "element": "u8"})
+    probes = (
+        {"shape": (999,), "element": "u32"},
+        {"shape": (40,), "element": "i64"},
+        {"shape": (70,), "element": "u8"},
+    )
 
 
 @function_of(FillRandomBitsPlan)
@@ -181,7 +185,11 @@ class FillIntegersPlan(Plan[FillIntegersDescriptor]):
     descriptor = FillIntegersDescriptor
     candidates = (FillRandom(),)
     reference = oracle.fill_integers
-    probes = ({"shape": (999,), "element": "i32"}, {"shape": (40,), "element": "i64"}, {"shape": (70,), "element": "u8"})
+    probes = (
+        {"shape": (999,), "element": "i32"},
+        {"shape": (40,), "element": "i64"},
+        {"shape": (70,), "element": "u8"},
+    )
 
 
 @function_of(FillIntegersPlan)
@@ -200,8 +208,12 @@ def fill_integers(
 
 register(Op("fill_random_bits", FillRandomBitsPlan, fill_random_bits, samples.fill_random_bits))
 register(
-    Op("fill_bernoulli", FillBernoulliPlan, fill_bernoulli, samples.fill_bernoulli, peers={"torch": "Tensor.bernoulli_"})
+    Op(
+        "fill_bernoulli",
+        FillBernoulliPlan,
+        fill_bernoulli,
+        samples.fill_bernoulli,
+        peers={"torch": "Tensor.bernoulli_"},
+    )
 )
-register(
-    Op("fill_integers", FillIntegersPlan, fill_integers, samples.fill_integers, peers={"torch": "Tensor.random_"})
-)
+register(Op("fill_integers", FillIntegersPlan, fill_integers, samples.fill_integers, peers={"torch": "Tensor.random_"}))

@@ -46,9 +46,7 @@ def bits_at(seed: int, positions: Array, subsequence: int, bits: int) -> Array:
     """The 32, 64 or 128 random bits at positions, lowest words first, as the last axis."""
     per_block, tag = 128 // bits, {32: 0, 64: 1, 128: 2}[bits]
     block, high = positions // np.uint64(per_block), subsequence | tag << 62
-    words = philox(
-        (seed % 2**32, (seed >> 32) % 2**32), (block & LOW, block >> HALF, high % 2**32, high >> 32)
-    )
+    words = philox((seed % 2**32, (seed >> 32) % 2**32), (block & LOW, block >> HALF, high % 2**32, high >> 32))
     parts = words.reshape(*positions.shape, per_block, 4 // per_block)
     place = (positions % np.uint64(per_block)).astype(np.int64)
     return np.asarray(np.take_along_axis(parts, place[..., None, None], -2)[..., 0, :])
@@ -164,7 +162,7 @@ def _truncated(desc: Any, x: Array, position: Array | None) -> Array:
 # ---- precision ---------------------------------------------------------------------------------------------------------
 
 
-def guarantee(desc: Any) -> PrecisionGuarantee:
+def guarantee(desc: Any) -> PrecisionGuarantee:  # noqa: ARG001
     """The oracle's own results: computed wide, rounded once."""
     return PrecisionGuarantee.fixed_order(MathPrecision.F64, ElementKind.F64, Ulp(1.0))
 

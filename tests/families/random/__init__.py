@@ -88,9 +88,7 @@ def _exponential(word: Any, p: int, bits: int, options: dict[str, Any], digits: 
 
 
 def _gumbel(word: Any, p: int, bits: int, options: dict[str, Any], digits: int) -> float:  # noqa: ARG001
-    return float(
-        options.get("loc", 0.0) - options.get("scale", 1.0) * math.log(-math.log(_open(word(p), bits)))
-    )
+    return float(options.get("loc", 0.0) - options.get("scale", 1.0) * math.log(-math.log(_open(word(p), bits))))
 
 
 def _truncated(word: Any, p: int, bits: int, options: dict[str, Any], digits: int) -> float:

@@ -44,7 +44,8 @@ def test_philox_kernel_known_answers() -> None:
     from baracuda_py.runtime.compile.sources import kernels_dir
 
     headers = "".join(
-        "\n".join(x for x in (kernels_dir() / "include" / name).read_text().splitlines() if not x.startswith("#")) + "\n"
+        "\n".join(x for x in (kernels_dir() / "include" / name).read_text().splitlines() if not x.startswith("#"))
+        + "\n"
         for name in ("core/dtype.cuh", "random/philox.cuh")
     )
     kernel = small(headers + "\n".join(x for x in BLOCKS.splitlines() if not x.startswith("#")))
@@ -60,7 +61,10 @@ def test_random_bits_are_words_of_their_counters(device: str) -> None:
     assert zeros[:4].tolist() == list(KNOWN[0][2])
     block = _pair(*KNOWN[2][0][:2]) % (1 << 60)
     given = {"seed": _pair(*KNOWN[2][1]), "offset": 4 * block, "subsequence": 7 + (1 << 32)}
-    got, counter = bp.fill_random_bits(np.zeros(4, np.uint32), **given, device=device), (block % (1 << 32), block >> 32, 7, 1)
+    got, counter = (
+        bp.fill_random_bits(np.zeros(4, np.uint32), **given, device=device),
+        (block % (1 << 32), block >> 32, 7, 1),
+    )
     assert got.tolist() == philox(KNOWN[2][1], counter).tolist()
 
 
