@@ -11,8 +11,11 @@ from ...numerics import special
 from ...types import ElementKind, MathPrecision, PrecisionGuarantee, Ulp
 
 __all__ = [
+    "DROPPED",
     "MEASURES",
     "bits_at",
+    "dropout",
+    "dropout_backward",
     "fill_bernoulli",
     "fill_exponential",
     "fill_gumbel",
@@ -24,6 +27,7 @@ __all__ = [
     "guarantee",
     "philox",
     "positions_of",
+    "take_position",
 ]
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -159,6 +163,30 @@ def _truncated(desc: Any, x: Array, position: Array | None) -> Array:
     return np.asarray(root * special.erfinv(low + u * (np.longdouble(high) - low)))
 
 
+def take_position(desc: Any, counter: Array) -> tuple[Array, Array]:
+    """The counter before and after."""
+    return counter.copy(), counter + np.int64(desc.count)
+
+
+def dropout(desc: Any, x: Array, residual: Array | None = None, position: Array | None = None) -> Array:
+    """Zeros where the bits are below p, plus the residual."""
+    made = _scaled(desc, x, position)
+    return made if residual is None else made + residual
+
+
+def dropout_backward(desc: Any, grad: Array, position: Array | None = None) -> Array:
+    """Zeros where the bits are below p."""
+    return _scaled(desc, grad, position)
+
+
+def _scaled(desc: Any, x: Array, position: Array | None) -> Array:
+    wide = np.longdouble if x.dtype in (np.float64, np.longdouble) else np.float64
+    words = bits_at(int(desc.seed), positions_of(desc, x.size, position), int(desc.subsequence), 32)[..., 0]
+    kept = words.reshape(x.shape) >= round(desc.p * 2**32)
+    with np.errstate(all="ignore"):
+        return np.where(kept, x.astype(wide) / (1 - wide(desc.p)), wide(0))
+
+
 # ---- precision ---------------------------------------------------------------------------------------------------------
 
 
@@ -189,3 +217,11 @@ def _tail(desc: Any, position: Array | None = None, **_: Any) -> Array:
 
 
 MEASURES: dict[str, Callable[..., Any]] = {"spread": _spread, "tail": _tail}
+
+
+def _magnitude(desc: Any, position: Array | None = None, **arrays: Array) -> Array:
+    """What is kept, without signs."""
+    return np.abs(_scaled(desc, arrays[desc.read], position))
+
+
+DROPPED: dict[str, Callable[..., Any]] = {"scaled": _magnitude}

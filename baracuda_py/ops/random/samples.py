@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ...samples.sample import Sample, values
+from ...samples.sample import Sample, adversarial, values
 from ...types import ElementKind
 
 __all__ = [
+    "dropout",
+    "dropout_backward",
     "fill_bernoulli",
     "fill_exponential",
     "fill_gumbel",
@@ -19,6 +21,7 @@ __all__ = [
     "fill_random_bits",
     "fill_truncated_normal",
     "fill_uniform",
+    "take_position",
 ]
 
 FLOATS = ("f32", "bf16", "f16", "f64")
@@ -70,3 +73,40 @@ fill_truncated_normal = _of(FLOATS, {"mean": 1.0, "std": 2.0, "low": -3.0, "high
 fill_random_bits = _of(INTEGERS, {})
 fill_bernoulli = _of(("bool", "f16", "i64", "f64", "bf16", "f32", "u8"), {"p": 0.3}, {"p": 1.0})
 fill_integers = _of(INTEGERS, {"low": 3, "high": 100}, {"low": -(1 << 63), "high": (1 << 63) - 1})
+
+
+def take_position(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """From the start, and far from it."""
+    for begin, count in ((0, 5), (FAR, FAR), (7, 0)):
+        yield Sample(f"{count} from {begin}", {"counter": np.array([begin], np.int64)}, {"count": count})
+
+
+def dropout(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Every kind, with and without a residual, strides, none and all dropped, values that are not finite."""
+    yield from _dropped("x", full=full)
+
+
+def dropout_backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """As of dropout, without residuals."""
+    yield from _dropped("grad", full=full)
+
+
+def _dropped(name: str, *, full: bool) -> Iterator[Sample]:
+    rng = np.random.default_rng(8)
+    for i, kind in enumerate(FLOATS):
+        element, options = ElementKind.of(kind), {"p": 0.25, "seed": 3 + i, "offset": i}
+        given = {name: values(rng, (277,), element)}
+        if name == "x" and i % 2:
+            given["residual"] = values(rng, (277,), element)
+        yield Sample(f"{kind}[277] {', '.join(given)}", given, options)
+    wide = values(rng, (14, 10), ElementKind.F32)
+    given = {name: wide.T[::-2, ::2], **({"residual": wide[:5, :7]} if name == "x" else {})}
+    yield Sample("f32[5, 7] turned", given, {"p": 0.6, "seed": -4, "offset": FAR, "subsequence": 9})
+    given = {name: values(rng, (3, 13), ElementKind.BF16), "position": np.array([FAR], np.int64)}
+    yield Sample("bf16[3, 13] position", given, {"p": 0.5, "seed": 1, "offset": 1})
+    for p in (0.0, 1.0):
+        yield Sample(f"f32 corners p={p}", {name: adversarial(ElementKind.F32)}, {"p": p, "seed": 2})
+    yield Sample("f16 corners", {name: adversarial(ElementKind.F16)}, {"p": 0.5, "seed": 2})
+    if full:
+        yield Sample("f64 none", {name: np.zeros((0, 3))}, {"p": 0.5})
+        yield Sample("f64 one", {name: np.array(2.5)}, {"p": 0.5})

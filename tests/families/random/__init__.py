@@ -122,6 +122,24 @@ def _integers(problem: Problem) -> None:
     assert got.ravel().tolist() == _each(problem, lambda word, p, bits: low + (word(p) * (high - low) >> bits), bits)
 
 
+def _take(problem: Problem) -> None:
+    begin, count = int(problem.slots["counter"].host()[0]), problem.sample.options["count"]
+    assert [int(problem.wide[name][0]) for name in ("position", "counter")] == [begin, begin + count]
+
+
+def _dropout(problem: Problem) -> None:
+    """Each element by itself; of numbers that are not finite what is dropped is 0."""
+    options, desc = dict(problem.sample.options), problem.desc
+    x = problem.slots[desc.read].host()
+    rest = problem.slots["residual"].host().ravel() if "residual" in problem.slots else np.zeros(x.size)
+    p, begin = options["p"], _begin(problem)
+    wanted = []
+    for i, (value, other) in enumerate(zip(x.ravel().tolist(), rest.tolist())):
+        kept = word_at(options, begin + i, 32) >= round(p * 2**32)
+        wanted.append((value / (1 - p) if kept else 0.0) + other)
+    near(problem, desc.made, np.reshape(wanted, x.shape), size=np.abs(x.astype(np.float64)))
+
+
 def _ends(*names: str) -> Callable[[dict[str, Any]], float]:
     return lambda options: 1.0 + sum(abs(options.get(name, 1.0)) for name in names)
 
@@ -130,10 +148,11 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
     "fill_uniform": _floats(_uniform, _ends("low", "high")), "fill_normal": _floats(_normal, _ends("mean", "std")),
     "fill_exponential": _floats(_exponential, _ends("scale")), "fill_gumbel": _floats(_gumbel, _ends("loc", "scale")),
     "fill_truncated_normal": _floats(_truncated, _ends("mean", "std")), "fill_random_bits": _bits,
-    "fill_bernoulli": _bernoulli, "fill_integers": _integers,
+    "fill_bernoulli": _bernoulli, "fill_integers": _integers, "take_position": _take,
+    "dropout": _dropout, "dropout_backward": _dropout,
 }  # fmt: skip
 
 FAMILY = Family(
     independent=CHECKS,
-    always=("high", "loc", "low", "mean", "offset", "p", "scale", "seed", "std", "subsequence"),
+    always=("count", "high", "loc", "low", "mean", "offset", "p", "scale", "seed", "std", "subsequence"),
 )
