@@ -1,7 +1,7 @@
-// out[i] = (word[offset + i] < threshold ? 0 : x[i] * scale) + residual[i], the 32-bit words of the stream (seed, subsequence).
+// out[i] = (word[offset + i] < threshold ? 0 : x[i] * scale) + residual[i], words of the stream (seed, subsequence).
 //
-// Grid:      strides over chunks of V elements, the words of whole Philox blocks. The mask is not stored: the gradient is the
-//            same function of the gradient.
+// Grid:      strides over chunks of V elements, the words of whole Philox blocks.
+// Mask:      is not stored; the gradient is the same function of the gradient.
 // Access:    of 16 bytes where all operands are contiguous and aligned to it, else of one element.
 // Zeros:     dropped elements are 0 whatever x is there, NaN and infinities included.
 // Shared:    none.   Bound: DRAM, x and residual read and out written.

@@ -1,9 +1,11 @@
-// out[i] = a function of the random bits at position offset + i of the stream (seed, subsequence), and of nothing else.
+// out[i] = a function of the random bits at position offset + i of the stream (seed, subsequence), and of nothing
+// else.
 //
 // Grid:      strides over chunks of V elements; a thread computes the blocks of a chunk.
 // Stores:    one of V elements where x is contiguous and aligned to it, else one per element.
 // Position:  is added to `offset` where it is not null, so that a replayed graph reads what it is then.
-// Shared:    none.   Bound: DRAM, the bytes written, or the instructions of Philox (10 rounds of 2 wide products per block).
+// Shared:    none.   Bound: DRAM, the bytes written, or the instructions of Philox (10 rounds of 2 wide products per
+// block).
 #include "core/index.cuh"
 #include "random/chunk.cuh"
 #include "random/distributions.cuh"

@@ -31,7 +31,7 @@ Options = dict[str, Any]
 
 
 def _sample(kind: str, shape: tuple[int, ...], options: Options, **more: Any) -> Sample:
-    """x of `shape`; `more` are `position`, and `turned`: every other element of a transposed array, backwards."""
+    """x of `shape`; `more` are `position`, and `transposed`: every other element of a transposed array, backwards."""
     rng = np.random.default_rng(7)
     x = values(rng, shape, ElementKind.of(kind))
     label = f"{kind}{list(shape)} {' '.join(f'{k}={v}' for k, v in options.items())}"
@@ -39,9 +39,9 @@ def _sample(kind: str, shape: tuple[int, ...], options: Options, **more: Any) ->
     if "position" in more:
         operands["position"] = np.array([more["position"]], np.int64)
         label += f" position={more['position']}"
-    if more.get("turned"):
+    if more.get("transposed"):
         operands["x"] = values(rng, tuple(2 * n for n in shape[::-1]), ElementKind.of(kind)).T[::-2, ::2]
-        label += " turned"
+        label += " transposed"
     return Sample(label, operands, options)
 
 
@@ -50,7 +50,7 @@ def _samples(kinds: tuple[str, ...], own: Options, *, full: bool, sure: Options 
     first, second = kinds[0], kinds[1]
     for i, kind in enumerate(kinds if full else kinds[:4]):
         yield _sample(kind, (317,), {**own, "seed": 5 + i, "offset": i})
-    yield _sample(first, (5, 7), {"seed": -1, "offset": FAR, "subsequence": 3}, turned=True)
+    yield _sample(first, (5, 7), {"seed": -1, "offset": FAR, "subsequence": 3}, transposed=True)
     yield _sample(second, (41,), {"seed": 1 << 40, "offset": 2}, position=FAR)
     yield _sample(first, (), {"seed": 1})
     yield _sample(first, (0, 3), {"seed": 1})
@@ -101,7 +101,7 @@ def _dropped(name: str, *, full: bool) -> Iterator[Sample]:
         yield Sample(f"{kind}[277] {', '.join(given)}", given, options)
     wide = values(rng, (14, 10), ElementKind.F32)
     given = {name: wide.T[::-2, ::2], **({"residual": wide[:5, :7]} if name == "x" else {})}
-    yield Sample("f32[5, 7] turned", given, {"p": 0.6, "seed": -4, "offset": FAR, "subsequence": 9})
+    yield Sample("f32[5, 7] transposed", given, {"p": 0.6, "seed": -4, "offset": FAR, "subsequence": 9})
     given = {name: values(rng, (3, 13), ElementKind.BF16), "position": np.array([FAR], np.int64)}
     yield Sample("bf16[3, 13] position", given, {"p": 0.5, "seed": 1, "offset": 1})
     for p in (0.0, 1.0):

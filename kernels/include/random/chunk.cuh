@@ -17,8 +17,8 @@ __device__ __forceinline__ void draw_blocks(u64 seed, u64 index, u64 subsequence
   }
 }
 
-// The V elements at `begin` and on. Where `begin` is inside a block, which is the same question for all threads of a grid whose
-// chunks are V apart, they are of one block more, and are shifted.
+// The V elements at `begin` and on. Where `begin` is inside a block, which is the same question for all threads of a
+// grid whose chunks begin V elements after each other, they are of one block more, and are shifted.
 template <class D, int V, class With>
 __device__ __forceinline__ void draw_chunk(u64 seed, u64 begin, u64 subsequence, const With& with,
                                            typename D::Element (&chunk)[V]) {

@@ -1,5 +1,5 @@
-// Distributions, each a function from the bits of one Philox block to PER_BLOCK elements: four of 32 random bits each, two of
-// 64 where the element has 64 bits itself.
+// Distributions, each a function from the bits of one Philox block to PER_BLOCK elements: four of 32 random bits
+// each, two of 64 where the element has 64 bits itself.
 #pragma once
 #include "core/dtype.cuh"
 #include "random/philox.cuh"
@@ -40,7 +40,8 @@ template <class T> struct RandomUniform {
   using Number = typename ComputedAs<T>::type;
   static constexpr int PER_BLOCK = Bits<T>::PER_BLOCK;
   static constexpr int DIGITS = Same<T, double>::value ? 53 : Same<T, float>::value ? 24 : Same<T, f16>::value ? 11 : 8;
-  static __device__ __forceinline__ void draw(const PhiloxBlock& block, const Numbers<Number>& with, T (&out)[PER_BLOCK]) {
+  static __device__ __forceinline__ void draw(const PhiloxBlock& block, const Numbers<Number>& with,
+                                              T (&out)[PER_BLOCK]) {
     constexpr Number UNIT = Number(1) / Number(1ull << DIGITS);
 #pragma unroll
     for (int i = 0; i < PER_BLOCK; ++i) {
@@ -51,13 +52,14 @@ template <class T> struct RandomUniform {
   }
 };
 
-// a + z b, z by G. E. P. Box and M. E. Muller, "A note on the generation of random normal deviates", 1958: the elements at 2 j and
-// 2 j + 1 are sqrt(-2 log u) cos(2 pi v) and sqrt(-2 log u) sin(2 pi v) of their bits u and v.
+// a + z b, z by G. E. P. Box and M. E. Muller, "A note on the generation of random normal deviates", 1958: the
+// elements at 2 j and 2 j + 1 are sqrt(-2 log u) cos(2 pi v) and sqrt(-2 log u) sin(2 pi v) of their bits u and v.
 template <class T> struct RandomNormal {
   using Element = T;
   using Number = typename ComputedAs<T>::type;
   static constexpr int PER_BLOCK = Bits<T>::PER_BLOCK;
-  static __device__ __forceinline__ void draw(const PhiloxBlock& block, const Numbers<Number>& with, T (&out)[PER_BLOCK]) {
+  static __device__ __forceinline__ void draw(const PhiloxBlock& block, const Numbers<Number>& with,
+                                              T (&out)[PER_BLOCK]) {
 #pragma unroll
     for (int i = 0; i < PER_BLOCK; i += 2) {
       Number sine, cosine;
@@ -74,7 +76,8 @@ template <class T> struct RandomExponential {
   using Element = T;
   using Number = typename ComputedAs<T>::type;
   static constexpr int PER_BLOCK = Bits<T>::PER_BLOCK;
-  static __device__ __forceinline__ void draw(const PhiloxBlock& block, const Numbers<Number>& with, T (&out)[PER_BLOCK]) {
+  static __device__ __forceinline__ void draw(const PhiloxBlock& block, const Numbers<Number>& with,
+                                              T (&out)[PER_BLOCK]) {
 #pragma unroll
     for (int i = 0; i < PER_BLOCK; ++i) out[i] = convert<T>(with.a * minus_log(Bits<T>::of(block, i)));
   }
@@ -85,7 +88,8 @@ template <class T> struct RandomGumbel {
   using Element = T;
   using Number = typename ComputedAs<T>::type;
   static constexpr int PER_BLOCK = Bits<T>::PER_BLOCK;
-  static __device__ __forceinline__ void draw(const PhiloxBlock& block, const Numbers<Number>& with, T (&out)[PER_BLOCK]) {
+  static __device__ __forceinline__ void draw(const PhiloxBlock& block, const Numbers<Number>& with,
+                                              T (&out)[PER_BLOCK]) {
 #pragma unroll
     for (int i = 0; i < PER_BLOCK; ++i)
       out[i] = convert<T>(::fma(-::log(minus_log(Bits<T>::of(block, i))), with.b, with.a));
@@ -101,7 +105,8 @@ template <class T> struct RandomTruncatedNormal {
     if constexpr (Same<T, double>::value) return x;
     else return convert<T>(float(x));
   }
-  static __device__ __forceinline__ void draw(const PhiloxBlock& block, const Numbers<double>& with, T (&out)[PER_BLOCK]) {
+  static __device__ __forceinline__ void draw(const PhiloxBlock& block, const Numbers<double>& with,
+                                              T (&out)[PER_BLOCK]) {
     constexpr double UNIT = PER_BLOCK == 2 ? 5.4210108624275222e-20 : 2.3283064365386963e-10;  // 2^-64, 2^-32
 #pragma unroll
     for (int i = 0; i < PER_BLOCK; ++i) {

@@ -1,5 +1,5 @@
-// Philox4x32-10, a counter-based generator: 128 random bits from a counter of 128 bits and a key of 64, by ten rounds of two
-// 32 x 32 -> 64 bit products.
+// Philox4x32-10, a counter-based generator: 128 random bits from a counter of 128 bits and a key of 64, by ten rounds
+// of two 32 x 32 -> 64 bit products.
 // J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 #pragma once
 #include "core/dtype.cuh"
@@ -34,9 +34,9 @@ __device__ __forceinline__ PhiloxBlock philox_block(u64 key, u64 low, u64 high) 
   return PhiloxBlock{{a, b, c, d}};
 }
 
-// The block of `PER_BLOCK` elements at positions PER_BLOCK * index and on. Elements of 32 random bits take the counter (index,
-// subsequence), which is cuRAND's; those of 64 and 128 bits other counters, which the highest two bits of `subsequence`, zero in
-// a subsequence, tell apart: no two of these streams share a block.
+// The block of `PER_BLOCK` elements at positions PER_BLOCK * index and on. Elements of 32 random bits take the
+// counter (index, subsequence), which is cuRAND's; those of 64 and 128 bits other counters, which the highest two
+// bits of `subsequence`, zero in a subsequence, distinguish: no two of these streams share a block.
 template <int PER_BLOCK> __device__ __forceinline__ PhiloxBlock block_at(u64 seed, u64 index, u64 subsequence) {
   static_assert(PER_BLOCK == 4 || PER_BLOCK == 2 || PER_BLOCK == 1, "elements of 32, 64 or 128 bits");
   constexpr u64 WIDTH = PER_BLOCK == 4 ? 0 : PER_BLOCK == 2 ? 1 : 2;

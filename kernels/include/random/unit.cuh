@@ -1,12 +1,13 @@
-// Functions of a uniform number in (0, 1), (w + 1/2) / 2^32 of 32 random bits w or (w + 1/2) / 2^64 of 64, with small relative
-// errors at both ends.
+// Functions of a uniform number in (0, 1), (w + 1/2) / 2^32 of 32 random bits w or (w + 1/2) / 2^64 of 64, with small
+// relative errors at both ends.
 #pragma once
 #include "math/trigonometric.cuh"
 
 namespace philox {
 
 // -log of the number. Where it is above 1/2, 1 minus it is known exactly, and the logarithm is that of 1 - x.
-// f32: number = 2^e (1 + m), m in [-1/3, 1/3]; own minimax polynomial of (log(1 + m) - m + m^2 / 2) / m^3, error 1.8e-7 m^3.
+// f32: number = 2^e (1 + m), m in [-1/3, 1/3]; own minimax polynomial of (log(1 + m) - m + m^2 / 2) / m^3, error
+// 1.8e-7 m^3.
 __device__ __forceinline__ float minus_log(u32 w) {
   const bool upper = w >> 31;
   const float x = ::fmaf(float(upper ? ~w : w), 2.32830644e-10f, 1.16415322e-10f);  // 2^-32, 2^-33

@@ -21,8 +21,8 @@ def test_dropout_drops_the_same_of_every_kind_and_layout(device: str) -> None:
     assert np.array_equal(kept, ~bp.bernoulli(67, 0.3, seed=12, device=device))
     for dtype in ("float16", "float64"):
         assert np.array_equal(bp.dropout(X.astype(dtype), **HOW, device=device) != 0, kept)
-    turned = np.repeat(X, 2).reshape(67, 2).T[0]
-    assert np.array_equal(bp.dropout(turned[::-1], **HOW, device=device) != 0, kept)
+    transposed = np.repeat(X, 2).reshape(67, 2).T[0]
+    assert np.array_equal(bp.dropout(transposed[::-1], **HOW, device=device) != 0, kept)
     assert np.array_equal(bp.dropout_backward(X, **HOW, device=device) != 0, kept)
 
 

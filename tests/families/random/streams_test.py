@@ -44,8 +44,8 @@ def test_random_fills_do_not_depend_on_strides(fill: Any, dtype: str, device: st
     views = np.zeros((11, 6), dtype).T, np.zeros((7, 24), dtype)[1:, 1:23:2], np.zeros((6, 11), dtype)[::-1, ::-1]
     for view in views:
         assert np.array_equal(fill(view, seed=SEED, offset=BEGIN, device=device), whole)
-    apart = np.zeros(66 * whole.itemsize + 16, np.uint8)[whole.itemsize :][: 66 * whole.itemsize].view(dtype)
-    assert np.array_equal(fill(apart, seed=SEED, offset=BEGIN, device=device), whole.ravel())
+    unaligned = np.zeros(66 * whole.itemsize + 16, np.uint8)[whole.itemsize :][: 66 * whole.itemsize].view(dtype)
+    assert np.array_equal(fill(unaligned, seed=SEED, offset=BEGIN, device=device), whole.ravel())
 
 
 def test_random_fill_of_several_steps_of_the_grid() -> None:
