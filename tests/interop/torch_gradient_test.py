@@ -175,6 +175,7 @@ MORE.update({name: (getattr(bp, name), ((3, 4),) * 2) for name in TWO_MORE})
 MORE.update({
     **{name: (getattr(bp, name), ((3, 4), (3, 4), (4,))) for name in ("fma", "lerp", "addcmul", "addcdiv")},
     "roll": (lambda x: bp.roll(x, 2, axis=0), ((3, 4),)),
+    "dropout": (lambda x, r: bp.dropout(x, 0.3, residual=r, seed=4), ((3, 4), (3, 4))),
     "tile": (lambda x: bp.tile(x, (2, 1)), ((3, 4),)),
     "repeat_interleave": (lambda x: bp.repeat_interleave(x, 2, axis=1), ((3, 4),)),
     "pad": (lambda x: bp.pad(x, ((1, 0), (0, 2))), ((3, 4),)),
