@@ -20,7 +20,13 @@ from .._unaligned import kept_configs, kept_rows, unaligned_config, unaligned_la
 from . import _guarantee, oracle, samples
 from .forward import TABLE, Softmaxed
 
-__all__ = ["SoftmaxBackward", "SoftmaxBackwardDescriptor", "SoftmaxBackwardPlan", "log_softmax_backward", "softmax_backward"]
+__all__ = [
+    "SoftmaxBackward",
+    "SoftmaxBackwardDescriptor",
+    "SoftmaxBackwardPlan",
+    "log_softmax_backward",
+    "softmax_backward",
+]
 
 
 FILE, KERNEL = "softmax/backward.cu", "softmax_backward"

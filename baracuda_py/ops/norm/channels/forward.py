@@ -20,7 +20,7 @@ from ..forward import KERNEL_OPERANDS, NormDescriptor
 from . import oracle, samples
 from ._problem import BATCHED, GROUPED, ChannelNormed, ChannelRows, channel_rows, described_by
 
-__all__ = ["GroupNormDescriptor", "GroupNormPlan", "batch_norm", "group_norm", "instance_norm"]
+__all__ = ["GroupNormDescriptor", "GroupNormPlan", "RowsGroupNorm", "batch_norm", "group_norm", "instance_norm"]
 
 FILE, KERNEL = "norm/forward.cu", "norm"
 STATS, ONE = 8, 16  # bits of the kernel's WITH
@@ -64,6 +64,12 @@ class GroupNormDescriptor(ChannelNormed):
         """out may be x itself: a thread writes columns that it alone has read."""
         return written == "out" and read == "x"
 
+    @property
+    def types(self) -> str:
+        """As kernels take them: of x, of weights, and what is computed in."""
+        weight = self.kind("weight") or self.kind("bias") or self.element
+        return f"{self.element.number}, {weight.number}, {computed_in(self.element).cuda}"
+
     @classmethod
     def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> None:
         NormDescriptor.check_values(op, values, operands)
@@ -96,11 +102,13 @@ class RowsGroupNorm(Candidate[GroupNormDescriptor]):
         return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=8.0)
 
     def lower(self, desc: GroupNormDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
-        rows, computed = desc.rows(), computed_in(desc.element)
-        weight = desc.kind("weight") or desc.kind("bias") or desc.element
-        types = f"{desc.element.number}, {weight.number}, {computed.cuda}"
-        flags = desc.flags + STATS * desc.has("rstd") + ONE * (config.vector > 1 and rows.one)
-        return (rows.launch(FILE, KERNEL, types, config, f"true, {flags}", Run("eps", computed.numpy)),)
+        eps = Run("eps", computed_in(desc.element).numpy)
+        return (desc.rows().launch(FILE, KERNEL, desc.types, config, f"true, {kernel_flags(desc, config)}", eps),)
+
+
+def kernel_flags(desc: GroupNormDescriptor, config: RowConfig) -> int:
+    """The kernel's WITH."""
+    return desc.flags + STATS * desc.has("rstd") + ONE * (config.vector > 1 and desc.rows().one)
 
 
 class GroupNormPlan(Plan[GroupNormDescriptor]):
