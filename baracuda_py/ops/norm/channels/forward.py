@@ -172,7 +172,8 @@ def batch_norm(
     """Batch norm by the batch's own statistics: (x - mean) / sqrt(var + eps) * weight + bias, mean and var of each channel.
 
     As `group_norm`, mean and var over all items and positions; statistics are [C], as `batch_norm_backward` takes them. It is
-    PyTorch's batch_norm with training=True and no running statistics. Slow where positions are not contiguous.
+    PyTorch's batch_norm with training=True and no running statistics, which `batch_norm_running` updates in the same kernel, and
+    by which `batch_norm_inference` normalises. Slow where positions are not contiguous.
     """
 
 

@@ -125,9 +125,9 @@ def batch_norm_running(
     """Batch norm by the batch's own statistics, as `batch_norm`, which updates running statistics in the same kernel.
 
     running_mean, running_var: [C], f32 (f64 for f64), written: (1 - momentum) times what they hold, plus momentum times the
-    batch's mean and unbiased variance. momentum: 0 to 1, a run-time value. All else is as of `batch_norm`; each channel has two elements
-    or more. It is PyTorch's batch_norm with training=True. Returns out, running_mean and running_var in a named tuple, and mean
-    and rstd where they are asked for; `batch_norm_backward` is its gradient.
+    batch's mean and unbiased variance. momentum: 0 to 1, a run-time value. All else is as of `batch_norm`; each channel has two
+    elements or more. It is PyTorch's batch_norm with training=True; `batch_norm_backward` is its gradient.
+    Returns the named tuple (out, running_mean, running_var), with mean and rstd behind out where `stats` asks for them.
     """
 
 
