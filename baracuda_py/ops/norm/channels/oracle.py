@@ -96,11 +96,27 @@ def running(desc: Any, running_mean: Array, running_var: Array, **operands: Arra
     results = norms.normalized(folded, **folded.given(operands))
     with np.errstate(all="ignore"):
         h = wide(folded.fold("x", operands["x"]), desc.element)
-        mean = h.sum(axis=-1) / max(desc.length, 1)
-        variance = ((h - mean[:, None]) ** 2).sum(axis=-1) / max(desc.length - 1, 1)
-        for name, old, new in (("running_mean", running_mean, mean), ("running_var", running_var, variance)):
+        statistics = (
+            ("running_mean", running_mean, _average(h)),
+            ("running_var", running_var, _unbiased(h, _deviation(h))),
+        )
+        for name, old, new in statistics:
             results[name] = (1 - _momentum(desc)) * wide(old, desc.element) + _momentum(desc) * new
     return tuple(_unfolded(desc, results[o.name]) for o in desc.operands if o.written)
+
+
+def _average(terms: Array) -> Array:
+    """Along rows; 0 of none."""
+    return np.asarray(terms.sum(axis=-1) / max(terms.shape[-1], 1))
+
+
+def _deviation(h: Array) -> Array:
+    """The mean square deviation of rows."""
+    return _average((h - _average(h)[..., None]) ** 2)
+
+
+def _unbiased(h: Array, variance: Array) -> Array:
+    return np.asarray(variance * (h.shape[-1] / max(h.shape[-1] - 1, 1)))
 
 
 def _momentum(desc: Any) -> Any:
@@ -237,15 +253,11 @@ def _momentary(of: Callable[[Array], Array]) -> Measure:
     return measured
 
 
-def _unbiased(h: Array) -> float:
-    return h.shape[-1] / max(h.shape[-1] - 1, 1)
-
-
 RUNNING_MEASURES: dict[str, Measure] = {
     **MEASURES,
-    "momentum_mean": _momentary(lambda h: np.abs(h).mean(axis=-1)),
-    "momentum_var": _momentary(lambda h: h.var(axis=-1) * _unbiased(h)),
-    "momentum_mean_squared": _momentary(lambda h: np.abs(h).mean(axis=-1) ** 2 * _unbiased(h)),
+    "momentum_mean": _momentary(lambda h: _average(np.abs(h))),
+    "momentum_var": _momentary(lambda h: _unbiased(h, _deviation(h))),
+    "momentum_mean_squared": _momentary(lambda h: _unbiased(h, _average(np.abs(h)) ** 2)),
 }
 
 
