@@ -110,6 +110,12 @@ class ChannelNormed(Parted):
         """Terms of a mean."""
         return self.per_group * self.positions
 
+    @property
+    def types(self) -> str:
+        """As kernels take them: of x, of weights, and what is computed in."""
+        weight = self.kind("weight") or self.kind("bias") or self.element
+        return f"{self.element.number}, {weight.number}, {computed_in(self.element).cuda}"
+
     def check(self) -> None:
         if len(self.shape) < 2:
             raise InvalidProblemError(

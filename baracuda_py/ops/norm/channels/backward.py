@@ -57,7 +57,7 @@ class GroupNormBackwardDescriptor(ChannelNormed):
     rstd_element: ElementKind | None = None
 
     suffix: ClassVar[str] = "_backward"
-    names = ("group_norm_backward", "batch_norm_backward")
+    names: ClassVar[tuple[str, ...]] = ("group_norm_backward", "batch_norm_backward")
     flagged = ("grad_weight", "grad_bias")
     statistics: ClassVar[tuple[str, str]] = ("mean", "rstd")
 

@@ -53,7 +53,6 @@ class BatchNormInferenceDescriptor(ChannelNormed):
 
     names = ("batch_norm_inference",)
     flagged = ("weight", "bias")
-    types = GroupNormDescriptor.types
     check_values = GroupNormDescriptor.check_values
     in_place = GroupNormDescriptor.in_place
 
@@ -175,7 +174,7 @@ class BatchNormInferenceBackwardDescriptor(GroupNormBackwardDescriptor):
     check_values = GroupNormDescriptor.check_values
 
     @classmethod
-    def of(  # type: ignore[override]
+    def of(
         cls, grad: Any, x: Any, weight: Any = None, mean: Any = None, var: Any = None, grad_x: Any = None,
         grad_weight: Any = None, grad_bias: Any = None, *, needs: Sequence[str] = (), eps: float = 1e-5,
         name: str = "batch_norm_inference_backward",

@@ -48,7 +48,7 @@ class GroupNormDescriptor(ChannelNormed):
     name: str = "group_norm"
     values: ClassVar[tuple[str, ...]] = ("eps",)
 
-    names = (*GROUPED, BATCHED)
+    names: ClassVar[tuple[str, ...]] = (*GROUPED, BATCHED)
     flagged = ("weight", "bias")
 
     def parts(self) -> Mapping[str, Part]:
@@ -63,12 +63,6 @@ class GroupNormDescriptor(ChannelNormed):
     def in_place(self, written: str, read: str) -> bool:
         """out may be x itself: a thread writes columns that it alone has read."""
         return written == "out" and read == "x"
-
-    @property
-    def types(self) -> str:
-        """As kernels take them: of x, of weights, and what is computed in."""
-        weight = self.kind("weight") or self.kind("bias") or self.element
-        return f"{self.element.number}, {weight.number}, {computed_in(self.element).cuda}"
 
     @classmethod
     def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> None:
