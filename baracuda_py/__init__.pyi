@@ -24,6 +24,11 @@ from .ops.reduce.pairs import (AminmaxPlan as _AminmaxPlan, VarMeanPlan as _VarM
 from .ops.attention.backward import (AttentionBackwardDescriptor as _AttentionBackwardDescriptor,
     AttentionBackwardPlan as _AttentionBackwardPlan)
 from .ops.attention.forward import (AttentionDescriptor as _AttentionDescriptor, AttentionPlan as _AttentionPlan)
+from .ops.norm.channels.fixed import (BatchNormInferenceBackwardDescriptor as _BatchNormInferenceBackwardDescriptor,
+    BatchNormInferenceBackwardPlan as _BatchNormInferenceBackwardPlan,
+    BatchNormInferenceDescriptor as _BatchNormInferenceDescriptor, BatchNormInferencePlan as _BatchNormInferencePlan)
+from .ops.norm.channels.running import (BatchNormRunningDescriptor as _BatchNormRunningDescriptor,
+    BatchNormRunningPlan as _BatchNormRunningPlan)
 from .ops.elementwise.binary import (BinaryDescriptor as _BinaryDescriptor, BinaryPlan as _BinaryPlan)
 from .call.bound import (BoundPlan as BoundPlan)
 from .paged import (CacheStatistics as CacheStatistics, KVCacheSpec as KVCacheSpec, PagedKVCache as PagedKVCache,
@@ -132,6 +137,10 @@ from .ops.scan.running import (ScanPlan as _ScanPlan)
 from .ops.softmax.backward import (SoftmaxBackwardDescriptor as _SoftmaxBackwardDescriptor,
     SoftmaxBackwardPlan as _SoftmaxBackwardPlan)
 from .ops.softmax.forward import (SoftmaxDescriptor as _SoftmaxDescriptor, SoftmaxPlan as _SoftmaxPlan)
+from .ops.softmax.sparse.backward import (SparseSoftmaxBackwardDescriptor as _SparseSoftmaxBackwardDescriptor,
+    SparseSoftmaxBackwardPlan as _SparseSoftmaxBackwardPlan)
+from .ops.softmax.sparse.forward import (SparseSoftmaxDescriptor as _SparseSoftmaxDescriptor,
+    SparseSoftmaxPlan as _SparseSoftmaxPlan)
 from .call.recording.step import (Step as Step)
 from .ops.indexing.take_along_axis import (TakeAlongAxisDescriptor as _TakeAlongAxisDescriptor,
     TakeAlongAxisPlan as _TakeAlongAxisPlan)
@@ -237,6 +246,8 @@ class _CuSeqlensQ:
     cu_seqlens_q_shape: tuple[int, ...] | None
     cu_seqlens_q: _Layout | None
 class _Grad:
+    grad: _Layout
+class _Grad2:
     grad_strides: tuple[int, ...] | None
     grad_align: int | None
     grad: _Layout
@@ -253,6 +264,8 @@ class _GradWeight:
     grad_weight_align: int | None
     grad_weight: _Layout | None
 class _GradX:
+    grad_x: _Layout
+class _GradX2:
     grad_x_strides: tuple[int, ...] | None
     grad_x_align: int | None
     grad_x: _Layout
@@ -408,7 +421,13 @@ class _VScales2:
     v_scales_strides: tuple[int, ...] | None
     v_scales_align: int | None
     v_scales: _Layout | None
+class _Var:
+    var_strides: tuple[int, ...] | None
+    var_align: int | None
+    var: _Layout
 class _Weight:
+    weight: _Layout | None
+class _Weight2:
     weight_element: ElementKind | None
     weight_strides: tuple[int, ...] | None
     weight_align: int | None
@@ -499,7 +518,7 @@ class AtanhBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class AttentionBackwardDescriptor(_AttentionBackwardDescriptor, _GradK, _Grad, _Q, _K, _V, _Out3, _Lse2, _Mask, _BlockMask,
+class AttentionBackwardDescriptor(_AttentionBackwardDescriptor, _GradK, _Grad2, _Q, _K, _V, _Out3, _Lse2, _Mask, _BlockMask,
     _AlibiSlopes2, _Sinks, _CuSeqlensQ, _CuSeqlensK):
     grad_q_strides: tuple[int, ...] | None
     grad_q_align: int | None
@@ -551,6 +570,43 @@ class AttentionDescriptor(_AttentionDescriptor, _Out3, _Lse, _Q, _K, _V, _Mask, 
         q_align: int | None = ..., k_align: int | None = ..., v_align: int | None = ..., mask_align: int | None = ...,
         block_mask_align: int | None = ..., alibi_slopes_align: int | None = ..., sinks_align: int | None = ...,
         out_align: int | None = ..., lse_align: int | None = ...) -> None: ...
+class BatchNormInferenceBackwardDescriptor(_BatchNormInferenceBackwardDescriptor, _GradX, _Grad, _X, _Weight, _Var):
+    grad_weight: _Layout | None
+    grad_bias: _Layout | None
+    mean: _Layout
+    def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., name: str = ...,
+        mean_element: _Kind = ..., rstd_element: _Kind = ..., weight_element: _Kind = ..., grad_weight_element: _Kind = ...,
+        grad_bias_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ..., weight_strides: _Ints = ...,
+        mean_strides: _Ints = ..., rstd_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., weight_align: int | None = ..., mean_align: int | None = ...,
+        rstd_align: int | None = ..., grad_x_align: int | None = ..., grad_weight_align: int | None = ...,
+        grad_bias_align: int | None = ..., eps: float = ..., var_element: _Kind = ..., *, var_strides: _Ints = ...,
+        var_align: int | None = ...) -> None: ...
+class BatchNormInferenceDescriptor(_BatchNormInferenceDescriptor, _Out3, _X3, _Mean2, _Var, _Weight2, _Bias):
+    def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., eps: float = ...,
+        name: str = ..., mean_element: _Kind = ..., var_element: _Kind = ..., *, weight_element: _Kind = ...,
+        bias_element: _Kind = ..., x_strides: _Ints = ..., mean_strides: _Ints = ..., var_strides: _Ints = ...,
+        weight_strides: _Ints = ..., bias_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
+        mean_align: int | None = ..., var_align: int | None = ..., weight_align: int | None = ...,
+        bias_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class BatchNormRunningDescriptor(_BatchNormRunningDescriptor, _Out, _X, _Weight):
+    mean: _Layout | None
+    rstd: _Layout | None
+    running_mean_strides: tuple[int, ...] | None
+    running_mean_align: int | None
+    running_mean: _Layout
+    running_var_strides: tuple[int, ...] | None
+    running_var_align: int | None
+    running_var: _Layout
+    bias: _Layout | None
+    def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., eps: float = ...,
+        name: str = ..., weight_element: _Kind = ..., bias_element: _Kind = ..., mean_element: _Kind = ...,
+        rstd_element: _Kind = ..., x_strides: _Ints = ..., weight_strides: _Ints = ..., bias_strides: _Ints = ...,
+        out_strides: _Ints = ..., mean_strides: _Ints = ..., rstd_strides: _Ints = ..., x_align: int | None = ...,
+        weight_align: int | None = ..., bias_align: int | None = ..., out_align: int | None = ...,
+        mean_align: int | None = ..., rstd_align: int | None = ..., momentum: float = ..., running_element: Any = ..., *,
+        running_mean_strides: _Ints = ..., running_var_strides: _Ints = ..., running_mean_align: int | None = ...,
+        running_var_align: int | None = ...) -> None: ...
 class BinaryDescriptor(_BinaryDescriptor):
     def __init__(self, kind: BinaryKind | str, x1_shape: _Ints, x2_shape: _Ints, x1_element: ElementLike,
         x2_element: ElementLike, out_element: _Kind = ..., x1_strides: _Ints = ..., x2_strides: _Ints = ...,
@@ -600,7 +656,7 @@ class CubeBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class CumsumBackwardDescriptor(_CumsumBackwardDescriptor, _GradX, _Grad):
+class CumsumBackwardDescriptor(_CumsumBackwardDescriptor, _GradX2, _Grad2):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., *, grad_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
 class CumsumDescriptor(_CumsumDescriptor, _Out3, _X3):
@@ -653,7 +709,7 @@ class DivideBackwardDescriptor(_BackwardDescriptor):
         y_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
         x2_align: int | None = ..., y_align: int | None = ..., grad_x1_align: int | None = ...,
         grad_x2_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class DropoutBackwardDescriptor(_DropoutBackwardDescriptor, _GradX, _Grad, _Position):
+class DropoutBackwardDescriptor(_DropoutBackwardDescriptor, _GradX2, _Grad2, _Position):
     def __init__(self, shape: Sequence[int], element: ElementLike, p: float = ..., seed: int = ..., offset: int = ...,
         subsequence: int = ..., *, position_element: _Kind = ..., grad_strides: _Ints = ..., grad_x_strides: _Ints = ...,
         grad_align: int | None = ..., position_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -817,8 +873,8 @@ class GluBackwardDescriptor(_BackwardDescriptor):
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_y_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., y_align: int | None = ..., grad_x_align: int | None = ..., grad_y_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class GroupNormBackwardDescriptor(_GroupNormBackwardDescriptor, _GradX, _GradWeight, _GradBias, _Grad, _X3, _Weight, _Mean2,
-    _Rstd2):
+class GroupNormBackwardDescriptor(_GroupNormBackwardDescriptor, _GradX2, _GradWeight, _GradBias, _Grad2, _X3, _Weight2,
+    _Mean2, _Rstd2):
     def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., name: str = ...,
         mean_element: _Kind = ..., rstd_element: _Kind = ..., *, weight_element: _Kind = ...,
         grad_weight_element: _Kind = ..., grad_bias_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
@@ -826,7 +882,7 @@ class GroupNormBackwardDescriptor(_GroupNormBackwardDescriptor, _GradX, _GradWei
         grad_align: int | None = ..., x_align: int | None = ..., weight_align: int | None = ...,
         mean_align: int | None = ..., rstd_align: int | None = ..., grad_x_align: int | None = ...,
         grad_weight_align: int | None = ..., grad_bias_align: int | None = ...) -> None: ...
-class GroupNormDescriptor(_GroupNormDescriptor, _Out3, _Mean, _Rstd, _X3, _Weight, _Bias):
+class GroupNormDescriptor(_GroupNormDescriptor, _Out3, _Mean, _Rstd, _X3, _Weight2, _Bias):
     def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., eps: float = ...,
         name: str = ..., *, weight_element: _Kind = ..., bias_element: _Kind = ..., mean_element: _Kind = ...,
         rstd_element: _Kind = ..., x_strides: _Ints = ..., weight_strides: _Ints = ..., bias_strides: _Ints = ...,
@@ -1016,7 +1072,7 @@ class LogitBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class MaskedSoftmaxBackwardDescriptor(_MaskedSoftmaxBackwardDescriptor, _GradX, _Grad, _Y):
+class MaskedSoftmaxBackwardDescriptor(_MaskedSoftmaxBackwardDescriptor, _GradX2, _Grad2, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, scale: float = ..., name: str = ..., *,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -1025,7 +1081,7 @@ class MaskedSoftmaxDescriptor(_MaskedSoftmaxDescriptor, _Out3, _X3, _Mask):
         name: str = ..., *, mask_shape: _Ints = ..., mask_element: _Kind = ..., x_strides: _Ints = ...,
         mask_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., mask_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
-class MatmulBackwardDescriptor(_MatmulBackwardDescriptor, _Grad, _A, _B):
+class MatmulBackwardDescriptor(_MatmulBackwardDescriptor, _Grad2, _A, _B):
     grad_a_align: int | None
     grad_a: _Layout
     grad_b_align: int | None
@@ -1111,7 +1167,7 @@ class NonzeroDescriptor(_NonzeroDescriptor, _Out2, _X3):
     count: _Layout
     def __init__(self, shape: Sequence[int], element: ElementLike, *, x_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ..., count_align: int | None = ...) -> None: ...
-class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX, _GradWeight, _GradBias, _Grad, _X3, _Weight, _Mean, _Rstd2):
+class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX2, _GradWeight, _GradBias, _Grad2, _X3, _Weight2, _Mean, _Rstd2):
     def __init__(self, shape: Sequence[int], element: ElementLike, normalized_shape: _Ints = ..., name: str = ...,
         rstd_element: _Kind = ..., *, weight_element: _Kind = ..., mean_element: _Kind = ...,
         grad_weight_element: _Kind = ..., grad_bias_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
@@ -1119,7 +1175,7 @@ class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX, _GradWeight, _Grad
         grad_align: int | None = ..., x_align: int | None = ..., weight_align: int | None = ...,
         mean_align: int | None = ..., rstd_align: int | None = ..., grad_x_align: int | None = ...,
         grad_weight_align: int | None = ..., grad_bias_align: int | None = ...) -> None: ...
-class NormDescriptor(_NormDescriptor, _Out3, _ResidualOut, _Mean, _Rstd, _X3, _Residual, _Weight, _Bias):
+class NormDescriptor(_NormDescriptor, _Out3, _ResidualOut, _Mean, _Rstd, _X3, _Residual, _Weight2, _Bias):
     def __init__(self, shape: Sequence[int], element: ElementLike, normalized_shape: _Ints = ..., eps: float = ...,
         name: str = ..., *, residual_element: _Kind = ..., weight_element: _Kind = ..., bias_element: _Kind = ...,
         residual_out_element: _Kind = ..., mean_element: _Kind = ..., rstd_element: _Kind = ..., x_strides: _Ints = ...,
@@ -1128,7 +1184,7 @@ class NormDescriptor(_NormDescriptor, _Out3, _ResidualOut, _Mean, _Rstd, _X3, _R
         residual_align: int | None = ..., weight_align: int | None = ..., bias_align: int | None = ...,
         out_align: int | None = ..., residual_out_align: int | None = ..., mean_align: int | None = ...,
         rstd_align: int | None = ...) -> None: ...
-class NormQuantizedDescriptor(_NormQuantizedDescriptor, _Codes2, _Scales, _ResidualOut, _X3, _Residual, _Weight, _Bias):
+class NormQuantizedDescriptor(_NormQuantizedDescriptor, _Codes2, _Scales, _ResidualOut, _X3, _Residual, _Weight2, _Bias):
     def __init__(self, shape: Sequence[int], element: ElementLike, normalized_shape: _Ints = ..., eps: float = ...,
         per: str = ..., group_size: int | None = ..., name: str = ..., *, residual_element: _Kind = ...,
         weight_element: _Kind = ..., bias_element: _Kind = ..., residual_out_element: _Kind = ..., x_strides: _Ints = ...,
@@ -1333,7 +1389,7 @@ class ReciprocalBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class ReduceBackwardDescriptor(_ReduceBackwardDescriptor, _GradX, _Grad, _X3):
+class ReduceBackwardDescriptor(_ReduceBackwardDescriptor, _GradX2, _Grad2, _X3):
     y_strides: tuple[int, ...] | None
     y_align: int | None
     y: _Layout | None
@@ -1372,7 +1428,7 @@ class ReluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class RepeatInterleaveBackwardDescriptor(_RepeatInterleaveBackwardDescriptor, _GradX, _Grad, _X3):
+class RepeatInterleaveBackwardDescriptor(_RepeatInterleaveBackwardDescriptor, _GradX2, _Grad2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, repeats: int, axis: int | None = ..., *,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -1382,7 +1438,7 @@ class RepeatInterleaveDescriptor(_RepeatInterleaveDescriptor, _Out2, _X3):
 class RollDescriptor(_RollDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, shift: Any, axis: Any = ..., name: str = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class RopeBackwardDescriptor(_RopeBackwardDescriptor, _GradX, _GradK, _Status, _Grad, _Positions, _InvFreq, _Cos, _Sin):
+class RopeBackwardDescriptor(_RopeBackwardDescriptor, _GradX2, _GradK, _Status, _Grad2, _Positions, _InvFreq, _Cos, _Sin):
     k_grad_shape: tuple[int, ...] | None
     k_grad_element: ElementKind | None
     k_grad_strides: tuple[int, ...] | None
@@ -1448,7 +1504,7 @@ class SinhBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class SoftmaxBackwardDescriptor(_SoftmaxBackwardDescriptor, _GradX, _Grad, _Y):
+class SoftmaxBackwardDescriptor(_SoftmaxBackwardDescriptor, _GradX2, _Grad2, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., name: str = ..., *,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -1468,6 +1524,14 @@ class SoftsignBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class SparseSoftmaxBackwardDescriptor(_SparseSoftmaxBackwardDescriptor, _GradX2, _Grad2, _Y):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., name: str = ..., *,
+        grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+class SparseSoftmaxDescriptor(_SparseSoftmaxDescriptor, _Out3, _X3):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., name: str = ..., *,
+        x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class SqrtBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1512,7 +1576,7 @@ class ThresholdBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class TileBackwardDescriptor(_TileBackwardDescriptor, _GradX, _Grad, _X3):
+class TileBackwardDescriptor(_TileBackwardDescriptor, _GradX2, _Grad2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, reps: Any, *, grad_strides: _Ints = ...,
         x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         grad_x_align: int | None = ...) -> None: ...
@@ -1532,16 +1596,11 @@ class UnaryDescriptor(_UnaryDescriptor):
     def __init__(self, kind: UnaryKind | str, shape: Sequence[int], element: ElementLike, out_element: _Kind = ...,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class VarMeanDescriptor(_VarMeanDescriptor, _Mean2, _X3):
-    var_strides: tuple[int, ...] | None
-    var_align: int | None
-    var: _Layout
+class VarMeanDescriptor(_VarMeanDescriptor, _Var, _Mean2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., *, x_strides: _Ints = ..., var_strides: _Ints = ..., mean_strides: _Ints = ...,
         x_align: int | None = ..., var_align: int | None = ..., mean_align: int | None = ...) -> None: ...
-class VectorNormBackwardDescriptor(_VectorNormBackwardDescriptor, _X):
-    grad_x: _Layout
-    grad: _Layout
+class VectorNormBackwardDescriptor(_VectorNormBackwardDescriptor, _GradX, _Grad, _X):
     y: _Layout | None
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., name: str = ..., y_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
@@ -1580,6 +1639,9 @@ class AtanBackwardPlan(_BackwardPlan): desc: AtanBackwardDescriptor
 class AtanhBackwardPlan(_BackwardPlan): desc: AtanhBackwardDescriptor
 class AttentionBackwardPlan(_AttentionBackwardPlan): desc: AttentionBackwardDescriptor
 class AttentionPlan(_AttentionPlan): desc: AttentionDescriptor
+class BatchNormInferenceBackwardPlan(_BatchNormInferenceBackwardPlan): desc: BatchNormInferenceBackwardDescriptor
+class BatchNormInferencePlan(_BatchNormInferencePlan): desc: BatchNormInferenceDescriptor
+class BatchNormRunningPlan(_BatchNormRunningPlan): desc: BatchNormRunningDescriptor
 class BinaryPlan(_BinaryPlan): desc: BinaryDescriptor
 class CbrtBackwardPlan(_BackwardPlan): desc: CbrtBackwardDescriptor
 class CeluBackwardPlan(_BackwardPlan): desc: CeluBackwardDescriptor
@@ -1707,6 +1769,8 @@ class SoftmaxPlan(_SoftmaxPlan): desc: SoftmaxDescriptor
 class SoftplusBackwardPlan(_BackwardPlan): desc: SoftplusBackwardDescriptor
 class SoftshrinkBackwardPlan(_BackwardPlan): desc: SoftshrinkBackwardDescriptor
 class SoftsignBackwardPlan(_BackwardPlan): desc: SoftsignBackwardDescriptor
+class SparseSoftmaxBackwardPlan(_SparseSoftmaxBackwardPlan): desc: SparseSoftmaxBackwardDescriptor
+class SparseSoftmaxPlan(_SparseSoftmaxPlan): desc: SparseSoftmaxDescriptor
 class SqrtBackwardPlan(_BackwardPlan): desc: SqrtBackwardDescriptor
 class SquareBackwardPlan(_BackwardPlan): desc: SquareBackwardDescriptor
 class SubtractBackwardPlan(_BackwardPlan): desc: SubtractBackwardDescriptor
@@ -2064,6 +2128,13 @@ def group_norm_backward(grad: Any, x: Any, weight: Any = None, mean: Any = None,
 def batch_norm_backward(grad: Any, x: Any, weight: Any = None, mean: Any = None, rstd: Any = None, *,
     needs: Sequence[str] = (), grad_x: Any = None, grad_weight: Any = None, grad_bias: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(BatchNormInferenceDescriptor, BatchNormInferencePlan)
+def batch_norm_inference(x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-05,
+    out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(BatchNormInferenceBackwardDescriptor, BatchNormInferenceBackwardPlan)
+def batch_norm_inference_backward(grad: Any, x: Any, weight: Any = None, mean: Any = None, var: Any = None, *,
+    eps: float = 1e-05, needs: Sequence[str] = (), grad_x: Any = None, grad_weight: Any = None, grad_bias: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(GroupNormDescriptor, GroupNormPlan)
 def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-05, *, stats: bool = False,
     out: Any = None, mean: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None,
@@ -2076,6 +2147,10 @@ def instance_norm(x: Any, *, weight: Any = None, bias: Any = None, eps: float = 
 def batch_norm(x: Any, *, weight: Any = None, bias: Any = None, eps: float = 1e-05, stats: bool = False, out: Any = None,
     mean: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(BatchNormRunningDescriptor, BatchNormRunningPlan)
+def batch_norm_running(x: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, *,
+    momentum: float = 0.1, eps: float = 1e-05, stats: bool = False, out: Any = None, mean: Any = None, rstd: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(NormDescriptor, NormPlan)
 def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-05, residual: Any = None,
     normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None,
@@ -2387,6 +2462,18 @@ def masked_softmax_backward(grad: Any, y: Any, /, *, scale: float = 1.0, grad_x:
 @_op(MaskedSoftmaxDescriptor, MaskedSoftmaxPlan)
 def masked_softmax(x: Any, mask: Any = None, *, scale: float = 1.0, causal: bool = False, offset: int = 0, out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SparseSoftmaxBackwardDescriptor, SparseSoftmaxBackwardPlan)
+def sparsemax_backward(grad: Any, y: Any, /, axis: int = -1, *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SparseSoftmaxBackwardDescriptor, SparseSoftmaxBackwardPlan)
+def entmax15_backward(grad: Any, y: Any, /, axis: int = -1, *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SparseSoftmaxDescriptor, SparseSoftmaxPlan)
+def sparsemax(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(SparseSoftmaxDescriptor, SparseSoftmaxPlan)
+def entmax15(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(TopkDescriptor, TopkPlan)
 def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, sorted: bool = True, values: Any = None,
     indices: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...

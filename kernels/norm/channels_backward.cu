@@ -5,21 +5,23 @@
 // Order:     a channel's sums are a row's part of grad_weight and grad_bias; weighted, they add up to the row's
 //            means, in channel order. `partial` is [items][ranks of a cluster][those requested][all channels];
 //            sum_stripes adds up the first two axes in order.
+// FIXED:     the statistics do not depend on x: no means are subtracted; `rstds` are variances, to which eps is added.
 // Pipeline:  resident where the CTA's groups hold all channels of the row; else grad and x are read again (from L2).
 // Shared:    two values per warp.   Bound: DRAM.
+#include "math/sqrt.cuh"
 #include "rows/cluster_reduce.cuh"
 #include "rows/place.cuh"
 #include "rows/row.cuh"
 #include "rows/stripe.cuh"
 
-enum With { WEIGHT = 1, BIAS = 2 };
+enum With { WEIGHT = 1, BIAS = 2, FIXED = 4 };
 enum Operand { PARTIAL, GRAD_X, GRAD, X, MEAN, RSTD, SCALE, OPERANDS };
 
 template <class I, int R, int RC> using Places = rows::Places<I, R, RC, OPERANDS>;
 
 template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I,
     int WITH, int CTAS>
-__device__ __forceinline__ void gradient_row(I count, I channels, I all_channels, I length,
+__device__ __forceinline__ void gradient_row(I count, I channels, I all_channels, I length, C eps,
     const Places<I, R, RC>& places, C* partial, T* grad_x, const T* grad, const T* x, const C* means, const C* rstds,
     const W* weight) {
   struct Loaded { rows::Pack<T, V> x, grad; };
@@ -30,7 +32,8 @@ __device__ __forceinline__ void gradient_row(I count, I channels, I all_channels
   const I first = part.row * channels;
   i64 at[OPERANDS];
   places.enter(first, at);
-  const C mean = *places.template of_row<MEAN>(means, at), rstd = *places.template of_row<RSTD>(rstds, at);
+  const C mean = *places.template of_row<MEAN>(means, at), given = *places.template of_row<RSTD>(rstds, at);
+  const C rstd = WITH & FIXED ? math::rsqrt<24>(given + eps) : given;
   rows::Row<RESIDENT, Loaded, V, ITEMS, LANES, I> line(0, lane);
   C scale = 1;
   const auto enter = [&](I channel) {  // groups past the last channel have no columns
@@ -69,7 +72,7 @@ __device__ __forceinline__ void gradient_row(I count, I channels, I all_channels
     own = rows::sum<LANES, 0>(own, parity);
     if (lane != 0 || channel >= channels) continue;
     sum = sum + rows::Two<C>{own.first * scale, own.second * scale};
-    if constexpr (WITH != 0) {
+    if constexpr (WITH & (WEIGHT | BIAS)) {
       constexpr int SUMS = (WITH & WEIGHT) + (WITH & BIAS) / 2;
       C* to = places.template of_row<PARTIAL>(partial, at) + i64(blockIdx.x % CTAS) * SUMS * all_channels;
       if constexpr (WITH & WEIGHT) *to = own.second;
@@ -77,7 +80,8 @@ __device__ __forceinline__ void gradient_row(I count, I channels, I all_channels
     }
   }
   sum = rows::cluster_reduce<CTAS, 0>(rows::sum<THREADS, 1>(sum), plus);
-  const C terms_of_row = C(length * channels), plain = sum.first / terms_of_row, along = sum.second / terms_of_row;
+  const C terms_of_row = C(length * channels);
+  const C plain = sum.first / terms_of_row, along = sum.second / terms_of_row;
 
   // 2. grad_x
 #pragma unroll 1
@@ -87,7 +91,10 @@ __device__ __forceinline__ void gradient_row(I count, I channels, I all_channels
       C normal[V], raw[V];
       terms(loaded, normal, raw);
 #pragma unroll
-      for (int v = 0; v < V; ++v) raw[v] = (raw[v] * scale - plain - normal[v] * along) * rstd;
+      for (int v = 0; v < V; ++v) {
+        const C g = raw[v] * scale;
+        raw[v] = (WITH & FIXED ? g : g - plain - normal[v] * along) * rstd;
+      }
       rows::put(places.template at<GRAD_X>(grad_x, at, part.first + column), raw);
     });
   }
@@ -97,19 +104,19 @@ __device__ __forceinline__ void gradient_row(I count, I channels, I all_channels
 template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I,
     int WITH>
 __global__ void __launch_bounds__(THREADS) norm_channels_backward(I count, I channels, I all_channels,
-    I length, Places<I, R, RC> places, C* partial, T* grad_x, const T* grad, const T* x, const C* means,
+    I length, C eps, Places<I, R, RC> places, C* partial, T* grad_x, const T* grad, const T* x, const C* means,
     const C* rstds, const W* weight) {
   gradient_row<T, W, C, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, WITH, 1>(
-      count, channels, all_channels, length, places, partial, grad_x, grad, x, means, rstds, weight);
+      count, channels, all_channels, length, eps, places, partial, grad_x, grad, x, means, rstds, weight);
 }
 
 #if __CUDA_ARCH__ >= 900
 template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I,
     int WITH, int CTAS>
 __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREADS) norm_channels_backward_cluster(I count,
-    I channels, I all_channels, I length, Places<I, R, RC> places, C* partial, T* grad_x, const T* grad, const T* x,
-    const C* means, const C* rstds, const W* weight) {
+    I channels, I all_channels, I length, C eps, Places<I, R, RC> places, C* partial, T* grad_x, const T* grad,
+    const T* x, const C* means, const C* rstds, const W* weight) {
   gradient_row<T, W, C, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, WITH, CTAS>(
-      count, channels, all_channels, length, places, partial, grad_x, grad, x, means, rstds, weight);
+      count, channels, all_channels, length, eps, places, partial, grad_x, grad, x, means, rstds, weight);
 }
 #endif

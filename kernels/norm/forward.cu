@@ -5,12 +5,15 @@
 // "unaligned"). *_cluster:     the CTAs of a cluster share a row (rows/cluster_reduce.cuh). norm_kept_cluster: as
 // norm_unaligned_cluster; x is read once and stays in shared memory (variant "kept").
 // WITH:      which optional operands exist. ONE: columns of a vector are of one channel, which has the weights.
+// batch_norm: as norm, of which rows are channels: running = (1 - momentum) running + momentum statistic,
+//            the variance unbiased.
 // Shared:    one value per warp.   Bound: DRAM.
 #include "norm/normed.cuh"
 #include "rows/unaligned.cuh"
 
 using namespace norms;
 enum Own { MEAN = OWN, RSTD, OPERANDS };
+enum BatchOwn { RUNNING_MEAN = OPERANDS, RUNNING_VAR, BATCH_OPERANDS };
 
 template <bool CENTERED, int WITH, class T, class C, class Places> struct StoreNormed {
   const Places& places;
@@ -59,6 +62,57 @@ __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREADS, 1)
         const T* x, const T* residual, const W* weight, const W* bias, C* mean_out, C* rstd_out) {
   rows_norm<CENTERED, WITH, V, ITEMS, LANES, THREADS, RESIDENT, CTAS>(
       count, length, eps, places, out, residual_out, x, residual, weight, bias, mean_out, rstd_out);
+}
+#endif
+
+template <int WITH, class T, class C, class Places> struct StoreBatch {
+  StoreNormed<true, WITH, T, C, Places> store;
+  C terms, momentum;
+  C *running_mean, *running_var;
+
+  template <bool RESIDENT, class Loaded, int V, int ITEMS, int LANES, class I, class Load, class Value, class Row>
+  __device__ __forceinline__ void operator()(rows::Row<RESIDENT, Loaded, V, ITEMS, LANES, I>& line, const Load& reload,
+      const Value& value, const Row& row) const {
+    store(line, reload, value, row);
+    if (!row.live || row.part.first != 0 || threadIdx.x % LANES != 0) return;
+    C* const mean = store.places.template of_row<RUNNING_MEAN>(running_mean, row.at);
+    C* const variance = store.places.template of_row<RUNNING_VAR>(running_var, row.at);
+    *mean = (1 - momentum) * *mean + momentum * row.mean;
+    *variance = (1 - momentum) * *variance + momentum * (row.variance * (terms / (terms - 1)));
+  }
+};
+
+template <int WITH, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int CTAS, class T, class W, class C,
+    class I, int R, int RC>
+__device__ __forceinline__ void rows_batch(I count, I length, C eps, C momentum,
+    const rows::Places<I, R, RC, BATCH_OPERANDS>& places, T* out, const T* x, const W* weight, const W* bias,
+    C* mean_out, C* rstd_out, C* running_mean, C* running_var) {
+  constexpr bool EARLY = RESIDENT && (WITH & ONE || LANES <= 256);
+  const StoreBatch<WITH, T, C, rows::Places<I, R, RC, BATCH_OPERANDS>> store{
+      {places, out, mean_out, rstd_out}, C(length), momentum, running_mean, running_var};
+  norm_row<true, WITH, V, ITEMS, LANES, THREADS, RESIDENT, EARLY, true, CTAS, V>(
+      count, length, eps, places, static_cast<T*>(nullptr), x, x, weight, bias, store);
+}
+
+template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I,
+    int WITH>
+__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
+    batch_norm(I count, I length, C eps, C momentum, rows::Places<I, R, RC, BATCH_OPERANDS> places, T* out, T*,
+        const T* x, const T*, const W* weight, const W* bias, C* mean_out, C* rstd_out, C* running_mean,
+        C* running_var) {
+  rows_batch<WITH, V, ITEMS, LANES, THREADS, RESIDENT, 1>(count, length, eps, momentum, places, out, x, weight, bias,
+      mean_out, rstd_out, running_mean, running_var);
+}
+
+#if __CUDA_ARCH__ >= 900
+template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I,
+    int WITH, int CTAS>
+__global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREADS, 1)
+    batch_norm_cluster(I count, I length, C eps, C momentum, rows::Places<I, R, RC, BATCH_OPERANDS> places, T* out, T*,
+        const T* x, const T*, const W* weight, const W* bias, C* mean_out, C* rstd_out, C* running_mean,
+        C* running_var) {
+  rows_batch<WITH, V, ITEMS, LANES, THREADS, RESIDENT, CTAS>(count, length, eps, momentum, places, out, x, weight,
+      bias, mean_out, rstd_out, running_mean, running_var);
 }
 #endif
 

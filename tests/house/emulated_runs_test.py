@@ -123,7 +123,7 @@ def test_the_oracles_of_other_families_do_not_judge() -> None:
     oracles = {
         op: {"/".join(path.parts[-3:]) for path in paths if "ops" in path.parts} for op, paths in judging.items()
     }
-    assert oracles["softmax"] == {"ops/softmax/oracle.py", "softmax/masked/oracle.py"}
+    assert oracles["softmax"] == {"ops/softmax/oracle.py", "softmax/masked/oracle.py", "softmax/sparse/oracle.py"}
     assert {"attention/oracle/forward.py", "ops/gemm/oracle.py"} <= oracles["attention"]
     assert "ops/gemm/oracle.py" in oracles["matmul_int4"] and "ops/softmax/oracle.py" not in oracles["matmul_int4"]
 

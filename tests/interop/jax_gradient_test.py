@@ -76,6 +76,12 @@ CHECKED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "rms_norm residual": (lambda x, w, r: bp.rms_norm(x, w, residual=r).out, ((4, 6), (6,), (4, 6))),
     "layer_norm": (lambda x, w, b: bp.layer_norm(x, w, b), ((4, 6), (6,), (6,))),
     "group_norm": (lambda x, w, b: bp.group_norm(x, 2, w, b), ((2, 4, 5), (4,), (4,))),
+    "sparsemax": (lambda x: bp.sparsemax(x, axis=0), ((4, 6),)),
+    "entmax15": (lambda x: bp.entmax15(x), ((4, 6),)),
+    "batch_norm_inference": (
+        lambda x, w, b: bp.batch_norm_inference(x, jnp.zeros_like(w), jnp.full_like(w, 2.0), w, b),
+        ((3, 2, 4), (2,), (2,)),
+    ),
     "batch_norm": (lambda x, w, b: bp.batch_norm(x, weight=w, bias=b), ((3, 2, 4), (2,), (2,))),
     "instance_norm bias": (lambda x, b: bp.instance_norm(x, bias=b), ((2, 3, 4), (3,))),
     "rope": (lambda x, k: bp.rope(x, k=k, base=100.0, style="interleaved")[:2], ((1, 2, 3, 4), (1, 1, 3, 4))),

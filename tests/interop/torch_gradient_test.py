@@ -76,6 +76,12 @@ CHECKED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "join stack": (lambda a, b: bp.stack([a, b], axis=1), ((3, 2), (3, 2))),
     "pad reflect": (lambda x: bp.pad(x, ((0, 1), (2, 5)), "reflect"), ((2, 4),)),
     "softmax": (lambda x: bp.softmax(x, axis=0), ((4, 6),)),
+    "sparsemax": (lambda x: bp.sparsemax(x, axis=0), ((4, 6),)),
+    "entmax15": (lambda x: bp.entmax15(x), ((4, 6),)),
+    "batch_norm_inference": (
+        lambda x, w, b: bp.batch_norm_inference(x, torch.zeros_like(w), torch.full_like(w, 2.0), w, b),
+        ((3, 2, 4), (2,), (2,)),
+    ),
     "log_softmax": (lambda x: bp.log_softmax(x), ((4, 6),)),
     "rms_norm": (lambda x, w: bp.rms_norm(x, w), ((4, 6), (6,))),
     "rms_norm residual": (lambda x, w, r: bp.rms_norm(x, w, residual=r), ((4, 6), (6,), (4, 6))),

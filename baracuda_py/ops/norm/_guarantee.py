@@ -16,18 +16,21 @@ mean and eps are no normal number, nothing is said.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ...types import Componentwise, PrecisionGuarantee, Term, Ulp
 from .._rows import RowConfig, computed_in
 
-__all__ = ["backward", "forward"]
+__all__ = ["SOURCE", "backward", "backward_fixed", "forward"]
 
 SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 4.2"
 
 
-def forward(desc: Any, *, depth: int) -> PrecisionGuarantee:
-    """What a norm promises of each output; a term of a row's sum goes through at most `depth` additions."""
+def forward(desc: Any, *, depth: int, more: Mapping[str, Componentwise] = MappingProxyType({})) -> PrecisionGuarantee:
+    """What a norm promises of each output; a term of a row's sum goes through at most `depth` additions. `more` are the bounds
+    of further outputs."""
     unit = computed_in(desc.element).element
     d = depth
     u = unit.unit_roundoff
@@ -45,6 +48,7 @@ def forward(desc: Any, *, depth: int) -> PrecisionGuarantee:
             (Term(d + 1.0, unit, "mean_magnitude"), Term(2.0, unit, "computed_smallest_normal")), SOURCE
         ),
         "rstd": Componentwise(tuple(of_rstd), SOURCE, "row_out_of_range"),
+        **more,
     }
     return PrecisionGuarantee.by_output(**{o.name: _promise(desc, bounds[o.name]) for o in desc.operands if o.written})
 
@@ -59,10 +63,22 @@ def backward(desc: Any, config: RowConfig, down: int) -> PrecisionGuarantee:
     d = config.depth(desc.length)
     along = [Term(5.0, unit, "g_scaled"), Term(d + 12.0, unit, "along_scaled"), Term(8.0, unit, "lost")]
     along += [Term(d + 7.0, unit, "plain_scaled")] if desc.centered else []
+    return _gradients(desc, along, down, 4.0)
+
+
+def backward_fixed(desc: Any, down: int) -> PrecisionGuarantee:
+    """The same of a norm by given statistics: rstd errs by 5 u, and n takes it along."""
+    unit = computed_in(desc.element).element
+    return _gradients(desc, [Term(8.0, unit, "g_scaled"), Term(8.0, unit, "lost")], down, 9.0)
+
+
+def _gradients(desc: Any, along: list[Term], down: int, roundings: float) -> PrecisionGuarantee:
+    """Of grad_x by its terms, and of sums over rows, of which n takes so many `roundings`, and the product one."""
+    unit = computed_in(desc.element).element
     kinds = {"grad_x": desc.element, "grad_weight": desc.kind("weight"), "grad_bias": desc.kind("grad_bias")}
     terms = {
         "grad_x": along,
-        "grad_weight": [Term(down + 4.0, unit, "weight_terms"), Term(4.0, unit, "lost_down")],
+        "grad_weight": [Term(down + roundings, unit, "weight_terms"), Term(4.0, unit, "lost_down")],
         "grad_bias": [Term(down + 1.0, unit, "bias_terms")],
     }
     promised = {}

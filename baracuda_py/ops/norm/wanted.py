@@ -61,6 +61,9 @@ channels, parts = (1, 2, 35_000), {"weight": n((2,), f32), "bias": n((2,), f32)}
 groups = {"num_groups": 1}
 grouped = Sample("f32 1x2x35000, one group", {"x": n(channels, f32), **parts}, groups)
 want("cluster-group_norm", "group_norm", grouped, configs=("*ctas=*",))
+kept_statistics = {"running_mean": n((2,)), "running_var": abs(n((2,)))}
+want("cluster-batch_norm_running", "batch_norm_running", Sample("f32 1x2x35000", {"x": n(channels, f32), **kept_statistics}),
+     configs=("*ctas=*",))  # fmt: skip
 statistics = {"mean": n((1, 1)), "rstd": abs(n((1, 1))) + f32.type(0.1)}
 operands = {"grad": n(channels, f32), "x": n(channels, f32), "weight": parts["weight"], **statistics}
 backward = Sample("f32 1x2x35000, one group", operands)

@@ -35,8 +35,8 @@ template <int V, class P> __device__ __forceinline__ void codes_of(P* to, const 
 
 // value(loaded, column, item, y) computes V values; CODES and SCALES are operands of `places`. The line is a `part` of
 // the row, whose columns begin at a multiple of GROUP.
-template <int CODES, int SCALES, int GROUP, bool WHOLE, class P, int CTAS, bool RESIDENT, class Loaded, int V, int ITEMS,
-    int LANES, class I, class Load, class Value, class Places, class Row>
+template <int CODES, int SCALES, int GROUP, bool WHOLE, class P, int CTAS, bool RESIDENT, class Loaded, int V,
+    int ITEMS, int LANES, class I, class Load, class Value, class Places, class Row>
 __device__ __forceinline__ void store_codes(rows::Row<RESIDENT, Loaded, V, ITEMS, LANES, I>& line, const Load& load,
     const Value& value, const Places& places, const Row& at, const rows::Part<CTAS, I>& part, bool live, P* codes,
     float* scales) {

@@ -26,7 +26,7 @@ template <int CTAS, class I, class C, int N> struct Normed {
   rows::Part<CTAS, I> part;
   bool live;
   i64 at[N];
-  C mean, rstd;
+  C mean, variance, rstd;
   __device__ __forceinline__ Normed(I length, int unit, int groups, int group) : part(length, unit, groups, group) {}
 };
 
@@ -49,7 +49,8 @@ __device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::P
   const auto load = [&](I column) {
     Loaded loaded;
     loaded.x = gather<WHOLE, X, V>(places, x, row.at, part.first + column);
-    if constexpr (WITH & RESIDUAL) loaded.residual = gather<WHOLE, ADDED, V>(places, residual, row.at, part.first + column);
+    if constexpr (WITH & RESIDUAL)
+      loaded.residual = gather<WHOLE, ADDED, V>(places, residual, row.at, part.first + column);
     return loaded;
   };
   line.load(load);
@@ -98,6 +99,7 @@ __device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::P
     });
     sum = rows::cluster_reduce<CTAS, 1>(rows::sum<LANES, 1>(squares), plus) / C(length);
   }
+  row.variance = sum;
   const C rstd = row.rstd = math::rsqrt<24>(sum + eps);
 
   // 3. values

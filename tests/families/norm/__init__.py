@@ -30,6 +30,8 @@ FAMILY = Family(
         "grad_bias",
         "per",
         "needs",
+        "momentum",
+        "var",
     ),
     no_meaning=(
         NoMeaning(
@@ -72,6 +74,9 @@ FAMILY = Family(
         "cluster-rms_norm-residual",
         "cluster-group_norm",
         "cluster-group_norm_backward",
+        "cluster-rms_norm_int8-70008",
+        "cluster-layer_norm_fp8-groups",
+        "cluster-batch_norm_running",
     ),
     two=("layer_norm_backward", "rms_norm_backward"),
     small={

@@ -146,3 +146,58 @@ def test_group_norm_bounds_at_the_ends_of_the_range(op: str, kind: Any) -> None:
 def test_group_norm_refuses(call: Any, says: str) -> None:
     with bp.device("cpu"), pytest.raises((bp.InvalidProblemError, bp.OperandTypeError), match=says):
         call(normal(2, 8, 3))
+
+
+def test_batch_norm_trains_as_torch() -> None:
+    """Running statistics over some steps, then inference by them."""
+    torch = pytest.importorskip("torch")
+
+    w, b = normal(6), normal(6)
+    kept = np.zeros(6, np.float32), np.ones(6, np.float32)
+    same = [torch.from_numpy(x.copy()) for x in kept]
+    parts = [torch.from_numpy(x) for x in (w, b)]
+    for _ in range(3):
+        x = normal(3, 6, 5) * 2 + 1
+        made = bp.batch_norm_running(x, *kept, w, b, momentum=0.3, device="ptx")
+        want = torch.nn.functional.batch_norm(torch.from_numpy(x), *same, *parts, True, 0.3)
+        assert np.allclose(made.out, want.numpy(), atol=1e-5) and made.running_mean is kept[0]
+        for ours, theirs in zip(kept, same):
+            assert np.allclose(ours, theirs.numpy(), rtol=1e-5, atol=1e-6)
+    got = bp.batch_norm_inference(x, *kept, w, b, device="ptx")
+    assert np.allclose(
+        got, torch.nn.functional.batch_norm(torch.from_numpy(x), *same, *parts, False).numpy(), atol=1e-5
+    )
+
+
+def test_batch_norm_parts_of_a_batch_are_the_whole() -> None:
+    """Two parts share statistics, and their gradients' sums, as the docstring says."""
+    x, grad, w, b = normal(5, 4, 6) + 1, normal(5, 4, 6), normal(4), normal(4)
+    parts = slice(0, 2), slice(2, 5)
+    counts = [x[part, 0].size for part in parts]
+    local = [bp.var_mean(x[part], axis=(0, 2), correction=0, device="cpu") for part in parts]
+    n = sum(counts)
+    mean = sum(c * m for c, (_, m) in zip(counts, local)) / n
+    var = sum(c * (v + (m - mean) ** 2) for c, (v, m) in zip(counts, local)) / n
+    whole = bp.batch_norm(x, weight=w, bias=b, stats=True, device="cpu")
+    back = [bp.batch_norm_inference_backward(grad[part], x[part], w, mean, var, device="ptx") for part in parts]
+    r, s, t = (var + 1e-5) ** -0.5, sum(g.grad_bias for g in back), sum(g.grad_weight for g in back)
+    want = bp.batch_norm_backward(grad, x, w, whole.mean, whole.rstd, device="cpu")
+    assert np.allclose(t, want.grad_weight, atol=1e-4) and np.allclose(s, want.grad_bias, atol=1e-4)
+    for part, own in zip(parts, back):
+        out = bp.batch_norm_inference(x[part], mean, var, w, b, device="ptx")
+        assert np.allclose(out, whole.out[part], atol=1e-5)
+        means = bp.batch_norm_inference(x[part], mean, var, -w * r * t / n, -w * r * s / n, device="ptx")
+        assert np.allclose(own.grad_x + means, want.grad_x[part], atol=1e-5)
+
+
+def test_batch_norm_refuses_what_has_no_statistics() -> None:
+    kept = np.zeros(4, np.float32), np.ones(4, np.float32)
+    for call, part in (
+        (lambda: bp.batch_norm_running(normal(1, 4), *kept, device="cpu"), "1 elements per channel"),
+        (lambda: bp.batch_norm_running(normal(3, 4), *kept, momentum=1.5, device="cpu"), "momentum=1.5"),
+        (lambda: bp.batch_norm_running(normal(3, 4), kept[0], kept[0], device="cpu"), "running_"),
+        (lambda: bp.batch_norm_inference(normal(3, 4), kept[0][:3], kept[1], device="cpu"), "mean must have shape"),
+    ):
+        with pytest.raises(bp.BaracudaError, match=part):
+            call()
+    assert not kept[0].any() and kept[1].all()

@@ -172,10 +172,49 @@ def _channels_backward(problem: Problem) -> None:
             near(problem, name, result.numpy(), 40, size)
 
 
+def _batch(problem: Problem) -> None:
+    """PyTorch's batch_norm: by the batch's statistics, which updates running ones, or by given ones."""
+    torch = pytest.importorskip("torch")
+
+    given, desc = given_of(problem), problem.desc
+    x, training = given["x"], desc.name == "batch_norm_running"
+    if not x.size or np.abs(x[np.isfinite(x)]).max() > 1e100:
+        return
+    names = ("running_mean", "running_var") if training else ("mean", "var")
+    kept = [torch.from_numpy(np.array(problem.slots[name].host(), np.float64)) for name in names]
+    parts = [torch.from_numpy(given[name]) if name in given else None for name in ("weight", "bias")]
+    options = training, problem.values.get("momentum", 0.1), problem.values.get("eps", 1e-5)
+    out = torch.nn.functional.batch_norm(torch.from_numpy(np.ascontiguousarray(x)), *kept, *parts, *options).numpy()
+    size = 64 * (1 + np.abs(x[np.isfinite(x)]).max()) ** 2
+    near(problem, "out", np.where(np.isfinite(out), out, problem.wide["out"]), 34, size)
+    for name, made in zip(names if training else (), kept):
+        near(problem, name, made.numpy(), 34, size)
+
+
+def _batch_backward(problem: Problem) -> None:
+    torch = pytest.importorskip("torch")
+
+    given, desc = given_of(problem), problem.desc
+    if 0 in desc.shape:
+        return
+    grad, x, mean, var = (torch.from_numpy(np.ascontiguousarray(given[name])) for name in ("grad", "x", "mean", "var"))
+    weight = torch.from_numpy(given["weight"]) if "weight" in given else torch.ones(desc.channels, dtype=torch.float64)
+    eps = problem.values.get("eps", 1e-5)
+    made = torch.ops.aten.native_batch_norm_backward(grad, x, weight, mean, var, None, None, False, eps, [True] * 3)
+    size = (
+        (1 + np.abs(given["grad"]).max()) * (1 + np.abs(given["x"]).max()) * (1 + (var + eps).rsqrt().max().item()) * 64
+    )
+    for name, result in zip(("grad_x", "grad_weight", "grad_bias"), made):
+        if name in problem.written:
+            near(problem, name, result.numpy(), 40, size)
+
+
 CHECKS: dict[str, Callable[[Problem], None]] = {
     **dict.fromkeys(("rms_norm", "layer_norm"), _norm),
     **dict.fromkeys(("group_norm", "instance_norm", "batch_norm"), _channels),
     **dict.fromkeys(("group_norm_backward", "batch_norm_backward"), _channels_backward),
+    **dict.fromkeys(("batch_norm_running", "batch_norm_inference"), _batch),
+    "batch_norm_inference_backward": _batch_backward,
     **dict.fromkeys(("rms_norm_backward", "layer_norm_backward"), _norm_backward),
     **{f"{op}_{kind}": _quantized for op in ("rms_norm", "layer_norm", "silu_mul") for kind in ("int8", "fp8")},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -86,10 +87,40 @@ def _masked_softmax_backward(problem: Problem) -> None:
     near(problem, "grad_x", wanted.numpy(), 40, float(given["grad"].abs().sum()))
 
 
+def _sparse(x: Array, axis: int, power: int) -> Array:
+    """The threshold by bisection, of which the result is that of sums of 1."""
+    z = x / power
+    low = z.max(axis=axis, keepdims=True) - 1
+    high = low + 1
+    for _ in range(60):
+        middle = (low + high) / 2
+        above = (np.maximum(z - middle, 0) ** power).sum(axis=axis, keepdims=True) >= 1
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return np.asarray(np.where(np.isfinite(low), np.maximum(z - low, 0) ** power, np.nan))
+
+
+def _sparse_backward(problem: Problem) -> None:
+    """The Jacobian diag(w) - w w' / sum(w), as a matrix."""
+    given, desc = given_of(problem), problem.desc
+    if not given["y"].size or not desc.shape or desc.extent > 2000:
+        return
+    rows = {name: np.moveaxis(x, desc.axis, -1).reshape(-1, desc.extent) for name, x in given.items()}
+    wanted = []
+    for grad, y in zip(rows["grad"], rows["y"]):
+        w = np.sqrt(y) if desc.name.startswith("entmax15") else (y > 0).astype(y.dtype)
+        jacobian = np.diag(w) - np.outer(w, w) / max(w.sum(), 1e-300)
+        wanted.append(jacobian @ grad)
+    found = np.moveaxis(problem.wide["grad_x"], desc.axis, -1).reshape(-1, desc.extent)
+    assert np.allclose(np.asarray(found, np.float64), wanted, rtol=1e-10, atol=1e-10)
+
+
 CHECKS: dict[str, Callable[[Problem], None]] = {
     "masked_softmax": _masked_softmax,
     "masked_softmax_backward": _masked_softmax_backward,
     "softmax": _along(_softmax),
     "log_softmax": _along(_log_softmax),
+    "sparsemax": _along(partial(_sparse, power=1)),
+    "entmax15": _along(partial(_sparse, power=2)),
+    **dict.fromkeys(("sparsemax_backward", "entmax15_backward"), _sparse_backward),
     **dict.fromkeys(("softmax_backward", "log_softmax_backward"), _softmax_backward),
 }

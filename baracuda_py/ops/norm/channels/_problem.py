@@ -14,7 +14,8 @@ from .._problem import Parted
 __all__ = ["BATCHED", "GROUPED", "ChannelNormed", "ChannelRows", "channel_rows", "described_by"]
 
 GROUPED, BATCHED = ("group_norm", "instance_norm"), "batch_norm"
-STATISTICS = ("mean", "rstd")
+STATISTICS = ("mean", "rstd", "var", "running_mean", "running_var")
+PER_CHANNEL = ("weight", "bias", "mean", "var")
 
 
 class ChannelRows(Rows):
@@ -29,7 +30,7 @@ class ChannelRows(Rows):
         if self.dense:
             return super().vector(element, whole=whole)
         moving = [o for o in self.operands.values() if o.along and o.columns[-1] != 0]
-        weights = {o.columns[-1] for name, o in self.operands.items() if o.along and name in ("weight", "bias")}
+        weights = {o.columns[-1] for name, o in self.operands.items() if o.along and name in PER_CHANNEL}
         if any(o.columns[-1] != 1 for o in moving) or len(weights) > 1:
             return 1
         vector = self.widest(element)
@@ -109,6 +110,12 @@ class ChannelNormed(Parted):
         """Terms of a mean."""
         return self.per_group * self.positions
 
+    @property
+    def types(self) -> str:
+        """As kernels take them: of x, of weights, and what is computed in."""
+        weight = self.kind("weight") or self.kind("bias") or self.element
+        return f"{self.element.number}, {weight.number}, {computed_in(self.element).cuda}"
+
     def check(self) -> None:
         if len(self.shape) < 2:
             raise InvalidProblemError(
@@ -158,6 +165,6 @@ def channel_rows(
         {} if partial is None else {"partial": (*partial, *(0,) * (len(desc.extents) - axes))}
     )
     strides |= {name: desc.spread(name) if name in desc.slot_of else None for name in names}
-    per_row = (*STATISTICS, *(("weight", "partial") if axes > 2 else ()))
+    per_row = () if not axes else (*STATISTICS, *(("weight", "partial") if axes > 2 else ()))
     found = rows_of(desc, desc.extents, range(axes, len(desc.extents)), strides, per_row)
     return ChannelRows(found.rows, found.columns, found.operands)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from ....plan.candidate import Candidate, Cost
-from ....plan.descriptor import Layout, Slot, described
+from ....plan.descriptor import Descriptor, Layout, Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Scratch, Step
+from ....runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Run, Scratch, Step
+from ....tensor import Tensor
 from ....types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from ..._function import CallArgs, function_of
 from ..._launch import grid_of, index_scalar
@@ -22,10 +23,14 @@ from .._problem import Part
 from . import oracle, samples
 from ._problem import ChannelNormed, ChannelRows, channel_rows
 
-__all__ = ["GroupNormBackwardDescriptor", "GroupNormBackwardPlan", "batch_norm_backward", "group_norm_backward"]
+__all__ = [
+    "GroupNormBackwardDescriptor", "GroupNormBackwardPlan", "RowsGroupNormBackward", "batch_norm_backward", "gradients_asked",
+    "group_norm_backward",
+]  # fmt: skip
 
 FILE, KERNEL = "norm/channels_backward.cu", "norm_channels_backward"
 SUMS = "reduce/stripes.cu"
+FIXED = 4  # bit of the kernel's WITH
 LANES = 512  # threads that share a channel at most
 ADDERS = 32  # warps that add stripes up
 
@@ -52,8 +57,9 @@ class GroupNormBackwardDescriptor(ChannelNormed):
     rstd_element: ElementKind | None = None
 
     suffix: ClassVar[str] = "_backward"
-    names = ("group_norm_backward", "batch_norm_backward")
+    names: ClassVar[tuple[str, ...]] = ("group_norm_backward", "batch_norm_backward")
     flagged = ("grad_weight", "grad_bias")
+    statistics: ClassVar[tuple[str, str]] = ("mean", "rstd")
 
     @classmethod
     def of(
@@ -65,19 +71,29 @@ class GroupNormBackwardDescriptor(ChannelNormed):
             "grad": grad, "x": x, "weight": weight, "mean": mean, "rstd": rstd, "grad_x": grad_x, "grad_weight": grad_weight,
             "grad_bias": grad_bias,
         })  # fmt: skip
+        return cls._read(tensors, name, needs)
+
+    @classmethod
+    def _read(cls, tensors: Mapping[str, Tensor], name: str, needs: Sequence[str], **options: Any) -> Self:
+        """Of all operands that a call has."""
         groups = tensors["mean"].shape[1:2] if name == "group_norm_backward" else ()
-        options: dict[str, Any] = {"num_groups": groups[0]} if groups else {}
-        if needs and weight is None and grad_bias is None:
+        options |= {"num_groups": groups[0]} if groups else {}
+        if needs and "weight" not in tensors and "grad_bias" not in tensors:
             options["grad_bias_element"] = tensors["x"].element
         return cls.of_tensors(tensors, name=name, **options)
 
     def parts(self) -> Mapping[str, Part]:
         given, weight = self.kind("weight") is not None, self.kind("weight") or self.element
         return {
-            "mean": Part(self.computed, True), "rstd": Part(self.computed, True),
+            **{name: Part(self.computed, True) for name in self.statistics},
             "weight": Part(weight if weight is self.computed else self.element), "grad_weight": Part(weight, given),
             "grad_bias": Part(weight, given or None),
         }  # fmt: skip
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the statistics do not depend on x."""
+        return "var" in self.statistics
 
     def in_place(self, written: str, read: str) -> bool:
         """grad_x may be grad or x itself."""
@@ -90,7 +106,7 @@ class GroupNormBackwardDescriptor(ChannelNormed):
     def rows(self, ctas: int = 1) -> ChannelRows:
         """A row per item and channel, in C order, which is that of the scratch [N, ctas, gradients, C]."""
         steps = (ctas * max(self.flags.bit_count(), 1) * self.channels, self.per_group, 1)
-        return channel_rows(self, ("grad_x", "grad", "x", "mean", "rstd", "weight"), 3, steps)
+        return channel_rows(self, ("grad_x", "grad", "x", *self.statistics, "weight"), 3, steps)
 
 
 class RowsGroupNormBackward(Candidate[GroupNormBackwardDescriptor]):
@@ -118,22 +134,27 @@ class RowsGroupNormBackward(Candidate[GroupNormBackwardDescriptor]):
         """A term goes through the additions of its channel, those of channels, groups of threads and CTAs, and those of items."""
         own = config.depth(desc.positions)
         row = own + -(-desc.per_group // config.rows) + 5 + config.threads // WARP + config.ctas
-        down = own + -(-desc.items * config.ctas // ADDERS) + ADDERS
-        return _guarantee.backward(desc, RowConfig(1, row, 1, True), down)
+        return _guarantee.backward(desc, RowConfig(1, row, 1, True), self.down(desc, config))
+
+    def down(self, desc: GroupNormBackwardDescriptor, config: RowConfig) -> int:
+        """Additions that a term of a sum over items and positions goes through."""
+        return config.depth(desc.positions) + -(-desc.items * config.ctas // ADDERS) + ADDERS
 
     def cost(self, desc: GroupNormBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
         return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=20.0)
 
     def lower(self, desc: GroupNormBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
         rows, computed, parts = desc.rows(config.ctas), computed_in(desc.element), desc.flags.bit_count()
+        eps: Arg = Run("eps", computed.numpy) if desc.fixed else np.dtype(computed.numpy).type(0)
         held = (desc.kind("weight") or desc.element).number
         items, stripes, index = desc.items * desc.groups, desc.items * config.ctas, rows.index
         partial: Arg = Packed(bytes(8))
         if parts:
             partial = Scratch(0, max(1, stripes * parts * desc.channels) * computed.element.bits // 8)
-        entry = config.entry(KERNEL, f"{desc.element.number}, {held}, {computed.cuda}", rows.template, str(desc.flags))
+        flags = desc.flags + FIXED * desc.fixed
+        entry = config.entry(KERNEL, f"{desc.element.number}, {held}, {computed.cuda}", rows.template, str(flags))
         counts = (index_scalar(n, index) for n in (items, desc.per_group, desc.channels, desc.positions))
-        args = (*counts, rows.places(), partial, *rows.pointers()[1:])
+        args = (*counts, eps, rows.places(), partial, *rows.pointers()[1:])
         along = Launch(Kernel(FILE, entry), (max(1, items) * config.ctas, 1, 1), (config.threads, 1, 1), args)
         if not parts:
             return (along,)
@@ -166,19 +187,25 @@ class GroupNormBackwardPlan(Plan[GroupNormBackwardDescriptor]):
         return oracle.guarantee(desc, _guarantee.backward(desc, RowConfig(1, 1, 1, True), 1))
 
 
-def _asked(name: str, needs: Sequence[str], operands: Mapping[str, Any]) -> CallArgs:
+def gradients_asked(
+    name: str,
+    needs: Sequence[str],
+    operands: Mapping[str, Any],
+    of: Callable[..., Descriptor],
+    values: Mapping[str, float] | None = None,
+) -> CallArgs:
     """What a function asks for: the operands that are given, and the gradients that are always there."""
     needs = (needs,) if isinstance(needs, str) else tuple(needs)
     if any(one != "bias" for one in needs):
         raise InvalidProblemError(f"{name}: needs={needs!r}", "name 'bias', or leave it out")
     sums = {"grad_weight", "grad_bias"} if operands["weight"] is not None else {f"grad_{one}" for one in needs}
-    made = {"grad_x", "grad", "x", "mean", "rstd"} | sums
+    made = {"grad_x", "grad", "x"} | sums
     given = {operand: array for operand, array in operands.items() if array is not None or operand in made}
 
-    def describe() -> GroupNormBackwardDescriptor:
-        return GroupNormBackwardDescriptor.of(**given, needs=needs, name=name)
+    def describe() -> Descriptor:
+        return of(**given, needs=needs, name=name)
 
-    return given, describe, (name, needs, tuple(given)), None, None
+    return given, describe, (name, needs, tuple(given)), values, None
 
 
 @function_of(GroupNormBackwardPlan)
@@ -197,7 +224,7 @@ def group_norm_backward(
         "grad_x": grad_x, "grad_weight": grad_weight, "grad_bias": grad_bias, "grad": grad, "x": x, "weight": weight,
         "mean": mean, "rstd": rstd,
     }  # fmt: skip
-    return _asked("group_norm_backward", needs, operands)
+    return gradients_asked("group_norm_backward", needs, operands, GroupNormBackwardDescriptor.of)
 
 
 @function_of(GroupNormBackwardPlan)
@@ -213,7 +240,7 @@ def batch_norm_backward(
         "grad_x": grad_x, "grad_weight": grad_weight, "grad_bias": grad_bias, "grad": grad, "x": x, "weight": weight,
         "mean": mean, "rstd": rstd,
     }  # fmt: skip
-    return _asked("batch_norm_backward", needs, operands)
+    return gradients_asked("batch_norm_backward", needs, operands, GroupNormBackwardDescriptor.of)
 
 
 for _name, _function in (("group_norm_backward", group_norm_backward), ("batch_norm_backward", batch_norm_backward)):

@@ -20,7 +20,7 @@ from ..forward import KERNEL_OPERANDS, NormDescriptor
 from . import oracle, samples
 from ._problem import BATCHED, GROUPED, ChannelNormed, ChannelRows, channel_rows, described_by
 
-__all__ = ["GroupNormDescriptor", "GroupNormPlan", "batch_norm", "group_norm", "instance_norm"]
+__all__ = ["GroupNormDescriptor", "GroupNormPlan", "RowsGroupNorm", "batch_norm", "group_norm", "instance_norm"]
 
 FILE, KERNEL = "norm/forward.cu", "norm"
 STATS, ONE = 8, 16  # bits of the kernel's WITH
@@ -48,7 +48,7 @@ class GroupNormDescriptor(ChannelNormed):
     name: str = "group_norm"
     values: ClassVar[tuple[str, ...]] = ("eps",)
 
-    names = (*GROUPED, BATCHED)
+    names: ClassVar[tuple[str, ...]] = (*GROUPED, BATCHED)
     flagged = ("weight", "bias")
 
     def parts(self) -> Mapping[str, Part]:
@@ -96,11 +96,13 @@ class RowsGroupNorm(Candidate[GroupNormDescriptor]):
         return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=8.0)
 
     def lower(self, desc: GroupNormDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
-        rows, computed = desc.rows(), computed_in(desc.element)
-        weight = desc.kind("weight") or desc.kind("bias") or desc.element
-        types = f"{desc.element.number}, {weight.number}, {computed.cuda}"
-        flags = desc.flags + STATS * desc.has("rstd") + ONE * (config.vector > 1 and rows.one)
-        return (rows.launch(FILE, KERNEL, types, config, f"true, {flags}", Run("eps", computed.numpy)),)
+        eps = Run("eps", computed_in(desc.element).numpy)
+        return (desc.rows().launch(FILE, KERNEL, desc.types, config, f"true, {kernel_flags(desc, config)}", eps),)
+
+
+def kernel_flags(desc: GroupNormDescriptor, config: RowConfig) -> int:
+    """The kernel's WITH."""
+    return desc.flags + STATS * desc.has("rstd") + ONE * (config.vector > 1 and desc.rows().one)
 
 
 class GroupNormPlan(Plan[GroupNormDescriptor]):
@@ -164,7 +166,8 @@ def batch_norm(
     """Batch norm by the batch's own statistics: (x - mean) / sqrt(var + eps) * weight + bias, mean and var of each channel.
 
     As `group_norm`, mean and var over all items and positions; statistics are [C], as `batch_norm_backward` takes them. It is
-    PyTorch's batch_norm with training=True and no running statistics. Slow where positions are not contiguous.
+    PyTorch's batch_norm with training=True and no running statistics, which `batch_norm_running` updates in the same kernel, and
+    by which `batch_norm_inference` normalises. Slow where positions are not contiguous.
     """
 
 

@@ -18,7 +18,10 @@ from ....numerics.rounding import wide
 from ....types import ElementKind, PrecisionGuarantee
 from .. import oracle as norms
 
-__all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "guarantee", "norm"]
+__all__ = [
+    "BACKWARD_MEASURES", "FIXED_BACKWARD_MEASURES", "FIXED_MEASURES", "MEASURES", "RUNNING_MEASURES", "backward", "fixed",
+    "fixed_backward", "guarantee", "norm", "running",
+]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Measure: TypeAlias = Callable[..., Array]
@@ -64,7 +67,7 @@ class _Folded:
         """An operand over `shape`: each element's weight, each row's statistics, or the elements themselves."""
         if name in ("weight", "bias"):
             return np.repeat(x, self.desc.positions).reshape(self.desc.groups, self.length)
-        if name in ("mean", "rstd"):
+        if name in ("mean", "rstd", "var"):
             return x
         return np.reshape(np.swapaxes(x, 0, 1) if self.desc.batched else x, self.shape)
 
@@ -85,6 +88,74 @@ def norm(desc: Any, **operands: Array) -> Any:
     folded = _Folded(desc)
     results = norms.normalized(folded, **folded.given(operands))
     return tuple(_unfolded(desc, results[o.name]) for o in desc.operands if o.written)
+
+
+def running(desc: Any, running_mean: Array, running_var: Array, **operands: Array) -> Any:
+    """Every written operand, in order."""
+    folded = _Folded(desc)
+    results = norms.normalized(folded, **folded.given(operands))
+    with np.errstate(all="ignore"):
+        h = wide(folded.fold("x", operands["x"]), desc.element)
+        statistics = (
+            ("running_mean", running_mean, _average(h)),
+            ("running_var", running_var, _unbiased(h, _deviation(h))),
+        )
+        for name, old, new in statistics:
+            results[name] = (1 - _momentum(desc)) * wide(old, desc.element) + _momentum(desc) * new
+    return tuple(_unfolded(desc, results[o.name]) for o in desc.operands if o.written)
+
+
+def _average(terms: Array) -> Array:
+    """Along rows; 0 of none."""
+    return np.asarray(terms.sum(axis=-1) / max(terms.shape[-1], 1))
+
+
+def _deviation(h: Array) -> Array:
+    """The mean square deviation of rows."""
+    return _average((h - _average(h)[..., None]) ** 2)
+
+
+def _unbiased(h: Array, variance: Array) -> Array:
+    return np.asarray(variance * (h.shape[-1] / max(h.shape[-1] - 1, 1)))
+
+
+def _momentum(desc: Any) -> Any:
+    """As kernels take it."""
+    return wide(np.asarray(desc.momentum, np.float64 if desc.element is ElementKind.F64 else np.float32), desc.element)
+
+
+def fixed(
+    desc: Any, x: Array, weight: Array | None = None, bias: Array | None = None, *, mean: Array, var: Array
+) -> Array:
+    """Batch norm by given statistics, wide."""
+    with np.errstate(all="ignore"):
+        y = (wide(x, desc.element) - _spread(desc, mean)) * _fixed_rstd(desc, var)
+        y = y if weight is None else y * _spread(desc, weight)
+        return np.asarray(y if bias is None else y + _spread(desc, bias))
+
+
+def _spread(desc: Any, of_channels: Array) -> Array:
+    """Values of channels, over x's axes, wide."""
+    return wide(of_channels, desc.element).reshape(-1, *(1,) * (len(desc.shape) - 2))
+
+
+def _fixed_rstd(desc: Any, var: Array) -> Array:
+    spread = _spread(desc, var)
+    return np.asarray(1 / np.sqrt(spread + spread.dtype.type(desc.eps)))
+
+
+def fixed_backward(desc: Any, grad: Array, x: Array, weight: Array | None = None, *, mean: Array, var: Array) -> Any:
+    """Every written operand, in order."""
+    with np.errstate(all="ignore"):
+        raw, r = wide(grad, desc.element), _fixed_rstd(desc, var)
+        n = (wide(x, desc.element) - _spread(desc, mean)) * r
+        axes = (0, *range(2, len(desc.shape)))
+        results = {
+            "grad_x": raw * r * (1 if weight is None else _spread(desc, weight)),
+            "grad_weight": np.asarray((raw * n).sum(axis=axes)),
+            "grad_bias": np.asarray(raw.sum(axis=axes)),
+        }
+    return tuple(results[o.name] for o in desc.operands if o.written)
 
 
 def _over_items(desc: Any, terms: Array) -> Array:
@@ -168,4 +239,88 @@ BACKWARD_MEASURES: dict[str, Measure] = {
     "lost_down": _down(lambda desc, raw, n, r: (1 + np.abs(raw)) * _least(desc)),
     "overflowing_down": _overflowing,
     "smallest_normal": norms.BACKWARD_MEASURES["smallest_normal"],
+}
+
+
+def _momentary(of: Callable[[Array], Array]) -> Measure:
+    """momentum times a measure of a channel's elements."""
+
+    def measured(desc: Any, x: Array, **_: Array) -> Array:
+        with np.errstate(all="ignore"):
+            h = wide(_Folded(desc).fold("x", x), desc.element)
+            return np.asarray(_momentum(desc) * of(h), np.float64)
+
+    return measured
+
+
+RUNNING_MEASURES: dict[str, Measure] = {
+    **MEASURES,
+    "momentum_mean": _momentary(lambda h: _average(np.abs(h))),
+    "momentum_var": _momentary(lambda h: _unbiased(h, _deviation(h))),
+    "momentum_mean_squared": _momentary(lambda h: _unbiased(h, _average(np.abs(h)) ** 2)),
+}
+
+
+def _fixed_measure(of: Callable[..., Array]) -> Measure:
+    """A measure of |x - mean|, rstd, |weight| and the unit of what is lost."""
+
+    def measured(desc: Any, x: Array, weight: Array | None = None, *, mean: Array, var: Array, **_: Array) -> Array:
+        with np.errstate(all="ignore"):
+            size = np.abs(wide(x, desc.element) - _spread(desc, mean))
+            scale = np.ones((), size.dtype) if weight is None else np.abs(_spread(desc, weight))
+            return np.asarray(of(desc, size, _fixed_rstd(desc, var), scale), np.float64)
+
+    return measured
+
+
+def _fixed_outside(desc: Any, size: Array, r: Array, scale: Array) -> Array:
+    """Whether anything on the way is beyond what is computed in, or var + eps no normal number."""
+    most = np.maximum(np.maximum(size, size * r), np.maximum(size * r * scale, 4 * r * r))
+    return np.asarray(np.isfinite(most) & (most > 1 / _least(desc) / 4) & np.isfinite(size))
+
+
+FIXED_MEASURES: dict[str, Measure] = {
+    "scaled": _fixed_measure(lambda desc, size, r, scale: size * r * scale),
+    "lost": _fixed_measure(lambda desc, size, r, scale: (1 + scale * (1 + r) + 0 * size) * _least(desc)),
+    "out_of_range": _fixed_measure(_fixed_outside),
+}
+
+
+def _fixed_gradient(of: Callable[..., Array]) -> Measure:
+    """A measure of |grad|, |n|, rstd and |weight|."""
+
+    def measured(
+        desc: Any, grad: Array, x: Array, weight: Array | None = None, *, mean: Array, var: Array, **_: Array
+    ) -> Array:
+        with np.errstate(all="ignore"):
+            raw, r = np.abs(wide(grad, desc.element)), _fixed_rstd(desc, var)
+            n = np.abs(wide(x, desc.element) - _spread(desc, mean)) * r
+            scale = np.ones((), raw.dtype) if weight is None else np.abs(_spread(desc, weight))
+            return np.asarray(of(desc, raw, n, r, scale))
+
+    return measured
+
+
+def _channel_sum(desc: Any, terms: Array) -> Array:
+    return np.asarray(terms.sum(axis=(0, *range(2, len(desc.shape)))), np.float64)
+
+
+def _beyond(desc: Any, size: Array) -> Array:
+    return np.asarray(np.isfinite(size) & (size > 1 / _least(desc) / 4))
+
+
+FIXED_BACKWARD_MEASURES: dict[str, Measure] = {
+    "g_scaled": _fixed_gradient(lambda desc, raw, n, r, scale: raw * scale * r),
+    "lost": _fixed_gradient(lambda desc, raw, n, r, scale: (1 + r + 0 * raw) * _least(desc)),
+    "overflowing": _fixed_gradient(
+        lambda desc, raw, n, r, scale: _beyond(desc, np.maximum(raw * scale * np.maximum(1, r), 4 * r * r + 0 * raw))
+    ),
+    "weight_terms": _fixed_gradient(lambda desc, raw, n, r, scale: _channel_sum(desc, raw * n)),
+    "bias_terms": _fixed_gradient(lambda desc, raw, n, r, scale: _channel_sum(desc, raw)),
+    "lost_down": _fixed_gradient(lambda desc, raw, n, r, scale: _channel_sum(desc, (1 + raw) * (1 + r)) * _least(desc)),
+    "overflowing_down": _fixed_gradient(
+        lambda desc, raw, n, r, scale: _beyond(
+            desc, _channel_sum(desc, raw * n + raw + n * np.maximum(1, 1 / r) + 4 * r * r + 0 * n)
+        )
+    ),
 }

@@ -1,0 +1,1 @@
+"""Softmax whose results may be 0: sparsemax, entmax15, and their gradients."""
