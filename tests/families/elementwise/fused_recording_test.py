@@ -207,6 +207,14 @@ def test_fused_recording_leaves_bound_plans() -> None:
     assert np.allclose(y, np.exp(np.abs(new)))
 
 
+def test_fused_recording_leaves_other_devices() -> None:
+    x = values(6, 4)
+    with bp.record(x=x, fuse=True) as step:
+        y = bp.exp(bp.neg(x, device="cpu"), device="ptx")
+    assert step.fused == () and [plan.device.emulated for plan in step.plans] == [False, True]
+    assert np.allclose(y, np.exp(-x))
+
+
 def test_fused_recording_splits_what_is_too_large() -> None:
     x, held = values(8), []
 
