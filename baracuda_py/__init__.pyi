@@ -45,6 +45,7 @@ from .ops.quantized.int4.dequantize import (DequantizeInt4Descriptor as _Dequant
 from .ops.quantized.nf4.dequantize import (DequantizeNf4Descriptor as _DequantizeNf4Descriptor,
     DequantizeNf4Plan as _DequantizeNf4Plan)
 from .runtime.gpu.device import (Device as Device, device as device, set_device as set_device)
+from .ops.rearrange.diag import (DiagDescriptor as _DiagDescriptor, DiagPlan as _DiagPlan)
 from .ops.creation.sequences import (FillArangeDescriptor as _FillArangeDescriptor, FillArangePlan as _FillArangePlan,
     FillLinspaceDescriptor as _FillLinspaceDescriptor, FillLinspacePlan as _FillLinspacePlan)
 from .ops.creation.constants import (FillDescriptor as _FillDescriptor, FillEyeDescriptor as _FillEyeDescriptor,
@@ -129,6 +130,8 @@ from .ops.elementwise.unary import (UnaryDescriptor as _UnaryDescriptor, UnaryPl
 from .ops.reduce.norms import (VectorNormPlan as _VectorNormPlan)
 from .ops.shape_layout.write_slice import (WriteSliceDescriptor as _WriteSliceDescriptor, WriteSlicePlan as _WriteSlicePlan)
 from .ops.creation.arrays import (arange as arange, eye as eye, full as full, linspace as linspace)
+from .ops.rearrange.views import (broadcast_to as broadcast_to, chunk as chunk, diagonal as diagonal, meshgrid as meshgrid,
+    rot90 as rot90, split as split, unfold as unfold)
 from .emulator.options import (emulation as emulation)
 from .runtime.gpu.streams import (fence as fence)
 from .ops.gemm.linear import (linear as linear)
@@ -621,6 +624,9 @@ class DequantizeNf4Descriptor(_DequantizeNf4Descriptor, _Out2, _Codes, _Absmax, 
     def __init__(self, shape: Sequence[int], element: ElementLike = ..., block_size: int = ...,
         absmax_element: ElementLike = ..., *, scales_element: _Kind = ..., offset_element: _Kind = ...,
         codes_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class DiagDescriptor(_DiagDescriptor, _Out2, _X3):
+    def __init__(self, shape: Sequence[int], element: ElementLike, k: int = ..., *, x_strides: _Ints = ...,
+        x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class DivideBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x2_shape: _Ints, y_shape: _Ints, grad_element: _Kind, x2_element: _Kind,
         y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x2_strides: _Ints = ...,
@@ -1525,6 +1531,7 @@ class DecodeAttentionPlan(_DecodeAttentionPlan): desc: DecodeAttentionDescriptor
 class DequantizeInt4Plan(_DequantizeInt4Plan): desc: DequantizeInt4Descriptor
 class DequantizeNf4Plan(_DequantizeNf4Plan): desc: DequantizeNf4Descriptor
 class DequantizePlan(_DequantizePlan): desc: DequantizeDescriptor
+class DiagPlan(_DiagPlan): desc: DiagDescriptor
 class DivideBackwardPlan(_BackwardPlan): desc: DivideBackwardDescriptor
 class EluBackwardPlan(_BackwardPlan): desc: EluBackwardDescriptor
 class ErfBackwardPlan(_BackwardPlan): desc: ErfBackwardDescriptor
@@ -2082,6 +2089,9 @@ def matmul_nf4(x: Any, codes: Any, absmax: Any = None, *, scales: Any = None, of
 @_op(QuantizeNf4Descriptor, QuantizeNf4Plan)
 def quantize_nf4(x: Any, *, block_size: int = 64, double_quant: bool = False, out: Any = None, absmax: Any = None,
     scales: Any = None, offset: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(DiagDescriptor, DiagPlan)
+def diag(x: Any, /, k: int = 0, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(JoinDescriptor, JoinPlan)
 def join(x0: Any, x1: Any = None, x2: Any = None, x3: Any = None, x4: Any = None, x5: Any = None, x6: Any = None,

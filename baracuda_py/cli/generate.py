@@ -47,6 +47,7 @@ FIXED = {
     "ops.quantized.nf4.quantize": ("pack_nf4",),
     "ops.creation.arrays": ("arange", "eye", "full", "linspace"),
     "ops.rearrange.join": ("concatenate", "stack"),
+    "ops.rearrange.views": ("broadcast_to", "chunk", "diagonal", "meshgrid", "rot90", "split", "unfold"),
     "call.bound": ("BoundPlan",),
     "call.graph": ("Graph",),
     "call.recording.recorder": ("record",),

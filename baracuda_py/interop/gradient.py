@@ -12,6 +12,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any, Protocol
 
+from ..plan.registry import Gradient
 from ..types import UnsupportedError
 from .signature import Signature
 
@@ -46,6 +47,12 @@ class Operators(Protocol):
     def __hash__(self) -> int: ...
 
 
+def _gradient_of(signature: Signature) -> Gradient:
+    gradient = signature.op.gradient
+    assert gradient is not None
+    return gradient
+
+
 def recorded_arguments(signature: Signature, given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call that is recorded: it also returns what its gradient's op takes, such as a norm's statistics."""
     gradient = signature.op.gradient
@@ -63,8 +70,7 @@ def differentiable_outputs(signature: Signature) -> tuple[str, ...]:
 @lru_cache(maxsize=1024)
 def needed_for_gradient(signature: Signature) -> tuple[str, ...]:
     """The operands and results of a call that its gradient reads."""
-    gradient = signature.op.gradient
-    assert gradient is not None
+    gradient = _gradient_of(signature)
     arguments = {operand: argument for argument, operand in signature.op.arguments.items()}
     saved = [arguments.get(name, name) for name in (*gradient.saved, *gradient.gradients)]
     terms = (name for name in (*_TERMS, *saved) if name in signature.tensors)
@@ -92,8 +98,7 @@ class _Steps:
 def _steps(framework: Operators, signature: Signature, present: tuple[str, ...], needs: frozenset[str]) -> _Steps:
     """The steps to the gradients of the arguments in `needs`, of a call that has those in `present`. Raises UnsupportedError for
     one that has none."""
-    gradient = signature.op.gradient
-    assert gradient is not None
+    gradient = _gradient_of(signature)
     aliases = tuple((operand, name) for name, operand in signature.op.arguments.items() if name in present)
     names = {operand: name for name, operand in signature.op.arguments.items()}
     has = {*present, *(operand for operand, _ in aliases)}
@@ -124,6 +129,9 @@ def gradients_of(
 ) -> dict[str, Any]:  # fmt: skip
     """The gradients of the operands in `needs`. `held` are the call's arguments and results by name, those that there are,
     `grads` the gradients of its results, zeros where there is none."""
+    if (views := _gradient_of(signature).views) is not None:
+        grad, made = grads[signature.outputs[0]], views(held)
+        return {name: made[name](grad) for name in sorted(needs)}
     steps = _steps(framework, signature, tuple(held), needs)
     if steps.aliases:
         held = {**held, **{operand: held[name] for operand, name in steps.aliases}}
@@ -144,8 +152,7 @@ def gradients_of(
 
 
 def _check(framework: Operators, signature: Signature, has: set[str], needs: frozenset[str]) -> None:
-    gradient = signature.op.gradient
-    assert gradient is not None
+    gradient = _gradient_of(signature)
     known = {*gradient.gradients, *(_TERMS if "activation" in signature.names or "residual" in signature.names else ())}
     for name in sorted(needs):
         if name not in known or (name.startswith("scale") and "activation" in signature.names):

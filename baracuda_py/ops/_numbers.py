@@ -16,7 +16,8 @@ AS_TEXT = ("nan", "inf", "-inf", "-0.0")
 
 
 def one_or_more(value: Any, what: str) -> tuple[int, ...]:
-    """A tuple of ints from one or several."""
+    """A tuple of ints from one or several. A NumPy array without axes is one: it is in host memory."""
+    value = value[()] if isinstance(value, np.ndarray) and not value.ndim else value
     return integers(value, what) if isinstance(value, (Sequence, np.ndarray)) else (integer(value, what),)
 
 

@@ -51,7 +51,8 @@ class Gradient:
     the same names except for those in `renames`. `gradients` maps each forward operand to the output that is its gradient, as
     far as the call has them. With `broadcast`, operands that the forward call broadcasts have gradients of the common shape,
     which the caller sums over the axes that they were broadcast along. `shapes` are those of `saved` of which only the shape and
-    the kind count: any array of these will do.
+    the kind count: any array of these will do. With `views` there is no such op (`op` is ""): each gradient is a view of the
+    result's. Given the arguments of the call, `views` returns by operand the function that makes this view.
 
     It covers only the op's core: the caller differentiates the activation of a product and the terms that are added to it. If a
     norm adds a residual first, `residual_out` is the `x` to save.
@@ -65,6 +66,7 @@ class Gradient:
     more: Mapping[str, str] = field(default_factory=dict)
     broadcast: bool = False
     shapes: tuple[str, ...] = ()
+    views: Callable[[Mapping[str, Any]], Mapping[str, Callable[[Any], Any]]] | None = None
 
 
 @dataclass(frozen=True)

@@ -58,14 +58,27 @@ ALIASES = {
 # What to write for a name whose arguments or results differ from those of any op here.
 ADVICE = {
     "argsort": "bp.topk(x, k, largest=False).indices, which are in order",
+    "array_split": "bp.chunk(x, n, axis), whose last piece alone is shorter",
     "concat": "bp.concatenate(arrays, axis)",
+    "empty": "cupy.empty(shape, dtype), or what your arrays' library has: nothing is computed",
+    "expand_dims": "x.reshape(...), or x[None]; a view alone needs no kernel",
     "flash_attn_func": "bp.attention(q, k, v), with heads before tokens: [B, H, S, D]",
     "gather": "bp.take_along_axis(x, indices, axis)",
+    "hstack": "bp.concatenate(arrays, axis=1)",
     "index_put": "bp.write_slice(dest, source, np.s_[...])",
+    "moveaxis": "x.transpose(...); a view alone needs no kernel",
+    "ones": "bp.full(shape, 1, dtype)",
     "permute": "bp.contiguize(x.transpose(...)); a view alone needs no kernel",
+    "repeat": "bp.repeat_interleave(x, repeats, axis) for numpy.repeat; for torch's Tensor.repeat it is bp.tile(x, reps)",
+    "reshape": "x.reshape(...); bp.contiguize(x) first where x is no C-ordered array",
     "setitem": "bp.write_slice(dest, source, np.s_[...])",
+    "sliding_window_view": "bp.unfold(x, axis, size)",
     "sort": "bp.topk(x, k, largest=False).values, which are in order",
+    "squeeze": "x.squeeze(axis); a view alone needs no kernel",
+    "swapaxes": "x.swapaxes(a, b); a view alone needs no kernel",
     "transpose": "bp.contiguize(x.transpose(...)); a view alone needs no kernel",
+    "vstack": "bp.concatenate(arrays, axis=0)",
+    "zeros": "bp.full(shape, 0, dtype)",
 }
 
 _CACHE = ("kv_append", "paged_kv_append", "attention_decode", "paged_attention", "copy_pages")
@@ -87,8 +100,8 @@ SYNONYMS = {
     "awq": _INT4,
     "bitsandbytes": (*_NF4, *_INT8),
     "bmm": ("matmul",),
-    "concat": ("write_slice",),
-    "concatenate": ("write_slice",),
+    "concat": ("join", "write_slice"),
+    "concatenate": ("join", "write_slice"),
     "continuousbatching": ("paged_attention", "paged_kv_append", "copy_pages"),
     "convert": ("cast",),
     "copy": ("contiguize", "write_slice", "copy_pages"),

@@ -1,4 +1,4 @@
-// The gradient of norm/channels.cu. With n = (x - mean) rstd and g = grad weight[channel], over a row's elements
+// The gradient of norms over channels. With n = (x - mean) rstd and g = grad weight[channel], over a row's elements
 //   grad_x = rstd (g - mean(g) - n mean(g n)),  and of a channel grad_weight = sum(grad n), grad_bias = sum(grad).
 //
 // Rows:      one CTA, or a cluster of them, per row of CHANNELS channels; LANES threads per channel (rows/row.cuh).

@@ -1,4 +1,5 @@
-// grad_x = y (grad - sum(grad y)), or LOG: grad - exp(y) sum(grad), along rows. Computed in C, rounded once.
+// grad_x = y (grad - sum(grad y)), SCALED: times scale, or LOG: grad - exp(y) sum(grad), along rows. Computed in C,
+// rounded once.
 //
 // softmax_backward:          LANES threads per row (rows/row.cuh), resident in registers or streamed.
 // softmax_backward_unaligned: one CTA per long row at any alignment, streamed (rows/unaligned.cuh; variant
@@ -13,18 +14,20 @@
 #include "rows/unaligned.cuh"
 #include "rows/place.cuh"
 
+enum Of { PLAIN, LOG, SCALED };
 enum Operand { GRAD_X, GRAD, Y, OPERANDS };
 
-template <class C, int DIGITS, bool LOG> __device__ __forceinline__ C gradient(C grad, C y, C sum) {
+template <class C, int DIGITS, int OF> __device__ __forceinline__ C gradient(C grad, C y, C sum, C scale) {
   // exp(y) is applied as two factors exp(y / 2): exp(y) may underflow where exp(y) * sum does not.
-  const C root = LOG ? math::exp<DIGITS>(y * C(0.5)) : C(0);
-  return LOG ? grad - root * sum * root : y * (grad - sum);
+  const C root = OF == LOG ? math::exp<DIGITS>(y * C(0.5)) : C(0);
+  const C plain = OF == LOG ? grad - root * sum * root : y * (grad - sum);
+  return OF == SCALED ? plain * scale : plain;
 }
 
-template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R,
+template <class T, class C, int DIGITS, int OF, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R,
     int RC, class I, int CTAS>
 __device__ __forceinline__ void gradient_row(
-    I count, I length, const rows::Places<I, R, RC, OPERANDS>& places, T* grad_x, const T* grad, const T* y) {
+    I count, I length, C scale, const rows::Places<I, R, RC, OPERANDS>& places, T* grad_x, const T* grad, const T* y) {
   struct Loaded { rows::Pack<T, V> grad, y; };
   const rows::Part<CTAS, I> part(length, V, THREADS / LANES, threadIdx.x / LANES);
   const bool live = part.row < count;
@@ -45,7 +48,7 @@ __device__ __forceinline__ void gradient_row(
     loaded.grad.widen(g);
     loaded.y.widen(p);
 #pragma unroll
-    for (int v = 0; v < V; ++v) sum += LOG ? g[v] : g[v] * p[v];
+    for (int v = 0; v < V; ++v) sum += OF == LOG ? g[v] : g[v] * p[v];
   });
   sum = rows::cluster_reduce<CTAS, 0>(rows::sum<LANES>(sum), [](C a, C b) { return a + b; });
 
@@ -55,7 +58,7 @@ __device__ __forceinline__ void gradient_row(
     loaded.grad.widen(g);
     loaded.y.widen(p);
 #pragma unroll
-    for (int v = 0; v < V; ++v) g[v] = gradient<C, DIGITS, LOG>(g[v], p[v], sum);
+    for (int v = 0; v < V; ++v) g[v] = gradient<C, DIGITS, OF>(g[v], p[v], sum, scale);
     rows::put(places.template at<GRAD_X>(grad_x, at, part.first + column), g);
   });
   rows::cluster_barrier<CTAS>();
@@ -66,27 +69,27 @@ template <bool RESIDENT, class C, int V, int THREADS>
 constexpr int LEAST_CTAS = RESIDENT && V == 4 && sizeof(C) == 4 && THREADS == 512
     ? 3 : rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>;
 
-template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R,
+template <class T, class C, int DIGITS, int OF, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R,
     int RC, class I>
 __global__ void __launch_bounds__(THREADS, (LEAST_CTAS<RESIDENT, C, V, THREADS>))
-    softmax_backward(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
-  gradient_row<T, C, DIGITS, LOG, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, 1>(
-      count, length, places, grad_x, grad, y);
+    softmax_backward(I count, I length, C scale, rows::Places<I, R, RC, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+  gradient_row<T, C, DIGITS, OF, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, 1>(
+      count, length, scale, places, grad_x, grad, y);
 }
 
 #if __CUDA_ARCH__ >= 900
-template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R,
+template <class T, class C, int DIGITS, int OF, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R,
     int RC, class I, int CTAS>
 __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREADS, 1) softmax_backward_cluster(
-    I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
-  gradient_row<T, C, DIGITS, LOG, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, CTAS>(
-      count, length, places, grad_x, grad, y);
+    I count, I length, C scale, rows::Places<I, R, RC, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+  gradient_row<T, C, DIGITS, OF, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, CTAS>(
+      count, length, scale, places, grad_x, grad, y);
 }
 #endif
 
-template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int CTAS, int KEPT>
+template <class T, class C, int DIGITS, int OF, int V, int ITEMS, int LANES, int R, class I, int CTAS, int KEPT>
 __device__ __forceinline__ void gradient_part(
-    I length, const rows::Places<I, R, 0, OPERANDS>& places, T* grad_x, const T* grad, const T* y) {
+    I length, C scale, const rows::Places<I, R, 0, OPERANDS>& places, T* grad_x, const T* grad, const T* y) {
   const rows::Part<CTAS, I> part(length, V, 1, 0);
   i64 at[OPERANDS];
   places.enter(part.row, at);
@@ -97,31 +100,31 @@ __device__ __forceinline__ void gradient_part(
   C sum = 0;
   line.template pass<KEPT, true>(C(0), [&](C (&a)[2][V]) {
 #pragma unroll
-    for (int v = 0; v < V; ++v) sum += LOG ? a[0][v] : a[0][v] * a[1][v];
+    for (int v = 0; v < V; ++v) sum += OF == LOG ? a[0][v] : a[0][v] * a[1][v];
   });
   sum = rows::cluster_reduce<CTAS, 0>(rows::sum<LANES>(sum), [](C a, C b) { return a + b; });
   // 2. gradient
   line.template write<KEPT>(places.template at<GRAD_X>(grad_x, at, part.first),
-             [&](const C (&a)[2], I) { return gradient<C, DIGITS, LOG>(a[0], a[1], sum); });
+             [&](const C (&a)[2], I) { return gradient<C, DIGITS, OF>(a[0], a[1], sum, scale); });
   rows::cluster_barrier<CTAS>();
 }
 
-template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I>
+template <class T, class C, int DIGITS, int OF, int V, int ITEMS, int LANES, int R, class I>
 __global__ void __launch_bounds__(LANES)
-softmax_backward_unaligned(I length, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
-  gradient_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, 1, 0>(length, places, grad_x, grad, y);
+softmax_backward_unaligned(I length, C scale, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+  gradient_part<T, C, DIGITS, OF, V, ITEMS, LANES, R, I, 1, 0>(length, scale, places, grad_x, grad, y);
 }
 
 #if __CUDA_ARCH__ >= 900
-template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int CTAS>
+template <class T, class C, int DIGITS, int OF, int V, int ITEMS, int LANES, int R, class I, int CTAS>
 __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, 1) softmax_backward_unaligned_cluster(
-    I length, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
-  gradient_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, CTAS, 0>(length, places, grad_x, grad, y);
+    I length, C scale, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+  gradient_part<T, C, DIGITS, OF, V, ITEMS, LANES, R, I, CTAS, 0>(length, scale, places, grad_x, grad, y);
 }
 
-template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int KEPT, int CTAS>
+template <class T, class C, int DIGITS, int OF, int V, int ITEMS, int LANES, int R, class I, int KEPT, int CTAS>
 __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, (rows::KEPT_CTAS<C, LANES>))
-softmax_backward_kept_cluster(I length, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
-  gradient_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, CTAS, KEPT>(length, places, grad_x, grad, y);
+softmax_backward_kept_cluster(I length, C scale, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+  gradient_part<T, C, DIGITS, OF, V, ITEMS, LANES, R, I, CTAS, KEPT>(length, scale, places, grad_x, grad, y);
 }
 #endif

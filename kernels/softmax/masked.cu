@@ -2,7 +2,6 @@
 //
 // masked_softmax:  MASKING: NONE, VISIBLE (bool, false: t = -inf) or ADDED. CAUSAL: t = -inf behind column query +
 //                  offset; the query is the row's index along the axis before the last one (operand QUERY).
-// masked_softmax_backward: grad_x = scale y (grad - sum(grad y)).
 // Threads:   LANES threads per row (rows/row.cuh). Resident: x and mask are read once, t stays in registers.
 //            Streamed: online softmax (max and sum in one pass), then a second pass for the result.
 // Special:   a row with +inf or NaN among its visible scores is NaN.
@@ -81,42 +80,5 @@ __global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1,
 #pragma unroll
     for (int v = 0; v < V; ++v) y[v] = (RESIDENT ? loaded.t[v] : math::exp<DIGITS>(loaded.t[v] - by)) * inverse;
     rows::put(places.template at<OUT>(out, at, column), y);
-  });
-}
-
-enum GradientOperand { GRAD_X, GRAD, Y, GRADIENT_OPERANDS };
-
-template <class T, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I>
-__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
-    masked_softmax_backward(I count, I length, C scale, rows::Places<I, R, RC, GRADIENT_OPERANDS> places, T* grad_x,
-        const T* grad, const T* y) {
-  struct Loaded { rows::Pack<T, V> grad, y; };
-  const I row = I(blockIdx.x) * (THREADS / LANES) + threadIdx.x / LANES;
-  const bool live = row < count;
-  i64 at[GRADIENT_OPERANDS];
-  places.enter(live ? row : 0, at);
-  rows::Row<RESIDENT, Loaded, V, ITEMS, LANES, I> line(live ? length : 0, threadIdx.x % LANES);
-  const auto load = [&](I column) {
-    return Loaded{rows::loaded<T, V>(places.template at<GRAD>(grad, at, column)),
-        rows::loaded<T, V>(places.template at<Y>(y, at, column))};
-  };
-  line.load(load);
-  rows::hold(line, &Loaded::grad, &Loaded::y);
-  C sum = 0;
-  line.pass(load, [&](Loaded& loaded, I, int) {
-    C g[V], p[V];
-    loaded.grad.widen(g);
-    loaded.y.widen(p);
-#pragma unroll
-    for (int v = 0; v < V; ++v) sum += g[v] * p[v];
-  });
-  sum = rows::sum<LANES>(sum);
-  line.pass(load, [&](Loaded& loaded, I column, int) {
-    C g[V], p[V];
-    loaded.grad.widen(g);
-    loaded.y.widen(p);
-#pragma unroll
-    for (int v = 0; v < V; ++v) g[v] = p[v] * (g[v] - sum) * scale;
-    rows::put(places.template at<GRAD_X>(grad_x, at, column), g);
   });
 }

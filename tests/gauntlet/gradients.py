@@ -64,7 +64,7 @@ class Differentiable:
 
     @property
     def backward(self) -> Op:
-        return get_op(self.gradient.op)
+        return _backward_of(self.op)
 
     @property
     def differentiated(self) -> dict[str, str]:
@@ -115,6 +115,9 @@ class Differentiable:
     def gradients(self, oracle: Oracle) -> dict[str, Array]:
         """The backward op's outputs as `oracle` gives them."""
         gradient, known = self.gradient, {**self.own_results, **self.inputs}
+        if gradient.views is not None:
+            views = gradient.views({**self.inputs, **self.options})
+            return {to: views[name](self.grads["out"]) for name, to in self.differentiated.items()}
         saved = {gradient.renames.get(n, n): known[n] for n in gradient.saved if n in known}
         operands = {self.incoming[name]: grad for name, grad in self.grads.items()} | saved
         desc = self._described(self.backward, operands)
@@ -208,6 +211,12 @@ class Differentiable:
         return f"{self.gradient.op} of {self.op.name} [{self.label}]"
 
 
+def _backward_of(op: Op) -> Op:
+    """The op that computes the gradients; the op itself where they are views."""
+    assert op.gradient is not None
+    return get_op(op.gradient.op) if op.gradient.op else op
+
+
 def _summed(gradient: Array, shape: tuple[int, ...]) -> Array:
     """The gradient of an operand of `shape` that was broadcast to the gradient's."""
     leading = gradient.ndim - len(shape)
@@ -229,7 +238,7 @@ def _problem(op: Op, sample: Sample) -> Differentiable | None:
     """What a sample of either op says of the forward problem: without what the gradient is not of (`Gradient`). None where the
     sample lacks an operand, is large, or has next to no elements."""
     assert op.gradient is not None
-    back, known = get_op(op.gradient.op), {*op.gradient.gradients, *op.gradient.saved}
+    back, known = _backward_of(op), {*op.gradient.gradients, *op.gradient.saved}
     slots = {o.name: o for o in op.plan.descriptor.signature_operands if not o.written}
     given = {name: x for name, x in sample.operands.items() if name in slots and name in known}
     if any(name not in given for name, slot in slots.items() if not slot.optional):
@@ -253,8 +262,8 @@ def differentiable(op: Op, seed: int = 0, *, each: int = 1) -> list[Differentiab
     operand of every rank and every option was had `each` times; each with its own values, and with fresh ones."""
     assert op.gradient is not None
     rng, had = np.random.default_rng(seed), Counter[str]()
-    sources = (op, get_op(op.gradient.op))
-    made = [_problem(op, sample) for source in sources for sample in source.samples(source.fixed, seed)]
+    sources = dict.fromkeys((op.name, _backward_of(op).name))
+    made = [_problem(op, sample) for name in sources for sample in get_op(name).samples(get_op(name).fixed, seed)]
     small = sorted((one for one in made if one is not None), key=lambda one: sum(x.size for x in one.inputs.values()))
     taken = []
     for problem in small:

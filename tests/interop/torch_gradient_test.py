@@ -72,6 +72,9 @@ CHECKED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "matmul broadcast": (lambda a, b: bp.matmul(a, b), ((2, 1, 4, 6), (3, 6, 5))),
     "matmul vectors": (lambda a, b: bp.matmul(a, b), ((6,), (2, 6, 5))),
     "matmul vector": (lambda a, b: bp.matmul(a, b), ((2, 5, 6), (6,))),
+    "join concatenate": (lambda a, b: bp.concatenate([a, b, a], axis=-1), ((3, 2), (3, 1))),
+    "join stack": (lambda a, b: bp.stack([a, b], axis=1), ((3, 2), (3, 2))),
+    "pad reflect": (lambda x: bp.pad(x, ((0, 1), (2, 5)), "reflect"), ((2, 4),)),
     "softmax": (lambda x: bp.softmax(x, axis=0), ((4, 6),)),
     "log_softmax": (lambda x: bp.log_softmax(x), ((4, 6),)),
     "rms_norm": (lambda x, w: bp.rms_norm(x, w), ((4, 6), (6,))),
@@ -240,6 +243,39 @@ def test_gradient_is_that_of_torch(name: str, dtype: Any) -> None:
     for a, b in zip(own, other):
         near = {"rtol": 2e-2, "atol": 6e-2} if dtype is torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
         torch.testing.assert_close(a.grad.float(), b.grad, **near)
+
+
+class _Stops(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
+    """A copy through which no gradient flows, and of which torch records that one may."""
+
+    @staticmethod
+    def forward(_ctx: Any, x: Any) -> Any:
+        return x.clone()
+
+    @staticmethod
+    def backward(_ctx: Any, _grad: Any) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        bp.softmax,
+        lambda x: bp.add(x, x),
+        lambda x: bp.layer_norm(x),
+        lambda x: torch.ops.baracuda.softmax(x),
+        lambda x: torch.ops.baracuda.layer_norm(x, None, None, stats=True)[0],
+        torch.sigmoid,
+    ],
+)
+def test_gradient_of_a_result_without_one_is_none(call: Callable[[Any], Any]) -> None:
+    """As torch's own function, which stands last: the operands get none, whatever else gives them one."""
+    for repeated in (False, True):  # the second call takes the short way
+        x = leaf(3, 4)
+        _Stops.apply(call(x)).sum().backward()
+        assert x.grad is None, f"repeated: {repeated}"
+        (_Stops.apply(call(x)).sum() + (2 * x).sum()).backward()
+        assert torch.equal(x.grad, torch.full_like(x, 2))
 
 
 def test_gradient_of_both_results_of_a_norm() -> None:

@@ -85,7 +85,7 @@ def describe(op: Op, spec: Any) -> dict[str, Any]:
         "bounds": {kind.value: str(plan.precision_guarantee.bound) for kind, plan in plans.items()},
         "verified_on": verified(op),
         "peers": dict(op.peers),
-        "backward": op.gradient.op if op.gradient else None,
+        "backward": (op.gradient.op or "views") if op.gradient else None,
     }
 
 

@@ -146,6 +146,9 @@ def _gradient(op: Op) -> Iterator[str]:
     row = getattr(next(iter(descriptors(op.name)), None), "row", None)
     if op.gradient is not None:
         gradient = op.gradient
+        if gradient.views is not None:
+            yield "The gradient of each operand is its part of the result's gradient, a view: no kernel runs."
+            return
         made = ", ".join(f"`{to}` of `{of}`" for of, to in gradient.gradients.items())
         saved = " and the saved " + ", ".join(f"`{name}`" for name in gradient.saved) if gradient.saved else ""
         yield f"[`{gradient.op}`]({gradient.op}.md) computes {made}, from `{gradient.grad}`{saved}."

@@ -19,8 +19,10 @@ from .._unaligned import kept_configs, kept_rows, unaligned_config, unaligned_la
 from . import _guarantee, oracle, samples
 from ._problem import TABLE, Normed, Part, described_by, probes
 
-__all__ = ["NormDescriptor", "NormPlan", "layer_norm", "rms_norm"]
+__all__ = ["KERNEL_OPERANDS", "NormDescriptor", "NormPlan", "layer_norm", "rms_norm"]
 
+# Operands of the kernel, in order.
+KERNEL_OPERANDS = ("out", "residual_out", "x", "residual", "weight", "bias", "mean", "rstd")
 # Of f32, in which eps is added, but for f64.
 _LEAST, _LARGEST = float(np.finfo(np.float32).smallest_subnormal), float(np.finfo(np.float32).max)
 
@@ -50,7 +52,7 @@ class NormDescriptor(Normed):
     values: ClassVar[tuple[str, ...]] = ("eps",)
 
     suffix = ""
-    taken_by_kernel = ("out", "residual_out", "mean", "rstd", "x", "residual", "weight", "bias")
+    taken_by_kernel = KERNEL_OPERANDS
     flagged = ("weight", "bias", "residual", "rstd")
 
     def parts(self) -> Mapping[str, Part]:

@@ -34,6 +34,9 @@ for columns in (70_001, 70_008):
     cluster(problems, "rms_norm", columns, bf16, "x", weight=bf16)
 for columns in (34_999, 35_000):
     cluster(problems, "layer_norm", columns, f32, "x", weight=f32, bias=f32)
+cluster(problems, "rms_norm_int8", 70_008, bf16, "x", weight=bf16)
+grouped_codes = Sample("bf16 2x70016, groups", {"x": n((2, 70_016), bf16)}, {"per": "group", "group_size": 64})
+want("cluster-layer_norm_fp8-groups", "layer_norm_fp8", grouped_codes, configs=("*ctas=*",))
 kept(problems, "rms_norm", 70_003, bf16, "x", weight=bf16)
 kept(problems, "layer_norm", 33_001, f32, "x", weight=f32, bias=f32)
 unaligned(problems, "rms_norm", f16, "x", weight=f32)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ...plan.candidate import Candidate, Cost
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...runtime.steps import Kernel, Launch, Packed, Ptr, Step
 from ...tensor.axes import span
 from ...types import DeviceSpec
@@ -28,6 +28,9 @@ class Gather(Candidate[Rearranged]):
 
     variant = "gather"
     launches = ("rearrange/gather.cu:gather_axes",)
+
+    def supports(self, desc: Rearranged, device: DeviceSpec) -> Feasibility:
+        return no("every element has one source, and this result is of sums", 'mode="constant"') if desc.sums else OK
 
     def configs(self, desc: Rearranged, device: DeviceSpec) -> Iterable[int]:
         width = desc.element.bits // 8

@@ -25,6 +25,11 @@ class Rearranged(Descriptor):
         raise NotImplementedError
 
     @property
+    def sums(self) -> bool:
+        """Whether elements of the result are sums of several of x."""
+        return False
+
+    @property
     def band(self) -> tuple[int, int]:
         return EVERYWHERE
 

@@ -154,30 +154,30 @@ def _summed_widely(desc: OfCopies) -> PrecisionGuarantee:
     return ReducePlan.reference_guarantee(desc.sums())
 
 
-class TileBackwardPlan(Plan[TileBackwardDescriptor]):
-    """Sums over tiles: operands `grad_x`, `grad` and `x`."""
+class OfCopiesPlan(Plan[Any]):
+    """Sums over copies of elements: operands `grad_x`, `grad` and `x`."""
 
-    descriptor = TileBackwardDescriptor
     category = OpCategory.SHAPE_LAYOUT
     candidates = (SumOfCopies(),)
     measures = oracle.BACKWARD_MEASURES
     reference = oracle.of_copies
     reference_guarantee = staticmethod(_summed_widely)
+
+
+class TileBackwardPlan(OfCopiesPlan):
+    """Sums over tiles: operands `grad_x`, `grad` and `x`."""
+
+    descriptor = TileBackwardDescriptor
     probes = (
         {"shape": (5, 32), "element": "f32", "reps": (2, 1)},
         {"shape": (5, 33), "element": "bf16", "reps": (2, 3)},
     )
 
 
-class RepeatInterleaveBackwardPlan(Plan[RepeatInterleaveBackwardDescriptor]):
+class RepeatInterleaveBackwardPlan(OfCopiesPlan):
     """Sums over neighbouring copies: operands `grad_x`, `grad` and `x`."""
 
     descriptor = RepeatInterleaveBackwardDescriptor
-    category = OpCategory.SHAPE_LAYOUT
-    candidates = (SumOfCopies(),)
-    measures = oracle.BACKWARD_MEASURES
-    reference = oracle.of_copies
-    reference_guarantee = staticmethod(_summed_widely)
     probes = (
         {"shape": (5, 32), "element": "f32", "repeats": 2, "axis": 0},
         {"shape": (5, 33), "element": "bf16", "repeats": 3},

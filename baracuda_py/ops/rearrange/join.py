@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.fields import flag
 from ...plan.plan import Plan
-from ...plan.registry import Op, register
+from ...plan.registry import Gradient, Op, register
 from ...types import ElementKind, InvalidProblemError, PlanPreference
 from .._function import function_of
 from . import oracle, samples
@@ -17,11 +19,13 @@ from ._problem import BYTES
 
 __all__ = ["JoinDescriptor", "JoinPlan", "concatenate", "join", "stack"]
 
+OPERANDS = tuple(f"x{i}" for i in range(MOST))
+
 
 @described(
     Slot("out", "out", takes=BYTES, shape="out_shape", element="element", strided=False),
     Slot("x0", takes=BYTES, element="element"),
-    *(Slot(f"x{i}", takes=BYTES, element="element", optional=True) for i in range(1, MOST)),
+    *(Slot(name, takes=BYTES, element="element", optional=True) for name in OPERANDS[1:]),
 )
 class JoinDescriptor(Descriptor):
     """Arrays that agree on every axis but `axis`, or, `stacked`, on all, which are put along a new one."""
@@ -126,6 +130,17 @@ def join(
     """
 
 
+def _parts(given: Mapping[str, Any]) -> Mapping[str, Callable[[Any], Any]]:
+    """For each array of a call the view of its part of the result."""
+    arrays = {name: x for name in OPERANDS if (x := given.get(name)) is not None}
+    axis, stacked = given.get("axis", 0), given.get("stacked", False)
+    lead = (slice(None),) * (axis % (arrays[OPERANDS[0]].ndim + stacked))
+    if stacked:
+        return {name: itemgetter((*lead, i)) for i, name in enumerate(arrays)}
+    ends = itertools.accumulate((x.shape[len(lead)] for x in arrays.values()), initial=0)
+    return {name: itemgetter((*lead, slice(*ab))) for name, ab in zip(arrays, itertools.pairwise(ends))}
+
+
 def concatenate(
     arrays: Sequence[Any], /, axis: int = 0, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None,
@@ -162,4 +177,7 @@ def _joined(name: str, arrays: Any, axis: int, *, stacked: bool, out: Any, **how
     return join(*parts, axis=axis, stacked=stacked, out=out, **how)
 
 
-register(Op("join", JoinPlan, join, samples.join, peers={"cupy": "concatenate", "torch": "cat"}))
+register(
+    Op("join", JoinPlan, join, samples.join, peers={"cupy": "concatenate", "torch": "cat"},
+       gradient=Gradient("", (), {name: f"grad_{name}" for name in OPERANDS}, views=_parts))
+)  # fmt: skip

@@ -3,6 +3,7 @@ gradients of their copies, by the places that the elements of an array of number
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -11,7 +12,19 @@ import numpy as np
 from ...numerics.rounding import wide
 from ...types import ElementKind
 
-__all__ = ["BACKWARD_MEASURES", "flip", "join", "of_copies", "pad", "repeat_interleave", "roll", "tile", "triangle"]
+__all__ = [
+    "BACKWARD_MEASURES",
+    "PAD_MEASURES",
+    "diag",
+    "flip",
+    "join",
+    "of_copies",
+    "pad",
+    "repeat_interleave",
+    "roll",
+    "tile",
+    "triangle",
+]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -54,11 +67,16 @@ def triangle(desc: Any, x: Array) -> Array:
     return _like((np.triu if desc.name == "triu" else np.tril)(_bits(x), desc.k), x)
 
 
+def diag(desc: Any, x: Array) -> Array:
+    """numpy.diag."""
+    return _like(np.diag(_bits(x), desc.k), x)
+
+
 def pad(desc: Any, x: Array) -> Array:
-    """numpy.pad, which takes no negative widths: what they cut is cut first."""
-    shape = desc.out_shape
-    names = {"replicate": "edge", "circular": "wrap"}
-    mode = names.get(desc.mode, desc.mode)
+    """numpy.pad, which takes no negative widths: what they cut is cut first. Of the gradients that are sums, see below."""
+    if desc.sums:
+        return _added(desc, wide(x, desc.element))
+    shape, mode = desc.out_shape, desc.continued or "constant"
     cut = x[tuple(slice(max(-a, 0), max(n - max(-b, 0), 0)) for n, (a, b) in zip(x.shape, desc.pairs))]
     widths = [(max(a, 0), max(b, 0)) for a, b in desc.pairs]
     if mode != "constant":
@@ -78,18 +96,25 @@ def join(desc: Any, **pieces: Array) -> Array:
 # ---- gradients -----------------------------------------------------------------------------------------------------
 
 
+def _shape(desc: Any) -> tuple[int, ...]:
+    """Of the gradient's sums."""
+    return tuple(desc.out_shape if hasattr(desc, "pad_width") else desc.shape)
+
+
 def _places(desc: Any) -> Array:
     """For each element of the gradient, the place in x whose copy it is of."""
-    places = np.arange(int(np.prod(desc.shape))).reshape(desc.shape)
+    places = np.arange(math.prod(_shape(desc))).reshape(_shape(desc))
+    if hasattr(desc, "pad_width"):
+        return np.pad(places, [(-a, -b) for a, b in desc.pairs], desc.continued) if places.ndim else places
     return np.tile(places, desc.reps) if hasattr(desc, "reps") else np.repeat(places, desc.repeats, desc.axis)
 
 
 def _added(desc: Any, terms: Array) -> Array:
     """The terms of each element of x, added up."""
-    made = np.zeros(int(np.prod(desc.shape)), terms.dtype)
+    made = np.zeros(math.prod(_shape(desc)), terms.dtype)
     with np.errstate(all="ignore"):
         np.add.at(made, _places(desc).reshape(-1), terms.reshape(-1))
-    return made.reshape(desc.shape)
+    return made.reshape(_shape(desc))
 
 
 def of_copies(desc: Any, grad: Array, x: Array) -> Array:  # noqa: ARG001
@@ -97,11 +122,11 @@ def of_copies(desc: Any, grad: Array, x: Array) -> Array:  # noqa: ARG001
     return _added(desc, wide(grad, desc.element))
 
 
-def _abs_sum(desc: Any, grad: Array, x: Array) -> Array:  # noqa: ARG001
+def _abs_sum(desc: Any, grad: Array, x: Array | None = None) -> Array:  # noqa: ARG001
     return np.asarray(_added(desc, np.abs(wide(grad, desc.element))), np.float64)
 
 
-def _overflowing(desc: Any, grad: Array, x: Array) -> Array:  # noqa: ARG001
+def _overflowing(desc: Any, grad: Array, x: Array | None = None) -> Array:  # noqa: ARG001
     """Whether the magnitudes of finite terms add up beyond what is computed in."""
     terms = np.abs(wide(grad, desc.element))
     most = np.longdouble(2) ** (124 if desc.element is not ElementKind.F64 else 1020)
@@ -109,3 +134,7 @@ def _overflowing(desc: Any, grad: Array, x: Array) -> Array:  # noqa: ARG001
 
 
 BACKWARD_MEASURES: dict[str, Callable[..., Array]] = {"abs_sum": _abs_sum, "overflowing": _overflowing}
+PAD_MEASURES: dict[str, Callable[..., Array]] = {  # of pad's gradient, whose operand is named x
+    "abs_sum": lambda desc, x: _abs_sum(desc, x),
+    "overflowing": lambda desc, x: _overflowing(desc, x),
+}

@@ -10,7 +10,7 @@ import numpy as np
 from ...samples.sample import Sample, layouts, values
 from ...types import ElementKind
 
-__all__ = ["cut", "flip", "join", "of_copies", "pad", "repeat_interleave", "roll", "tile", "triangle"]
+__all__ = ["cut", "diag", "flip", "join", "of_copies", "pad", "repeat_interleave", "roll", "tile", "triangle"]
 
 F32, U8, BF16 = ElementKind.F32, ElementKind.U8, ElementKind.BF16
 WIDTHS = (F32, BF16, ElementKind.F64, U8, ElementKind.COMPLEX128)  # 4, 2, 8, 1 and 16 bytes an element
@@ -107,6 +107,16 @@ def triangle(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sampl
     yield from _samples(seed, problems, full, {"k": 1})
 
 
+def diag(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Diagonals on both sides, far from the main one, of one element, of none."""
+    problems: Problems = (
+        ((37,), {}), ((32,), {"k": 3}), ((21,), {"k": -16}), ((1,), {"k": 40}), ((0,), {"k": 2}), ((0,), {}), ((5,), {"k": -1}),
+    )  # fmt: skip
+    for sample in _samples(seed, problems, full, {"k": 1}):
+        x = sample.operands["x"]
+        yield Sample(sample.label, {"x": x if x.ndim == 1 else x[:, 0]}, sample.options)
+
+
 def pad(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
     """Every mode, widths beyond the extent, cuts, an empty x, numbers of several kinds."""
     modes = ("edge", "reflect", "symmetric", "wrap", "replicate", "circular")
@@ -131,12 +141,27 @@ def pad(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  
 
 
 def cut(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
-    """What `pad` adds, of one axis and of several."""
+    """What `pad` adds, of one axis and of several; sums, in every mode, over several turns, over many places of few elements."""
     problems: Problems = (
         ((9, 45), {"pad_width": ((1, 2), (3, 4))}), ((3, 64), {"pad_width": ((0, 0), (16, 0))}), ((40,), {"pad_width": 4}),
         ((4, 4), {"pad_width": 2}),
     )  # fmt: skip
     yield from _samples(seed, problems, full, {"pad_width": ((0, 1), (2, 3))})
+    rng, summed = np.random.default_rng(seed), (F32, BF16, ElementKind.F64, ElementKind.F16)
+    sums: Problems = (
+        ((5, 46), {"pad_width": ((2, 1), (9, 17)), "mode": "reflect"}),
+        ((5, 46), {"pad_width": ((2, 1), (9, 17)), "mode": "edge"}),
+        ((3, 28), {"pad_width": ((0, 1), (11, 9)), "mode": "symmetric"}),
+        ((3, 28), {"pad_width": ((0, 1), (11, 9)), "mode": "wrap"}),
+        ((2, 3, 40), {"pad_width": ((0, 0), (1, 1), (0, 0)), "mode": "replicate"}),
+        ((5, 5), {"pad_width": 2, "mode": "circular"}), ((5, 4), {"pad_width": ((2, 2), (1, 1)), "mode": "reflect"}),
+        ((), {"pad_width": (), "mode": "edge"}), ((2000,), {"pad_width": ((1000, 997),), "mode": "symmetric"}),
+    )  # fmt: skip
+    for i, (shape, options) in enumerate(sums):
+        for kind in summed if full or not i else (summed[i % len(summed)],):
+            yield Sample(f"{kind}{list(shape)} {options}", {"x": values(rng, shape, kind)}, options)
+    for name, view in layouts(values(rng, (6, 40), BF16)).items():
+        yield Sample(f"sums of x {name}", {"x": view}, {"pad_width": ((1, 0), (2, 3)), "mode": "edge"})
 
 
 def join(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001

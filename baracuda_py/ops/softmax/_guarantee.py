@@ -38,19 +38,20 @@ def forward(element: ElementKind, *, log: bool, depth: int, scalings: int) -> Pr
     return _promise(element, terms)
 
 
-def backward(element: ElementKind, *, log: bool, depth: int) -> PrecisionGuarantee:
+def backward(element: ElementKind, *, log: bool, depth: int, scaled: bool = False) -> PrecisionGuarantee:
     """What the gradient promises: products take a rounding each, exp(y / 2) as above, and the difference one."""
     unit = computed_in(element).element
     terms: tuple[Term, ...]
     if log:
         terms = (Term(depth + 11.0, unit, "exp_sum"), Term(3.0, unit, "exp_shift_sum"), Term(1.0, unit, "abs_result"))
     else:
-        terms = (Term(depth + 4.0, unit, "y_sum"), Term(3.0, unit, "y_grad"))
-    return _promise(element, terms, "overflowing")
+        terms = (Term(depth + 4.0 + scaled, unit, "y_sum"), Term(3.0 + scaled, unit, "y_grad"))
+    return _promise(element, terms, "overflowing", "scaled_one_smallest" if scaled else "computed_smallest_normal")
 
 
-def _promise(element: ElementKind, terms: tuple[Term, ...], outside: str = "") -> PrecisionGuarantee:
+def _promise(
+    element: ElementKind, terms: tuple[Term, ...], outside: str = "", lost: str = "computed_smallest_normal"
+) -> PrecisionGuarantee:
     computed = computed_in(element)
-    lost = Term(4.0, computed.element, "computed_smallest_normal")
-    bound = Componentwise.rounded((*terms, lost), element, SOURCE, outside)
+    bound = Componentwise.rounded((*terms, Term(4.0, computed.element, lost)), element, SOURCE, outside)
     return PrecisionGuarantee.fixed_order(computed.math, computed.element, bound)

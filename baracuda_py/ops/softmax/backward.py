@@ -5,24 +5,56 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ...numerics.guarantee import widely
 from ...plan.candidate import Candidate, Cost, Feasibility
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...runtime.steps import Step
+from ...runtime.steps import Arg, Run, Step
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from .._function import function_of
-from .._rows import FLOATS, RowConfig, clustered, row_configs, row_cost
+from .._rows import FLOATS, RowConfig, clustered, computed_in, row_configs, row_cost
 from .._unaligned import kept_configs, kept_rows, unaligned_config, unaligned_launch, unaligned_rows
 from . import _guarantee, oracle, samples
 from .forward import TABLE, Softmaxed
 
-__all__ = ["SoftmaxBackwardDescriptor", "SoftmaxBackwardPlan", "log_softmax_backward", "softmax_backward"]
+__all__ = [
+    "SoftmaxBackward",
+    "SoftmaxBackwardDescriptor",
+    "SoftmaxBackwardPlan",
+    "log_softmax_backward",
+    "softmax_backward",
+]
 
 
-@described(Slot("grad_x", "out", takes=FLOATS), Slot("grad", takes=FLOATS), Slot("y", takes=FLOATS))
-class SoftmaxBackwardDescriptor(Softmaxed):
+FILE, KERNEL = "softmax/backward.cu", "softmax_backward"
+SLOTS = Slot("grad_x", "out", takes=FLOATS), Slot("grad", takes=FLOATS), Slot("y", takes=FLOATS)
+
+
+class SoftmaxBackward(Softmaxed):
+    """What gradients of softmax have in common; those with a run-time value `scale` are multiplied by it."""
+
+    @property
+    def scaled(self) -> bool:
+        return "scale" in self.values
+
+    @property
+    def template(self) -> str:
+        """Types and what is computed, as kernels take them."""
+        what = 2 if self.scaled else int(self.log)
+        return f"{self.element.number}, {computed_in(self.element).cuda}, {self.element.digits}, {what}"
+
+    @property
+    def scale_arg(self) -> Arg:
+        """As kernels take it."""
+        kind = computed_in(self.element).numpy
+        return Run("scale", kind) if self.scaled else np.dtype(kind).type(1)
+
+
+@described(*SLOTS)
+class SoftmaxBackwardDescriptor(SoftmaxBackward):
     """The gradient of `name` without its ``_backward``, along `axis`."""
 
     shape: tuple[int, ...]
@@ -35,29 +67,29 @@ class SoftmaxBackwardDescriptor(Softmaxed):
         super().__post_init__()
 
 
-class RowsSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
+class RowsSoftmaxBackward(Candidate[SoftmaxBackward]):
     """A group of threads a row, which stays in registers where it fits and is streamed where it does not."""
 
     variant = "rows"
     launches: ClassVar[tuple[str, ...]] = (
-        "softmax/backward.cu:softmax_backward",
-        "softmax/backward.cu:softmax_backward_cluster",
+        f"{FILE}:{KERNEL}",
+        f"{FILE}:{KERNEL}_cluster",
     )
 
-    def configs(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
+    def configs(self, desc: SoftmaxBackward, device: DeviceSpec) -> Iterable[RowConfig]:
         """Accesses of 8 bytes, two of them as one of 16: rows of 16 KB take 0.87 of the time (H200)."""
         vector = min(desc.rows().vector(desc.element), 64 // desc.element.bits)
         for config in row_configs(desc.extent, vector, desc.element, shallow=True):
             yield clustered(config, desc.extent, desc.element, device)
 
-    def guarantee(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
-        return _guarantee.backward(desc.element, log=desc.log, depth=config.depth(desc.extent))
+    def guarantee(self, desc: SoftmaxBackward, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
+        return _guarantee.backward(desc.element, log=desc.log, depth=config.depth(desc.extent), scaled=desc.scaled)
 
-    def cost(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
+    def cost(self, desc: SoftmaxBackward, device: DeviceSpec, config: RowConfig) -> Cost:
         return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=10.0)
 
-    def lower(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
-        return (desc.launch("softmax/backward.cu", "softmax_backward", config),)
+    def lower(self, desc: SoftmaxBackward, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
+        return (desc.rows().launch(FILE, KERNEL, desc.template, config, "", desc.scale_arg),)
 
 
 class UnalignedSoftmaxBackward(RowsSoftmaxBackward):
@@ -65,32 +97,35 @@ class UnalignedSoftmaxBackward(RowsSoftmaxBackward):
 
     variant = "unaligned"
     launches: ClassVar[tuple[str, ...]] = (
-        "softmax/backward.cu:softmax_backward_unaligned",
-        "softmax/backward.cu:softmax_backward_unaligned_cluster",
+        f"{FILE}:{KERNEL}_unaligned",
+        f"{FILE}:{KERNEL}_unaligned_cluster",
     )
 
-    def supports(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Feasibility:
+    def supports(self, desc: SoftmaxBackward, device: DeviceSpec) -> Feasibility:
         return unaligned_rows(desc.rows(), desc.element, 8)
 
-    def configs(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
+    def configs(self, desc: SoftmaxBackward, device: DeviceSpec) -> Iterable[RowConfig]:
         yield unaligned_config(desc.rows(), desc.element, device)
 
-    def lower(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
-        file, name = "softmax/backward.cu", "softmax_backward_unaligned"
-        return (unaligned_launch(desc.rows(), file, name, desc.template, config),)
+    def lower(self, desc: SoftmaxBackward, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
+        name = f"{KERNEL}_unaligned"
+        return (unaligned_launch(desc.rows(), FILE, name, desc.template, config, "", desc.scale_arg),)
 
 
 class KeptSoftmaxBackward(UnalignedSoftmaxBackward):
     """A cluster a long row; grad and y, or grad alone, are read once and stay in shared memory."""
 
     variant = "kept"
-    launches = ("softmax/backward.cu:softmax_backward_kept_cluster",)
+    launches = (f"{FILE}:{KERNEL}_kept_cluster",)
 
-    def supports(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Feasibility:
+    def supports(self, desc: SoftmaxBackward, device: DeviceSpec) -> Feasibility:
         return kept_rows(desc.rows(), desc.element, 2, device)
 
-    def configs(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
+    def configs(self, desc: SoftmaxBackward, device: DeviceSpec) -> Iterable[RowConfig]:
         return kept_configs(desc.rows(), desc.element, 2, device)
+
+
+CANDIDATES = RowsSoftmaxBackward(), UnalignedSoftmaxBackward(), KeptSoftmaxBackward()
 
 
 class SoftmaxBackwardPlan(Plan[SoftmaxBackwardDescriptor]):
@@ -98,7 +133,7 @@ class SoftmaxBackwardPlan(Plan[SoftmaxBackwardDescriptor]):
 
     descriptor = SoftmaxBackwardDescriptor
     category = OpCategory.SOFTMAX
-    candidates = (RowsSoftmaxBackward(), UnalignedSoftmaxBackward(), KeptSoftmaxBackward())
+    candidates = CANDIDATES
     measures = oracle.BACKWARD_MEASURES
     probes = (
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 4096, 50257)),

@@ -4,10 +4,9 @@
 // Group:  one pass: GROUP / V adjacent lanes hold a group's columns and reduce its max|y| by shuffles.
 // Codes:  scale, rounding and saturation are those of quantize_int8 and quantize_fp8 (rows/quantize.cuh).
 #pragma once
-#include "rows/group.cuh"
-#include "rows/place.cuh"
+#include "norm/gather.cuh"
+#include "rows/cluster_reduce.cuh"
 #include "rows/quantize.cuh"
-#include "rows/hold.cuh"
 
 namespace norms {
 
@@ -18,31 +17,6 @@ template <int WIDTH> __device__ __forceinline__ float segment_max(float x) {
 #pragma unroll
   for (int mask = 1; mask < WIDTH; mask *= 2) x = fmaxf(x, __shfl_xor_sync(members, x, mask));
   return x;
-}
-
-// V columns of operand K from `column`: WHOLE: one vector access; otherwise by elements.
-template <bool WHOLE, int K, int V, class T, class Places, class Row, class I>
-__device__ __forceinline__ rows::Pack<T, V> gather(const Places& places, const T* base, const Row& at, I column) {
-  if constexpr (WHOLE) {
-    return rows::loaded<T, V>(places.template at<K>(base, at, column));
-  } else {
-    rows::Pack<T, V> pack;
-#pragma unroll
-    for (int v = 0; v < V; ++v)
-      pack.part[v / pack.WIDTH].at[v % pack.WIDTH] = *places.template at<K>(base, at, column + v);
-    return pack;
-  }
-}
-template <bool WHOLE, int K, int V, class T, class Places, class Row, class I>
-__device__ __forceinline__ void scatter(
-    const Places& places, T* base, const Row& at, I column, const rows::Pack<T, V>& pack) {
-  if constexpr (WHOLE) {
-    pack.store(places.template at<K>(base, at, column));
-  } else {
-#pragma unroll
-    for (int v = 0; v < V; ++v)
-      *places.template at<K>(base, at, column + v) = pack.part[v / pack.WIDTH].at[v % pack.WIDTH];
-  }
 }
 
 // Codes of one value, or of two: e4m3 by the conversion of pairs where there is one (sm_89).
@@ -59,17 +33,19 @@ template <int V, class P> __device__ __forceinline__ void codes_of(P* to, const 
   if constexpr (V > 1) to[1] = cache::Code<P>::of(y[1] * inverse);
 }
 
-// value(loaded, column, item, y) computes V values; CODES and SCALES are operands of `places`.
-template <int CODES, int SCALES, int GROUP, bool WHOLE, class P, bool RESIDENT, class Loaded, int V, int ITEMS,
+// value(loaded, column, item, y) computes V values; CODES and SCALES are operands of `places`. The line is a `part` of
+// the row, whose columns begin at a multiple of GROUP.
+template <int CODES, int SCALES, int GROUP, bool WHOLE, class P, int CTAS, bool RESIDENT, class Loaded, int V, int ITEMS,
     int LANES, class I, class Load, class Value, class Places, class Row>
 __device__ __forceinline__ void store_codes(rows::Row<RESIDENT, Loaded, V, ITEMS, LANES, I>& line, const Load& load,
-    const Value& value, const Places& places, const Row& at, bool live, P* codes, float* scales) {
+    const Value& value, const Places& places, const Row& at, const rows::Part<CTAS, I>& part, bool live, P* codes,
+    float* scales) {
   const auto put = [&](const float(&y)[V], I column, float inverse) {
     rows::Pack<P, V> made;
 #pragma unroll
     for (int v = 0; v < V; v += V > 1 ? 2 : 1)
       codes_of<V>(made.part[v / made.WIDTH].at + v % made.WIDTH, y + v, inverse);
-    scatter<WHOLE, CODES, V>(places, codes, at, column, made);
+    scatter<WHOLE, CODES, V>(places, codes, at, part.first + column, made);
   };
   const auto widest = [](const float(&y)[V], float most) {
 #pragma unroll
@@ -82,7 +58,7 @@ __device__ __forceinline__ void store_codes(rows::Row<RESIDENT, Loaded, V, ITEMS
       value(loaded, column, item, y);
       const float scale = cache::scale_of<P>(segment_max<GROUP / V>(widest(y, 0.0f)));
       put(y, column, 1.0f / scale);
-      if (column % GROUP == 0) places.template of_row<SCALES>(scales, at)[column / GROUP] = scale;
+      if (column % GROUP == 0) places.template of_row<SCALES>(scales, at)[(part.first + column) / GROUP] = scale;
     });
   } else {
     float most = 0.0f;
@@ -90,13 +66,14 @@ __device__ __forceinline__ void store_codes(rows::Row<RESIDENT, Loaded, V, ITEMS
       value(loaded, column, item, loaded.y);
       most = widest(loaded.y, most);
     });
-    most = rows::group_reduce<LANES, 2>(most, [](float a, float b) { return fmaxf(a, b); });
+    const auto larger = [](float a, float b) { return fmaxf(a, b); };
+    most = rows::cluster_reduce<CTAS, 2>(rows::group_reduce<LANES, 2>(most, larger), larger);
     const float scale = cache::scale_of<P>(most), inverse = 1.0f / scale;
     line.pass(load, [&](Loaded& loaded, I column, int item) {
       if constexpr (!RESIDENT) value(loaded, column, item, loaded.y);
       put(loaded.y, column, inverse);
     });
-    if (live && threadIdx.x % LANES == 0) *places.template of_row<SCALES>(scales, at) = scale;
+    if (live && part.first == 0 && threadIdx.x % LANES == 0) *places.template of_row<SCALES>(scales, at) = scale;
   }
 }
 

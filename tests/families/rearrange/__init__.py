@@ -95,16 +95,39 @@ def _continued(n: int, before: int, after: int, mode: str) -> Places:
     return [cycle[i % len(cycle)] for i in range(-before, n + after)]
 
 
+def _pad_sums(problem: Problem, places: Sequence[Places]) -> None:
+    """Element by element: the terms of the gradient whose place holds it, summed exactly."""
+    x = given_of(problem)["x"]
+    terms: dict[tuple[Any, ...], list[Any]] = {}
+    for at in np.ndindex(x.shape):
+        terms.setdefault(tuple(axis[i] for axis, i in zip(places, at)), []).append(x[at])
+    made, size = np.zeros_like(problem.wide["out"], x.dtype), np.zeros_like(problem.wide["out"], x.dtype)
+    assert len(terms) == made.size
+    with np.errstate(all="ignore"):
+        for at, each in terms.items():
+            made[at], size[at] = sum(each, 0 * x.dtype.type(0)), sum(map(abs, each))
+    near(problem, "out", made, float(max(map(len, terms.values()), default=1)), size)
+
+
 def _pad(problem: Problem) -> None:
     x, options = problem.slots["x"].host(), problem.sample.options
-    sign = -1 if problem.op.name == "pad_backward" else 1
+    sign, mode = -1 if problem.op.name == "pad_backward" else 1, options.get("mode", "constant")
     width = np.broadcast_to(np.asarray(options["pad_width"], int).reshape(-1, 2) if np.ndim(options["pad_width"]) else
                             np.full((1, 2), options["pad_width"]), (x.ndim, 2))  # fmt: skip
-    places = [
-        _continued(n, sign * int(a), sign * int(b), options.get("mode", "constant"))
-        for n, (a, b) in zip(x.shape, width)
-    ]
+    if sign < 0 and mode != "constant":
+        _pad_sums(problem, [_continued(n - int(a + b), int(a), int(b), mode) for n, (a, b) in zip(x.shape, width)])
+        return
+    places = [_continued(n, sign * int(a), sign * int(b), mode) for n, (a, b) in zip(x.shape, width)]
     _same(problem, places, constant=np.array([options.get("constant_values", 0)]).astype(x.dtype).tobytes())
+
+
+def _diag(problem: Problem) -> None:
+    x, k = problem.slots["x"].host(), problem.sample.options.get("k", 0)
+    got, source = _bytes(problem.wide["out"]), _bytes(x)
+    assert got.shape[0] == got.shape[1] == x.size + abs(k)
+    for row, column in np.ndindex(got.shape[:2]):
+        held = source[row + min(k, 0)] if column - row == k else np.zeros_like(got[0, 0])
+        assert np.array_equal(got[row, column], held)
 
 
 def _triangle(problem: Problem) -> None:
@@ -156,7 +179,7 @@ def _of_copies(problem: Problem) -> None:
 
 CHECKS: dict[str, Callable[[Problem], None]] = {
     "roll": _roll, "roll_backward": _roll, "flip": _flip, "tile": _tile, "repeat_interleave": _repeat, "pad": _pad,
-    "pad_backward": _pad, "triu": _triangle, "tril": _triangle, "join": _join,
+    "pad_backward": _pad, "triu": _triangle, "tril": _triangle, "diag": _diag, "join": _join,
     "tile_backward": _of_copies, "repeat_interleave_backward": _of_copies,
 }  # fmt: skip
 

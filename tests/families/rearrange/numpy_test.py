@@ -12,7 +12,7 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.ops.rearrange.moves import FlipDescriptor, FlipPlan, RollDescriptor, RollPlan
 
-COVERS = ("roll", "flip", "tile", "repeat_interleave", "pad", "triu", "tril", "join")
+COVERS = ("roll", "flip", "tile", "repeat_interleave", "pad", "pad_backward", "triu", "tril", "join")
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Call: TypeAlias = "tuple[Array, Array, str]"  # ours, NumPy's, and the arguments
 
@@ -71,6 +71,18 @@ def cut(rng: random.Random, x: Array) -> Call:
     return bp.pad_backward(x, widths, device="ptx"), wanted, f"{widths}"
 
 
+def fold(rng: random.Random, x: Array) -> Call:
+    """The gradient of a pad that is no constant, of small whole numbers: sums are exact in any order."""
+    mode = rng.choice(["edge", "reflect", "symmetric", "wrap"])
+    most = rng.choice([4, 45])
+    pairs = [rng.choice([(0, 0), (rng.randint(0, most), rng.randint(0, 2))]) for _ in x.shape]
+    widths = tuple((min(a, n - 1), min(b, n - 1 - min(a, n - 1))) for n, (a, b) in zip(x.shape, pairs))
+    grad, shape = (x % 7).astype(np.float32), tuple(n - a - b for n, (a, b) in zip(x.shape, widths))
+    wanted = np.zeros(shape, np.float32)
+    np.add.at(wanted.reshape(-1), np.pad(np.arange(wanted.size).reshape(shape), widths, mode), grad)
+    return bp.pad_backward(grad, widths, mode, device="ptx"), wanted, f"{widths} {mode}"
+
+
 def triangle(rng: random.Random, x: Array) -> Call:
     x, k, upper = np.atleast_2d(x), rng.randint(-22, 22), rng.random() < 0.5
     got, wanted = (bp.triu, np.triu) if upper else (bp.tril, np.tril)
@@ -94,7 +106,7 @@ def stack(rng: random.Random, x: Array) -> Call:
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-@pytest.mark.parametrize("call", [roll, flip, tile, repeat, pad, cut, triangle, join, stack])
+@pytest.mark.parametrize("call", [roll, flip, tile, repeat, pad, cut, fold, triangle, join, stack])
 def test_rearrange_random_calls_match_numpy(call: Callable[..., Call], dtype: Any, bounded: bool) -> None:
     rng = random.Random(7)
     for _ in range(14 if bounded else 40):

@@ -34,6 +34,10 @@ REFUSED: tuple[tuple[str, Callable[..., Any], type[bp.BaracudaError], str], ...]
     ("pad byte", lambda **how: bp.pad(X.astype("u1"), 1, constant_values=256, **how), bp.InvalidProblemError, "is no u8"),
     ("pad part", lambda **how: bp.pad(X.astype("i4"), 1, constant_values=0.5, **how), bp.InvalidProblemError, "is no i32"),
     ("pad complex", lambda **how: bp.pad(X, 1, constant_values=1j, **how), bp.OperandTypeError, "real number"),
+    ("fold whole", lambda **how: bp.pad_backward(X, (2, 2), "edge", **how), bp.InvalidProblemError, "fewer than 4"),
+    ("fold all", lambda **how: bp.pad_backward(X, (0, 3, 0, 0), "wrap", **how), bp.InvalidProblemError, "is all padding"),
+    ("fold cut", lambda **how: bp.pad_backward(X, (-1, 0), "wrap", **how), bp.InvalidProblemError, "alone cuts"),
+    ("fold kind", lambda **how: bp.pad_backward(X.astype("i4"), 1, "wrap", **how), bp.OperandTypeError, "cast x to f32"),
     ("triu vector", lambda **how: bp.triu(X[0], **how), bp.InvalidProblemError, "is no matrix"),
     ("join shapes", lambda **how: bp.join(X, X.T, **how), bp.InvalidProblemError, r"\(3, 4\) and x1 \(4, 3\)"),
     ("join ranks", lambda **how: bp.join(X, X[0], **how), bp.InvalidProblemError, r"x1 \(4,\)"),
@@ -127,6 +131,25 @@ def test_rearrange_without_axes(device: str) -> None:
         bp.roll(x, (), (), device=device),
     ):
         assert got.shape == () and got == x
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_rearrange_numbers_in_arrays_without_axes(device: str) -> None:
+    three, zero = np.array(3), np.array(0)
+    assert np.array_equal(bp.pad(X, three, device=device), np.pad(X, 3))
+    assert np.array_equal(bp.roll(X, three, zero, device=device), np.roll(X, 3, 0))
+    assert np.array_equal(bp.tile(X, three, device=device), np.tile(X, 3))
+    with pytest.raises(bp.InvalidProblemError, match="pad_width"):
+        bp.pad(X, np.array(1.5), device=device)
+
+
+@pytest.mark.parametrize(("lanes", "shape", "width"), [(1, (4096, 4096), (3,)), (32, (4,), (100_000,))])
+def test_pad_backward_long_sums_are_a_warp_s(lanes: int, shape: tuple[int, ...], width: tuple[int, ...]) -> None:
+    grown = tuple(n + 2 * width[0] for n in shape)
+    desc = bp.PadDescriptor(grown, "f32", width, "wrap", name="pad_backward")
+    plan = bp.PadPlan.select(desc, device="h200")
+    assert plan.sku.config == str(lanes) and f", {lanes}>" in str(launches(plan)[0].kernel)
+    assert plan.precision_guarantee.deterministic
 
 
 @pytest.mark.parametrize("widths", [(0, 2), (2, 0)])

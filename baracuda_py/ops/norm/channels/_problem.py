@@ -157,7 +157,7 @@ def channel_rows(
     strides: dict[str, tuple[int, ...] | None] = (
         {} if partial is None else {"partial": (*partial, *(0,) * (len(desc.extents) - axes))}
     )
-    strides |= {name: desc.spread(name) for name in names}
+    strides |= {name: desc.spread(name) if name in desc.slot_of else None for name in names}
     per_row = (*STATISTICS, *(("weight", "partial") if axes > 2 else ()))
     found = rows_of(desc, desc.extents, range(axes, len(desc.extents)), strides, per_row)
     return ChannelRows(found.rows, found.columns, found.operands)

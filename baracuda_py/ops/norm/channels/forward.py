@@ -16,14 +16,14 @@ from ..._function import SignatureRules, function_of
 from ..._rows import FLOATS, RowConfig, clustered, computed_in, row_configs, row_cost
 from .. import _guarantee
 from .._problem import Part
-from ..forward import NormDescriptor
+from ..forward import KERNEL_OPERANDS, NormDescriptor
 from . import oracle, samples
 from ._problem import BATCHED, GROUPED, ChannelNormed, ChannelRows, channel_rows, described_by
 
 __all__ = ["GroupNormDescriptor", "GroupNormPlan", "batch_norm", "group_norm", "instance_norm"]
 
-FILE, KERNEL = "norm/channels.cu", "norm_channels"
-ONE = 8  # bit of the kernel's WITH
+FILE, KERNEL = "norm/forward.cu", "norm"
+STATS, ONE = 8, 16  # bits of the kernel's WITH
 
 
 @described(
@@ -49,7 +49,7 @@ class GroupNormDescriptor(ChannelNormed):
     values: ClassVar[tuple[str, ...]] = ("eps",)
 
     names = (*GROUPED, BATCHED)
-    flagged = ("weight", "bias", "rstd")
+    flagged = ("weight", "bias")
 
     def parts(self) -> Mapping[str, Part]:
         weight = self.kind("weight") or self.kind("bias") or self.element
@@ -74,7 +74,7 @@ class GroupNormDescriptor(ChannelNormed):
         return values
 
     def rows(self) -> ChannelRows:
-        return channel_rows(self, ("out", "mean", "rstd", "x", "weight", "bias"), 2)
+        return channel_rows(self, KERNEL_OPERANDS, 2)
 
 
 class RowsGroupNorm(Candidate[GroupNormDescriptor]):
@@ -99,8 +99,8 @@ class RowsGroupNorm(Candidate[GroupNormDescriptor]):
         rows, computed = desc.rows(), computed_in(desc.element)
         weight = desc.kind("weight") or desc.kind("bias") or desc.element
         types = f"{desc.element.number}, {weight.number}, {computed.cuda}"
-        flags = desc.flags + ONE * (config.vector > 1 and rows.one)
-        return (rows.launch(FILE, KERNEL, types, config, str(flags), Run("eps", computed.numpy)),)
+        flags = desc.flags + STATS * desc.has("rstd") + ONE * (config.vector > 1 and rows.one)
+        return (rows.launch(FILE, KERNEL, types, config, f"true, {flags}", Run("eps", computed.numpy)),)
 
 
 class GroupNormPlan(Plan[GroupNormDescriptor]):

@@ -12,7 +12,7 @@ from ....plan.registry import Op, register
 from ....runtime.steps import Run, Step
 from ....types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from ..._function import SignatureRules, function_of
-from ..._rows import RowConfig, row_cost
+from ..._rows import RowConfig, clustered, row_cost
 from .._problem import TABLE, Normed, Part, described_by
 from ..forward import NormDescriptor
 from . import oracle, samples
@@ -49,7 +49,7 @@ class NormQuantizedDescriptor(CodedRows, Normed):
     name: str = "rms_norm_int8"
     values: ClassVar[tuple[str, ...]] = ("eps",)
 
-    taken_by_kernel = ("codes", "scales", "residual_out", "x", "residual", "weight", "bias")
+    taken_by_kernel = ("codes", "residual_out", "x", "residual", "weight", "bias", "scales")
     flagged = ("weight", "bias", "residual")
 
     def __post_init__(self) -> None:
@@ -96,10 +96,11 @@ class RowsNormQuantized(Candidate[NormQuantizedDescriptor]):
     """A group of threads per row, which stays in registers where it fits and is streamed where it does not."""
 
     variant = "rows"
-    launches = ("norm/quantized.cu:norm_quantized",)
+    launches = ("norm/quantized.cu:norm_quantized", "norm/quantized.cu:norm_quantized_cluster")
 
     def configs(self, desc: NormQuantizedDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
-        return coded_configs(desc, _rows(desc), 1 + desc.has("residual"))
+        for config in coded_configs(desc, _rows(desc), 1 + desc.has("residual")):
+            yield clustered(config, desc.length, desc.element, device)
 
     def guarantee(self, desc: NormQuantizedDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
         return guarantee(desc)

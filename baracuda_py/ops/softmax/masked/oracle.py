@@ -9,6 +9,7 @@ import numpy as np
 
 from ....numerics.rounding import wide
 from ....types import ElementKind
+from .. import oracle as plain
 
 __all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "softmax"]
 
@@ -66,8 +67,7 @@ def softmax(desc: Any, x: Array, mask: Array | None = None) -> Array:
 def backward(desc: Any, grad: Array, y: Array) -> Array:
     """The gradient of x, wide."""
     with np.errstate(all="ignore"):
-        g, p = wide(grad, desc.element), wide(y, desc.element)
-        return np.asarray(_scale(desc) * p * (g - (g * p).sum(axis=-1, keepdims=True)))
+        return np.asarray(_scale(desc) * plain.backward(desc, grad, y))
 
 
 # ---- measures ----------------------------------------------------------------------------------------------------------
@@ -120,13 +120,11 @@ MEASURES: dict[str, Callable[..., Array]] = {
 }
 
 
-def _backward_measure(of: Callable[[Array, Array, Array, Array], Array]) -> Callable[..., Array]:
-    """A measure of |grad|, y, the sum of |grad y| and |scale|."""
+def _scaled(measure: Callable[..., Array]) -> Callable[..., Array]:
+    """A measure of the gradient of softmax, times |scale|."""
 
     def measured(desc: Any, grad: Array, y: Array) -> Array:
-        with np.errstate(all="ignore"):
-            g, p = np.abs(wide(grad, desc.element)), np.abs(wide(y, desc.element))
-            return np.asarray(of(g, p, (g * p).sum(axis=-1, keepdims=True), np.abs(_scale(desc))), np.float64)
+        return np.asarray(np.abs(_scale(desc)) * measure(desc, grad, y), np.float64)
 
     return measured
 
@@ -145,8 +143,7 @@ def _overflowing(desc: Any, grad: Array, y: Array) -> Array:
 
 
 BACKWARD_MEASURES: dict[str, Callable[..., Array]] = {
-    "y_sum": _backward_measure(lambda g, y, total, scale: scale * y * total),
-    "y_grad": _backward_measure(lambda g, y, total, scale: scale * y * g),
+    **{name: _scaled(plain.BACKWARD_MEASURES[name]) for name in ("y_sum", "y_grad")},
     "scaled_one_smallest": lambda desc, grad, y: (
         (1 + np.abs(_scale(desc))) * np.maximum(1, np.abs(wide(y, desc.element))) * _smallest(desc)
     ),
