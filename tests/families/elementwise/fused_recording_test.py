@@ -196,7 +196,7 @@ def test_fused_recording_leaves_results_of_two_kinds() -> None:
 
 
 def test_fused_recording_leaves_bound_plans() -> None:
-    """A program may bind them anew."""
+    """A program may bind other operands to them."""
     x = values(6, 4)
     with bp.device("ptx"):
         bound = bp.neg.bind(x)
