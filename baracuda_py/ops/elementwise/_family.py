@@ -187,7 +187,7 @@ def arguments_of(row: Row, given: Sequence[Any], named: Mapping[str, Any]) -> tu
     return tuple(held[name] for name in row.arguments), {name: held[name] for name in row.params}
 
 
-def halved(row: Row, given: Sequence[Any], named: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+def halved(row: Row, given: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call with two inputs. One alone is sliced by its own framework: views, but for JAX's arrays."""
     rest = dict(named)
     axis = rest.pop("axis", None)

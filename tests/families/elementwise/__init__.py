@@ -25,6 +25,9 @@ FAMILY = Family(
         NoMeaning(
             "add", ((np.ones(3), np.ones(3)), {"pref": bp.PlanPreference(math="tf32")}), bp.UnsupportedError, "not tf32"
         ),
+        NoMeaning(
+            "glu", ((np.ones(4), np.ones(4)), {"axis": 0}), bp.OperandTypeError, "axis=0 is given beside x and y"
+        ),
         NoMeaning("neg", ((np.ones(3),), {"pref": bp.PlanPreference(backend="cublas")}), bp.UnsupportedError, "cublas"),  # type: ignore[arg-type]
     ),
     # Outputs of gradients, which may be given like out=, the absent bound of clamp, and the numbers of rows.

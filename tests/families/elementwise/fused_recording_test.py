@@ -196,7 +196,7 @@ def test_fused_recording_leaves_results_of_two_kinds() -> None:
 
 
 def test_fused_recording_leaves_bound_plans() -> None:
-    """A program may bind them anew."""
+    """A program may bind other operands to them."""
     x = values(6, 4)
     with bp.device("ptx"):
         bound = bp.neg.bind(x)
@@ -205,6 +205,14 @@ def test_fused_recording_leaves_bound_plans() -> None:
     assert ops(step) == ["abs + exp"] and step.bounds[0] is bound
     step(x=(new := values(6, 4)))
     assert np.allclose(y, np.exp(np.abs(new)))
+
+
+def test_fused_recording_leaves_other_devices() -> None:
+    x = values(6, 4)
+    with bp.record(x=x, fuse=True) as step:
+        y = bp.exp(bp.neg(x, device="cpu"), device="ptx")
+    assert step.fused == () and [plan.device.emulated for plan in step.plans] == [False, True]
+    assert np.allclose(y, np.exp(-x))
 
 
 def test_fused_recording_splits_what_is_too_large() -> None:

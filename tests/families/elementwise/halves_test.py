@@ -39,8 +39,10 @@ def test_halves_are_views_and_write_out() -> None:
     assert desc.x1_strides == desc.x2_strides == (80, 10, 1)
     assert bp.glu(X, out=out, device="ptx") is out
     assert np.array_equal(out, bp.glu(*halves(X, -1), device="ptx"))
-    turned = X.transpose(2, 0, 1)[::-1]
-    assert np.array_equal(bp.glu(turned, axis=0, device="ptx"), bp.glu(*map(np.copy, halves(turned, 0)), device="ptx"))
+    permuted = X.transpose(2, 0, 1)[::-1]
+    assert np.array_equal(
+        bp.glu(permuted, axis=0, device="ptx"), bp.glu(*map(np.copy, halves(permuted, 0)), device="ptx")
+    )
 
 
 def test_halves_gradient_fills_one_array() -> None:

@@ -117,7 +117,7 @@ def _calls(bounds: Sequence[BoundPlan], own: Sequence[bool | None], arrays: list
 
 def _is_row(selection: Selection) -> bool:
     """Whether a selection is that of an elementwise row."""
-    family = selection.family
+    family: Any = selection.family
     return issubclass(family, MapPlan) and not issubclass(family, GraphPlan) and selection.desc.op in ROWS
 
 
