@@ -57,8 +57,8 @@ def chunk(x: Any, /, chunks: int, axis: int = 0) -> list[Any]:
 def broadcast_to(x: Any, /, shape: int | Sequence[int]) -> Any:
     """`x` as an array of `shape`, a view with the stride 0 along the axes that it is repeated along, as numpy.broadcast_to.
 
-    x: an array of NumPy, CuPy or PyTorch, or a GpuBuffer. Kernels take such operands without a copy, and no output may be one. The
-    gradient is the sum over those axes. Raises InvalidProblemError where x does not broadcast to that shape.
+    x: an array of NumPy, CuPy or PyTorch, or a GpuBuffer. Kernels take such operands without a copy, and no output may be one.
+    The gradient is the sum over those axes. Raises InvalidProblemError where x does not broadcast to that shape.
     """
     onto = one_or_more(shape, "broadcast_to: shape")
 
