@@ -46,10 +46,21 @@ from .ops.quantized.nf4.dequantize import (DequantizeNf4Descriptor as _Dequantiz
     DequantizeNf4Plan as _DequantizeNf4Plan)
 from .runtime.gpu.device import (Device as Device, device as device, set_device as set_device)
 from .ops.rearrange.diag import (DiagDescriptor as _DiagDescriptor, DiagPlan as _DiagPlan)
+from .ops.random.dropout import (DropoutBackwardDescriptor as _DropoutBackwardDescriptor,
+    DropoutBackwardPlan as _DropoutBackwardPlan, DropoutDescriptor as _DropoutDescriptor, DropoutPlan as _DropoutPlan)
 from .ops.creation.sequences import (FillArangeDescriptor as _FillArangeDescriptor, FillArangePlan as _FillArangePlan,
     FillLinspaceDescriptor as _FillLinspaceDescriptor, FillLinspacePlan as _FillLinspacePlan)
+from .ops.random.discrete import (FillBernoulliDescriptor as _FillBernoulliDescriptor,
+    FillBernoulliPlan as _FillBernoulliPlan, FillIntegersDescriptor as _FillIntegersDescriptor,
+    FillIntegersPlan as _FillIntegersPlan, FillRandomBitsDescriptor as _FillRandomBitsDescriptor,
+    FillRandomBitsPlan as _FillRandomBitsPlan)
 from .ops.creation.constants import (FillDescriptor as _FillDescriptor, FillEyeDescriptor as _FillEyeDescriptor,
     FillEyePlan as _FillEyePlan, FillPlan as _FillPlan, OneHotDescriptor as _OneHotDescriptor, OneHotPlan as _OneHotPlan)
+from .ops.random.continuous import (FillExponentialDescriptor as _FillExponentialDescriptor,
+    FillExponentialPlan as _FillExponentialPlan, FillGumbelDescriptor as _FillGumbelDescriptor,
+    FillGumbelPlan as _FillGumbelPlan, FillNormalDescriptor as _FillNormalDescriptor, FillNormalPlan as _FillNormalPlan,
+    FillTruncatedNormalDescriptor as _FillTruncatedNormalDescriptor, FillTruncatedNormalPlan as _FillTruncatedNormalPlan,
+    FillUniformDescriptor as _FillUniformDescriptor, FillUniformPlan as _FillUniformPlan)
 from .ops.rearrange.moves import (FlipDescriptor as _FlipDescriptor, FlipPlan as _FlipPlan,
     RepeatInterleaveDescriptor as _RepeatInterleaveDescriptor, RepeatInterleavePlan as _RepeatInterleavePlan,
     RollDescriptor as _RollDescriptor, RollPlan as _RollPlan, TileDescriptor as _TileDescriptor, TilePlan as _TilePlan)
@@ -57,6 +68,7 @@ from .ops.elementwise.fused.function import (Fused as Fused, fuse as fuse)
 from .ops.elementwise.fused.plan import (FusedDescriptor as _FusedDescriptor, FusedPlan as _FusedPlan)
 from .ops.norm.quantized.gate import (GateQuantizedDescriptor as _GateQuantizedDescriptor,
     GateQuantizedPlan as _GateQuantizedPlan)
+from .ops.random.generator import (Generator as Generator, GeneratorState as GeneratorState)
 from .ops.quantized.gguf.dequantize import (GgufDequantizeDescriptor as _GgufDequantizeDescriptor,
     GgufDequantizePlan as _GgufDequantizePlan)
 from .ops.quantized.gguf.matmul import (GgufMatmulDescriptor as _GgufMatmulDescriptor, GgufMatmulPlan as _GgufMatmulPlan)
@@ -123,6 +135,8 @@ from .ops.softmax.forward import (SoftmaxDescriptor as _SoftmaxDescriptor, Softm
 from .call.recording.step import (Step as Step)
 from .ops.indexing.take_along_axis import (TakeAlongAxisDescriptor as _TakeAlongAxisDescriptor,
     TakeAlongAxisPlan as _TakeAlongAxisPlan)
+from .ops.random.take_position import (TakePositionDescriptor as _TakePositionDescriptor,
+    TakePositionPlan as _TakePositionPlan)
 from .ops.elementwise.ternary import (TernaryDescriptor as _TernaryDescriptor, TernaryPlan as _TernaryPlan)
 from .ops.sort.topk import (TopkDescriptor as _TopkDescriptor, TopkPlan as _TopkPlan)
 from .ops.rearrange.triangle import (TriangleDescriptor as _TriangleDescriptor, TrianglePlan as _TrianglePlan)
@@ -130,6 +144,8 @@ from .ops.elementwise.unary import (UnaryDescriptor as _UnaryDescriptor, UnaryPl
 from .ops.reduce.norms import (VectorNormPlan as _VectorNormPlan)
 from .ops.shape_layout.write_slice import (WriteSliceDescriptor as _WriteSliceDescriptor, WriteSlicePlan as _WriteSlicePlan)
 from .ops.creation.arrays import (arange as arange, eye as eye, full as full, linspace as linspace)
+from .ops.random.arrays import (bernoulli as bernoulli, exponential as exponential, gumbel as gumbel, integers as integers,
+    normal as normal, random_bits as random_bits, truncated_normal as truncated_normal, uniform as uniform)
 from .ops.rearrange.views import (broadcast_to as broadcast_to, chunk as chunk, diagonal as diagonal, meshgrid as meshgrid,
     rot90 as rot90, split as split, unfold as unfold)
 from .emulator.options import (emulation as emulation)
@@ -309,6 +325,10 @@ class _Out3:
     out_strides: tuple[int, ...] | None
     out_align: int | None
     out: _Layout
+class _Position:
+    position_element: ElementKind | None
+    position_align: int | None
+    position: _Layout | None
 class _Positions:
     positions_shape: tuple[int, ...] | None
     positions_element: ElementKind | None
@@ -633,6 +653,15 @@ class DivideBackwardDescriptor(_BackwardDescriptor):
         y_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
         x2_align: int | None = ..., y_align: int | None = ..., grad_x1_align: int | None = ...,
         grad_x2_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class DropoutBackwardDescriptor(_DropoutBackwardDescriptor, _GradX, _Grad, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, p: float = ..., seed: int = ..., offset: int = ...,
+        subsequence: int = ..., *, position_element: _Kind = ..., grad_strides: _Ints = ..., grad_x_strides: _Ints = ...,
+        grad_align: int | None = ..., position_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+class DropoutDescriptor(_DropoutDescriptor, _Out3, _X3, _Residual, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, p: float = ..., seed: int = ..., offset: int = ...,
+        subsequence: int = ..., *, residual_element: _Kind = ..., position_element: _Kind = ..., x_strides: _Ints = ...,
+        residual_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., residual_align: int | None = ...,
+        position_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class EluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -664,14 +693,46 @@ class Expm1BackwardDescriptor(_BackwardDescriptor):
 class FillArangeDescriptor(_FillArangeDescriptor, _X2):
     def __init__(self, shape: Sequence[int], element: ElementLike, start: Any = ..., step: Any = ..., *,
         x_align: int | None = ...) -> None: ...
+class FillBernoulliDescriptor(_FillBernoulliDescriptor, _X3, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, p: float = ..., seed: int = ..., offset: int = ...,
+        subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ..., x_align: int | None = ...,
+        position_align: int | None = ...) -> None: ...
 class FillDescriptor(_FillDescriptor, _X2):
     def __init__(self, shape: Sequence[int], element: ElementLike, value: Any = ..., *,
         x_align: int | None = ...) -> None: ...
+class FillExponentialDescriptor(_FillExponentialDescriptor, _X3, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, scale: float = ..., seed: int = ..., offset: int = ...,
+        subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ..., x_align: int | None = ...,
+        position_align: int | None = ...) -> None: ...
 class FillEyeDescriptor(_FillEyeDescriptor, _X2):
     def __init__(self, shape: Sequence[int], element: ElementLike, k: int = ..., *, x_align: int | None = ...) -> None: ...
+class FillGumbelDescriptor(_FillGumbelDescriptor, _X3, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, loc: float = ..., scale: float = ..., seed: int = ...,
+        offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ...,
+        x_align: int | None = ..., position_align: int | None = ...) -> None: ...
+class FillIntegersDescriptor(_FillIntegersDescriptor, _X3, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, low: int = ..., high: int = ..., seed: int = ...,
+        offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ...,
+        x_align: int | None = ..., position_align: int | None = ...) -> None: ...
 class FillLinspaceDescriptor(_FillLinspaceDescriptor, _X2):
     def __init__(self, shape: Sequence[int], element: ElementLike, start: float = ..., stop: float = ...,
         endpoint: bool = ..., *, x_align: int | None = ...) -> None: ...
+class FillNormalDescriptor(_FillNormalDescriptor, _X3, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, mean: float = ..., std: float = ..., seed: int = ...,
+        offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ...,
+        x_align: int | None = ..., position_align: int | None = ...) -> None: ...
+class FillRandomBitsDescriptor(_FillRandomBitsDescriptor, _X3, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, seed: int = ..., offset: int = ...,
+        subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ..., x_align: int | None = ...,
+        position_align: int | None = ...) -> None: ...
+class FillTruncatedNormalDescriptor(_FillTruncatedNormalDescriptor, _X3, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, mean: float = ..., std: float = ..., low: float = ...,
+        high: float = ..., seed: int = ..., offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ...,
+        x_strides: _Ints = ..., x_align: int | None = ..., position_align: int | None = ...) -> None: ...
+class FillUniformDescriptor(_FillUniformDescriptor, _X3, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, low: float = ..., high: float = ..., seed: int = ...,
+        offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ...,
+        x_align: int | None = ..., position_align: int | None = ...) -> None: ...
 class FlipDescriptor(_FlipDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: Any = ..., *, x_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
@@ -1425,6 +1486,10 @@ class TakeAlongAxisDescriptor(_TakeAlongAxisDescriptor, _Out3, _X3, _Indices, _S
         indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, x_strides: _Ints = ...,
         indices_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., indices_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
+class TakePositionDescriptor(_TakePositionDescriptor):
+    position: _Layout
+    counter: _Layout
+    def __init__(self, shape: Sequence[int], element: ElementLike = ..., count: int = ...) -> None: ...
 class TanBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1533,6 +1598,8 @@ class DequantizeNf4Plan(_DequantizeNf4Plan): desc: DequantizeNf4Descriptor
 class DequantizePlan(_DequantizePlan): desc: DequantizeDescriptor
 class DiagPlan(_DiagPlan): desc: DiagDescriptor
 class DivideBackwardPlan(_BackwardPlan): desc: DivideBackwardDescriptor
+class DropoutBackwardPlan(_DropoutBackwardPlan): desc: DropoutBackwardDescriptor
+class DropoutPlan(_DropoutPlan): desc: DropoutDescriptor
 class EluBackwardPlan(_BackwardPlan): desc: EluBackwardDescriptor
 class ErfBackwardPlan(_BackwardPlan): desc: ErfBackwardDescriptor
 class ErfcBackwardPlan(_BackwardPlan): desc: ErfcBackwardDescriptor
@@ -1541,9 +1608,17 @@ class Exp2BackwardPlan(_BackwardPlan): desc: Exp2BackwardDescriptor
 class ExpBackwardPlan(_BackwardPlan): desc: ExpBackwardDescriptor
 class Expm1BackwardPlan(_BackwardPlan): desc: Expm1BackwardDescriptor
 class FillArangePlan(_FillArangePlan): desc: FillArangeDescriptor
+class FillBernoulliPlan(_FillBernoulliPlan): desc: FillBernoulliDescriptor
+class FillExponentialPlan(_FillExponentialPlan): desc: FillExponentialDescriptor
 class FillEyePlan(_FillEyePlan): desc: FillEyeDescriptor
+class FillGumbelPlan(_FillGumbelPlan): desc: FillGumbelDescriptor
+class FillIntegersPlan(_FillIntegersPlan): desc: FillIntegersDescriptor
 class FillLinspacePlan(_FillLinspacePlan): desc: FillLinspaceDescriptor
+class FillNormalPlan(_FillNormalPlan): desc: FillNormalDescriptor
 class FillPlan(_FillPlan): desc: FillDescriptor
+class FillRandomBitsPlan(_FillRandomBitsPlan): desc: FillRandomBitsDescriptor
+class FillTruncatedNormalPlan(_FillTruncatedNormalPlan): desc: FillTruncatedNormalDescriptor
+class FillUniformPlan(_FillUniformPlan): desc: FillUniformDescriptor
 class FlipPlan(_FlipPlan): desc: FlipDescriptor
 class FmaBackwardPlan(_BackwardPlan): desc: FmaBackwardDescriptor
 class FmaxBackwardPlan(_BackwardPlan): desc: FmaxBackwardDescriptor
@@ -1636,6 +1711,7 @@ class SqrtBackwardPlan(_BackwardPlan): desc: SqrtBackwardDescriptor
 class SquareBackwardPlan(_BackwardPlan): desc: SquareBackwardDescriptor
 class SubtractBackwardPlan(_BackwardPlan): desc: SubtractBackwardDescriptor
 class TakeAlongAxisPlan(_TakeAlongAxisPlan): desc: TakeAlongAxisDescriptor
+class TakePositionPlan(_TakePositionPlan): desc: TakePositionDescriptor
 class TanBackwardPlan(_BackwardPlan): desc: TanBackwardDescriptor
 class TanhBackwardPlan(_BackwardPlan): desc: TanhBackwardDescriptor
 class TanhshrinkBackwardPlan(_BackwardPlan): desc: TanhshrinkBackwardDescriptor
@@ -1889,23 +1965,23 @@ def greater(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: P
 def greater_equal(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
-def silu_mul(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
+def silu_mul(x: Any, y: Any = None, /, *, axis: int | None = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
 def prelu(x: Any, weight: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
-def reglu(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
+def reglu(x: Any, y: Any = None, /, *, axis: int | None = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
-def glu(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
+def glu(x: Any, y: Any = None, /, *, axis: int | None = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
-def geglu(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
+def geglu(x: Any, y: Any = None, /, *, axis: int | None = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
-def geglu_tanh(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
+def geglu_tanh(x: Any, y: Any = None, /, *, axis: int | None = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(FillDescriptor, FillPlan)
 def fill(x: Any, value: int | float, *, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
@@ -2090,6 +2166,42 @@ def matmul_nf4(x: Any, codes: Any, absmax: Any = None, *, scales: Any = None, of
 def quantize_nf4(x: Any, *, block_size: int = 64, double_quant: bool = False, out: Any = None, absmax: Any = None,
     scales: Any = None, offset: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(FillUniformDescriptor, FillUniformPlan)
+def fill_uniform(x: Any, low: float = 0.0, high: float = 1.0, *, seed: int = 0, offset: int = 0, subsequence: int = 0,
+    position: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FillNormalDescriptor, FillNormalPlan)
+def fill_normal(x: Any, mean: float = 0.0, std: float = 1.0, *, seed: int = 0, offset: int = 0, subsequence: int = 0,
+    position: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FillExponentialDescriptor, FillExponentialPlan)
+def fill_exponential(x: Any, scale: float = 1.0, *, seed: int = 0, offset: int = 0, subsequence: int = 0,
+    position: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FillGumbelDescriptor, FillGumbelPlan)
+def fill_gumbel(x: Any, loc: float = 0.0, scale: float = 1.0, *, seed: int = 0, offset: int = 0, subsequence: int = 0,
+    position: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FillTruncatedNormalDescriptor, FillTruncatedNormalPlan)
+def fill_truncated_normal(x: Any, mean: float = 0.0, std: float = 1.0, low: float = -2.0, high: float = 2.0, *,
+    seed: int = 0, offset: int = 0, subsequence: int = 0, position: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FillRandomBitsDescriptor, FillRandomBitsPlan)
+def fill_random_bits(x: Any, *, seed: int = 0, offset: int = 0, subsequence: int = 0, position: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FillBernoulliDescriptor, FillBernoulliPlan)
+def fill_bernoulli(x: Any, p: float = 0.5, *, seed: int = 0, offset: int = 0, subsequence: int = 0, position: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(FillIntegersDescriptor, FillIntegersPlan)
+def fill_integers(x: Any, low: int = 0, high: int = 2, *, seed: int = 0, offset: int = 0, subsequence: int = 0,
+    position: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(DropoutDescriptor, DropoutPlan)
+def dropout(x: Any, p: float = 0.5, *, residual: Any = None, seed: int = 0, offset: int = 0, subsequence: int = 0,
+    position: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(DropoutBackwardDescriptor, DropoutBackwardPlan)
+def dropout_backward(grad: Any, p: float = 0.5, *, seed: int = 0, offset: int = 0, subsequence: int = 0,
+    position: Any = None, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(TakePositionDescriptor, TakePositionPlan)
+def take_position(counter: Any, count: int = 0, *, position: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(DiagDescriptor, DiagPlan)
 def diag(x: Any, /, k: int = 0, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...

@@ -142,7 +142,9 @@ def gradients_of(
         found |= _product(framework, steps.back, held, grad, invoke)
     else:
         found = _core(framework, steps, held, grads, invoke)
-        if "residual" in held:  # h = x + residual was normalised, and is a result as well
+        if "residual" in held and "residual_out" not in signature.outputs:  # is added to the result
+            found["residual"] = grad
+        elif "residual" in held:  # h = x + residual was normalised, and is a result as well
             found["residual"] = found["x"] = _sum_of(found.get("x"), grads.get("residual_out"))
         if "bias" in steps.needed and found.get("bias") is None:
             found["bias"] = grad

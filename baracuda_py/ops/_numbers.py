@@ -26,7 +26,8 @@ def number(value: Any, what: str) -> Any:
     if isinstance(value, (bool, np.bool_)):
         return int(value)
     if isinstance(value, (int, np.integer)):
-        return int(value) if 1 << 63 <= value < 1 << 64 else integer(value, what)
+        beyond = value == -(1 << 63) or 1 << 63 <= value < 1 << 64  # of what sizes and offsets may be
+        return int(value) if beyond else integer(value, what)
     if isinstance(value, (float, np.floating)):
         return str(float(value)) if str(float(value)) in AS_TEXT else float(value)
     if isinstance(value, str) and value in AS_TEXT:

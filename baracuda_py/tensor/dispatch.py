@@ -9,6 +9,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+from types import FunctionType
 from typing import Any, ClassVar, NamedTuple
 
 __all__ = [
@@ -21,6 +22,8 @@ __all__ = [
     "describing",
     "has_tangent",
     "jax_answers",
+    "overloads",
+    "result_types",
     "trace_as_op",
 ]
 
@@ -44,6 +47,10 @@ class Answers:
     called: Callable[..., Any]  # the arguments of `functional.call`
     traced: Callable[[str, tuple[Any, ...], dict[str, Any]], Any]  # the name of an op, the arguments of its function
     fused: Callable[..., Any]  # a fused function, its call, out= and how it is made
+    # How TorchDynamo passes a call to the custom op, and the names and places of its results: see `interop.torch.routes`.
+    route: Callable[[str, list[Any], list[str], bool], Any]
+    outputs: Callable[[str, list[Any], tuple[str, ...]], Any]
+    encode: Callable[[Any, str], Any]
 
     def __init__(self, framework: str) -> None:
         self._framework = framework
@@ -57,6 +64,9 @@ class Answers:
 
 
 answers, jax_answers = Answers("torch"), Answers("jax")
+# torch's custom ops by the names of ops, and the named tuples of their results, once the bridge is loaded.
+overloads: dict[str, Any] = {}
+result_types: dict[tuple[str, tuple[str, ...]], Any] = {}
 
 
 class Symbol:
@@ -129,14 +139,56 @@ def _is_wrapper(torch: Any, x: Any) -> bool:
     return type(x).__torch_dispatch__ is not plain or bool(torch._C._functorch.is_functorch_wrapped_tensor(x))
 
 
-def trace_as_op(name: str, function: Any) -> None:
-    """Makes TorchDynamo trace a call of an op's public function as the op's custom op, and torch.compile of the function itself
-    as well. This sets attributes that Dynamo reads, so that it imports nothing and costs an ordinary call nothing."""
+_NAME = "the name of the op"
 
-    def traced(*args: Any, **kwargs: Any) -> Any:
-        _load()
+
+def _traced(*args: Any, **kwargs: Any) -> Any:
+    """A call of an op's function as Dynamo traces it. Dynamo adds a guard, which every compiled call checks, for each global,
+    attribute and function that it reads. What decides here therefore comes from functions that Dynamo carries out, whose
+    results are constants to it; and the name is a constant of the code, of which each op has its own."""
+    name = "the name of the op"  # replaced by `trace_as_op`
+    values, names = [*args, *kwargs.values()], [*kwargs]
+    types = [type(x) for x in values]
+    route, recorded, nested = _route(name, types, names, False), False, False
+    if route is not None:
+        for place in route[0]:
+            nested = nested or values[place].is_nested
+            recorded = recorded or values[place].requires_grad
+    if recorded:
+        route = _route(name, types, names, True)
+    if route is None or nested:
         return answers.traced(name, args, kwargs)
+    _, steps, told, dropped = route
+    passed = []
+    for way, held, what in steps:
+        if way == "text":
+            passed.append(_encoded(values[held], what))
+        else:
+            passed.append(values[held] if way == "argument" else held)
+    made = overloads[name](*passed)
+    if told is None:
+        return made
+    outputs, places = _outputs(name, [passed[place] if place >= 0 else True for place in told], dropped)
+    parts = [made[place] for place in places]
+    return parts[0] if outputs is None else result_types[name, outputs](*parts)
 
+
+def _restating(restated: Callable[..., Any], traced: Callable[..., Any]) -> Callable[..., Any]:
+    def restating(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = restated(args, kwargs)
+        return traced(*args, **kwargs)
+
+    return restating
+
+
+def trace_as_op(name: str, function: Any, restated: Callable[..., Any] | None = None) -> None:
+    """Makes TorchDynamo trace a call of an op's public function as the op's custom op, and torch.compile of the function itself
+    as well. This sets attributes that Dynamo reads, so that it imports nothing and costs an ordinary call nothing. `restated`
+    makes the custom op's arguments of the function's, where they differ."""
+    code = _traced.__code__
+    constants = tuple(name if x == _NAME else x for x in code.co_consts)
+    traced: Callable[..., Any] = FunctionType(code.replace(co_consts=constants), globals())
+    traced = traced if restated is None else _restating(restated, traced)
     function._torchdynamo_inline = function._torchdynamo_orig_callable = traced
     function._torchdynamo_wrapper_id = id(function)  # without which later versions of torch do not read the second
 
@@ -146,9 +198,20 @@ def breaks_graph(method: Any, reason: str) -> None:
     method._torchdynamo_disable, method._torchdynamo_disable_msg = True, reason
 
 
-def _load() -> bool:
-    answers.load()
-    return True
+# ---- what Dynamo carries out while it traces ---------------------------------------------------------------------------
 
 
-_load._dynamo_marked_constant = True  # type: ignore[attr-defined]  # Dynamo carries it out while it traces
+def _route(name: str, types: list[Any], names: list[str], recorded: bool) -> Any:
+    return answers.load().route(name, types, names, recorded)
+
+
+def _outputs(name: str, told: list[Any], dropped: tuple[str, ...]) -> Any:
+    return answers.load().outputs(name, told, dropped)
+
+
+def _encoded(value: Any, what: str) -> Any:
+    return answers.load().encode(value, what)
+
+
+for _constant in (_route, _outputs, _encoded):
+    _constant._dynamo_marked_constant = True  # type: ignore[attr-defined]

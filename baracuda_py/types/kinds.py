@@ -17,6 +17,7 @@ class OpCategory(Extensible):
     INDEXING = enum.auto()
     NORM = enum.auto()
     QUANTIZATION = enum.auto()
+    RANDOM = enum.auto()
     REARRANGE = enum.auto()
     REDUCE = enum.auto()
     SCAN = enum.auto()

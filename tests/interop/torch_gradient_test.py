@@ -175,6 +175,7 @@ MORE.update({name: (getattr(bp, name), ((3, 4),) * 2) for name in TWO_MORE})
 MORE.update({
     **{name: (getattr(bp, name), ((3, 4), (3, 4), (4,))) for name in ("fma", "lerp", "addcmul", "addcdiv")},
     "roll": (lambda x: bp.roll(x, 2, axis=0), ((3, 4),)),
+    "dropout": (lambda x, r: bp.dropout(x, 0.3, residual=r, seed=4), ((3, 4), (3, 4))),
     "tile": (lambda x: bp.tile(x, (2, 1)), ((3, 4),)),
     "repeat_interleave": (lambda x: bp.repeat_interleave(x, 2, axis=1), ((3, 4),)),
     "pad": (lambda x: bp.pad(x, ((1, 0), (0, 2))), ((3, 4),)),
@@ -243,6 +244,39 @@ def test_gradient_is_that_of_torch(name: str, dtype: Any) -> None:
     for a, b in zip(own, other):
         near = {"rtol": 2e-2, "atol": 6e-2} if dtype is torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
         torch.testing.assert_close(a.grad.float(), b.grad, **near)
+
+
+class _Stops(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
+    """A copy through which no gradient flows, and of which torch records that one may."""
+
+    @staticmethod
+    def forward(_ctx: Any, x: Any) -> Any:
+        return x.clone()
+
+    @staticmethod
+    def backward(_ctx: Any, _grad: Any) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        bp.softmax,
+        lambda x: bp.add(x, x),
+        lambda x: bp.layer_norm(x),
+        lambda x: torch.ops.baracuda.softmax(x),
+        lambda x: torch.ops.baracuda.layer_norm(x, None, None, stats=True)[0],
+        torch.sigmoid,
+    ],
+)
+def test_gradient_of_a_result_without_one_is_none(call: Callable[[Any], Any]) -> None:
+    """As torch's own function, which stands last: the operands get none, whatever else gives them one."""
+    for repeated in (False, True):  # the second call takes the short way
+        x = leaf(3, 4)
+        _Stops.apply(call(x)).sum().backward()
+        assert x.grad is None, f"repeated: {repeated}"
+        (_Stops.apply(call(x)).sum() + (2 * x).sum()).backward()
+        assert torch.equal(x.grad, torch.full_like(x, 2))
 
 
 def test_gradient_of_both_results_of_a_norm() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from ...plan.fields import flag
 from ...plan.selection import Selection
 from ...runtime.scope import PendingCall, is_recording, recordings, replaced
 from ...tensor import HOST_ORDINAL, Tensor, intake, overlaps
@@ -21,10 +23,11 @@ from .step import Step
 __all__ = ["record"]
 
 RESERVED = ("stream",)  # names that a step's own call takes
+FUSER = f"{__package__.partition('.')[0]}.ops.elementwise.fused.recorded"  # stands above this layer
 
 
 @contextmanager
-def record(**inputs: Any) -> Iterator[Step]:
+def record(*, fuse: bool = False, **inputs: Any) -> Iterator[Step]:
     """A context that records the calls of functions and plans in it as a `Step`, which replays them.
 
     >>> with bp.record(x=x, lengths=lengths) as step:  # doctest: +SKIP
@@ -38,7 +41,13 @@ def record(**inputs: Any) -> Iterator[Step]:
     that such code made during the recording is refused (views of recorded results are not: they share their memory), and so is
     one that torch changed in place; NumPy and CuPy do not tell what they change. Calls are recorded in the current thread (or
     asyncio task) only; recordings do not nest.
+
+    With `fuse`, neighbouring elementwise calls are one kernel each at a replay, and ``step.fused`` says which. A result that
+    nothing reads afterwards is not written: no other call, no input, and no reference of the program, such as a variable. A
+    replay then rounds to 16 bits once where the calls of the block rounded each result, and may contract a product and a sum: the
+    bound of the whole is that of the fused plan (``step.plans``).
     """
+    flag(fuse, "record: fuse")
     if is_recording():
         raise InvalidProblemError(
             "record: this context is being recorded already", "recordings do not nest: end it first"
@@ -50,6 +59,8 @@ def record(**inputs: Any) -> Iterator[Step]:
         with recorder.watch.entered(), replaced(intercept=recorder.call, recording=recorder):
             yield step
         recorder.finish()
+        if fuse:
+            recorder.fuse()
     except BaseException:
         step.fail()
         raise
@@ -85,6 +96,8 @@ class _Recorder:
             name for name, x in named.items() if 0 not in x.shape
         }  # without elements there is nothing to read
         self._written: list[Tensor] = []
+        # Of each call, whether it allocated its results; None for a bound plan of the program.
+        self._own: list[bool | None] = []
 
     def call(self, call: PendingCall) -> Any:
         """A call of a function."""
@@ -101,12 +114,13 @@ class _Recorder:
     def run(self, selection: Selection, operands: dict[str, Any], workspace: Any, stream: Any) -> Any:
         """A call of ``plan.run``: its operands are bound."""
         self._refuse_unrecorded(selection, operands)
-        return self._keep(BoundPlan(selection, operands, workspace), stream)
+        own = all(operands.get(operand.name) is None for operand in selection.operands if operand.written)
+        return self._keep(BoundPlan(selection, operands, workspace), stream, own=own)
 
     def launch(self, bound: BoundPlan, stream: Any) -> Any:
         """A call of a bound plan."""
         self._refuse_unrecorded(bound.selection, bound.operands)
-        return self._keep(bound, stream)
+        return self._keep(bound, stream, own=None)
 
     def finish(self) -> None:
         """Raises for a recording that could not be replayed as its caller means."""
@@ -120,13 +134,20 @@ class _Recorder:
                 "pass that array itself, or a view of it, to a recorded call: what is computed from it is not recorded",
             )
 
-    def _keep(self, bound: BoundPlan, stream: Any) -> Any:
+    def fuse(self) -> None:
+        """Fuses the elementwise calls of the step."""
+        self._written.clear()
+        fuser: Any = importlib.import_module(FUSER)
+        self._step.replace_bounds(lambda bounds: fuser.fuse_recorded(bounds, self._own, tuple(self._named.values())))
+
+    def _keep(self, bound: BoundPlan, stream: Any, *, own: bool | None) -> Any:
         self._step.check(bound)
         if stream is None and bound.ordinal != HOST_ORDINAL:
             stream = stream_of_call(bound.selection.desc, dict(bound.operands), "", bound.ordinal)
         with replaced(intercept=None, recording=None):
             result = bound(stream)
         self._step.append(bound)
+        self._own.append(own)
         operands = bound.operands
         for operand in bound.selection.operands:
             if operand.written and operand.name in operands:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -35,6 +35,8 @@ class Step:
         self._inputs = dict(inputs)
         self._bounds: list[BoundPlan] = []
         self._graph: Graph | None = None
+        self._fused: tuple[str, ...] = ()
+        self._result: Any = None
         self._state = "is not finished: it can be replayed once the block ends"
         self._lock = new_lock()
 
@@ -58,7 +60,12 @@ class Step:
     @property
     def result(self) -> Any:
         """The last call's result: the arrays that every replay writes to."""
-        return self._bounds[-1].result if self._bounds else None
+        return self._result
+
+    @property
+    def fused(self) -> tuple[str, ...]:
+        """What was fused (``bp.record(fuse=True)``): a line for each kernel, with its ops and its graph."""
+        return self._fused
 
     @property
     def graph(self) -> Graph | None:
@@ -74,7 +81,8 @@ class Step:
     def __repr__(self) -> str:
         names = ", ".join(self._inputs) or "none"
         where = self._bounds[0].selection.device if self._bounds else "no device"
-        return f"<bp.Step of {len(self)} calls on {where}, inputs: {names}>"
+        fused = f", fused: {', '.join(one.partition(':')[0] for one in self._fused)}" if self._fused else ""
+        return f"<bp.Step of {len(self)} calls on {where}, inputs: {names}{fused}>"
 
     # ---- replays --------------------------------------------------------------------------------------------------
 
@@ -187,6 +195,12 @@ class Step:
     def append(self, bound: BoundPlan) -> None:
         """Adds a call that was launched."""
         self._bounds.append(bound)
+        self._result = bound.result
+
+    def replace_bounds(self, change: Callable[[list[BoundPlan]], tuple[list[BoundPlan], list[str]]]) -> None:
+        """Replaces the bound plans by others that write the same results, which the change describes."""
+        bounds, fused = change(self._bounds)
+        self._bounds, self._fused = bounds, tuple(fused)
 
     def finish(self) -> None:
         """Ends the recording."""

@@ -15,6 +15,7 @@ from ...runtime.scope import default_device
 from ...tensor import dispatch
 from ...types import OperandTypeError, UnsupportedError
 from ..called import answering, arguments_of, op_of
+from ..codec import encode
 from .autocast import cast_operands
 from .fused import called as fused_called
 from .gradient import recorded_arguments
@@ -22,6 +23,7 @@ from .library import define_all, invoke, no_gradient
 from .packed import unpacked
 from .recorded import RecordedCall, no_tangent, record, record_transformed, recorded_call
 from .results import named
+from .routes import outputs, route
 from .schema import Signature, signature_of
 
 __all__ = ["call_op"]
@@ -61,7 +63,7 @@ def call_op(name: str, given: dict[str, Any]) -> Any:
 
 
 def traced(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Answers a call of an op's function that TorchDynamo traces. Dynamo traces this as well."""
+    """Answers a call of an op's function that TorchDynamo traces and that has no route (`routes`). Dynamo traces this too."""
     signature = signature_of(name)
     return call_op(name, unpacked(signature, signature.bind(args, kwargs)))
 
@@ -304,3 +306,4 @@ def _recipe_of(
 define_all()
 dispatch.answers.called, dispatch.answers.traced = called, traced
 dispatch.answers.fused = fused_called
+dispatch.answers.route, dispatch.answers.outputs, dispatch.answers.encode = route, outputs, encode

@@ -11,7 +11,7 @@ import torch
 from ...types import OpCategory
 from .schema import Signature
 
-__all__ = ["cast_operands"]
+__all__ = ["cast_operands", "may_cast"]
 
 _CAST = (OpCategory.GEMM, OpCategory.ATTENTION)
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32)
@@ -29,6 +29,12 @@ def cast_operands(signature: Signature, given: dict[str, Any]) -> dict[str, Any]
         return given
     dtype = torch.get_autocast_dtype(first.device.type)
     return {**given, **{name: given[name].to(dtype) for name in factors if _is_cast(given, name)}}
+
+
+def may_cast(signature: Signature) -> bool:
+    """Whether a call of the op may have its factors cast: whether autocast is on for a device."""
+    casts = signature.op.plan.category in _CAST and signature.op.gradient is not None
+    return casts and any(map(torch.is_autocast_enabled, ("cpu", "cuda")))
 
 
 def _is_cast(given: Mapping[str, Any], name: str) -> bool:

@@ -92,10 +92,10 @@ class _Differentiated(torch.autograd.Function):  # type: ignore[misc, unused-ign
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        signature, passed = (
-            ctx.signature,
-            ctx.needs_input_grad[4:],
-        )  # torch leaves out trailing arguments at their default
+        signature = ctx.signature
+        passed = ctx.needs_input_grad[4:]  # torch leaves out trailing arguments at their default
+        if all(grad is None for grad in grads):  # nothing flows
+            return (None,) * (4 + len(passed))
         needs = frozenset(n for n, needed in zip(signature.places, passed) if needed and n in signature.tensors)
         held = {**ctx.options, **dict(zip(ctx.saved_names, ctx.saved_tensors))}
         if any(name in signature.op.gradient.saved and name not in held for name in signature.flags):

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ...runtime.scope import default_device
+from ...tensor.dispatch import overloads
 from .batching import batched
 from .differentiate import add_kernels, autograd_kernel, no_gradient
 from .layouts import fake_outputs
@@ -25,7 +26,6 @@ NAMESPACE = "baracuda"
 TWIN = "_functional"  # the suffix of the op that returns copies of what another one writes to
 
 _library: Any = None  # a Library's ops live as long as it
-_overloads: dict[str, Any] = {}
 
 
 def define_all() -> None:
@@ -40,7 +40,7 @@ def define_all() -> None:
 
 def overload(name: str) -> Any:
     """The custom op of that name. Dynamo traces this."""
-    return _overloads[name]
+    return overloads[name]
 
 
 def invoke(name: str, given: dict[str, Any]) -> Any:
@@ -73,8 +73,8 @@ def _add(
     if direct is not None:
         kernels["CUDA"] = direct
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_library)
-    _overloads[name] = getattr(getattr(torch.ops, NAMESPACE), name).default
-    add_kernels(_overloads[name], kernels)
+    overloads[name] = getattr(getattr(torch.ops, NAMESPACE), name).default
+    add_kernels(overloads[name], kernels)
 
 
 # ---- kernels -------------------------------------------------------------------------------------------------------------

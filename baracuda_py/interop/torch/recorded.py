@@ -83,6 +83,8 @@ class RecordedCall:
     def gradients(self, ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         """The gradients of the call itself (none) and of its tensors."""
         layout: _Layout = ctx.layout
+        if all(grad is None for grad in grads):  # nothing flows
+            return (None, *[None] * len(self.names))
         held = dict(zip(layout.names, ctx.saved_tensors))
         held.update(self.options)
         needs = _needs(self.names, ctx.needs_input_grad[1:])
@@ -91,8 +93,6 @@ class RecordedCall:
                 torch.zeros(like[0], dtype=like[1], device=like[2]) if grad is None and flowing else grad
                 for grad, flowing, like in zip(grads, layout.flows, ctx.like)
             )
-        elif grads[0] is None:  # nothing flows
-            return (None, *[None] * len(self.names))
         received = dict(zip(self.results, grads))
         if not torch.is_grad_enabled():
             return (None, *map(gradients_of(self.signature, held, received, needs, self.invoke).get, self.names))

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...plan.selection import result_type
+from ...tensor.dispatch import result_types
 from ..codec import encode
 from .schema import Signature
 
 __all__ = ["as_list", "learn", "named", "read_types", "result_of", "written_by"]
 
 _written: dict[tuple[str, str], tuple[str, ...]] = {}
-_types: dict[tuple[str, tuple[str, ...]], Any] = {}  # named tuples, by op and names
 
 
 def _kind(signature: Signature, given: Mapping[str, Any]) -> str:
@@ -44,7 +44,7 @@ def read_types(signature: Signature) -> None:
     for count in range(2, len(names) + 1):
         for some in itertools.combinations(names, count):
             if some[0] == names[0]:
-                _types[signature.name, some] = result_type(signature.op.plan, some)
+                result_types[signature.name, some] = result_type(signature.op.plan, some)
 
 
 def written_by(signature: Signature, given: Mapping[str, Any]) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ def result_of(signature: Signature, given: Mapping[str, Any], made: Any) -> Any:
 
 def named(signature: Signature, names: Sequence[str], values: Sequence[Any]) -> Any:
     """A named tuple of results. Dynamo traces this."""
-    return _types[signature.name, tuple(names)](*values)
+    return result_types[signature.name, tuple(names)](*values)
 
 
 def as_list(result: Any) -> list[Any]:

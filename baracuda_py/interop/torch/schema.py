@@ -45,7 +45,7 @@ class Signature(signature.Signature):
 
     # ---- the arguments of the function -> those of the custom op -----------------------------------------------------
 
-    def lowered(self, given: Mapping[str, Any]) -> list[Any]:
+    def lowered(self, given: Mapping[str, Any], encode: Callable[[Any, str], Any] = encode) -> list[Any]:
         """The arguments of the custom op. Dynamo traces this."""
         values: dict[str, Any] = {}
         for p in self.passed:

@@ -8,13 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ...call.results.allocate import allocator
-from ...plan.descriptor import Layout
 from ...plan.fields import integer
-from ...runtime.gpu.device import spec_of
-from ...tensor.axes import c_strides
 from ...types import ElementKind, InvalidProblemError, PlanPreference
 from ...types.elements import ElementLike
+from .._empty import empty_array
 from .._numbers import kind_for, number, one_or_more, unsigned_zero
 from .constants import fill, fill_eye
 from .sequences import fill_arange, fill_linspace
@@ -32,7 +29,7 @@ def full(
     ``device="cpu"`` and ``"ptx"``); for another framework's pass its own array to `fill`.
     """
     kind = ElementKind.BOOL if dtype is None and isinstance(fill_value, (bool, np.bool_)) else dtype
-    made = _empty("full", one_or_more(shape, "full: shape"), _kind("full", (fill_value,), kind), device)
+    made = empty_array("full", one_or_more(shape, "full: shape"), _kind("full", (fill_value,), kind), device)
     return fill(made, fill_value, stream=stream, pref=pref, device=device)
 
 
@@ -42,7 +39,9 @@ def eye(
 ) -> Any:  # fmt: skip
     """A matrix of n rows and m columns (n by default) with ones on diagonal `k`, as numpy.eye: allocated, then `fill_eye`."""
     shape = integer(n, "eye: n"), integer(n if m is None else m, "eye: m")
-    return fill_eye(_empty("eye", shape, ElementKind.of(dtype), device), k, stream=stream, pref=pref, device=device)
+    return fill_eye(
+        empty_array("eye", shape, ElementKind.of(dtype), device), k, stream=stream, pref=pref, device=device
+    )
 
 
 def arange(
@@ -56,7 +55,7 @@ def arange(
     """
     first, last = (0, start) if stop is None else (start, stop)
     given = tuple(unsigned_zero(x, f"arange: {name}") for name, x in (("start", first), ("stop", last), ("step", step)))
-    made = _empty("arange", (_count(*given),), _kind("arange", given, dtype), device)
+    made = empty_array("arange", (_count(*given),), _kind("arange", given, dtype), device)
     return fill_arange(made, given[0], given[2], stream=stream, pref=pref, device=device)
 
 
@@ -65,7 +64,7 @@ def linspace(
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None,
 ) -> Any:  # fmt: skip
     """`num` numbers from `start` to `stop` at equal distances, as numpy.linspace: allocated, then `fill_linspace`."""
-    made = _empty("linspace", (integer(num, "linspace: num"),), ElementKind.of(dtype), device)
+    made = empty_array("linspace", (integer(num, "linspace: num"),), ElementKind.of(dtype), device)
     return fill_linspace(made, start, stop, endpoint=endpoint, stream=stream, pref=pref, device=device)
 
 
@@ -83,13 +82,3 @@ def _count(start: Any, stop: Any, step: Any) -> int:
         raise InvalidProblemError(f"arange: {start}, {stop} and {step} give no finite count", "give other numbers")
     count: int = math.ceil((stop - start) / step)
     return max(count, 0)
-
-
-def _empty(op: str, shape: tuple[int, ...], kind: ElementKind, device: Any) -> Any:
-    if min(shape, default=0) < 0:
-        raise InvalidProblemError(f"{op}: shape {shape} has a negative extent", "give extents of 0 or more")
-    if kind.nbytes(math.prod(shape)) >= 1 << 63:
-        raise InvalidProblemError(f"{op}: shape {shape} takes 2**63 bytes or more", "give what fits in memory")
-    if spec_of(device).host_memory:
-        return np.empty(shape, kind.dtype)
-    return allocator(Layout(shape, c_strides(shape), kind))()

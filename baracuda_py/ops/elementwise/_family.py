@@ -13,7 +13,11 @@ from ... import functional
 from ...plan.candidate import Candidate
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
-from ...types import ElementKind, OperandTypeError, PrecisionGuarantee
+from ...tensor import intake
+from ...tensor.axes import index_of
+from ...tensor.dispatch import trace_as_op
+from ...types import ElementKind, InvalidProblemError, OperandTypeError, PrecisionGuarantee
+from ...types.errors import shown
 from .._misnamed import misnamed
 from . import oracle
 from ._candidates import CANDIDATES, OF_GRADIENTS
@@ -87,6 +91,8 @@ def publish(
     PUBLISHED[row.name] = register(
         Op(row.name, plan, function, problems, fixed, gradient=gradient, peers=peers, arguments=arguments)
     )
+    if row.halves:
+        trace_as_op(row.name, function, partial(halved, row))
     return function
 
 
@@ -126,6 +132,9 @@ def signature_of(row: Row) -> inspect.Signature:
     parameters += [
         kinds(n, kinds.POSITIONAL_OR_KEYWORD, default=d, annotation=type(d).__name__) for n, d in row.params.items()
     ]
+    if row.halves:
+        parameters[-1] = parameters[-1].replace(default=None)
+        parameters.append(kinds("axis", kinds.KEYWORD_ONLY, default=None, annotation="int | None"))
     if row.result == "given":
         parameters.append(kinds("dtype", kinds.POSITIONAL_OR_KEYWORD, annotation="ElementLike"))
     annotations = {"out": Any, "stream": Any, "pref": "PlanPreference | None", "device": Any}
@@ -139,6 +148,8 @@ def function_of(plan: type[Plan[Any]], row: Row) -> Callable[..., Any]:
 
     def general(*given: Any, out: Any = None, **named: Any) -> Any:
         how = {name: named.pop(name, None) for name in ("stream", "pref", "device")}
+        if row.halves:
+            given, named = halved(row, given, named)
         inputs, params = arguments_of(row, given, named)
         return _call_with_numbers(plan, row, dict(zip(family.inputs, inputs)), out, params, **how)
 
@@ -146,17 +157,17 @@ def function_of(plan: type[Plan[Any]], row: Row) -> Callable[..., Any]:
         return general
     names: dict[str, Any] = {"name": row.name, "plan": plan, "of": family.of, "call": functional.call}
     names |= {"general": general, "weak": WEAK, "__name__": __name__}
-    exec(_of_arrays(family.inputs), names)
+    exec(_of_arrays(family.inputs, row.halves), names)
     return names["function"]  # type: ignore[no-any-return]
 
 
 @cache
-def _of_arrays(inputs: tuple[str, ...]) -> CodeType:
+def _of_arrays(inputs: tuple[str, ...], halves: bool) -> CodeType:
     """The code of a function of arrays, written out: a loop over its arguments would take 0.5 us of a repeated call."""
     given, how = ", ".join(inputs), "stream=stream, pref=pref, device=device"
-    weak = " or ".join(f"type({x}) in weak" for x in inputs)
+    weak = " or ".join(f"type({x}) in weak" for x in inputs) + (f" or {inputs[-1]} is None" if halves else "")
     text = f"""
-def function({given}, /, *more, out=None, stream=None, pref=None, device=None, **named):
+def function({given}{"=None" if halves else ""}, /, *more, out=None, stream=None, pref=None, device=None, **named):
     if more or named or {weak}:
         return general({given}, *more, out=out, {how}, **named)
     operands = {{"out": out, {", ".join(f"{x!r}: {x}" for x in inputs)}}}
@@ -174,6 +185,40 @@ def arguments_of(row: Row, given: Sequence[Any], named: Mapping[str, Any]) -> tu
     if not known or len(given) > len(names) or len(held) < len(names) or not named.keys().isdisjoint(placed):
         raise _refusal(row, given, named)
     return tuple(held[name] for name in row.arguments), {name: held[name] for name in row.params}
+
+
+def halved(row: Row, given: Sequence[Any], named: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The arguments of a call with two inputs. One alone is sliced by its own framework: views, but for JAX's arrays."""
+    rest = dict(named)
+    axis = rest.pop("axis", None)
+    if len(given) > 1 and given[1] is not None:
+        if axis is not None:
+            raise OperandTypeError(
+                f"{row.name}: axis={axis!r} is given beside {' and '.join(row.arguments)}",
+                f"leave out axis, or pass {row.arguments[0]} alone, whose halves along it are the inputs",
+            )
+        return given, rest
+    if not given:
+        raise _refusal(row, given, rest)
+    x, name = given[0], f"{row.name}: {row.arguments[0]}"
+    shape = x.shape if hasattr(x, "shape") and hasattr(x, "__getitem__") else intake(x, what=name).shape
+    try:
+        place = -1 if axis is None else index_of(axis)
+    except (TypeError, OverflowError):
+        raise OperandTypeError(f"{row.name}: axis must be an int, got {shown(axis)}", "pass axis=-1") from None
+    if not -len(shape) <= place < len(shape):
+        raise InvalidProblemError(
+            f"{name} has {len(shape)} axes, and axis={place} is none of them",
+            f"pass one from {-len(shape)} to {len(shape) - 1}" if len(shape) else "pass an array of one axis or more",
+        )
+    place, extent = place % len(shape), shape[place]
+    if extent % 2:
+        raise InvalidProblemError(
+            f"{name} of shape {tuple(shape)} has {extent} elements along axis {place}, which are not two halves",
+            f"pass an even extent, or {' and '.join(row.arguments)} as two arrays",
+        )
+    before, middle = (slice(None),) * place, extent // 2
+    return (x[*before, slice(0, middle)], x[*before, slice(middle, extent)], *given[2:]), rest
 
 
 def _refusal(row: Row, given: Sequence[Any], named: Mapping[str, Any]) -> Exception:
@@ -225,13 +270,19 @@ def documentation(row: Row) -> str:
         else f"{data[0]}: an array of any shape and strides ({kinds})."
     )
     lines += [f"{name}: a number given at run time, {default} by default." for name, default in row.params.items()]
+    if row.halves:
+        first, second = row.arguments
+        lines.append(
+            f"axis: where {second} is left out, {first} and {second} are the two halves of {first} along this axis, the last by\n"
+            f"default: views of it, no copies. To have their gradients in one array, pass {row.name}_backward its halves."
+        )
     shape, inputs = ("the broadcast shape", "an input") if several else (f"{data[0]}'s shape", data[0])
     lines.append(
         f"out: an array of {shape} and {'NumPy' + chr(39) + 's result type' if row.result != 'given' else 'dtype'}, "
         f"{inputs} itself included; allocated in the axis order of the first full input if not given."
     )
     lines += [f"The gradient of {name}, where grad is that of out: {of}." for name, of in row.gradient.items()]
-    raises = "InvalidProblemError where the shapes do not broadcast or a number is out of range, " if several else ""
+    raises = "InvalidProblemError where the shapes do not broadcast or an integer dtype lacks a number, " if several else ""
     lines.append(
         f"Returns out. Raises {raises}OperandTypeError for a dtype that is not\ntaken, OverlapError where out partly overlaps "
         f"{inputs}."

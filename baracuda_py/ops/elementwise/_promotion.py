@@ -70,6 +70,11 @@ def _instead(row: Row, kind: ElementKind) -> str:
 @lru_cache(maxsize=1024)
 def common_kind(row: Row, *kinds: ElementKind) -> ElementKind:
     """The kind to which NumPy converts inputs of these kinds."""
+    common = _promoted(row, *kinds)
+    return ElementKind.F64 if row.in_floats and not common.is_float else common
+
+
+def _promoted(row: Row, *kinds: ElementKind) -> ElementKind:
     if len(set(kinds)) == 1:
         return kinds[0]
     for kind in kinds:
@@ -172,7 +177,7 @@ def computed(
     kind = out
     if row.result == "bool":
         kind = common_kind(row, *data)
-        if {ElementKind.U64} < set(data) and kind.is_float and all(k.is_integer for k in data):
+        if {ElementKind.U64} < set(data) and all(k.is_integer for k in data) and kind.is_float and not row.in_floats:
             return Computed("math::Wide", 24, "bool", tuple(map(_number, inputs)))  # neither 64-bit type holds both
     computes = "double" if kind is ElementKind.F64 else "float" if kind.is_float else _number(kind)
     return Computed(computes, kind.digits or 24, _number(out), tuple(map(_number, inputs)))

@@ -66,7 +66,10 @@ class Row:
     `domain` lists the kinds taken. The `result` is of NumPy's type: ``"same"`` (that of the inputs together), ``"float"``
     (integers become floats), ``"bool"``, or ``"given"`` by the caller. `mask` inputs hold bools and have no part in it. Where
     `moves` is true the result is one of the inputs, bit by bit; where `native` is true the result is exact for the type computed
-    in, which is the result's own or that of a comparison: `oracle` then takes its inputs in that type.
+    in, which is the result's own or that of a comparison: `oracle` then takes its inputs in that type. Where `in_floats` is true,
+    integers and bools are compared as f64.
+
+    Where `halves` is true, a call with the first input alone takes its two halves along an axis as the inputs.
 
     `oracle` computes it on NumPy arrays. `check` is the same by other means: an expression in the arguments and params, of one
     element at a time, as Python numbers, or as mpmath's where it says ``mpmath``, with `bits` those of an integer result;
@@ -89,6 +92,8 @@ class Row:
     absent: Mapping[str, str] = field(default_factory=dict)
     moves: bool = False
     native: bool = False
+    in_floats: bool = False
+    halves: bool = False
     formula: str = ""
     limits: tuple[float, ...] = ()
     instructions: tuple[float, float] = (1, 1)

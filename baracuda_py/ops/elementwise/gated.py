@@ -12,7 +12,7 @@ from .tables import pairs
 
 __all__: list[str] = []
 
-Gated = partial(Row, arguments=("x", "y"), domain=FLOATS)
+Gated = partial(Row, arguments=("x", "y"), domain=FLOATS, halves=True)
 
 TABLE = (
     Gated("silu_mul", "math::silu_mul<digits>(a, b)", oracle.silu_mul, "x / (1 + mpmath.exp(-x)) * y",

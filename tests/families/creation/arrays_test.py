@@ -71,8 +71,10 @@ def test_fill_either_zero_after_the_other(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
-def test_fill_takes_unsigned_numbers_of_64_bits(device: str) -> None:
-    most = 2**64 - 1
+def test_fill_takes_all_numbers_of_64_bits(device: str) -> None:
+    most, least = 2**64 - 1, -(2**63)
+    assert bp.full(2, least, device=device).tolist() == [least, least]
+    assert bp.arange(least, least + 2, device=device).tolist() == [least, least + 1]
     assert bp.full(2, most, "uint64", device=device).tolist() == [most, most]
     assert bp.pad(np.zeros(1, np.uint64), 1, constant_values=most, device=device).tolist() == [most, 0, most]
     assert bp.arange(2**63 - 1, 2**63 + 2, dtype="uint64", device=device).tolist() == [2**63 - 1, 2**63, 2**63 + 1]

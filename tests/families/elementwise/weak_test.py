@@ -251,3 +251,20 @@ def test_casts_say_what_they_do_out_of_range(device: str) -> None:
         bp.cast(np.ones(2, np.complex64), "f32", device=device)
     with pytest.raises(bp.OperandTypeError, match="the result is f16 and out holds f32"):
         bp.cast(x, "f16", out=np.empty(8, np.float32), device=device)
+
+
+@pytest.mark.parametrize("first", [np.bool_, np.int8, np.uint8, np.int32, np.int64, np.uint64])
+def test_isclose_of_integers_is_that_of_numpy(first: Any) -> None:
+    """They are compared as f64, the two kinds of 64 bits that have no common one too."""
+    rng = np.random.default_rng(0)
+    x = (rng.integers(0, 2**40, 77) >> rng.integers(0, 40, 77)).astype(first)
+    moved = x.astype(np.float64) + rng.integers(-1, 2, 77) * (rng.random(77) < 0.5)
+    for second in (np.bool_, np.uint8, np.int64, np.float32):
+        with np.errstate(invalid="ignore"):
+            y = moved.astype(second)
+        for rtol, atol in ((1e-3, 0.5), (0.0, 1.0)):
+            with np.errstate(invalid="ignore"):
+                wanted = np.isclose(x, y, rtol=rtol, atol=atol)
+            assert np.array_equal(bp.isclose(x, y, rtol=rtol, atol=atol, device="ptx"), wanted), (second, rtol)
+    for number in (3, 3.4, 2**70, True):
+        assert np.array_equal(bp.isclose(x, number, atol=0.5, device="ptx"), np.isclose(x, number, atol=0.5)), number

@@ -56,7 +56,8 @@ TABLE = (
          "None if abs(abs(x1 - x2) - (atol + rtol * abs(x2))) <= 1e-6 * (abs(x1) + abs(x2)) + 1e-45 "
          "else x1 == x2 or abs(x1 - x2) <= atol + rtol * abs(x2)",
          "Whether abs(x1 - x2) <= atol + rtol * abs(x2), each operation rounded to the type computed in; equal infinities are "
-         "close, and two NaN if equal_nan.", result="bool", header="math/close.cuh", domain=FLOATS, native=True,
+         "close, and two NaN if equal_nan. Integers and bools are compared as f64.", result="bool", header="math/close.cuh",
+         domain=(*NUMBERS, ElementKind.BOOL), native=True, in_floats=True,
          params={"rtol": 1e-5, "atol": 1e-8, "equal_nan": False}, instructions=(9, 9)),
     Pair("nextafter", "math::next_after<digits>(a, b)", oracle.nextafter, "",
          "The next number of the result's type from x1 toward x2; x2 where they are equal.", header="math/neighbour.cuh",
@@ -72,24 +73,26 @@ TABLE = (
 
 Gated = partial(Row, domain=FLOATS, peers={"cupy": "", "torch": ""})
 
+Halves = partial(Gated, halves=True)
+
 GATED = (
     Gated("prelu", "a > C(0) ? a : b * a", oracle.leaky_relu, "x if x > 0 else weight * x",
           "x above zero, weight * x below; weight broadcasts as any array does.", ROUNDED, arguments=("x", "weight"),
           instructions=(3, 3),
           gradient={"x": "where(x > 0, grad, grad * weight)", "weight": "where(x > 0, 0, grad * x)"}),
-    Gated("reglu", "math::maximum(a, C(0)) * b", oracle.reglu, "max(x, 0) * y", "max(x, 0) * y: the gate of ReGLU.", ROUNDED,
+    Halves("reglu", "math::maximum(a, C(0)) * b", oracle.reglu, "max(x, 0) * y", "max(x, 0) * y: the gate of ReGLU.", ROUNDED,
           arguments=("x", "y"), header="math/extrema.cuh", instructions=(2, 2),
           gradient={"x": "where(x > 0, grad * y, 0)", "y": "grad * maximum(x, 0)"}),
     # exp(-|y| / 2) twice, each within 2.5 ulps (transcendental.py), their square and the sum with 1, two products, a quotient.
-    Gated("glu", "math::glu(a, b)", oracle.glu, "x / (1 + mpmath.exp(-y))", "x / (1 + exp(-y)), the gate second, as in torch.",
+    Halves("glu", "math::glu(a, b)", oracle.glu, "x / (1 + mpmath.exp(-y))", "x / (1 + exp(-y)), the gate second, as in torch.",
           Ulps(16, 12), arguments=("x", "y"), header="math/glu.cuh", instructions=(50, 50),
           gradient={"x": "grad * sigmoid(y)", "y": "grad * x * sigmoid(y) * sigmoid(-y)"}),
     # Phi within 8 ulps and two products; in the tail erfcx within 4.5, exp four times within 2.5, and six products.
-    Gated("geglu", "math::geglu<digits>(a, b)", oracle.geglu, "x * mpmath.ncdf(x) * y",
+    Halves("geglu", "math::geglu<digits>(a, b)", oracle.geglu, "x * mpmath.ncdf(x) * y",
           "x Phi(x) y, by the error function: the gate of GEGLU.", Ulps(20, 12, 0.06), arguments=("x", "y"),
           header="math/geglu.cuh", instructions=(40, 16),
           gradient={"x": "grad * y * (phi(x) + x * exp(-x * x / 2) / sqrt(2 * pi))", "y": "grad * x * phi(x)"}),
-    Gated("geglu_tanh", "math::geglu_tanh<digits>(a, b)", oracle.geglu_tanh, f"{GELU_CHECK} * y",
+    Halves("geglu_tanh", "math::geglu_tanh<digits>(a, b)", oracle.geglu_tanh, f"{GELU_CHECK} * y",
           "gelu_tanh(x) * y, rounded once: the gate of GEGLU in Gemma.", Ulps(16, 12, 0.06), arguments=("x", "y"),
           header="math/gelu_tanh.cuh", instructions=(50, 10),
           gradient={"x": f"grad * y * {GELU_SLOPE}", "y": f"grad * x * {GELU}"}),

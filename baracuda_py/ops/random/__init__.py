@@ -1,0 +1,1 @@
+"""Random numbers: functions of (seed, position) by Philox4x32-10, and dropout."""
