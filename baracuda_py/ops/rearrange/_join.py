@@ -1,4 +1,4 @@
-"""join: rows of several arrays one after another, in one launch (kernels/rearrange/join.cu)."""
+"""join: rows of several arrays one after another, in one launch (kernels/rearrange/join.cu); other layouts by copies."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.lowering import Sub
+from ...plan.selection import Selection, selected
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Step
 from ...tensor.axes import alignment_of, merge_axes
 from ...types import DeviceSpec
 from .._launch import THREADS, divisor, grid_of, index_scalar, index_type
+from ..shape_layout.write_slice import WriteSliceDescriptor, WriteSlicePlan
 
-__all__ = ["MOST", "JoinRows", "Piece"]
+__all__ = ["MOST", "JoinCopies", "JoinRows", "Piece"]
 
 MOST = 16  # pieces of a launch, as in the kernel
 CHUNK = 16
@@ -65,7 +68,7 @@ class JoinRows(Candidate[Any]):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if pieces_of(desc) is None:
             reason = "an operand's elements from the axis on are not contiguous, or its rows not evenly spaced"
-            return no(f"{reason}: pass contiguize(x) in its place", "contiguize(x) in its place")
+            return no(reason, "contiguize(x) in its place")
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[int]:
@@ -100,6 +103,50 @@ class JoinRows(Candidate[Any]):
         entry = f"join_rows<{index}, {most}, {grain}, {config}, {UNROLL}>"
         grid = grid_of(count, THREADS * UNROLL * (config // grain))
         return (Launch(Kernel("rearrange/join.cu", entry), grid, (THREADS, 1, 1), args),)
+
+
+@dataclass(frozen=True)
+class Copied:
+    """The configuration: the copy of each operand with elements."""
+
+    copies: tuple[tuple[str, Selection], ...]
+
+    def __str__(self) -> str:
+        return "+".join(dict.fromkeys(copy.candidate.variant for _, copy in self.copies))
+
+
+class JoinCopies(Candidate[Any]):
+    """One strided copy per operand, where elements are of any layout."""
+
+    variant = "copies"
+    launches = tuple(dict.fromkeys(launch for candidate in WriteSlicePlan.candidates for launch in candidate.launches))
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        return OK if pieces_of(desc) is None else no("variant 'rows' joins these operands in one launch")
+
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Copied]:
+        shape, at, out = desc.out_shape, desc.along, desc.layout("out")
+        first, copies = 0, []
+        for name, extents, strides in desc.pieces():
+            ranges = tuple((first, first + n) if axis == at else (0, n) for axis, n in enumerate(extents))
+            offset = first * out.strides[at] * desc.element.bits // 8
+            first += extents[at]
+            if math.prod(extents):
+                aligned: dict[str, Any] = {
+                    "dest_align": min(out.align, alignment_of(offset)), "source_align": desc.layout(name).align
+                }  # fmt: skip
+                copy = WriteSliceDescriptor(shape, ranges, desc.element, source_strides=strides, **aligned)
+                copies.append((name, selected(WriteSlicePlan, copy, None, device)))
+        yield Copied(tuple(copies))
+
+    def cost(self, desc: Any, device: DeviceSpec, config: Copied) -> Cost:
+        costs = [copy.cost for _, copy in config.copies]
+        return Cost(
+            sum(c.bytes for c in costs), 0, sum(c.seconds for c in costs), max(costs, key=lambda c: c.seconds).limit
+        )
+
+    def lower(self, desc: Any, device: DeviceSpec, config: Copied) -> tuple[Sub, ...]:
+        return tuple(Sub(copy, {"dest": Ptr("out"), "source": Ptr(name)}) for name, copy in config.copies)
 
 
 def _menu(count: int) -> int:

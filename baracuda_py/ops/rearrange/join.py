@@ -14,7 +14,7 @@ from ...plan.registry import Gradient, Op, register
 from ...types import ElementKind, InvalidProblemError, PlanPreference
 from .._function import function_of
 from . import oracle, samples
-from ._join import MOST, JoinRows
+from ._join import MOST, JoinCopies, JoinRows
 from ._problem import BYTES
 
 __all__ = ["JoinDescriptor", "JoinPlan", "concatenate", "join", "stack"]
@@ -92,12 +92,13 @@ class JoinPlan(Plan[JoinDescriptor]):
     """Arrays one after another along an axis: operands `x0` to `x15` and `out`."""
 
     descriptor = JoinDescriptor
-    candidates = (JoinRows(),)
+    candidates = (JoinRows(), JoinCopies())
     reference = oracle.join
     probes = (
         {"x0_shape": (5, 32), "x1_shape": (5, 16), "element": "f32", "axis": 1},
         {"x0_shape": (5, 33), "x1_shape": (5, 1), "x2_shape": (5, 6), "element": "u8", "axis": 1},
         {"x0_shape": (5, 33), "x1_shape": (5, 33), "element": "bf16", "axis": -1, "stacked": True},
+        {"x0_shape": (5, 32), "x0_strides": (1, 5), "x1_shape": (5, 16), "element": "f32", "axis": 1},
     )
 
 
@@ -125,7 +126,8 @@ def join(
 ) -> Any:
     """Up to 16 arrays one after another along `axis`, in one launch; `concatenate` and `stack` take a list.
 
-    x0 to x15: arrays of one byte-wide kind. They agree on every axis but `axis`; with `stacked` on all, and are put along a new
+    x0 to x15: arrays of one byte-wide kind, any strides; where one's elements are not contiguous from the axis on, each is a copy
+    of its own. They agree on every axis but `axis`; with `stacked` on all, and are put along a new
     axis. out: a C-ordered array of their kind. Raises InvalidProblemError for an axis out of range and for shapes that differ.
     """
 

@@ -76,7 +76,8 @@ def pad(desc: Any, x: Array) -> Array:
     """numpy.pad, which takes no negative widths: what they cut is cut first. Of the gradients that are sums, see below."""
     if desc.sums:
         return _added(desc, wide(x, desc.element))
-    shape, mode = desc.out_shape, desc.continued or "constant"
+    shape = desc.out_shape
+    mode: Any = desc.continued or "constant"
     cut = x[tuple(slice(max(-a, 0), max(n - max(-b, 0), 0)) for n, (a, b) in zip(x.shape, desc.pairs))]
     widths = [(max(a, 0), max(b, 0)) for a, b in desc.pairs]
     if mode != "constant":

@@ -187,4 +187,6 @@ def join(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]: 
         yield made(kind, problems[0][0], axis=1)
     wide, tall = values(rng, (4, 90), BF16), values(rng, (9, 40), F32)
     yield sample("bf16 rows with gaps", [wide[:, :33], wide[:, 40:81], wide], axis=1)
+    yield sample("bf16 transposed", [wide[:, :33].T, wide[:, 40:81].T, wide.T], axis=0)
+    yield sample("f32 stepped, stacked", [tall[:, ::2], tall[:, 20:], tall[:, 1::2]], axis=1, stacked=True)
     yield sample("f32 rows in reverse, and repeated", [tall[::-1], np.broadcast_to(tall[:1], (9, 40))], axis=1)

@@ -57,8 +57,8 @@ def chunk(x: Any, /, chunks: int, axis: int = 0) -> list[Any]:
 def broadcast_to(x: Any, /, shape: int | Sequence[int]) -> Any:
     """`x` as an array of `shape`, a view with the stride 0 along the axes that it is repeated along, as numpy.broadcast_to.
 
-    x: an array of NumPy, CuPy or PyTorch, or a GpuBuffer. Kernels take such operands as they are, and no output may be one. The
-    gradient is the sum over those axes. Raises InvalidProblemError where x does not broadcast to that shape.
+    x: an array of NumPy, CuPy or PyTorch, or a GpuBuffer. Kernels take such operands without a copy, and no output may be one.
+    The gradient is the sum over those axes. Raises InvalidProblemError where x does not broadcast to that shape.
     """
     onto = one_or_more(shape, "broadcast_to: shape")
 
@@ -167,10 +167,10 @@ def rot90(
         order = [b if i == a else a if i == b else i for i in range(len(shape))]
         return Strided(tuple(shape[i] for i in order), tuple(strides[i] for i in order))
 
-    turned = view_of(x, "rot90: x", swapped, lambda x: x.transpose(*pair))
+    transposed = view_of(x, "rot90: x", swapped, lambda x: x.transpose(*pair))
     if turns == 0:
         return contiguize(x, out=out, **how)
-    return flip(turned, pair[turns // 2], out=out, **how) if turns % 2 else flip(x, pair, out=out, **how)
+    return flip(transposed, pair[turns // 2], out=out, **how) if turns % 2 else flip(x, pair, out=out, **how)
 
 
 def _shape(x: Any, what: str) -> tuple[int, ...]:

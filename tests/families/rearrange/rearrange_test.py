@@ -144,7 +144,7 @@ def test_rearrange_numbers_in_arrays_without_axes(device: str) -> None:
 
 
 @pytest.mark.parametrize(("lanes", "shape", "width"), [(1, (4096, 4096), (3,)), (32, (4,), (100_000,))])
-def test_pad_backward_long_sums_are_a_warp_s(lanes: int, shape: tuple[int, ...], width: tuple[int, ...]) -> None:
+def test_pad_backward_long_sums_take_a_warp(lanes: int, shape: tuple[int, ...], width: tuple[int, ...]) -> None:
     grown = tuple(n + 2 * width[0] for n in shape)
     desc = bp.PadDescriptor(grown, "f32", width, "wrap", name="pad_backward")
     plan = bp.PadPlan.select(desc, device="h200")

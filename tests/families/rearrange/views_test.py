@@ -50,7 +50,7 @@ ALIKE: tuple[tuple[str, Callable[[Array], Any], Callable[[Array], Any]], ...] = 
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [row[1:] for row in ALIKE], ids=[row[0] for row in ALIKE])
-def test_view_is_numpy_s_and_shares_memory(ours: Callable[[Array], Any], theirs: Callable[[Array], Any]) -> None:
+def test_view_equals_numpy_and_shares_memory(ours: Callable[[Array], Any], theirs: Callable[[Array], Any]) -> None:
     for x in LAYOUTS:
         got, wanted = list(ours(x)), list(theirs(x))
         assert [g.shape for g in got] == [w.shape for w in wanted]
@@ -95,7 +95,7 @@ def test_view_with_shared_elements_is_read_only() -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
 @pytest.mark.parametrize("k", [-1, 0, 1, 2, 3, 6])
-def test_rot90_is_numpy_s_in_one_launch(k: int, device: str) -> None:
+def test_rot90_equals_numpy_in_one_launch(k: int, device: str) -> None:
     for x in LAYOUTS:
         for axes in ((0, 1), (2, 0), (-1, 1)):
             got = bp.rot90(x, k, axes, device=device)
@@ -103,7 +103,7 @@ def test_rot90_is_numpy_s_in_one_launch(k: int, device: str) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
-def test_diag_is_numpy_s_and_diagonal_the_way_back(device: str) -> None:
+def test_diag_equals_numpy_and_diagonal_reads_it(device: str) -> None:
     for k in (-3, 0, 2):
         for x in (X[0, 0], X[:, 1, 2], X[0, 0, ::-2]):
             made = bp.diag(x, k, device=device)
