@@ -45,6 +45,8 @@ from .ops.quantized.int4.dequantize import (DequantizeInt4Descriptor as _Dequant
 from .ops.quantized.nf4.dequantize import (DequantizeNf4Descriptor as _DequantizeNf4Descriptor,
     DequantizeNf4Plan as _DequantizeNf4Plan)
 from .runtime.gpu.device import (Device as Device, device as device, set_device as set_device)
+from .ops.random.dropout import (DropoutBackwardDescriptor as _DropoutBackwardDescriptor,
+    DropoutBackwardPlan as _DropoutBackwardPlan, DropoutDescriptor as _DropoutDescriptor, DropoutPlan as _DropoutPlan)
 from .ops.creation.sequences import (FillArangeDescriptor as _FillArangeDescriptor, FillArangePlan as _FillArangePlan,
     FillLinspaceDescriptor as _FillLinspaceDescriptor, FillLinspacePlan as _FillLinspacePlan)
 from .ops.random.discrete import (FillBernoulliDescriptor as _FillBernoulliDescriptor,
@@ -645,6 +647,15 @@ class DivideBackwardDescriptor(_BackwardDescriptor):
         y_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
         x2_align: int | None = ..., y_align: int | None = ..., grad_x1_align: int | None = ...,
         grad_x2_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class DropoutBackwardDescriptor(_DropoutBackwardDescriptor, _GradX, _Grad, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, p: float = ..., seed: int = ..., offset: int = ...,
+        subsequence: int = ..., *, position_element: _Kind = ..., grad_strides: _Ints = ..., grad_x_strides: _Ints = ...,
+        grad_align: int | None = ..., position_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+class DropoutDescriptor(_DropoutDescriptor, _Out3, _X3, _Residual, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, p: float = ..., seed: int = ..., offset: int = ...,
+        subsequence: int = ..., *, residual_element: _Kind = ..., position_element: _Kind = ..., x_strides: _Ints = ...,
+        residual_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., residual_align: int | None = ...,
+        position_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class EluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1580,6 +1591,8 @@ class DequantizeInt4Plan(_DequantizeInt4Plan): desc: DequantizeInt4Descriptor
 class DequantizeNf4Plan(_DequantizeNf4Plan): desc: DequantizeNf4Descriptor
 class DequantizePlan(_DequantizePlan): desc: DequantizeDescriptor
 class DivideBackwardPlan(_BackwardPlan): desc: DivideBackwardDescriptor
+class DropoutBackwardPlan(_DropoutBackwardPlan): desc: DropoutBackwardDescriptor
+class DropoutPlan(_DropoutPlan): desc: DropoutDescriptor
 class EluBackwardPlan(_BackwardPlan): desc: EluBackwardDescriptor
 class ErfBackwardPlan(_BackwardPlan): desc: ErfBackwardDescriptor
 class ErfcBackwardPlan(_BackwardPlan): desc: ErfcBackwardDescriptor
@@ -2171,6 +2184,14 @@ def fill_bernoulli(x: Any, p: float = 0.5, *, seed: int = 0, offset: int = 0, su
 @_op(FillIntegersDescriptor, FillIntegersPlan)
 def fill_integers(x: Any, low: int = 0, high: int = 2, *, seed: int = 0, offset: int = 0, subsequence: int = 0,
     position: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(DropoutDescriptor, DropoutPlan)
+def dropout(x: Any, p: float = 0.5, *, residual: Any = None, seed: int = 0, offset: int = 0, subsequence: int = 0,
+    position: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(DropoutBackwardDescriptor, DropoutBackwardPlan)
+def dropout_backward(grad: Any, p: float = 0.5, *, seed: int = 0, offset: int = 0, subsequence: int = 0,
+    position: Any = None, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(TakePositionDescriptor, TakePositionPlan)
 def take_position(counter: Any, count: int = 0, *, position: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
