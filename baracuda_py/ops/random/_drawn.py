@@ -118,7 +118,7 @@ class Drawn(Positioned):
 
 class FillRandom(Candidate[Drawn]):
     """One launch: a thread has chunks of 16 bytes, of which it computes the blocks; or single elements of one block where x is
-    not contiguous, not aligned to 16 bytes, or of larger blocks."""
+    not contiguous or not aligned to 16 bytes."""
 
     variant = "philox"
     launches = ("random/fill.cu:fill_random",)
