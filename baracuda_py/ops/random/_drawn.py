@@ -126,7 +126,8 @@ class FillRandom(Candidate[Drawn]):
     def configs(self, desc: Drawn, device: DeviceSpec) -> Iterable[int]:
         per_block, size = BLOCK // desc.bits, desc.element.bits // 8
         wide = max(per_block, min(CHUNK // size, MOST_BLOCKS * per_block))
-        return (wide if _contiguous(desc) and desc.layout("x").align >= min(CHUNK, wide * size) else -per_block,)
+        whole = wide * size <= CHUNK and _contiguous(desc) and desc.layout("x").align >= wide * size
+        return (wide if whole else -per_block,)
 
     def cost(self, desc: Drawn, device: DeviceSpec, config: int) -> Cost:
         element = desc.instructions + PHILOX_INSTRUCTIONS * desc.bits / BLOCK + (0 if config > 0 else 8)

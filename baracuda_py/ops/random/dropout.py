@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from ...plan.candidate import Candidate, Cost
 from ...plan.descriptor import Slot, described
@@ -47,8 +47,8 @@ class Dropped(Positioned):
     element: ElementKind
     p: float
 
-    made: str = "out"
-    read: str = "x"
+    made: ClassVar[str] = "out"
+    read: ClassVar[str] = "x"
 
     @property
     def count(self) -> int:

@@ -47,7 +47,7 @@ template <class T> struct RandomUniform {
     for (int i = 0; i < PER_BLOCK; ++i) {
       const Number k = Number(Bits<T>::of(block, i) >> (8 * sizeof(typename Bits<T>::W) - DIGITS));
       const Number y = ::fma(k * UNIT, with.b, with.a);
-      out[i] = convert<T>(y < with.c ? with.c : y > with.d ? with.d : y);
+      out[i] = convert<T>(::fmin(::fmax(y, with.c), with.d));
     }
   }
 };
@@ -112,7 +112,7 @@ template <class T> struct RandomTruncatedNormal {
     for (int i = 0; i < PER_BLOCK; ++i) {
       const double u = ::fma(double(Bits<T>::of(block, i)), UNIT, UNIT / 2);
       const double y = ::fma(::erfinv(::fma(u, with.b, with.a)), with.c, with.d);
-      out[i] = rounded(y < with.e ? with.e : y > with.f ? with.f : y);
+      out[i] = rounded(::fmin(::fmax(y, with.e), with.f));
     }
   }
 };

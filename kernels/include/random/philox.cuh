@@ -17,17 +17,26 @@ struct PhiloxBlock {
   __device__ __forceinline__ u64 pair(int i) const { return u64(word[2 * i + 1]) << 32 | word[2 * i]; }
 };
 
+// One instruction. Of a product in C++, ptxas (12.9, sm_90a) adds a zero to the upper half: 20 more per block.
+__device__ __forceinline__ void wide_product(u32 a, u32 b, u32& low, u32& high) {
+  asm("{\n\t.reg .b64 product;\n\tmul.wide.u32 product, %2, %3;\n\tmov.b64 {%0, %1}, product;\n\t}"
+      : "=r"(low), "=r"(high)
+      : "r"(a), "r"(b));
+}
+
 // `low` and `high` are the halves of the counter.
 __device__ __forceinline__ PhiloxBlock philox_block(u64 key, u64 low, u64 high) {
   u32 a = u32(low), b = u32(low >> 32), c = u32(high), d = u32(high >> 32);
   u32 key_0 = u32(key), key_1 = u32(key >> 32);
 #pragma unroll
   for (int round = 0; round < ROUNDS; ++round) {
-    const u64 first = u64(MULTIPLIER_0) * a, second = u64(MULTIPLIER_1) * c;
-    a = u32(second >> 32) ^ b ^ key_0;
-    b = u32(second);
-    c = u32(first >> 32) ^ d ^ key_1;
-    d = u32(first);
+    u32 first_low, first_high, second_low, second_high;
+    wide_product(MULTIPLIER_0, a, first_low, first_high);
+    wide_product(MULTIPLIER_1, c, second_low, second_high);
+    a = second_high ^ b ^ key_0;
+    b = second_low;
+    c = first_high ^ d ^ key_1;
+    d = first_low;
     key_0 += WEYL_0;
     key_1 += WEYL_1;
   }
