@@ -1,5 +1,5 @@
-// loss = (1 - s) w[y] n[y] + s / length sum(w n) + z lse^2 of each row, n = lse - x = -log(softmax(x)), y its label, and
-// the gradient of x. Computed in C.
+// loss = (1 - s) w[y] n[y] + s / length sum(w n) + z lse^2 of each row, n = lse - x = -log(softmax(x)), y its label,
+// and the gradient of x. Computed in C.
 //
 // Mapping:  LANES threads per row (rows/row.cuh), resident in registers or streamed; a CTA has THREADS / LANES rows.
 //           cross_entropy_total: one CTA, in an order that `count` alone fixes.
@@ -32,8 +32,8 @@ template <class C> struct Labelled {
   __device__ __forceinline__ bool wrong(i64 classes) const { return counts && (label < 0 || label >= classes); }
 };
 
-template <class T, class W, class C, class L, int DIGITS, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R,
-    int RC, class I>
+template <class T, class W, class C, class L, int DIGITS, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT,
+    int R, int RC, class I>
 __global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
 cross_entropy(I count, I length, i64 ignore, C smoothing, C z_loss, C* losses, i32* status,
     rows::Places<I, R, RC, OPERANDS> places, C* out, const C*, C* lse, const L* labels, const T* x, const W* weight) {

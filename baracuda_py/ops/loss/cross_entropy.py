@@ -51,7 +51,7 @@ class CrossEntropyDescriptor(LogitsProblem):
         ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean", z_loss: float = 0.0,
         return_lse: bool = False, return_status: bool = False,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays with their layouts."""
         arrays = {"out": out, "lse": lse, "status": status, "logits": logits, "labels": labels, "weight": weight}
         return cls.of_arrays(
             arrays, {"lse": return_lse, "status": return_status}, ignore_index=ignore_index,
@@ -87,7 +87,7 @@ class CrossEntropyBackwardDescriptor(LogitsProblem):
         status: Any = None, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean",
         z_loss: float = 0.0, return_status: bool = False,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays with their layouts."""
         arrays = {
             "grad_logits": grad_logits, "status": status, "grad": grad, "logits": logits, "labels": labels, "lse": lse,
             "weight": weight,

@@ -53,7 +53,7 @@ class _Target:
     def spread(self, terms: Array) -> Array:
         """The sum of `terms` [N, C] times each class's share of the target."""
         own = self.rest * self.weight * np.take_along_axis(terms, self.label[:, None], 1)[:, 0]
-        return own + (self.even * (terms * self.weights).sum(axis=1) if self.even else 0)
+        return np.asarray(own + (self.even * (terms * self.weights).sum(axis=1) if self.even else 0))
 
 
 def _rows(desc: Any, x: Array) -> Array:
@@ -154,7 +154,7 @@ class _Loss(NamedTuple):
         return _large(self.desc, np.maximum(self.reduced(shift), self.terms()))
 
     def lse_terms(self) -> Array:
-        return (3 * self.expected + 4 * self.log).reshape(self.desc.row_shape)
+        return np.asarray((3 * self.expected + 4 * self.log).reshape(self.desc.row_shape))
 
 
 def _size(target: _Target) -> _Target:
