@@ -37,6 +37,9 @@ from .ops.shape_layout.contiguize import (ContiguizeDescriptor as _ContiguizeDes
 from .ops.cache.copy_pages import (CopyPagesDescriptor as _CopyPagesDescriptor, CopyPagesPlan as _CopyPagesPlan)
 from .plan import (Cost as Cost, Feasibility as Feasibility, LaunchConfig as LaunchConfig, Op as Op, Operand as Operand,
     Plan as Plan, check as check, compare as compare, find as find, get_op as get_op, list_ops as list_ops)
+from .ops.loss.cross_entropy import (CrossEntropyBackwardDescriptor as _CrossEntropyBackwardDescriptor,
+    CrossEntropyBackwardPlan as _CrossEntropyBackwardPlan, CrossEntropyDescriptor as _CrossEntropyDescriptor,
+    CrossEntropyPlan as _CrossEntropyPlan)
 from .ops.scan.backward import (CumsumBackwardDescriptor as _CumsumBackwardDescriptor,
     CumsumBackwardPlan as _CumsumBackwardPlan)
 from .ops.scan._problem import (CumsumDescriptor as _CumsumDescriptor)
@@ -297,8 +300,16 @@ class _KScales2:
     k_scales_strides: tuple[int, ...] | None
     k_scales_align: int | None
     k_scales: _Layout | None
+class _Labels:
+    labels_strides: tuple[int, ...] | None
+    labels_align: int | None
+    labels: _Layout
 class _Lengths:
     lengths: _Layout
+class _Logits:
+    logits_strides: tuple[int, ...] | None
+    logits_align: int | None
+    logits: _Layout
 class _Lse:
     lse_element: ElementKind | None
     lse_strides: tuple[int, ...] | None
@@ -402,6 +413,9 @@ class _Sinks:
     sinks: _Layout | None
 class _Status:
     status: _Layout
+class _Status2:
+    status_element: ElementKind | None
+    status: _Layout | None
 class _V:
     v_strides: tuple[int, ...] | None
     v_align: int | None
@@ -652,6 +666,23 @@ class CoshBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class CrossEntropyBackwardDescriptor(_CrossEntropyBackwardDescriptor, _Status2, _Grad2, _Logits, _Labels, _Lse2, _Weight2):
+    grad_logits_strides: tuple[int, ...] | None
+    grad_logits_align: int | None
+    grad_logits: _Layout
+    def __init__(self, shape: Sequence[int], element: ElementLike, labels_element: ElementLike = ..., reduction: str = ...,
+        ignore_index: int = ..., label_smoothing: float = ..., z_loss: float = ..., *, weight_element: _Kind = ...,
+        status_element: _Kind = ..., grad_strides: _Ints = ..., logits_strides: _Ints = ..., labels_strides: _Ints = ...,
+        lse_strides: _Ints = ..., weight_strides: _Ints = ..., grad_logits_strides: _Ints = ...,
+        grad_align: int | None = ..., logits_align: int | None = ..., labels_align: int | None = ...,
+        lse_align: int | None = ..., weight_align: int | None = ..., grad_logits_align: int | None = ...) -> None: ...
+class CrossEntropyDescriptor(_CrossEntropyDescriptor, _Out3, _Lse, _Status2, _Logits, _Labels, _Weight2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, labels_element: ElementLike = ..., reduction: str = ...,
+        ignore_index: int = ..., label_smoothing: float = ..., z_loss: float = ..., *, weight_element: _Kind = ...,
+        lse_element: _Kind = ..., status_element: _Kind = ..., logits_strides: _Ints = ..., labels_strides: _Ints = ...,
+        weight_strides: _Ints = ..., out_strides: _Ints = ..., lse_strides: _Ints = ..., logits_align: int | None = ...,
+        labels_align: int | None = ..., weight_align: int | None = ..., out_align: int | None = ...,
+        lse_align: int | None = ...) -> None: ...
 class CubeBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1201,10 +1232,8 @@ class PadDescriptor(_PadDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, pad_width: Any, mode: str = ...,
         constant_values: Any = ..., name: str = ..., *, x_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
-class PagedAttentionDescriptor(_PagedAttentionDescriptor, _Out3, _Lse, _Q, _KPages, _VPages, _Lengths, _KScales2, _VScales2,
-    _AlibiSlopes, _Sinks):
-    status_element: ElementKind | None
-    status: _Layout | None
+class PagedAttentionDescriptor(_PagedAttentionDescriptor, _Out3, _Lse, _Status2, _Q, _KPages, _VPages, _Lengths, _KScales2,
+    _VScales2, _AlibiSlopes, _Sinks):
     page_table_strides: tuple[int, ...] | None
     page_table: _Layout
     cu_seqlens_q_shape: tuple[int, ...] | None
@@ -1651,6 +1680,8 @@ class CopyPagesPlan(_CopyPagesPlan): desc: CopyPagesDescriptor
 class CopysignBackwardPlan(_BackwardPlan): desc: CopysignBackwardDescriptor
 class CosBackwardPlan(_BackwardPlan): desc: CosBackwardDescriptor
 class CoshBackwardPlan(_BackwardPlan): desc: CoshBackwardDescriptor
+class CrossEntropyBackwardPlan(_CrossEntropyBackwardPlan): desc: CrossEntropyBackwardDescriptor
+class CrossEntropyPlan(_CrossEntropyPlan): desc: CrossEntropyDescriptor
 class CubeBackwardPlan(_BackwardPlan): desc: CubeBackwardDescriptor
 class CumsumBackwardPlan(_CumsumBackwardPlan): desc: CumsumBackwardDescriptor
 class CumsumPlan(_CumsumPlan): desc: CumsumDescriptor
@@ -2112,6 +2143,16 @@ def nonzero(x: Any, /, *, trim: bool = True, count: Any = None, out: Any = None,
 @_op(TakeAlongAxisDescriptor, TakeAlongAxisPlan)
 def take_along_axis(x: Any, indices: Any, axis: int = -1, *, mode: str = 'status', status: Any = None, out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(CrossEntropyDescriptor, CrossEntropyPlan)
+def cross_entropy(logits: Any, labels: Any, weight: Any = None, *, ignore_index: int = -100, label_smoothing: float = 0.0,
+    reduction: str = 'mean', z_loss: float = 0.0, return_lse: bool = False, return_status: bool = False, out: Any = None,
+    lse: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(CrossEntropyBackwardDescriptor, CrossEntropyBackwardPlan)
+def cross_entropy_backward(grad: Any, logits: Any, labels: Any, lse: Any, weight: Any = None, *, ignore_index: int = -100,
+    label_smoothing: float = 0.0, reduction: str = 'mean', z_loss: float = 0.0, return_status: bool = False,
+    grad_logits: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(NormBackwardDescriptor, NormBackwardPlan)
 def rms_norm_backward(grad: Any, x: Any, weight: Any = None, rstd: Any = None, *,
     normalized_shape: Sequence[int] | None = None, grad_x: Any = None, grad_weight: Any = None, stream: Any = None,

@@ -15,6 +15,7 @@ class OpCategory(Extensible):
     CREATION = enum.auto()
     GEMM = enum.auto()
     INDEXING = enum.auto()
+    LOSS = enum.auto()
     NORM = enum.auto()
     QUANTIZATION = enum.auto()
     RANDOM = enum.auto()

@@ -1,0 +1,239 @@
+"""Cross entropy of rows of logits and labels of classes, and its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+
+from ...numerics.guarantee import widely
+from ...plan.candidate import Candidate, Cost
+from ...plan.descriptor import Slot, described
+from ...plan.plan import Plan
+from ...plan.registry import Gradient, Op, register
+from ...runtime.steps import Ptr, Scratch, Step
+from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
+from .._function import function_of
+from .._rows import FLOATS, RowConfig, row_configs, row_cost
+from . import _guarantee, oracle, samples
+from ._problem import FIELDS, LABELS, STATUSES, LogitsProblem
+
+__all__ = [
+    "CrossEntropyBackwardDescriptor",
+    "CrossEntropyBackwardPlan",
+    "CrossEntropyDescriptor",
+    "CrossEntropyPlan",
+    "cross_entropy",
+    "cross_entropy_backward",
+]
+
+
+@described(
+    Slot("out", "out", takes=(ElementKind.F32, ElementKind.F64), shape="out_shape", element="computed"),
+    Slot("lse", "out", optional=True, shape="row_shape"),
+    Slot("status", "out", optional=True, takes=(ElementKind.I32,), shape="scalar_shape", strided=False, aligned=False),
+    Slot("logits", takes=FLOATS),
+    Slot("labels", takes=LABELS, shape="row_shape"),
+    Slot("weight", optional=True, takes=FLOATS, shape="classes_shape"),
+    fields=FIELDS,
+)
+class CrossEntropyDescriptor(LogitsProblem):
+    """logits of `shape`, [N, C] or [C], and a label a row. `lse_element` and `status_element` say that these are outputs."""
+
+    name = "cross_entropy"
+    kernel_operands = {"out": "out", "grad": "", "lse": "lse", "labels": "labels", "x": "logits", "weight": "weight"}
+
+    @classmethod
+    def of(
+        cls, logits: Any, labels: Any, weight: Any = None, *, out: Any = None, lse: Any = None, status: Any = None,
+        ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean", z_loss: float = 0.0,
+        return_lse: bool = False, return_status: bool = False,
+    ) -> Self:  # fmt: skip
+        """The descriptor of arrays with their layouts."""
+        arrays = {"out": out, "lse": lse, "status": status, "logits": logits, "labels": labels, "weight": weight}
+        return cls.of_arrays(
+            arrays, {"lse": return_lse, "status": return_status}, ignore_index=ignore_index,
+            label_smoothing=label_smoothing, reduction=reduction, z_loss=z_loss,
+        )  # fmt: skip
+
+
+@described(
+    Slot("grad_logits", "out", takes=FLOATS),
+    Slot("status", "out", optional=True, takes=(ElementKind.I32,), shape="scalar_shape", strided=False, aligned=False),
+    Slot("grad", takes=(ElementKind.F32, ElementKind.F64), shape="out_shape", element="computed"),
+    Slot("logits", takes=FLOATS),
+    Slot("labels", takes=LABELS, shape="row_shape"),
+    Slot("lse", shape="row_shape", element="computed"),
+    Slot("weight", optional=True, takes=FLOATS, shape="classes_shape"),
+    fields=FIELDS,
+)
+class CrossEntropyBackwardDescriptor(LogitsProblem):
+    """The gradient of the result of `cross_entropy`, the operands of its call, and its lse."""
+
+    name = "cross_entropy_backward"
+    kernel_operands = {
+        "out": "grad_logits", "grad": "grad", "lse": "lse", "labels": "labels", "x": "logits", "weight": "weight",
+    }  # fmt: skip
+
+    def in_place(self, written: str, read: str) -> bool:
+        """A thread writes the columns that it alone has read."""
+        return written == "grad_logits" and read == "logits"
+
+    @classmethod
+    def of(
+        cls, grad: Any, logits: Any, labels: Any, lse: Any, weight: Any = None, *, grad_logits: Any = None,
+        status: Any = None, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean",
+        z_loss: float = 0.0, return_status: bool = False,
+    ) -> Self:  # fmt: skip
+        """The descriptor of arrays with their layouts."""
+        arrays = {
+            "grad_logits": grad_logits, "status": status, "grad": grad, "logits": logits, "labels": labels, "lse": lse,
+            "weight": weight,
+        }  # fmt: skip
+        return cls.of_arrays(
+            arrays, {"status": return_status}, ignore_index=ignore_index, label_smoothing=label_smoothing,
+            reduction=reduction, z_loss=z_loss,
+        )  # fmt: skip
+
+
+class RowsCandidate(Candidate[LogitsProblem]):
+    """A group of threads per row, which stays in registers if it fits and is streamed if it does not; one CTA adds up."""
+
+    variant = "rows"
+    launches = (
+        "loss/cross_entropy.cu:cross_entropy",
+        "loss/cross_entropy.cu:cross_entropy_total",
+    )
+
+    def totals(self, desc: LogitsProblem) -> bool:
+        """Whether there is a launch that adds up."""
+        return desc.reduction != "none"
+
+    def configs(self, desc: LogitsProblem, device: DeviceSpec) -> Iterable[RowConfig]:
+        return row_configs(desc.shape[-1], desc.rows().vector(desc.element), desc.element)
+
+    def cost(self, desc: LogitsProblem, device: DeviceSpec, config: RowConfig) -> Cost:
+        cost = row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=12.0)
+        return replace(cost, seconds=cost.seconds + device.overhead * self.totals(desc))
+
+    def guarantee(self, desc: LogitsProblem, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
+        depth = config.depth(desc.shape[-1])
+        return _guarantee.forward(
+            desc, depth=depth, scalings=depth // config.vector + 7, rows=_guarantee.depth(desc.count)
+        )
+
+    def lower(self, desc: LogitsProblem, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
+        if not self.totals(desc):
+            return desc.rows_launch("cross_entropy", desc.types(), config, np.uint64(0))
+        losses = Scratch.named("losses", desc.computed.nbytes(max(desc.count, 1)))
+        launch = desc.rows_launch("cross_entropy", desc.types(), config, losses)
+        return (*launch, desc.total_launch(losses, Ptr("out")))
+
+
+class BackwardCandidate(RowsCandidate):
+    """A group of threads per row in one pass; ahead of it, one CTA adds up the weights where they count."""
+
+    launches = (
+        "loss/cross_entropy.cu:cross_entropy_total",
+        "loss/cross_entropy.cu:cross_entropy_backward",
+    )
+
+    def totals(self, desc: LogitsProblem) -> bool:
+        return desc.reduction == "mean" or desc.has("weight")
+
+    def guarantee(self, desc: LogitsProblem, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
+        return _guarantee.backward(desc, rows=_guarantee.depth(desc.count), classes=_guarantee.depth(desc.shape[-1]))
+
+    def lower(self, desc: LogitsProblem, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
+        types = f"{desc.types()}, {str(desc.reduction == 'mean').lower()}"
+        if not self.totals(desc):
+            return desc.rows_launch("cross_entropy_backward", types, config, np.uint64(0))
+        sums = Scratch.named("sums", desc.computed.nbytes(2))
+        return (
+            desc.total_launch(np.uint64(0), sums),
+            *desc.rows_launch("cross_entropy_backward", types, config, sums),
+        )
+
+
+PROBES = (
+    *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 4096, 151_936)),
+    {"shape": (3, 128_256), "element": "bf16", "labels_element": "i32", "weight_element": "f32", "reduction": "none"},
+)
+
+
+class CrossEntropyPlan(Plan[CrossEntropyDescriptor]):
+    """Cross entropy: operands `logits`, `labels`, `out`, and as the problem has them `weight`, `lse` and `status`."""
+
+    descriptor = CrossEntropyDescriptor
+    statuses = STATUSES
+    candidates = (RowsCandidate(),)
+    measures = oracle.MEASURES
+    reference = oracle.forward
+    probes = PROBES
+
+    @staticmethod
+    def reference_guarantee(desc: CrossEntropyDescriptor) -> PrecisionGuarantee:
+        return widely(_guarantee.forward(desc, depth=1, scalings=0, rows=1), desc, max(desc.shape))
+
+
+class CrossEntropyBackwardPlan(Plan[CrossEntropyBackwardDescriptor]):
+    """The gradient of `cross_entropy`: operands `grad`, `logits`, `labels`, `lse`, `grad_logits`, and as the problem has them
+    `weight` and `status`."""
+
+    descriptor = CrossEntropyBackwardDescriptor
+    statuses = STATUSES
+    candidates = (BackwardCandidate(),)
+    measures = oracle.BACKWARD_MEASURES
+    reference = oracle.backward
+    probes = PROBES
+
+    @staticmethod
+    def reference_guarantee(desc: CrossEntropyBackwardDescriptor) -> PrecisionGuarantee:
+        return widely(_guarantee.backward(desc, rows=1, classes=1), desc, max(desc.shape))
+
+
+@function_of(CrossEntropyPlan)
+def cross_entropy(
+    logits: Any, labels: Any, weight: Any = None, *, ignore_index: int = -100, label_smoothing: float = 0.0,
+    reduction: str = "mean", z_loss: float = 0.0, return_lse: bool = False, return_status: bool = False, out: Any = None,
+    lse: Any = None, status: Any = None,
+) -> Any:  # fmt: skip
+    """Cross entropy of rows of logits: weight[y] (lse - x[y]) of a row x and its label y, lse = log(sum(exp(x))).
+
+    logits: [N, C], or [C] for one row (f16, bf16, f32, f64), any strides. labels: [N] int32 or int64, classes or `ignore_index`,
+    whose rows have no loss. weight: [C], of logits' dtype or f32. label_smoothing: the share s of the target that is spread over
+    the classes: the loss of a row is (1 - s) weight[y] (lse - x[y]) + s / C sum(weight (lse - x)). z_loss: its multiple of lse**2
+    is added to the loss of each row that counts, without a weight. ignore_index, label_smoothing and z_loss are run-time values.
+    reduction: "mean" divides the sum by the sum of weight[y] of the rows that count: NaN where none does, as in PyTorch. "sum",
+    or "none": [N]. Sums have a fixed order.
+    return_lse: whether lse is an output: [N], as `cross_entropy_backward` takes it. It is a constant: gradients do not flow
+    through it. Results are f32 (f64 for f64), those of 16-bit logits too, of which PyTorch's are 16 bits wide.
+    A label that is neither a class nor `ignore_index` is never read. On ``device="cpu"`` and ``"ptx"`` it raises
+    InvalidProblemError before anything is written, unless `status` is passed. A call does not wait for a GPU: there, the loss
+    of its row is NaN, with "mean" and "sum" all of it. `status` (`return_status`): int32 scalar, 1 if there was one, else 0.
+    Returns out, or the named tuple (out, lse, status) of those that there are; allocated if not given.
+    """
+
+
+@function_of(CrossEntropyBackwardPlan)
+def cross_entropy_backward(
+    grad: Any, logits: Any, labels: Any, lse: Any, weight: Any = None, *, ignore_index: int = -100,
+    label_smoothing: float = 0.0, reduction: str = "mean", z_loss: float = 0.0, return_status: bool = False,
+    grad_logits: Any = None, status: Any = None,
+) -> Any:  # fmt: skip
+    """The gradient of `cross_entropy` with respect to logits: grad weight[y] (softmax(x) - onehot(y)), in one pass.
+
+    grad: the gradient of the result, of its shape and dtype. logits, labels, weight and the numbers: those of the forward call.
+    lse: its output of that name. grad_logits: like logits, or logits itself, which is then overwritten; allocated in C order if
+    not given. Rows of `ignore_index` are 0. Labels out of range are as in `cross_entropy`: on a GPU their rows are NaN, with
+    "mean" all rows, and `status` is 1. Returns grad_logits, with `return_status` (or given `status`) (grad_logits, status).
+    """
+
+
+_gradient = Gradient("cross_entropy_backward", ("logits", "labels", "lse", "weight"), {"logits": "grad_logits"})
+register(
+    Op("cross_entropy", CrossEntropyPlan, cross_entropy, samples.forward, {}, _gradient, {"torch": "cross_entropy"})
+)
+register(Op("cross_entropy_backward", CrossEntropyBackwardPlan, cross_entropy_backward, samples.backward))

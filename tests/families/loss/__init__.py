@@ -1,0 +1,28 @@
+"""Losses of rows of logits, and their gradients."""
+
+from __future__ import annotations
+
+from .. import Family
+from .independent import CHECKS
+
+__all__ = ["FAMILY"]
+
+FAMILY = Family(
+    independent=CHECKS,
+    always=(
+        "weight",
+        "ignore_index",
+        "label_smoothing",
+        "reduction",
+        "z_loss",
+        "return_lse",
+        "return_status",
+        "lse",
+        "status",
+        "grad_logits",
+    ),
+    also={
+        "cross_entropy": ("many rows float32[1500, 5] ignore_index", "streamed bfloat16[2, 40001] reduction"),
+        "cross_entropy_backward": ("wrong float32[9, 13] reduction return_status",),
+    },
+)
