@@ -282,7 +282,9 @@ def documentation(row: Row) -> str:
         f"{inputs} itself included; allocated in the axis order of the first full input if not given."
     )
     lines += [f"The gradient of {name}, where grad is that of out: {of}." for name, of in row.gradient.items()]
-    raises = "InvalidProblemError where the shapes do not broadcast or an integer dtype lacks a number, " if several else ""
+    raises = (
+        "InvalidProblemError where the shapes do not broadcast or an integer dtype lacks a number, " if several else ""
+    )
     lines.append(
         f"Returns out. Raises {raises}OperandTypeError for a dtype that is not\ntaken, OverlapError where out partly overlaps "
         f"{inputs}."

@@ -92,7 +92,8 @@ class MaskedSoftmaxDescriptor(Descriptor):
             raise InvalidProblemError(f"{op}: scale={values['scale']}", "give a finite number that f32 holds")
         if abs(values["offset"]) >= 2**31:
             raise InvalidProblemError(
-                f"{op}: offset={values['offset']} is not below 2**31 in magnitude", "give the last column that row 0 sees"
+                f"{op}: offset={values['offset']} is not below 2**31 in magnitude",
+                "give the last column that row 0 sees",
             )
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, Any]:
