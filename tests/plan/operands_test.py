@@ -112,6 +112,7 @@ REFUSED: tuple[tuple[dict[str, Any], type[Exception], str], ...] = (
     ({"element": "i32"}, bp.OperandTypeError, "rows: x must hold f16, bf16, f32 or f64, got i32: cast it to f16"),
     ({"weight_element": "u8"}, bp.OperandTypeError, "rows: weight must hold"),
     ({"out_element": "u8"}, bp.OperandTypeError, "rows: out must hold"),
+    ({"element": "i32", "out_element": "i32"}, bp.OperandTypeError, "rows: x must hold"),
     (
         {"x_strides": (1,)},
         bp.InvalidProblemError,

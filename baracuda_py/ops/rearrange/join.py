@@ -74,6 +74,10 @@ class JoinDescriptor(Descriptor):
 
     def check(self) -> None:
         at, first = self.along, self.x0_shape
+        given = [operand.name for operand in self.operands if operand.role == "in"]
+        if given[-1] != OPERANDS[len(given) - 1]:
+            missing = next(name for name in OPERANDS if name not in given)
+            raise InvalidProblemError(f"join: {given[-1]} is given without {missing}", "pass arrays without a gap")
         for operand in self.operands:
             shape = self.shape_of(operand.name)
             if operand.role != "in" or shape is None:

@@ -41,6 +41,7 @@ REFUSED: tuple[tuple[str, Callable[..., Any], type[bp.BaracudaError], str], ...]
     ("triu vector", lambda **how: bp.triu(X[0], **how), bp.InvalidProblemError, "is no matrix"),
     ("join shapes", lambda **how: bp.join(X, X.T, **how), bp.InvalidProblemError, r"\(3, 4\) and x1 \(4, 3\)"),
     ("join ranks", lambda **how: bp.join(X, X[0], **how), bp.InvalidProblemError, r"x1 \(4,\)"),
+    ("join gaps", lambda **how: bp.join(X, None, X, **how), bp.InvalidProblemError, "x2 is given without x1"),
     ("join axis", lambda **how: bp.join(X, X, axis=2, **how), bp.InvalidProblemError, "axis=2"),
     ("join kinds", lambda **how: bp.join(X, X.astype("f8"), **how), bp.OperandTypeError, "x1 must hold f32"),
     ("stack shapes", lambda **how: bp.stack([X, X[:2]], **how), bp.InvalidProblemError, "one shape"),
