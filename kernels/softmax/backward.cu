@@ -72,7 +72,8 @@ constexpr int LEAST_CTAS = RESIDENT && V == 4 && sizeof(C) == 4 && THREADS == 51
 template <class T, class C, int DIGITS, int OF, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R,
     int RC, class I>
 __global__ void __launch_bounds__(THREADS, (LEAST_CTAS<RESIDENT, C, V, THREADS>))
-    softmax_backward(I count, I length, C scale, rows::Places<I, R, RC, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+    softmax_backward(I count, I length, C scale, rows::Places<I, R, RC, OPERANDS> places, T* grad_x, const T* grad,
+        const T* y) {
   gradient_row<T, C, DIGITS, OF, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, 1>(
       count, length, scale, places, grad_x, grad, y);
 }
@@ -111,7 +112,8 @@ __device__ __forceinline__ void gradient_part(
 
 template <class T, class C, int DIGITS, int OF, int V, int ITEMS, int LANES, int R, class I>
 __global__ void __launch_bounds__(LANES)
-softmax_backward_unaligned(I length, C scale, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+softmax_backward_unaligned(
+    I length, C scale, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
   gradient_part<T, C, DIGITS, OF, V, ITEMS, LANES, R, I, 1, 0>(length, scale, places, grad_x, grad, y);
 }
 
@@ -124,7 +126,8 @@ __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, 1) softmax
 
 template <class T, class C, int DIGITS, int OF, int V, int ITEMS, int LANES, int R, class I, int KEPT, int CTAS>
 __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, (rows::KEPT_CTAS<C, LANES>))
-softmax_backward_kept_cluster(I length, C scale, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+softmax_backward_kept_cluster(
+    I length, C scale, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
   gradient_part<T, C, DIGITS, OF, V, ITEMS, LANES, R, I, CTAS, KEPT>(length, scale, places, grad_x, grad, y);
 }
 #endif
