@@ -1,8 +1,8 @@
 """The gradients of running products, extrema and logarithms of sums: their descriptor, kernel and error bounds.
 
 u is the unit roundoff of what is computed in. A term of a result goes through at most d joins, each a multiplication
-and an addition. Of products, it has at most n + 2 factors besides, and errs by (1 + u)**(n + d + 2) - 1 of itself (Higham, section
-3.1). Of extrema, it is only added. Of logarithms of sums, each join multiplies it by an exponential that errs by 4 u, and
+and an addition. Of products, it has at most n + 2 factors besides, and errs by (1 + u)**(n + d + 2) - 1 of itself (Higham,
+section 3.1). Of extrema, it is only added. Of logarithms of sums, each join multiplies it by an exponential that errs by 4 u, and
 the errors of the exponents add up to u (y[j] - x[i]), because the exponents of a term's joins do.
 """
 

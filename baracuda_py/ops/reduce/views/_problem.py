@@ -219,10 +219,10 @@ class ReduceToBackwardDescriptor(_Shrunk, ViewBackwardDescriptor):
     name = "reduce_to_backward"
 
     @classmethod
-    def of(cls, grad: Any, x: Any, grad_x: Any = None) -> ReduceToBackwardDescriptor:
+    def of(cls, grad: Any, x: Any, grad_x: Any = None, *, shape: Any) -> ReduceToBackwardDescriptor:
         """The descriptor of arrays of any layout."""
         tensors = cls.taken(cls.name, {"x": x, "grad": grad, "grad_x": grad_x})
-        return cls.of_tensors(tensors, to=tensors["grad"].shape)
+        return cls.of_tensors(tensors, to=shape)
 
 
 @described(GRAD_X, GRAD, OF_X)

@@ -184,13 +184,13 @@ def reduce_to(x: Any, /, shape: int | Sequence[int]) -> Any:
     """
 
 
-@function_of(ReduceToBackwardPlan)
-def reduce_to_backward(grad: Any, x: Any, /, *, grad_x: Any = None) -> Any:
+@function_of(ReduceToBackwardPlan, rules=SignatureRules(reads={"shape": one_or_more}))
+def reduce_to_backward(grad: Any, x: Any, /, shape: int | Sequence[int], *, grad_x: Any = None) -> Any:
     """The gradient of reduce_to: grad, broadcast to x's shape.
 
     grad: the gradient of the result, f16, bf16, f32 or f64, of its shape. x: the operand of the forward call, of which only the
-    shape counts. grad_x: an array like x; allocated in C order if not given.
-    The result is exact. Returns grad_x. Raises InvalidProblemError where grad does not broadcast to x's shape.
+    shape counts. shape: as in that call. grad_x: an array like x; allocated in C order if not given.
+    The result is exact. Returns grad_x. Raises InvalidProblemError where grad has another shape.
     """
 
 
@@ -232,7 +232,6 @@ def _gradients(of: Callable[..., Iterator[Sample]], forward: type[Any]) -> Calla
             element = ElementKind.of(x.dtype)
             if element.is_float:
                 grad = values(rng, forward.of(x, **options).out_shape, element)
-                options.pop("shape", None)
                 yield Sample(sample.label, {"grad": grad, "x": x}, options)
 
     return samples
