@@ -61,7 +61,7 @@ _OPERATIONS: dict[str, np.ufunc] = {
 
 def _accumulated(desc: Any, operation: np.ufunc, terms: Array) -> Array:
     """The terms up to each one, or from each one on, put together."""
-    edge = {np.add: 0.0, np.multiply: 1.0}.get(operation, -np.inf)
+    edge = 0.0 if operation is np.add else 1.0 if operation is np.multiply else -np.inf
     if not terms.ndim:
         return _without_own(desc, terms, edge)
     ahead = np.flip(terms, desc.axis) if desc.reverse else terms
@@ -179,7 +179,7 @@ def _product_gradient(grad: Array, x: Array, y: Array) -> Array:
 def _extremum_gradient(grad: Array, x: Array, y: Array) -> Array:
     wins = (x == y) | np.isnan(x)
     later = _from_the_end(grad, lambda i, total: np.where(wins[..., i + 1], 0, total))
-    return np.where(wins, later, 0)
+    return np.asarray(np.where(wins, later, 0))
 
 
 def _weight(y: Array, i: int) -> Array:
@@ -250,21 +250,21 @@ def _outside(desc: Any, grad: Array, x: Array, y: Array) -> Array:
     exponent = 120 if desc.element is not ElementKind.F64 else 1016
     sizes = np.abs(np.where(np.isfinite(grad), grad, 0))
     if desc.forward in ("cummax", "cummin"):
-        return sizes.sum(axis=-1, keepdims=True) > np.longdouble(2) ** exponent
+        return np.asarray(sizes.sum(axis=-1, keepdims=True) > np.longdouble(2) ** exponent)
     beyond = ~np.isfinite(grad).all(axis=-1, keepdims=True)
     if desc.forward == "logcumsumexp":
         wrong = (y[..., 1:] < y[..., :-1]).any(axis=-1, keepdims=True) | (x > y).any(axis=-1, keepdims=True)
-        return beyond | wrong | (sizes.sum(axis=-1, keepdims=True) > np.longdouble(2) ** exponent)
+        return np.asarray(beyond | wrong | (sizes.sum(axis=-1, keepdims=True) > np.longdouble(2) ** exponent))
     finite = np.isfinite(x).all(axis=-1, keepdims=True) & np.isfinite(y).all(axis=-1, keepdims=True)
 
     def logs(values: Array) -> Array:
-        return np.where(np.isfinite(values) & (values != 0), np.log2(np.abs(values)), 0)
+        return np.asarray(np.where(np.isfinite(values) & (values != 0), np.log2(np.abs(values)), 0))
 
     own = np.abs(logs(grad)).max(axis=-1, keepdims=True, initial=0) + np.abs(logs(y)).max(
         axis=-1, keepdims=True, initial=0
     )
     up, down = (np.maximum(part, 0).sum(axis=-1, keepdims=True) for part in (logs(x), -logs(x)))
-    return beyond | ~finite | (np.maximum(up, down) + own + np.log2(max(desc.extent, 1)) > exponent)
+    return np.asarray(beyond | ~finite | (np.maximum(up, down) + own + np.log2(max(desc.extent, 1)) > exponent))
 
 
 GRADIENT_MEASURES: dict[str, Callable[..., Array]] = {
