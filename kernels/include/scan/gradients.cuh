@@ -21,7 +21,9 @@ template <class C> struct ProductGradient {
   static __device__ __forceinline__ State join(const State& a, const State& b) {
     return {a.factor * b.factor, a.sum + a.factor * b.sum};
   }
-  static __device__ __forceinline__ C finish(const Element& e, const State& later) { return e.y * (e.grad + later.sum); }
+  static __device__ __forceinline__ C finish(const Element& e, const State& later) {
+    return e.y * (e.grad + later.sum);
+  }
 };
 
 // grad_x[i] = the sum of grad from i until the next element that is the extremum up to it, where i is one, else 0.
@@ -43,8 +45,8 @@ template <class C> struct ExtremumGradient {
   }
 };
 
-// grad_x[i] = sum over j >= i of grad[j] exp(x[i] - y[j]). `sum` of some elements: of grad[j] exp(at - y[j]), where `at`
-// is the first y among them. y does not decrease, so that no exponential exceeds 1.
+// grad_x[i] = sum over j >= i of grad[j] exp(x[i] - y[j]). `sum` of some elements: of grad[j] exp(at - y[j]), where
+// `at` is the first y among them. y does not decrease, so that no exponential exceeds 1.
 template <class C> struct LogSumExpGradient {
   using Element = GradientElement<C>;
   struct State { C at, sum; };
