@@ -19,6 +19,9 @@ from .types import (Activation as Activation, ArchSku as ArchSku, BackendKind as
     ReadOnlyFault as ReadOnlyFault, Term as Term, TernaryKind as TernaryKind, TrapFault as TrapFault, Ulp as Ulp,
     UnaryKind as UnaryKind, UninitialisedFault as UninitialisedFault, UnsupportedError as UnsupportedError,
     WorkspaceTooSmallError as WorkspaceTooSmallError, known_devices as known_devices)
+from .ops.reduce.paired.backward import (AminmaxBackwardDescriptor as _AminmaxBackwardDescriptor,
+    AminmaxBackwardPlan as _AminmaxBackwardPlan, VarMeanBackwardDescriptor as _VarMeanBackwardDescriptor,
+    VarMeanBackwardPlan as _VarMeanBackwardPlan)
 from .ops.reduce._pairs import (AminmaxDescriptor as _AminmaxDescriptor, VarMeanDescriptor as _VarMeanDescriptor)
 from .ops.reduce.pairs import (AminmaxPlan as _AminmaxPlan, VarMeanPlan as _VarMeanPlan)
 from .ops.attention.backward import (AttentionBackwardDescriptor as _AttentionBackwardDescriptor,
@@ -127,6 +130,11 @@ from .ops.reduce._gradient import (ReduceBackwardDescriptor as _ReduceBackwardDe
 from .ops.reduce.backward import (ReduceBackwardPlan as _ReduceBackwardPlan,
     VectorNormBackwardPlan as _VectorNormBackwardPlan)
 from .ops.reduce.reduce import (ReducePlan as _ReducePlan)
+from .ops.reduce.views._problem import (ReduceToBackwardDescriptor as _ReduceToBackwardDescriptor,
+    ReduceToDescriptor as _ReduceToDescriptor, TraceBackwardDescriptor as _TraceBackwardDescriptor,
+    TraceDescriptor as _TraceDescriptor)
+from .ops.reduce.views.views import (ReduceToBackwardPlan as _ReduceToBackwardPlan, ReduceToPlan as _ReduceToPlan,
+    TraceBackwardPlan as _TraceBackwardPlan, TracePlan as _TracePlan)
 from .ops.quantized.int4.relayout import (RelayoutInt4Descriptor as _RelayoutInt4Descriptor,
     RelayoutInt4Plan as _RelayoutInt4Plan)
 from .ops.rearrange.backward import (RepeatInterleaveBackwardDescriptor as _RepeatInterleaveBackwardDescriptor,
@@ -135,6 +143,8 @@ from .ops.rearrange.backward import (RepeatInterleaveBackwardDescriptor as _Repe
 from .ops.position.rope import (RopeBackwardDescriptor as _RopeBackwardDescriptor, RopeBackwardPlan as _RopeBackwardPlan,
     RopeDescriptor as _RopeDescriptor, RopePlan as _RopePlan)
 from .ops.position.scaling import (RopeScaling as RopeScaling)
+from .ops.scan._gradient import (ScanBackwardDescriptor as _ScanBackwardDescriptor)
+from .ops.scan.gradients import (ScanBackwardPlan as _ScanBackwardPlan)
 from .ops.scan._running import (ScanDescriptor as _ScanDescriptor)
 from .ops.scan.running import (ScanPlan as _ScanPlan)
 from .ops.softmax.backward import (SoftmaxBackwardDescriptor as _SoftmaxBackwardDescriptor,
@@ -325,6 +335,10 @@ class _Mask:
     mask_strides: tuple[int, ...] | None
     mask_align: int | None
     mask: _Layout | None
+class _Max:
+    max_strides: tuple[int, ...] | None
+    max_align: int | None
+    max: _Layout
 class _Mean:
     mean_element: ElementKind | None
     mean_strides: tuple[int, ...] | None
@@ -334,6 +348,10 @@ class _Mean2:
     mean_strides: tuple[int, ...] | None
     mean_align: int | None
     mean: _Layout
+class _Min:
+    min_strides: tuple[int, ...] | None
+    min_align: int | None
+    min: _Layout
 class _Offset:
     offset_element: ElementKind | None
     offset: _Layout | None
@@ -500,13 +518,20 @@ class AffineBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class AminmaxDescriptor(_AminmaxDescriptor, _X3):
-    min_strides: tuple[int, ...] | None
-    min_align: int | None
-    min: _Layout
-    max_strides: tuple[int, ...] | None
-    max_align: int | None
-    max: _Layout
+class AminmaxBackwardDescriptor(_AminmaxBackwardDescriptor, _GradX, _X, _Min, _Max):
+    grad_min_strides: tuple[int, ...] | None
+    grad_min_align: int | None
+    grad_min: _Layout
+    grad_max_strides: tuple[int, ...] | None
+    grad_max_align: int | None
+    grad_max: _Layout
+    def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
+        correction: int = ..., name: str = ..., y_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
+        y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
+        y_align: int | None = ..., grad_x_align: int | None = ..., *, grad_min_strides: _Ints = ...,
+        grad_max_strides: _Ints = ..., min_strides: _Ints = ..., max_strides: _Ints = ..., grad_min_align: int | None = ...,
+        grad_max_align: int | None = ..., min_align: int | None = ..., max_align: int | None = ...) -> None: ...
+class AminmaxDescriptor(_AminmaxDescriptor, _Min, _Max, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ..., *,
         x_strides: _Ints = ..., min_strides: _Ints = ..., max_strides: _Ints = ..., x_align: int | None = ...,
         min_align: int | None = ..., max_align: int | None = ...) -> None: ...
@@ -688,12 +713,13 @@ class CubeBackwardDescriptor(_BackwardDescriptor):
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class CumsumBackwardDescriptor(_CumsumBackwardDescriptor, _GradX2, _Grad2):
-    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., *, grad_strides: _Ints = ...,
-        grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
+        exclusive: bool = ..., *, grad_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        grad_x_align: int | None = ...) -> None: ...
 class CumsumDescriptor(_CumsumDescriptor, _Out3, _X3):
-    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., out_element: _Kind = ..., *,
-        x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
-        out_align: int | None = ...) -> None: ...
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
+        exclusive: bool = ..., out_element: _Kind = ..., *, x_strides: _Ints = ..., out_strides: _Ints = ...,
+        x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class DecodeAttentionDescriptor(_DecodeAttentionDescriptor, _Out3, _Lse, _Q, _K, _V, _KScales2, _VScales2, _AlibiSlopes,
     _Sinks):
     lengths_shape: tuple[int, ...] | None
@@ -1430,6 +1456,14 @@ class ReduceDescriptor(_ReduceDescriptor, _Out3, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., name: str = ..., out_element: _Kind = ..., *, x_strides: _Ints = ...,
         out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class ReduceToBackwardDescriptor(_ReduceToBackwardDescriptor, _GradX2, _Grad2, _X3):
+    def __init__(self, shape: Sequence[int], element: ElementLike, to: Any, *, grad_strides: _Ints = ...,
+        x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
+        grad_x_align: int | None = ...) -> None: ...
+class ReduceToDescriptor(_ReduceToDescriptor, _Out3, _X3):
+    def __init__(self, shape: Sequence[int], element: ElementLike, to: Any, out_element: _Kind = ..., *,
+        x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class RegluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, y_shape: _Ints, grad_element: _Kind, x_element: _Kind,
         y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
@@ -1503,10 +1537,15 @@ class RsqrtBackwardDescriptor(_BackwardDescriptor):
         y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class ScanBackwardDescriptor(_ScanBackwardDescriptor, _GradX2, _Grad2, _X3, _Y):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
+        exclusive: bool = ..., name: str = ..., *, grad_strides: _Ints = ..., x_strides: _Ints = ..., y_strides: _Ints = ...,
+        grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., y_align: int | None = ...,
+        grad_x_align: int | None = ...) -> None: ...
 class ScanDescriptor(_ScanDescriptor, _Out, _X):
-    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., out_element: _Kind = ...,
-        x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...,
-        reverse: bool = ..., name: str = ...) -> None: ...
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
+        exclusive: bool = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
+        x_align: int | None = ..., out_align: int | None = ..., name: str = ...) -> None: ...
 class SeluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1618,6 +1657,14 @@ class TopkDescriptor(_TopkDescriptor, _Indices, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, k: int, axis: int = ..., largest: bool = ...,
         sorted: bool = ..., *, x_strides: _Ints = ..., values_strides: _Ints = ..., indices_strides: _Ints = ...,
         x_align: int | None = ..., values_align: int | None = ..., indices_align: int | None = ...) -> None: ...
+class TraceBackwardDescriptor(_TraceBackwardDescriptor, _GradX2, _Grad2, _X3):
+    def __init__(self, shape: Sequence[int], element: ElementLike, offset: int = ..., axis1: int = ..., axis2: int = ..., *,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+class TraceDescriptor(_TraceDescriptor, _Out3, _X3):
+    def __init__(self, shape: Sequence[int], element: ElementLike, offset: int = ..., axis1: int = ..., axis2: int = ...,
+        out_element: _Kind = ..., *, x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class TriangleDescriptor(_TriangleDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, k: int = ..., name: str = ..., *, x_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
@@ -1625,6 +1672,18 @@ class UnaryDescriptor(_UnaryDescriptor):
     def __init__(self, kind: UnaryKind | str, shape: Sequence[int], element: ElementLike, out_element: _Kind = ...,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class VarMeanBackwardDescriptor(_VarMeanBackwardDescriptor, _GradX, _X):
+    grad_var_strides: tuple[int, ...] | None
+    grad_var_align: int | None
+    grad_var: _Layout
+    grad_mean_strides: tuple[int, ...] | None
+    grad_mean_align: int | None
+    grad_mean: _Layout
+    def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
+        correction: int = ..., name: str = ..., y_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
+        y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
+        y_align: int | None = ..., grad_x_align: int | None = ..., *, grad_var_strides: _Ints = ...,
+        grad_mean_strides: _Ints = ..., grad_var_align: int | None = ..., grad_mean_align: int | None = ...) -> None: ...
 class VarMeanDescriptor(_VarMeanDescriptor, _Var, _Mean2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., *, x_strides: _Ints = ..., var_strides: _Ints = ..., mean_strides: _Ints = ...,
@@ -1660,6 +1719,7 @@ class AddBackwardPlan(_BackwardPlan): desc: AddBackwardDescriptor
 class AddcdivBackwardPlan(_BackwardPlan): desc: AddcdivBackwardDescriptor
 class AddcmulBackwardPlan(_BackwardPlan): desc: AddcmulBackwardDescriptor
 class AffineBackwardPlan(_BackwardPlan): desc: AffineBackwardDescriptor
+class AminmaxBackwardPlan(_AminmaxBackwardPlan): desc: AminmaxBackwardDescriptor
 class AminmaxPlan(_AminmaxPlan): desc: AminmaxDescriptor
 class AsinBackwardPlan(_BackwardPlan): desc: AsinBackwardDescriptor
 class AsinhBackwardPlan(_BackwardPlan): desc: AsinhBackwardDescriptor
@@ -1778,6 +1838,8 @@ class QuantizePlan(_QuantizePlan): desc: QuantizeDescriptor
 class ReciprocalBackwardPlan(_BackwardPlan): desc: ReciprocalBackwardDescriptor
 class ReduceBackwardPlan(_ReduceBackwardPlan): desc: ReduceBackwardDescriptor
 class ReducePlan(_ReducePlan): desc: ReduceDescriptor
+class ReduceToBackwardPlan(_ReduceToBackwardPlan): desc: ReduceToBackwardDescriptor
+class ReduceToPlan(_ReduceToPlan): desc: ReduceToDescriptor
 class RegluBackwardPlan(_BackwardPlan): desc: RegluBackwardDescriptor
 class RelayoutInt4Plan(_RelayoutInt4Plan): desc: RelayoutInt4Descriptor
 class Relu6BackwardPlan(_BackwardPlan): desc: Relu6BackwardDescriptor
@@ -1788,6 +1850,7 @@ class RollPlan(_RollPlan): desc: RollDescriptor
 class RopeBackwardPlan(_RopeBackwardPlan): desc: RopeBackwardDescriptor
 class RopePlan(_RopePlan): desc: RopeDescriptor
 class RsqrtBackwardPlan(_BackwardPlan): desc: RsqrtBackwardDescriptor
+class ScanBackwardPlan(_ScanBackwardPlan): desc: ScanBackwardDescriptor
 class ScanPlan(_ScanPlan): desc: ScanDescriptor
 class SeluBackwardPlan(_BackwardPlan): desc: SeluBackwardDescriptor
 class SigmoidBackwardPlan(_BackwardPlan): desc: SigmoidBackwardDescriptor
@@ -1815,8 +1878,11 @@ class ThresholdBackwardPlan(_BackwardPlan): desc: ThresholdBackwardDescriptor
 class TileBackwardPlan(_TileBackwardPlan): desc: TileBackwardDescriptor
 class TilePlan(_TilePlan): desc: TileDescriptor
 class TopkPlan(_TopkPlan): desc: TopkDescriptor
+class TraceBackwardPlan(_TraceBackwardPlan): desc: TraceBackwardDescriptor
+class TracePlan(_TracePlan): desc: TraceDescriptor
 class TrianglePlan(_TrianglePlan): desc: TriangleDescriptor
 class UnaryPlan(_UnaryPlan): desc: UnaryDescriptor
+class VarMeanBackwardPlan(_VarMeanBackwardPlan): desc: VarMeanBackwardDescriptor
 class VarMeanPlan(_VarMeanPlan): desc: VarMeanDescriptor
 class VectorNormBackwardPlan(_VectorNormBackwardPlan): desc: VectorNormBackwardDescriptor
 class VectorNormPlan(_VectorNormPlan): desc: VectorNormDescriptor
@@ -2404,6 +2470,14 @@ def count_nonzero(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: A
 @_op(VectorNormDescriptor, VectorNormPlan)
 def norm(x: Any, /, p: float = 2.0, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(AminmaxBackwardDescriptor, AminmaxBackwardPlan)
+def aminmax_backward(grad_min: Any, grad_max: Any, x: Any, min: Any, max: Any, /, axis: Any = None, *,
+    keepdims: bool = False, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(VarMeanBackwardDescriptor, VarMeanBackwardPlan)
+def var_mean_backward(grad_var: Any, grad_mean: Any, x: Any, /, axis: Any = None, *, correction: int = 0,
+    keepdims: bool = False, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(AminmaxDescriptor, AminmaxPlan)
 def aminmax(x: Any, /, axis: Any = None, *, keepdims: bool = False, min: Any = None, max: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -2452,15 +2526,39 @@ def nanmax(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = No
 @_op(ReduceDescriptor, ReducePlan)
 def nanmin(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(TraceDescriptor, TracePlan)
+def trace(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(TraceBackwardDescriptor, TraceBackwardPlan)
+def trace_backward(grad: Any, x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, *, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceToDescriptor, ReduceToPlan)
+def reduce_to(x: Any, /, shape: int | Sequence[int], *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ReduceToBackwardDescriptor, ReduceToBackwardPlan)
+def reduce_to_backward(grad: Any, x: Any, /, shape: int | Sequence[int], *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(CumsumBackwardDescriptor, CumsumBackwardPlan)
-def cumsum_backward(grad: Any, /, axis: int = -1, *, grad_x: Any = None, stream: Any = None,
-    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+def cumsum_backward(grad: Any, /, axis: int = -1, *, reverse: bool = False, exclusive: bool = False, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(CumsumDescriptor, CumsumPlan)
-def cumsum(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
-@_op(ScanDescriptor, ScanPlan)
-def cumprod(x: Any, /, axis: int = -1, *, reverse: bool = False, out: Any = None, stream: Any = None,
+def cumsum(x: Any, /, axis: int = -1, *, reverse: bool = False, exclusive: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ScanBackwardDescriptor, ScanBackwardPlan)
+def cumprod_backward(grad: Any, x: Any, y: Any, /, axis: int = -1, *, reverse: bool = False, exclusive: bool = False,
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ScanBackwardDescriptor, ScanBackwardPlan)
+def cummax_backward(grad: Any, x: Any, y: Any, /, axis: int = -1, *, reverse: bool = False, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ScanBackwardDescriptor, ScanBackwardPlan)
+def cummin_backward(grad: Any, x: Any, y: Any, /, axis: int = -1, *, reverse: bool = False, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ScanBackwardDescriptor, ScanBackwardPlan)
+def logcumsumexp_backward(grad: Any, x: Any, y: Any, /, axis: int = -1, *, reverse: bool = False, exclusive: bool = False,
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ScanDescriptor, ScanPlan)
+def cumprod(x: Any, /, axis: int = -1, *, reverse: bool = False, exclusive: bool = False, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(ScanDescriptor, ScanPlan)
 def cummax(x: Any, /, axis: int = -1, *, reverse: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -2468,8 +2566,8 @@ def cummax(x: Any, /, axis: int = -1, *, reverse: bool = False, out: Any = None,
 def cummin(x: Any, /, axis: int = -1, *, reverse: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(ScanDescriptor, ScanPlan)
-def logcumsumexp(x: Any, /, axis: int = -1, *, reverse: bool = False, out: Any = None, stream: Any = None,
-    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+def logcumsumexp(x: Any, /, axis: int = -1, *, reverse: bool = False, exclusive: bool = False, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(TileBackwardDescriptor, TileBackwardPlan)
 def tile_backward(grad: Any, x: Any, /, reps: int | Sequence[int], *, grad_x: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...

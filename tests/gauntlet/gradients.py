@@ -99,7 +99,7 @@ class Differentiable:
     @cached_property
     def incoming(self) -> dict[str, str]:
         """The backward op's operand for the gradient of each result that counts."""
-        given = {"out": self.gradient.grad, **self.gradient.more}
+        given = {next(iter(self.own_results)): self.gradient.grad, **self.gradient.more}
         return {name: given[name] for name in self.own_results if name in given}
 
     @cached_property

@@ -8,7 +8,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
 
 from ...numerics.expression import Expression
 from ...plan.candidate import Candidate, Cost
@@ -32,6 +33,7 @@ from .._rows import FLOATS, computed_in
 from ..elementwise.backward.formula import expression_of, formula_plan
 from . import oracle
 from ._candidates import CANDIDATES
+from ._pairs import PAIRS
 from ._problem import NORMS, TABLE, Reduced, Row, StatisticDescriptor, checked_p
 
 __all__ = ["GRADIENTS", "ComposedGradient", "ReduceBackwardDescriptor", "VectorNormBackwardDescriptor", "guarantee"]
@@ -40,36 +42,39 @@ SOURCE = "first-order propagation through the expression (baracuda_py/numerics/e
 
 
 class GradientRow(NamedTuple):
-    """The gradient of one reduction: an expression in `grad`, `x`, the result `y`, a number, and a statistic of each row, which
-    `StatisticDescriptor` has under that name; `called` is its name in the expression."""
+    """The gradient of one reduction: an expression in `grad`, `x`, the result `y`, numbers, and statistics of each row, which
+    `statistics` has by their names in the expression, each with its name in `StatisticDescriptor`."""
 
     formula: str
-    number: str = ""
-    statistic: str = ""
-    called: str = ""
+    numbers: tuple[str, ...] = ()
+    statistics: Mapping[str, str] = MappingProxyType({})
 
 
 # By the name of the reduction's row.
 GRADIENTS = {
     "sum": GradientRow("grad"),
-    "mean": GradientRow("grad / count", "count"),
-    "max": GradientRow("where(x == y, grad, 0) / ties", "", "max_ties", "ties"),
-    "min": GradientRow("where(x == y, grad, 0) / ties", "", "min_ties", "ties"),
-    "var": GradientRow("grad * scale * (x - mean)", "scale", "mean", "mean"),
+    "mean": GradientRow("grad / count", ("count",)),
+    "max": GradientRow("where(x == y, grad, 0) / ties", (), {"ties": "max_ties"}),
+    "min": GradientRow("where(x == y, grad, 0) / ties", (), {"ties": "min_ties"}),
+    "var": GradientRow("grad * scale * (x - mean)", ("scale",), {"mean": "mean"}),
     "logsumexp": GradientRow("grad * exp(x - y)"),
-    "prod": GradientRow("grad * where(x == 0, others, y / x)", "", "other_factors", "others"),
-    "std": GradientRow("where(y == 0, 0, grad * scale * (x - mean) / (2 * y))", "scale", "mean", "mean"),
+    "prod": GradientRow("grad * where(x == 0, others, y / x)", (), {"others": "other_factors"}),
+    "std": GradientRow("where(y == 0, 0, grad * scale * (x - mean) / (2 * y))", ("scale",), {"mean": "mean"}),
     "nansum": GradientRow("where(x == x, grad, 0)"),
-    "nanmean": GradientRow("where(x == x, grad / ties, 0)", "", "valid", "ties"),
-    "nanmax": GradientRow("where(x == y, grad / ties, 0)", "", "nanmax_ties", "ties"),
-    "nanmin": GradientRow("where(x == y, grad / ties, 0)", "", "nanmin_ties", "ties"),
+    "nanmean": GradientRow("where(x == x, grad / ties, 0)", (), {"ties": "valid"}),
+    "nanmax": GradientRow("where(x == y, grad / ties, 0)", (), {"ties": "nanmax_ties"}),
+    "nanmin": GradientRow("where(x == y, grad / ties, 0)", (), {"ties": "nanmin_ties"}),
     "norm_zero": GradientRow("where(grad == grad, 0, grad)"),
     "norm_one": GradientRow("grad * sign(x)"),
     "norm_two": GradientRow("where(y == 0, 0, grad * (x / y))"),
-    "norm_largest": GradientRow("where(abs(x) == y, grad * sign(x), 0) / ties", "", "largest_ties", "ties"),
-    "norm_smallest": GradientRow("where(abs(x) == y, grad * sign(x), 0) / ties", "", "smallest_ties", "ties"),
-}
+    "norm_largest": GradientRow("where(abs(x) == y, grad * sign(x), 0) / ties", (), {"ties": "largest_ties"}),
+    "norm_smallest": GradientRow("where(abs(x) == y, grad * sign(x), 0) / ties", (), {"ties": "smallest_ties"}),
+    "aminmax": GradientRow("where(x == min, grad, 0) / min_ties + where(x == max, grad_max, 0) / max_ties", (),
+                           {"min_ties": "min_ties", "max_ties": "max_ties"}),
+    "var_mean": GradientRow("grad * scale * (x - mean) + grad_mean / count", ("scale", "count"), {"mean": "mean"}),
+}  # fmt: skip
 OF_NORMS = tuple(row.name for row in NORMS.values())
+OF_PAIRS = tuple(PAIRS)
 
 
 @cache
@@ -81,8 +86,7 @@ def _formula(name: str) -> Expression:
 def _mapped(name: str) -> type[Plan[Any]]:
     """The plan of the expression."""
     row = GRADIENTS[name]
-    numbers, called = ((each,) if each else () for each in (row.number, row.called))
-    return formula_plan(name, _formula(name), numbers, called, OpCategory.REDUCE)
+    return formula_plan(name, _formula(name), row.numbers, tuple(row.statistics), OpCategory.REDUCE)
 
 
 class StatisticPlan(Plan[StatisticDescriptor]):
@@ -112,6 +116,8 @@ class ReduceBackwardDescriptor(Reduced):
     name: str = "sum_backward"
     y_element: ElementKind | None = None
 
+    called: ClassVar[Mapping[str, str]] = MappingProxyType({})  # operands of other names in the expression, with these
+
     def __post_init__(self) -> None:
         self._names_op(self.known(), "name")
         super().__post_init__()
@@ -121,7 +127,7 @@ class ReduceBackwardDescriptor(Reduced):
     @classmethod
     def known(cls) -> tuple[str, ...]:
         """Names of the ops."""
-        return tuple(f"{name}_backward" for name in GRADIENTS if name not in OF_NORMS)
+        return tuple(f"{name}_backward" for name in GRADIENTS if name not in (*OF_NORMS, *OF_PAIRS))
 
     @classmethod
     def of(
@@ -156,12 +162,11 @@ class ReduceBackwardDescriptor(Reduced):
         return "y" in self.formula.names
 
     @property
-    def number(self) -> float:
-        """The number in the expression: the terms of a result, or 2 over var's count of them."""
-        if self.own.number == "count":
-            return float(self.extent)
+    def numbers(self) -> Mapping[str, float]:
+        """The numbers in the expression: the terms of a result, or 2 over var's count of them."""
         count = max(self.extent - self.correction, 0)
-        return 2 / count if count else math.inf
+        known = {"count": float(self.extent), "scale": 2 / count if count else math.inf}
+        return {name: known[name] for name in self.own.numbers}
 
     def check(self) -> None:
         self.check_axes(self.row)
@@ -173,7 +178,8 @@ class ReduceBackwardDescriptor(Reduced):
     @property
     def read(self) -> tuple[str, ...]:
         """The operands whose values count."""
-        return tuple(name for name in ("grad", "x", "y") if name in self.formula.names)
+        names = (operand.name for operand in self.signature_operands)
+        return tuple(name for name in names if self.called.get(name, name) in self.formula.names)
 
     @property
     def nbytes(self) -> int:
@@ -184,28 +190,27 @@ class ReduceBackwardDescriptor(Reduced):
         """An element of each operand is read before the same one of grad_x is written, and rows are reduced before that."""
         return True
 
-    def statistic(self) -> StatisticDescriptor:
-        """The problem of the rows' statistic, whose result has x's axes."""
+    def statistics(self) -> Mapping[str, StatisticDescriptor]:
+        """The problems of the rows' statistics, whose results have x's axes."""
         x = self.layout("x")
         layout: dict[str, Any] = {"x_strides": x.strides, "x_align": x.align}
-        return StatisticDescriptor(self.shape, self.element, self.axes, 1, name=self.own.statistic, **layout)
+        return {
+            called: StatisticDescriptor(self.shape, self.element, self.axes, 1, name=name, **layout)
+            for called, name in self.own.statistics.items()
+        }
 
     def elements(self) -> Any:
         """The problem of the expression: its operands have x's shape, with strides of 0 along the reduced axes."""
         fields: dict[str, Any] = {"out_element": self.element}
-        for name in ("grad_x", *self.read):
-            layout = self.layout(name)
-            along = layout.strides if layout.shape == self.shape else self.spread(name)
+        for own in ("grad_x", *self.read):
+            layout, name = self.layout(own), self.called.get(own, own)
+            along = layout.strides if layout.shape == self.shape else self.spread(own)
             fields |= {f"{name}_strides": along, f"{name}_align": layout.align}
             if name != "grad_x":
                 fields |= {f"{name}_shape": self.shape, f"{name}_element": self.element}
-        if self.own.called:
-            made = self.statistic()
-            fields |= {
-                f"{self.own.called}_shape": made.out_shape,
-                f"{self.own.called}_element": made.layout("out").element,
-            }
-        fields["numbers"] = (self.number,) if self.own.number else None
+        for called, made in self.statistics().items():
+            fields |= {f"{called}_shape": made.out_shape, f"{called}_element": made.layout("out").element}
+        fields["numbers"] = tuple(self.numbers.values()) or None
         return _mapped(self.forward).descriptor(**fields)
 
 
@@ -267,7 +272,7 @@ class Parts:
 
 
 class ComposedGradient(Candidate[ReduceBackwardDescriptor]):
-    """The rows' statistic, if the expression has one, by a reduction; the expression by the kernels of elementwise functions."""
+    """The rows' statistics, if the expression has any, by reductions; the expression by the kernels of elementwise functions."""
 
     variant = "composed"
     launches = (
@@ -277,9 +282,8 @@ class ComposedGradient(Candidate[ReduceBackwardDescriptor]):
     )
 
     def configs(self, desc: ReduceBackwardDescriptor, device: DeviceSpec) -> Iterable[Parts]:
-        parts = {}
-        if desc.own.statistic:
-            parts[desc.own.called] = selected(StatisticPlan, desc.statistic(), None, device)
+        made = desc.statistics().items()
+        parts = {called: selected(StatisticPlan, statistic, None, device) for called, statistic in made}
         parts["grad_x"] = selected(_mapped(desc.forward), desc.elements(), None, device)
         yield Parts(parts)
 
@@ -294,12 +298,13 @@ class ComposedGradient(Candidate[ReduceBackwardDescriptor]):
         return guarantee(desc, bound.terms[0].coefficient if isinstance(bound, Componentwise) else 0.0)
 
     def lower(self, desc: ReduceBackwardDescriptor, device: DeviceSpec, config: Parts) -> tuple[Sub, ...]:
-        places: dict[str, Ptr | Scratch] = {name: Ptr(name) for name in ("grad_x", *desc.read)}
+        names = ("grad_x", *desc.read)
+        places: dict[str, Ptr | Scratch] = {desc.called.get(name, name): Ptr(name) for name in names}
         steps = []
-        if statistic := config.parts.get(desc.own.called):
-            out = statistic.desc.layout("out")
-            places[desc.own.called] = Scratch.named("statistic", out.element.nbytes(math.prod(out.shape)))
-            steps.append(Sub(statistic, {"x": Ptr("x"), "out": places[desc.own.called]}))
+        for called in desc.own.statistics:
+            out = config.parts[called].desc.layout("out")
+            places[called] = Scratch.named(called, out.element.nbytes(math.prod(out.shape)))
+            steps.append(Sub(config.parts[called], {"x": Ptr("x"), "out": places[called]}))
         return (*steps, Sub(config.parts["grad_x"], places))
 
 
@@ -308,9 +313,9 @@ def guarantee(desc: ReduceBackwardDescriptor, depth: float) -> PrecisionGuarante
     product of the other factors, move the result by as much as what they are multiplied by."""
     computed = computed_in(desc.element)
     terms = [Term(1.0, computed.element, "propagated")]
-    if desc.own.called == "mean":
+    if "mean" in desc.own.statistics:
         terms.append(Term(depth + 4, computed.element, "moved_mean"))
-    if desc.own.called == "others":
+    if "others" in desc.own.statistics:
         u = computed.element.unit_roundoff
         terms.append(Term(math.expm1(desc.extent * math.log1p(u)) / u, computed.element, "moved_factors"))
     if desc.forward == "sum" or computed.element is desc.element:  # nothing is rounded at the end

@@ -225,10 +225,10 @@ def _kept(desc: Any, x: Array) -> Array:
     return np.asarray(x).reshape([1 if a in desc.along else n for a, n in enumerate(desc.shape)])
 
 
-def _number(desc: Any) -> Any:
-    """The number in the expression, exactly or in long double."""
+def _number(desc: Any, name: str) -> Any:
+    """A number in the expression, exactly or in long double."""
     count = np.longdouble(max(desc.extent - desc.correction, 0))
-    return 2 / count if desc.own.number == "scale" else np.longdouble(desc.extent)
+    return 2 / count if name == "scale" else np.longdouble(desc.extent)
 
 
 _STATISTICS: dict[str, Callable[[Any, Array], Array]] = {
@@ -258,12 +258,11 @@ def statistic(desc: Any, x: Array) -> Array:
 
 def _named(desc: Any, operands: dict[str, Array]) -> dict[str, Array]:
     """What the names in the expression stand for, wide."""
-    found = {name: wide(operands[name], desc.element) for name in desc.read}
+    found = {desc.called.get(name, name): wide(operands[name], desc.element) for name in desc.read}
     kind = np.longdouble if desc.element is ElementKind.F64 else np.float64
-    if desc.own.statistic:
-        found[desc.own.called] = statistic(desc.statistic(), operands["x"]).astype(kind)
+    found |= {called: statistic(of, operands["x"]).astype(kind) for called, of in desc.statistics().items()}
     found = {name: x if name == "x" else _kept(desc, x) for name, x in found.items()}
-    return found | ({desc.own.number: np.asarray(_number(desc), kind)} if desc.own.number else {})
+    return found | {name: np.asarray(_number(desc, name), kind) for name in desc.own.numbers}
 
 
 def backward(desc: Any, **operands: Array) -> Array:
@@ -276,10 +275,11 @@ def _rounded(desc: Any, operands: dict[str, Array]) -> Rounded:
     """The gradient with its error as a kernel computes it, of an exact mean."""
     precision, named, errors = Precision.of(desc.element), _named(desc, operands), {}
     dtype = precision.computed.dtype.type
-    if desc.own.number:
-        errors[desc.own.number] = np.abs(_number(desc) - dtype(desc.number))
-    if "ties" in named:
-        errors["ties"] = np.abs(named["ties"] - named["ties"].astype(dtype))
+    for name, number in desc.numbers.items():
+        errors[name] = np.abs(_number(desc, name) - dtype(number))
+    for name in desc.own.statistics:
+        if name not in ("mean", "others"):  # a count
+            errors[name] = np.abs(named[name] - named[name].astype(dtype))
     return desc.formula.rounded(named, precision, errors)  # type: ignore[no-any-return]
 
 
@@ -313,9 +313,9 @@ def _overflowing_parts(desc: Any, **operands: Array) -> Array:
     beyond = np.broadcast_to(_rounded(desc, operands).beyond, desc.shape)
     with np.errstate(all="ignore"):
         rows = _rows(desc, operands["x"])
-        if desc.own.statistic == "other_factors":
+        if "others" in desc.own.statistics:
             return beyond | _kept(desc, _overflowing_product(desc, rows))
-        if desc.own.statistic != "mean":
+        if "mean" not in desc.own.statistics:
             return beyond
         return beyond | _kept(desc, _overflowing_sum(desc, rows, np.abs(rows)))
 

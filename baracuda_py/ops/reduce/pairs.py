@@ -6,7 +6,7 @@ from typing import Any
 
 from ...numerics.guarantee import widely
 from ...plan.plan import Plan
-from ...plan.registry import Op, register
+from ...plan.registry import Gradient, Op, register
 from ...types import OpCategory, PrecisionGuarantee
 from .._function import function_of
 from . import oracle, samples
@@ -73,5 +73,9 @@ def var_mean(
     """
 
 
-register(Op("aminmax", AminmaxPlan, aminmax, samples.aminmax, peers={"torch": "aminmax"}))
-register(Op("var_mean", VarMeanPlan, var_mean, samples.var_mean, peers={"torch": "var_mean"}))
+_of_extrema = Gradient(
+    "aminmax_backward", ("x", "min", "max"), {"x": "grad_x"}, grad="grad_min", more={"max": "grad_max"}
+)
+_of_moments = Gradient("var_mean_backward", ("x",), {"x": "grad_x"}, grad="grad_var", more={"mean": "grad_mean"})
+register(Op("aminmax", AminmaxPlan, aminmax, samples.aminmax, gradient=_of_extrema, peers={"torch": "aminmax"}))
+register(Op("var_mean", VarMeanPlan, var_mean, samples.var_mean, gradient=_of_moments, peers={"torch": "var_mean"}))

@@ -19,6 +19,7 @@ from .._columns import ColumnConfig, ColumnCosts
 from .._fitted import Fitted
 from .._launch import grid_of, index_scalar, index_type
 from .._rows import WARP, OperandStrides, Rows, share
+from ._exclusive import EXCLUSIVE
 from ._problem import CumsumDescriptor
 
 __all__ = ["CANDIDATES"]
@@ -78,6 +79,8 @@ class RowsCumsum(Candidate[CumsumDescriptor]):
 
     def supports(self, desc: CumsumDescriptor, device: DeviceSpec) -> Feasibility:
         """By the operands' layouts and not by cost, which would let the number of rows decide on the order of additions."""
+        if desc.exclusive:
+            return EXCLUSIVE
         if desc.backwards:
             return BACKWARDS
         if desc.rows().dense or desc.columns() is None:
@@ -160,6 +163,8 @@ class ColumnsCumsum(Candidate[CumsumDescriptor]):
     launches = ("scan/columns.cu:scan_columns",)
 
     def supports(self, desc: CumsumDescriptor, device: DeviceSpec) -> Feasibility:
+        if desc.exclusive:
+            return EXCLUSIVE
         if desc.backwards:
             return BACKWARDS
         return OK if desc.columns() is not None else no("no other axis lies side by side in out and in x")

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...plan.descriptor import Slot, described
-from ...plan.fields import flag
 from ...types import (
     Componentwise,
     ElementKind,
@@ -18,12 +17,12 @@ from ...types import (
     Ulp,
 )
 from .._rows import FLOATS, computed_in
-from ._problem import INTEGERS, CumsumDescriptor
+from ._exclusive import shifted_fields
+from ._problem import INTEGERS, LATER, NAMES, CumsumDescriptor
 from ._reversed import reversed_layouts
 
-__all__ = ["NAMES", "SCANS", "ScanDescriptor"]
+__all__ = ["SCANS", "ScanDescriptor"]
 
-NAMES = {"x": "x", "out": "out"}  # operands of the forward scan
 SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 3.1"
 OF_LOGARITHMS = "as of logsumexp (ops/reduce/_guarantee.py)"
 
@@ -31,7 +30,7 @@ OF_LOGARITHMS = "as of logsumexp (ops/reduce/_guarantee.py)"
 @dataclass(frozen=True)
 class Row:
     """One scan: the reducer of kernels/include/rows/reducers.cuh that puts terms together ({c} and {out} are types), whether it
-    takes integers and widens them to 64 bits, and values of {c} in a state."""
+    takes integers and widens them to 64 bits, values of {c} in a state, and what no term gives, if it has an exclusive form."""
 
     name: str
     reducer: str
@@ -39,37 +38,34 @@ class Row:
     integers: bool = True
     widens: bool = False
     values: int = 1
+    edge: float | None = None
 
 
 SCANS = {row.name: row for row in (
-    Row("cumprod", "Prod<{c}, {out}>", "The products of x's elements", widens=True),
+    Row("cumprod", "Prod<{c}, {out}>", "The products of x's elements", widens=True, edge=1),
     Row("cummax", "Extremum<{c}, {out}, true>", "The largest of x's elements, NaN from a NaN on,"),
     Row("cummin", "Extremum<{c}, {out}, false>", "The smallest of x's elements, NaN from a NaN on,"),
     Row("logcumsumexp", "LogSumExp<{c}, {out}, {digits}>", "log(sum(exp(x))) of x's elements, without overflow,",
-        integers=False, values=2),
+        integers=False, values=2, edge=-math.inf),
 )}  # fmt: skip
 
 
 @described(Slot("out", "out", element="out_element"), Slot("x", takes=(*FLOATS, *INTEGERS)))
 class ScanDescriptor(CumsumDescriptor):
     """`name` of the elements of an x of `shape` up to each one along `axis`, counted from the end if negative; from each one on
-    where `reverse`."""
+    where `reverse`, and of all but the element itself where `exclusive`."""
 
     shape: tuple[int, ...]
     element: ElementKind
     axis: int = -1
     reverse: bool = False
+    exclusive: bool = False
     name: str = "cumprod"
     out_element: ElementKind | None = None
 
     def __post_init__(self) -> None:
         self._names_op(tuple(SCANS), "name")
         super().__post_init__()
-        self._each(("reverse",), flag)
-
-    @property
-    def backwards(self) -> bool:
-        return self.reverse
 
     @property
     def row(self) -> Row:
@@ -81,14 +77,23 @@ class ScanDescriptor(CumsumDescriptor):
     def check(self) -> None:
         if self.element.is_integer and not self.row.integers:
             raise OperandTypeError(f"{self.op}: {self.element} is not supported", "cast it to f32")
-        if self.reverse is not True and self.reverse is not False:
-            raise InvalidProblemError(f"{self.op}: reverse must be True or False, got {self.reverse!r}", "give a bool")
         super().check()
+        if self.exclusive and self.row.edge is None:
+            raise InvalidProblemError(f"{self.op}: there is no extremum of nothing", "leave exclusive out")
 
     def reversed(self) -> ScanDescriptor:
         """The forward scan of the reversed views."""
         fields: dict[str, Any] = {"name": self.name, "out_element": self.out_element, **reversed_layouts(self, NAMES)}
         return ScanDescriptor(self.shape, self.element, self.axis, **fields)
+
+    def inclusive(self) -> ScanDescriptor:
+        """The scan of all elements but one, each counted itself."""
+        return ScanDescriptor(**shifted_fields(self, LATER), name=self.name, out_element=self.out_element)
+
+    @property
+    def edge(self) -> float:  # type: ignore[override]
+        """The result of no element."""
+        return self.row.edge or 0
 
     @property
     def state(self) -> str:

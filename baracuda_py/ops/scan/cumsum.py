@@ -1,19 +1,50 @@
-"""cumsum: the sums up to each element along an axis."""
+"""cumsum: the sums up to each element along an axis, in either direction."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ...numerics.guarantee import widely
+from ...plan.candidate import Feasibility
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
-from ...types import OpCategory, PrecisionGuarantee
+from ...types import DeviceSpec, OpCategory, PrecisionGuarantee
 from .._function import function_of
 from . import oracle, samples
 from ._candidates import CANDIDATES
-from ._problem import CumsumDescriptor, promised
+from ._exclusive import EXCLUSIVE, OfShifted
+from ._problem import LATER, NAMES, CumsumDescriptor, promised
+from ._reversed import OfReversed, launched
 
 __all__ = ["CumsumDescriptor", "CumsumPlan", "cumsum"]
+
+
+class _ForwardPlan(Plan[CumsumDescriptor]):
+    """Running sums from the first element on: operands `x` and `out`."""
+
+    descriptor = CumsumDescriptor
+    category = OpCategory.SCAN
+    candidates = CANDIDATES
+    reference = oracle.cumsum
+
+
+class _CumsumOfReversed(OfReversed):
+    """cumsum of the reversed x, into a reversed result."""
+
+    plan, names, launches = _ForwardPlan, NAMES, launched(_ForwardPlan)
+
+    def supports(self, desc: CumsumDescriptor, device: DeviceSpec) -> Feasibility:
+        if desc.exclusive:
+            return EXCLUSIVE
+        if not desc.reverse:
+            return Feasibility("the scan goes from the first element on", instead="rows")
+        return super().supports(desc, device)
+
+
+class _InclusivePlan(_ForwardPlan):
+    """Running sums in either direction: operands `x` and `out`."""
+
+    candidates = (*CANDIDATES, _CumsumOfReversed())
 
 
 class CumsumPlan(Plan[CumsumDescriptor]):
@@ -21,7 +52,7 @@ class CumsumPlan(Plan[CumsumDescriptor]):
 
     descriptor = CumsumDescriptor
     category = OpCategory.SCAN
-    candidates = CANDIDATES
+    candidates = (*_InclusivePlan.candidates, OfShifted(_InclusivePlan, "out", LATER))
     measures = oracle.MEASURES
     probes = (
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f64") for n in (100, 4096, 100_000)),
@@ -36,12 +67,14 @@ class CumsumPlan(Plan[CumsumDescriptor]):
 
 
 @function_of(CumsumPlan)
-def cumsum(x: Any, /, axis: int = -1) -> Any:
+def cumsum(x: Any, /, axis: int = -1, *, reverse: bool = False, exclusive: bool = False) -> Any:
     """The sums of x's elements up to and with each one, along an axis.
 
     x: f16, bf16, f32, f64 or integers, of any shape and strides. axis: counted from the end if negative.
-    out: an array of x's shape, x itself included; of x's dtype for floats, int64 for signed integers and uint64 for unsigned
-    ones, which wrap, as in NumPy; allocated in C order if not given.
+    reverse: from each one on to the last, instead. exclusive: of the elements before each one (behind it, with reverse), without
+    itself; the first result is 0. Both are as in ONNX's CumSum.
+    out: an array of x's shape, x itself included unless exclusive; of x's dtype for floats, int64 for signed integers
+    and uint64 for unsigned ones, which wrap, as in NumPy; allocated in C order if not given.
     Sums are computed in f32 (f64 for f64) and rounded once; their order is fixed, and no row's results depend on how many rows
     there are (a single column is stored like a row, and is summed in a row's order).
     Returns out. Raises InvalidProblemError for an axis that there is not, OperandTypeError for an out of another dtype.

@@ -31,6 +31,8 @@ FAMILY = Family(
         "std": ("bf16 axes 1", "f32 long rows"),
         "aminmax": ("bf16 C", "bf16 long columns"),
         "var_mean": ("bf16 axes 1", "f32 long rows"),
+        "aminmax_backward": ("bf16 long columns",),
+        "var_mean_backward": ("f16[2, 130] columns", "bf16 long row"),
     },
     cases={
         "reducers_test.py::test_chunks_of_the_further_reducers": 3,

@@ -170,6 +170,78 @@ def _of_variance(grad: Array, rows: Array, _: Any, options: Any) -> tuple[Array,
     return factor * around, size
 
 
+def _parts(problem: Problem, options: Any, *grads: str) -> tuple[Array, list[int], list[Array]]:
+    """x, its reduced axes, and operands with extents of 1 along these."""
+    given, axis = given_of(problem), options.get("axis")
+    x = given["x"]
+    axes = list(range(x.ndim)) if axis is None else [a % x.ndim for a in np.atleast_1d(axis)]
+    shape = [1 if a in axes else n for a, n in enumerate(x.shape)]
+    return x, axes, [given[name].reshape(shape) for name in grads]
+
+
+def _of_extrema(problem: Problem) -> None:
+    """By torch's rule: shares of each result's gradient, of the terms that equal NumPy's own extremum."""
+    x, axes, grads = _parts(problem, problem.sample.options, "grad_min", "grad_max")
+    if not x.size:
+        return
+    made = np.zeros_like(x)
+    with np.errstate(all="ignore"):
+        for grad, extremum in zip(grads, (np.min, np.max)):
+            winners = x == extremum(x, axis=tuple(axes), keepdims=True)
+            made = made + winners * (grad / np.count_nonzero(winners, axis=tuple(axes), keepdims=True))
+            made = np.where(winners.any(axis=tuple(axes), keepdims=True), made, np.nan)
+        near(problem, "grad_x", made, 36.0, 2 * np.abs(made))
+
+
+def _of_moments(problem: Problem) -> None:
+    options = problem.sample.options
+    x, axes, (grad_var, grad_mean) = _parts(problem, options, "grad_var", "grad_mean")
+    if not x.size:
+        return
+    n = int(np.prod([x.shape[a] for a in axes]))
+    with np.errstate(all="ignore"):
+        factor = 2 * grad_var * np.divide(1.0, max(n - options.get("correction", 0), 0))
+        made = factor * (x - x.mean(axis=tuple(axes), keepdims=True)) + grad_mean / n
+        sizes = np.abs(x)
+        size = np.abs(factor) * (sizes + sizes.mean(axis=tuple(axes), keepdims=True)) + np.abs(grad_mean) / n
+        big = sizes.max(axis=tuple(axes), keepdims=True)
+        near(problem, "grad_x", made, 36.0, np.where(np.isfinite(big) & (big > 1e100), np.inf, size))
+
+
+def _of_view(of: Callable[..., Any]) -> Callable[[Problem], None]:
+    """By `of` x and the options: NumPy's own sum over a view."""
+
+    def check(problem: Problem) -> None:
+        x, options = given_of(problem)["x"], problem.sample.options
+        with np.errstate(all="ignore"):
+            if x.dtype.kind in "iu":
+                assert np.array_equal(problem.wide["out"], of(x, **options))
+            else:
+                near(problem, "out", of(x, **options), 40.0, of(np.abs(x), **options))
+
+    return check
+
+
+def _shrunk(x: Array, *, shape: tuple[int, ...]) -> Array:
+    """One axis at a time, from the front."""
+    while x.ndim > len(shape):
+        x = np.add.reduce(x, axis=0)
+    for axis, n in enumerate(shape):
+        x = x if n == x.shape[axis] else np.add.reduce(x, axis=axis, keepdims=True)
+    return np.asarray(x)
+
+
+def _traced_back(problem: Problem) -> None:
+    """Element by element of NumPy's diagonal of places."""
+    given, options = given_of(problem), problem.sample.options
+    made = np.zeros(problem.slots["x"].host().shape)
+    places = np.arange(made.size).reshape(made.shape)
+    along = np.diagonal(places, options.get("offset", 0), options.get("axis1", 0), options.get("axis2", 1))
+    for result in np.ndindex(along.shape[:-1]):
+        made.reshape(-1)[along[result]] = given["grad"][result]
+    near(problem, "grad_x", made)
+
+
 CHECKS: dict[str, Callable[[Problem], None]] = {
     "sum": _reduced(np.sum),
     "mean": _reduced(np.mean),
@@ -191,6 +263,14 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
     "logsumexp": _reduced(scipy.special.logsumexp),
     "aminmax": _pair(min=np.min, max=np.max),
     "var_mean": _pair(var=np.var, mean=np.mean),
+    "trace": _of_view(np.trace),
+    "reduce_to": _of_view(_shrunk),
+    "trace_backward": _traced_back,
+    "reduce_to_backward": lambda problem: near(
+        problem, "grad_x", np.broadcast_to(given_of(problem)["grad"], problem.slots["x"].host().shape)
+    ),
+    "aminmax_backward": _of_extrema,
+    "var_mean_backward": _of_moments,
     "sum_backward": _gradient(lambda grad, *_: (grad, 0)),
     "mean_backward": _gradient(lambda grad, rows, *_: (grad / rows.shape[1], 0)),
     "max_backward": _gradient(_shared(np.max)),

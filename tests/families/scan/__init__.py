@@ -9,12 +9,15 @@ __all__ = ["FAMILY"]
 
 FAMILY = Family(
     independent=CHECKS,
-    always=("axis", "reverse", "grad_x"),
+    always=("axis", "reverse", "exclusive", "grad_x"),
     wanted=("scan-chunks-of-columns",),
     also={
-        "cumsum_backward": ("f32[2, 130] columns",),
+        "cumsum": ("bf16 exclusive reversed",),
+        "cumsum_backward": ("f32[2, 130] columns", "f32 exclusive"),
         **dict.fromkeys(("cumprod", "cummax", "cummin"), ("f16[2, 130] columns", "bf16[7, 33] rows")),
         "logcumsumexp": ("f32[2, 130] rows", "f64[2, 130] columns"),
+        **dict.fromkeys(("cumprod_backward", "cummax_backward", "logcumsumexp_backward"), ("f32[33, 40] columns",)),
+        "cummin_backward": ("bf16 long row",),
     },
     cases={
         "running_test.py::test_scans_of_any_length": 4,

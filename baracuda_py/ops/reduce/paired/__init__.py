@@ -1,0 +1,1 @@
+"""Gradients of reductions with two results."""

@@ -1,0 +1,1 @@
+"""Sums over views: along a diagonal, and to the shape before a broadcast."""
