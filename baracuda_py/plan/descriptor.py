@@ -290,7 +290,9 @@ class Descriptor:
                 raise InvalidProblemError(
                     f"{self.op}: {name} {value} has a negative extent", "give extents of 0 or more"
                 )
-        for slot in sorted(self.slots, key=lambda slot: slot.role == "out"):  # inputs first: a result's kind is often theirs
+        for slot in sorted(
+            self.slots, key=lambda slot: slot.role == "out"
+        ):  # inputs first: a result's kind is often theirs
             element = getattr(self, slot.element) if isinstance(slot.element, str) else slot.element
             if element is not None:
                 slot.check(self.op, element)

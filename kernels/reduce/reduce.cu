@@ -1,4 +1,4 @@
-// out = reduce(x) over any axes, with the reducers of rows/reducers.cuh. The reduced extent fixes the order.
+// out = reduce(x) over any axes, with the reducers of rows/reducers.cuh. The reduced extent fixes each kernel's order.
 //
 // reduce_rows:    the reduced axes are innermost, or arbitrary. LANES threads per row (rows/row.cuh). CHUNKED: long
 //                 rows are split, one CTA per chunk, states to partial[chunks][results]. The tail goes by elements.

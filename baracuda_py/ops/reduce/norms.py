@@ -47,8 +47,9 @@ def norm(x: Any, /, p: float = 2.0, axis: Any = None, *, keepdims: bool = False)
     inf or -inf (the largest or the smallest magnitude), or 0 (how many are not 0). axis: an axis or several, counted from the end
     if negative; None for all. keepdims: whether those stay as extents of 1.
     out: an array of the result's shape and dtype, allocated in C order if not given.
-    Computed in f32 (f64 for f64) and rounded once; the order of terms is fixed, and no result depends on how many there are. What
-    squares overflow or underflow is not caught: with p = 2, a result above 1e19 or below 1e-19 in f32 may be inf or 0.
+    Computed in f32 (f64 for f64) and rounded once; the order of terms follows from the reduced extents and from how x and out
+    are laid out, and no result depends on how many there are. What squares overflow or underflow is not caught: with p = 2, a
+    result above 1e19 or below 1e-19 in f32 may be inf or 0.
     Returns out. Raises InvalidProblemError for another p, for an axis that there is not or that is named twice, and, where p is
     inf or -inf, if there is nothing to reduce.
     """

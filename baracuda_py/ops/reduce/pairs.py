@@ -68,8 +68,9 @@ def var_mean(
     for all. correction: what is taken from the count of the variance (0 by default, as in `var`; 1 in torch.var_mean).
     keepdims: whether reduced axes stay as extents of 1.
     var, mean: arrays of the result's shape and x's dtype, allocated in C order if not given; NaN of nothing.
-    Computed in f32 (f64 for f64) and rounded once, as `var` and `mean` are; the order of terms is fixed, and no result depends on
-    how many there are. Raises InvalidProblemError for an axis that there is not or that is named twice.
+    Computed in f32 (f64 for f64) and rounded once, as `var` and `mean` are; the order of terms follows from the reduced extents
+    and from how x and the results are laid out, and no result depends on how many there are. Raises InvalidProblemError for an
+    axis that there is not or that is named twice.
     """
 
 

@@ -67,8 +67,8 @@ keepdims: whether those stay as extents of 1. out: an array of the result's shap
 Returns out. Raises InvalidProblemError for an axis that there is not or that is named twice{empty}.
 """
 
-_SUMMED = """Computed in f32 (f64 for f64) and rounded once{integers}; the order of terms is fixed, and no result depends on
-how many there are (a single column is stored like a row, whose terms come in another order)."""
+_SUMMED = """Computed in f32 (f64 for f64) and rounded once{integers}; the order of terms follows from the reduced
+extents and from how x and out are laid out, and no result depends on how many there are (a single column is laid out like a row)."""
 _CHOSEN = "The result is exact."
 _SAVED: dict[str, tuple[str, ...]] = {
     "sum": ("x",), "mean": ("x",), "max": ("x", "out"), "min": ("x", "out"), "var": ("x",), "logsumexp": ("x", "out"),

@@ -56,7 +56,8 @@ TABLE = (
          "None if abs(abs(x1 - x2) - (atol + rtol * abs(x2))) <= 1e-6 * (abs(x1) + abs(x2)) + 1e-45 "
          "else x1 == x2 or abs(x1 - x2) <= atol + rtol * abs(x2)",
          "Whether abs(x1 - x2) <= atol + rtol * abs(x2), each operation rounded to the type computed in; equal infinities are "
-         "close, and two NaN if equal_nan. Integers and bools are compared as f64.", result="bool", header="math/close.cuh",
+         "close, an infinity to nothing else, and two NaN if equal_nan. Integers and bools are compared as f64.",
+         result="bool", header="math/close.cuh",
          domain=(*NUMBERS, ElementKind.BOOL), native=True, in_floats=True,
          params={"rtol": 1e-5, "atol": 1e-8, "equal_nan": False}, instructions=(9, 9)),
     Pair("nextafter", "math::next_after<digits>(a, b)", oracle.nextafter, "",

@@ -140,7 +140,7 @@ def batch_norm_inference(
     """Batch norm by given statistics: (x - mean) / sqrt(var + eps) * weight + bias of each channel.
 
     x: [N, C, *], f16, bf16, f32 or f64, any strides. mean, var: [C], f32 (f64 for f64): running ones, or those of a batch that
-    several devices share. weight, bias: [C], of x's dtype or f32. eps: 0, or positive as f32; a run-time value.
+    several devices share. weight, bias: [C], of one dtype, x's or f32. eps: 0, or positive as f32; a run-time value.
     out: like x, x itself included. Computed in f32 (f64 for f64) and rounded once. It is PyTorch's batch_norm with
     training=False; the statistics have no gradient. Returns out.
 

@@ -138,7 +138,7 @@ def group_norm(
     """Group norm: (x - mean) / sqrt(var + eps) * weight + bias, mean and var over the channels of a group and all positions.
 
     x: [N, C, *], f16, bf16, f32 or f64, any strides; fastest where positions are contiguous, or channels (channels-last).
-    num_groups: divides C; a group is C / num_groups adjacent channels. weight, bias: [C], of x's dtype or f32. eps: 0, or
+    num_groups: divides C; a group is C / num_groups adjacent channels. weight, bias: [C], of one dtype, x's or f32. eps: 0, or
     positive as f32; a run-time value.
     stats: whether mean and rstd = 1 / sqrt(var + eps) are outputs, each [N, num_groups], f32 (f64 for f64), as
     `group_norm_backward` takes them. The variance is the mean square deviation from the mean, in a pass of its own.
