@@ -132,10 +132,11 @@ class JoinCopies(Candidate[Any]):
             offset = first * out.strides[at] * desc.element.bits // 8
             first += extents[at]
             if math.prod(extents):
-                aligned: dict[str, Any] = {
-                    "dest_align": min(out.align, alignment_of(offset)), "source_align": desc.layout(name).align
+                layouts: dict[str, Any] = {
+                    "dest_align": min(out.align, alignment_of(offset)), "source_align": desc.layout(name).align,
+                    "source_strides": strides,
                 }  # fmt: skip
-                copy = WriteSliceDescriptor(shape, ranges, desc.element, source_strides=strides, **aligned)
+                copy = WriteSliceDescriptor(shape, ranges, desc.element, **layouts)
                 copies.append((name, selected(WriteSlicePlan, copy, None, device)))
         yield Copied(tuple(copies))
 
