@@ -68,7 +68,8 @@ Returns out. Raises InvalidProblemError for an axis that there is not or that is
 """
 
 _SUMMED = """Computed in f32 (f64 for f64) and rounded once{integers}; the order of terms follows from the reduced
-extents and from how x and out are laid out, and no result depends on how many there are (a single column is laid out like a row)."""
+extents and from how x and out are laid out, and no result depends on how many there are (a single column is laid out like a
+row)."""
 _CHOSEN = "The result is exact."
 _SAVED: dict[str, tuple[str, ...]] = {
     "sum": ("x",), "mean": ("x",), "max": ("x", "out"), "min": ("x", "out"), "var": ("x",), "logsumexp": ("x", "out"),
