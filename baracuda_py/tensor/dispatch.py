@@ -213,5 +213,9 @@ def _encoded(value: Any, what: str) -> Any:
     return answers.load().encode(value, what)
 
 
-for _constant in (_route, _outputs, _encoded):
-    _constant._dynamo_marked_constant = True  # type: ignore[attr-defined]
+def _mark(*functions: Any) -> None:
+    for function in functions:
+        function._dynamo_marked_constant = True
+
+
+_mark(_route, _outputs, _encoded)
