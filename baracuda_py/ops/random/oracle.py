@@ -72,16 +72,16 @@ def _joined(words: Array) -> Array:
     return words[..., 0] if words.shape[-1] == 1 else words[..., 0] | words[..., 1] << HALF
 
 
-def _wide(desc: Any) -> type[Any]:
+def _wide(desc: Any) -> Any:
     return np.longdouble if desc.bits == 64 else np.float64
 
 
-def _minus_log(words: Array, bits: int, wide: type[Any]) -> Array:
+def _minus_log(words: Array, bits: int, wide: Any) -> Array:
     """-log((w + 1/2) / 2**bits), from below 1/2 and from above."""
     top, unit = (1 << bits) - 1, wide(2) ** -bits
     below = words < 1 << (bits - 1)
     near = (np.where(below, words, np.uint64(top) - words).astype(wide) + wide(0.5)) * unit
-    return np.where(below, -np.log(near), -np.log1p(-near))
+    return np.asarray(np.where(below, -np.log(near), -np.log1p(-near)))
 
 
 # ---- distributions -----------------------------------------------------------------------------------------------------
@@ -110,19 +110,21 @@ def fill_uniform(desc: Any, x: Array, position: Array | None = None) -> Array:
     """low + u (high - low), within the numbers of x's kind."""
     wide = _wide(desc)
     least, most = desc.ends({"low": desc.low, "high": desc.high})
-    return np.clip(wide(desc.low) + _unit(desc, x, position) * (wide(desc.high) - wide(desc.low)), least, most)
+    return np.asarray(
+        np.clip(wide(desc.low) + _unit(desc, x, position) * (wide(desc.high) - wide(desc.low)), least, most)
+    )
 
 
 def _unit(desc: Any, x: Array, position: Array | None) -> Array:
     """Multiples of 2**-digits of [0, 1)."""
     wide, digits = _wide(desc), desc.element.digits
-    return (_words(desc, x, position) >> np.uint64(desc.bits - digits)).astype(wide) * wide(2) ** -digits
+    return np.asarray((_words(desc, x, position) >> np.uint64(desc.bits - digits)).astype(wide) * wide(2) ** -digits)
 
 
 def fill_normal(desc: Any, x: Array, position: Array | None = None) -> Array:
     """By Box and Muller."""
     wide = _wide(desc)
-    return wide(desc.mean) + wide(desc.std) * _standard_normal(desc, x, position)
+    return np.asarray(wide(desc.mean) + wide(desc.std) * _standard_normal(desc, x, position))
 
 
 def _standard_normal(desc: Any, x: Array, position: Array | None) -> Array:
@@ -135,30 +137,34 @@ def _standard_normal(desc: Any, x: Array, position: Array | None) -> Array:
     angle = rest * wide(2) ** -bits * wide(8) * np.arctan(wide(1))
     turns = (quarter.astype(np.int64) - (positions & np.uint64(1)).astype(np.int64)) % 4  # sin(x) = cos(x - a quarter)
     sine, cosine = np.sin(angle), np.cos(angle)
-    return (radius * np.choose(turns, (cosine, -sine, -cosine, sine))).reshape(x.shape)
+    return np.asarray((radius * np.choose(turns, (cosine, -sine, -cosine, sine))).reshape(x.shape))
 
 
 def fill_exponential(desc: Any, x: Array, position: Array | None = None) -> Array:
     """By the inverse."""
-    return _wide(desc)(desc.scale) * _minus_log(_words(desc, x, position), desc.bits, _wide(desc))
+    return np.asarray(_wide(desc)(desc.scale) * _minus_log(_words(desc, x, position), desc.bits, _wide(desc)))
 
 
 def fill_gumbel(desc: Any, x: Array, position: Array | None = None) -> Array:
     """By the inverse."""
     wide = _wide(desc)
-    return wide(desc.loc) - wide(desc.scale) * np.log(_minus_log(_words(desc, x, position), desc.bits, wide))
+    return np.asarray(
+        wide(desc.loc) - wide(desc.scale) * np.log(_minus_log(_words(desc, x, position), desc.bits, wide))
+    )
 
 
 def fill_truncated_normal(desc: Any, x: Array, position: Array | None = None) -> Array:
     """By the inverse, within the numbers of x's kind."""
     made = np.longdouble(desc.mean) + np.longdouble(desc.std) * _truncated(desc, x, position)
     least, most = desc.ends({"low": desc.low, "high": desc.high})
-    return np.clip(made, least, most).astype(_wide(desc))
+    return np.asarray(np.clip(made, least, most).astype(_wide(desc)))
 
 
 def _truncated(desc: Any, x: Array, position: Array | None) -> Array:
     root = np.sqrt(np.longdouble(2))
-    low, high = (special.erf(np.float64((end - desc.mean) / desc.std / root)) for end in (desc.low, desc.high))
+    low, high = (
+        special.erf(np.asarray((end - desc.mean) / desc.std / root, np.float64)) for end in (desc.low, desc.high)
+    )
     u = (_words(desc, x, position).astype(np.longdouble) + np.longdouble(0.5)) * np.longdouble(2) ** -desc.bits
     return np.asarray(root * special.erfinv(low + u * (np.longdouble(high) - low)))
 
@@ -180,11 +186,11 @@ def dropout_backward(desc: Any, grad: Array, position: Array | None = None) -> A
 
 
 def _scaled(desc: Any, x: Array, position: Array | None) -> Array:
-    wide = np.longdouble if x.dtype in (np.float64, np.longdouble) else np.float64
+    wide: Any = np.longdouble if x.dtype in (np.float64, np.longdouble) else np.float64
     words = bits_at(int(desc.seed), positions_of(desc, x.size, position), int(desc.subsequence), 32)[..., 0]
     kept = words.reshape(x.shape) >= round(desc.p * 2**32)
     with np.errstate(all="ignore"):
-        return np.where(kept, x.astype(wide) / (1 - wide(desc.p)), wide(0))
+        return np.asarray(np.where(kept, x.astype(wide) / (1 - wide(desc.p)), wide(0)))
 
 
 # ---- precision ---------------------------------------------------------------------------------------------------------
