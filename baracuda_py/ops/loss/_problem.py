@@ -21,7 +21,7 @@ LABELS = (ElementKind.I32, ElementKind.I64)
 FIELDS = ("shape", "element", "labels_element", "reduction", "ignore_index", "label_smoothing", "z_loss")
 REDUCTIONS = ("mean", "sum", "none")
 PER_ROW = ("out", "grad", "lse", "labels")  # the kernels' operands of one value a row
-TOTAL_THREADS = 1024
+TOTAL_THREADS = 512
 STATUSES = {1: ("a label is neither a class nor ignore_index, the loss of its row NaN", "give 0 to C - 1")}
 
 
