@@ -10,10 +10,12 @@ from ...numerics.guarantee import widely
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...types import OpCategory, PrecisionGuarantee
+from .._fill import FILL
 from .._function import function_of
 from . import oracle, samples
 from ._exclusive import OfShifted
 from ._gradient import LATER, ScanBackwardDescriptor, ScanGradient
+from ._reversed import launched
 from ._running import SCANS, ScanDescriptor
 
 __all__ = [
@@ -35,12 +37,18 @@ class _InclusivePlan(Plan[ScanBackwardDescriptor]):
     reference = oracle.gradient
 
 
+class _ExclusiveGradient(OfShifted):
+    """The gradient of the scan of all elements but one; that of the last one is 0."""
+
+    plan, written, later, launches = _InclusivePlan, "grad_x", LATER, (*launched(_InclusivePlan), FILL)
+
+
 class ScanBackwardPlan(Plan[ScanBackwardDescriptor]):
     """The gradient of a scan: operands `grad_x`, `grad`, `x` and `y`."""
 
     descriptor = ScanBackwardDescriptor
     category = OpCategory.SCAN
-    candidates = (*_InclusivePlan.candidates, OfShifted(_InclusivePlan, "grad_x", LATER))
+    candidates = (*_InclusivePlan.candidates, _ExclusiveGradient())
     measures = oracle.GRADIENT_MEASURES
     probes = (
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f64") for n in (100, 4096, 100_000)),

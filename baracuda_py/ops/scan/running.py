@@ -10,6 +10,7 @@ from ...plan.candidate import Feasibility
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...types import DeviceSpec, OpCategory, PrecisionGuarantee
+from .._fill import FILL
 from .._function import function_of
 from . import oracle, samples
 from ._candidates import CANDIDATES
@@ -49,12 +50,18 @@ class _InclusivePlan(_ForwardPlan):
     candidates = (*CANDIDATES, _ScanOfReversed())
 
 
+class _ExclusiveScan(OfShifted):
+    """The scan of all elements but one, into the further results."""
+
+    plan, written, later, launches = _InclusivePlan, "out", LATER, (*launched(_InclusivePlan), FILL)
+
+
 class ScanPlan(Plan[ScanDescriptor]):
     """A running product, extremum or logarithm of a sum: operands `x` and `out`."""
 
     descriptor = ScanDescriptor
     category = OpCategory.SCAN
-    candidates = (*_InclusivePlan.candidates, OfShifted(_InclusivePlan, "out", LATER))
+    candidates = (*_InclusivePlan.candidates, _ExclusiveScan())
     measures = oracle.RUNNING_MEASURES
     probes = (
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f64") for n in (100, 4096, 100_000)),

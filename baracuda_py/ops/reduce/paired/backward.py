@@ -37,7 +37,7 @@ class PairBackwardDescriptor(ReduceBackwardDescriptor):
 
     @classmethod
     def known(cls) -> tuple[str, ...]:
-        return (cls.__dataclass_fields__["name"].default,)  # type: ignore[attr-defined]
+        return (cls.__dataclass_fields__["name"].default,)
 
     @property
     def row(self) -> Row:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ....plan.candidate import Candidate, Cost
 from ....plan.descriptor import Descriptor, Slot, described
+from ....plan.fields import integer
 from ....plan.lowering import Sub
 from ....plan.selection import Selection, selected
 from ....runtime.steps import Ptr, Step
 from ....tensor.axes import alignment_of
 from ....types import DeviceSpec, ElementKind, InvalidProblemError, OperandTypeError, PrecisionGuarantee
 from ..._fill import FILL, filled
-from ..._numbers import integer, one_or_more
+from ..._numbers import one_or_more
 from ..._rows import FLOATS
 from .._gradient import ReduceBackwardDescriptor
 from .._problem import INTEGERS, ReduceDescriptor
@@ -258,7 +259,7 @@ class SumOfView(Candidate[Any]):
     variant = "sum"
     launches = tuple(dict.fromkeys(launch for candidate in ReducePlan.candidates for launch in candidate.launches))
 
-    def configs(self, desc: ViewDescriptor, device: DeviceSpec) -> Iterable[Part]:
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Part]:
         yield Part(selected(ReducePlan, desc.sums(), None, device))
 
     def cost(self, desc: Any, device: DeviceSpec, config: Part) -> Cost:
@@ -275,9 +276,9 @@ class BroadcastToView(SumOfView):
     """The result's gradient for each element of the view."""
 
     variant = "broadcast"
-    launches = ("elementwise/map.cu:map_contiguous", "elementwise/map.cu:map_strided")
+    launches: ClassVar[tuple[str, ...]] = ("elementwise/map.cu:map_contiguous", "elementwise/map.cu:map_strided")
 
-    def configs(self, desc: ViewBackwardDescriptor, device: DeviceSpec) -> Iterable[Part]:
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Part]:
         yield Part(selected(ReduceBackwardPlan, desc.broadcast(), None, device))
 
     def lower(self, desc: Any, device: DeviceSpec, config: Part) -> tuple[Step | Sub, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -88,7 +88,9 @@ class _SumPlan(Plan[Any]):
 
     category = OpCategory.REDUCE
     candidates = (SumOfView(),)
-    measures: Mapping[str, Callable[..., Array]] = {name: _measured(name) for name in ("abs_sum", "overflowing")}
+    measures: ClassVar[Mapping[str, Callable[..., Array]]] = {
+        name: _measured(name) for name in ("abs_sum", "overflowing")
+    }
     reference = _summed
 
     @staticmethod
@@ -100,7 +102,7 @@ class _BroadcastPlan(Plan[Any]):
     """The gradient of a sum over a view: operands `grad_x`, `grad` and `x`."""
 
     category = OpCategory.REDUCE
-    measures: Mapping[str, Callable[..., Array]] = {
+    measures: ClassVar[Mapping[str, Callable[..., Array]]] = {
         "propagated": lambda desc, grad, x: np.zeros(()),
         "overflowing_parts": lambda desc, grad, x: np.zeros((), bool),
     }
