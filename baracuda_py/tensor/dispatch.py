@@ -158,7 +158,7 @@ def _traced(*args: Any, **kwargs: Any) -> Any:
         route = _route(name, types, names, True)
     if route is None or nested:
         return answers.traced(name, args, kwargs)
-    _, steps, told, dropped = route
+    _, steps, deciding, dropped = route
     passed = []
     for way, held, what in steps:
         if way == "text":
@@ -166,9 +166,9 @@ def _traced(*args: Any, **kwargs: Any) -> Any:
         else:
             passed.append(values[held] if way == "argument" else held)
     made = overloads[name](*passed)
-    if told is None:
+    if deciding is None:
         return made
-    outputs, places = _outputs(name, [passed[place] if place >= 0 else True for place in told], dropped)
+    outputs, places = _outputs(name, [passed[place] if place >= 0 else True for place in deciding], dropped)
     parts = [made[place] for place in places]
     return parts[0] if outputs is None else result_types[name, outputs](*parts)
 
@@ -205,8 +205,8 @@ def _route(name: str, types: list[Any], names: list[str], recorded: bool) -> Any
     return answers.load().route(name, types, names, recorded)
 
 
-def _outputs(name: str, told: list[Any], dropped: tuple[str, ...]) -> Any:
-    return answers.load().outputs(name, told, dropped)
+def _outputs(name: str, deciding: list[Any], dropped: tuple[str, ...]) -> Any:
+    return answers.load().outputs(name, deciding, dropped)
 
 
 def _encoded(value: Any, what: str) -> Any:

@@ -23,7 +23,7 @@ __all__ = ["outputs", "route"]
 
 _NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat)
 _KINDS = ("bool", "str")  # types of arguments that decide which outputs a call has
-GIVEN = -1  # in place of the place of what `outputs` is told: a tensor, of which it is told that there is one
+GIVEN = -1  # in place of an argument's place, for `outputs`: a tensor is given
 
 Step = tuple[str, Any, str]  # "argument" or "text" and the place of a value, or "constant" and the value; what it is
 
@@ -37,7 +37,7 @@ class _Place(NamedTuple):
 
 def route(name: str, types: Sequence[type], names: Sequence[str], recorded: bool) -> tuple[Any, ...] | None:
     """The route of a call with arguments of these types, of which the last ones have names: the places of the tensors; the steps
-    to the custom op's arguments; the places among these of what `outputs` is told, None if the op always returns one tensor;
+    to the custom op's arguments; the places among these of what `outputs` is given, None if the op always returns one tensor;
     and the results that only the recording of a gradient asks for. `recorded`: a tensor requires a gradient.
 
     None for a call that `answers.call_op` must see: one with packed weights or outputs, of an op that writes to operands, under
@@ -72,11 +72,11 @@ def route(name: str, types: Sequence[type], names: Sequence[str], recorded: bool
     if recorded and any(name in stand_ins for name in added):
         return None
     steps = tuple(_step(x, tensors) for x in signature.lowered(given, _text))
-    told = tuple(
+    deciding = tuple(
         GIVEN if p.tensor and p.name in stand_ins else signature.places.index(p.name) for p in _deciding(signature)
     )
     dropped = tuple(output for output, flag in signature.flags.items() if flag in added)
-    return tuple(tensors.values()), steps, None if signature.single else told, dropped
+    return tuple(tensors.values()), steps, None if signature.single else deciding, dropped
 
 
 def _text(value: Any, what: str) -> _Place | None:
@@ -96,11 +96,14 @@ def _deciding(signature: Signature) -> list[Parameter]:
     return [p for p in signature.passed if p.tensor or p.text or p.type in _KINDS]
 
 
-def outputs(name: str, told: Sequence[Any], dropped: Collection[str]) -> tuple[tuple[str, ...] | None, tuple[int, ...]]:
-    """The names of the results that the function returns (None of a tensor alone), and their places among the custom op's. `told`
+def outputs(
+    name: str, deciding: Sequence[Any], dropped: Collection[str]
+) -> tuple[tuple[str, ...] | None, tuple[int, ...]]:
+    """The names of the results that the function returns (None of a tensor alone), and their places among the custom
+    op's. `deciding`
     are the arguments of the custom op that decide this, True in place of a tensor."""
     signature = signature_of(name)
-    given = {p.name: decode(x) if p.text else x for p, x in zip(_deciding(signature), told) if x is not None}
+    given = {p.name: decode(x) if p.text else x for p, x in zip(_deciding(signature), deciding) if x is not None}
     names = written_by(signature, given)
     returned = tuple(name for name in names if name not in dropped)
     return (returned if len(returned) > 1 else None), tuple(map(names.index, returned))
