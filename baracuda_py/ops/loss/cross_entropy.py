@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
@@ -157,7 +157,7 @@ class BackwardCandidate(RowsCandidate):
         )
 
 
-PROBES = (
+PROBES: tuple[Mapping[str, Any], ...] = (
     *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 4096, 151_936)),
     {"shape": (3, 128_256), "element": "bf16", "labels_element": "i32", "weight_element": "f32", "reduction": "none"},
 )
