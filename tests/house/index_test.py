@@ -125,7 +125,8 @@ def test_index_advice_names_what_exists() -> None:
         with pytest.raises(AttributeError, match=re.escape(advice)):
             getattr(bp, name)
         used = re.findall(r"bp\.(\w+)\(", advice)
-        assert used and all(hasattr(bp, function) for function in used), name
+        assert used or "needs no kernel" in advice, name
+        assert all(hasattr(bp, function) for function in used), name
         assert name not in bp.list_ops(), f"{name} is an op now"
 
 

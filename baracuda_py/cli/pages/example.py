@@ -21,7 +21,7 @@ __all__ = ["Example", "example_of"]
 SAMPLES = 160  # an op's first samples, among which the example is chosen
 LITERALS = 40  # integers that an example writes out, because their values matter: positions, lengths, tables
 LARGE = 10_000  # integers from here on are codes, and random ones do as well
-LEAST = 8  # elements of an example's operands
+LEAST = 8  # elements of an example's operands, where a sample has as many
 WIDTH = 110  # columns of a line
 
 
@@ -39,11 +39,12 @@ def example_of(op: Op) -> Example | None:
     return _written(op, min(found, key=_rank)) if found else None
 
 
-def _rank(sample: Sample) -> tuple[bool, int, int, int]:
-    """The order of preference: 32-bit floats first, then rows and columns, few options, few bytes."""
+def _rank(sample: Sample) -> tuple[bool, bool, int, int, int]:
+    """The order of preference: more than a few elements first, 32-bit floats, then rows and columns, few options, few bytes."""
     arrays = list(sample.operands.values())
     single = any(x.dtype == np.float32 for x in arrays)
     return (
+        sum(x.size for x in arrays) < LEAST,
         not single,
         abs(max(x.ndim for x in arrays) - 2),
         len(sample.options),
@@ -55,7 +56,7 @@ def _suits(op: Op, sample: Sample) -> bool:
     arrays = list(sample.operands.values())
     if any(isinstance(x, Packed) or not isinstance(x, np.ndarray) or x.size == 0 for x in arrays):
         return False
-    if sum(x.size for x in arrays) < LEAST or any(_literal(x) is None for x in sample.options.values()):
+    if any(_literal(x) is None for x in sample.options.values()):
         return False
     return _status(op, sample) is None or "status" in inspect.signature(op.function).parameters
 

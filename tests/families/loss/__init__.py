@@ -22,7 +22,10 @@ FAMILY = Family(
         "grad_logits",
     ),
     also={
-        "cross_entropy": ("many rows float32[1500, 5] ignore_index", "streamed bfloat16[2, 40001] reduction"),
-        "cross_entropy_backward": ("wrong float32[9, 13] reduction return_status",),
+        "cross_entropy": (
+            "many rows float32[1500, 5] ignore_index",
+            "streamed bfloat16[2, 40001] reduction label_smoothing",
+        ),
+        "cross_entropy_backward": ("wrong float32[9, 13] reduction return_status return_lse",),
     },
 )

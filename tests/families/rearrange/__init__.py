@@ -187,6 +187,8 @@ FAMILY = Family(
     independent=CHECKS,
     always=("axis", "k", "mode", "stacked", "grad_x", *(f"x{i}" for i in range(1, 16))),
     also={
+        "join": ("bf16 transposed", "f32 stepped, stacked"),
+        "pad_backward": ("bf16[5, 46] {'pad_width': ((2, 1), (9, 17)), 'mode': 'edge'}",),
         "repeat_interleave_backward": (
             "f32 grad stepped, without axis",
             "bf16[3, 64] repeats=3 axis=0",

@@ -32,6 +32,8 @@ FAMILY = Family(
         "aminmax": ("bf16 C", "bf16 long columns"),
         "var_mean": ("bf16 axes 1", "f32 long rows"),
         "aminmax_backward": ("bf16 long columns",),
+        "reduce_to": ("f32 repeated",),
+        "reduce_to_backward": ("f32 to [6, 5, 8]",),
         "var_mean_backward": ("f16[2, 130] columns", "bf16 long row"),
     },
     cases={

@@ -42,7 +42,9 @@ FAMILY = Family(
     also={
         "log_softmax": ("f32 axis 0",),
         "softmax": ("f32 axis 0",),
+        "masked_softmax_backward": ("f32 odd rows, streamed",),
     },
+    variants={"masked_softmax_backward": ("f32 odd rows, streamed",)},
     small={
         "log_softmax": ("f32 axis 0",),
         "softmax": ("f32 axis 0",),

@@ -105,7 +105,7 @@ class SparseSoftmaxPlan(Plan[SparseSoftmaxDescriptor]):
 def _along(x: Any, /, axis: int = -1) -> Any: ...
 
 
-_DOC = """{name}: {formula} along an axis, of which t makes the sum 1. What lies far below the largest element is exactly 0.
+_DOC = """{name}: {formula} along an axis, of which t makes the sum 1. What is far below the largest element is exactly 0.
 
 x: an array of any shape and strides (f16, bf16, f32, f64), fastest along the innermost axis. axis: counted from the end if
 negative.
