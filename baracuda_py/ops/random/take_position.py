@@ -78,8 +78,9 @@ class TakePositionPlan(Plan[TakePositionDescriptor]):
 def take_position(counter: Any, count: int = 0, *, position: Any = None) -> Any:
     """Takes `count` positions: position = counter, counter += count.
 
-    counter, position: arrays of one i64; `counter` is increased in place. Returns the named tuple (position, counter). Every random fill and `dropout` take `position`: they read it when they run, so that a
-    replayed graph that holds both calls goes on in the stream. `Generator` holds a counter. Nothing waits for the device.
+    counter, position: arrays of one i64; `counter` is increased in place. Returns the named tuple (position, counter). Every
+    random fill and `dropout` take `position`: they read it when they run, so that a replayed graph that holds both calls goes on
+    in the stream. `Generator` holds a counter. Nothing waits for the device.
     """
 
 
