@@ -71,6 +71,11 @@ _KEPT = (
 _KEPT_GRADIENTS = (
     "rows of four vectors a thread that a cluster keeps, on sm_120 (f32 by NVRTC 12.9, f64 by 13.5) and sm_100a"
 )
+_SCALED = "as softmax_backward, with one more factor: " + _KEPT
+_DROPPED = "eight bf16 a thread on sm_100a by NVRTC 12.9, four strided f32 and their residual on sm_120 by NVRTC 13.5"
+_SCANS = "rows of 8 f16 or fewer, of which a thread has one, on sm_90a"
+_CHANNELS = "f64 at odd positions, on sm_120"
+_JOINED = "16 arrays, whose addresses are kept in memory, on sm_100a by NVRTC 13.5"
 _REPEATS = "sums over repeats, on sm_100a by NVRTC 13.5"
 _ATTENTION = dict.fromkeys(
     (
@@ -96,10 +101,16 @@ SPILLS: Mapping[str, tuple[int, str]] = _ATTENTION | {
     "log_softmax": (76, _KEPT),
     "softmax_backward": (208, _KEPT),
     "log_softmax_backward": (160, _KEPT),
+    "masked_softmax_backward": (224, _SCALED),
     "rms_norm": (136, _KEPT),
     "layer_norm": (156, _KEPT),
     "rms_norm_backward": (36, _KEPT_GRADIENTS),
     "layer_norm_backward": (12, _KEPT_GRADIENTS),
+    "dropout": (48, _DROPPED),
+    "dropout_backward": (16, _DROPPED),
+    "logcumsumexp": (16, _SCANS),
+    "batch_norm_inference_backward": (16, _CHANNELS),
+    "join": (568, _JOINED),
     "tile_backward": (8, _REPEATS),
     "repeat_interleave_backward": (8, _REPEATS),
 }
