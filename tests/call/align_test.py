@@ -289,6 +289,7 @@ ALONE |= {f"order{part}" for part in ("", "_q", "_k", "_v")}
 IDS = {
     "write_slice": {"start"},
     "copy_pages": {"source", "dest"},
+    "take_position": {"counter", "position"},
     "paged_attention": {"page_table"},
 }  # and of these ops
 IDS |= {f"{done}_nf4": {"absmax", "scales", "offset"} for done in ("quantize", "dequantize", "matmul")}

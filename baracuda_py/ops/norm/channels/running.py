@@ -9,7 +9,7 @@ from ....plan.descriptor import Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
 from ....runtime.steps import Run, Step
-from ....types import Componentwise, DeviceSpec, InvalidProblemError, OpCategory, PrecisionGuarantee, Term
+from ....types import Componentwise, DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee, Term
 from ..._function import SignatureRules, function_of
 from ..._rows import FLOATS, RowConfig, computed_in
 from .. import _guarantee
@@ -39,7 +39,7 @@ class BatchNormRunningDescriptor(GroupNormDescriptor):
 
     name: str = "batch_norm_running"
     momentum: float = 0.1
-    running_element: Any = None
+    running_element: ElementKind | None = None
     values: ClassVar[tuple[str, ...]] = ("eps", "momentum")
 
     names = ("batch_norm_running",)
