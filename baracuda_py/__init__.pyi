@@ -643,7 +643,7 @@ class BatchNormRunningDescriptor(_BatchNormRunningDescriptor, _Out, _X, _Weight)
         rstd_element: _Kind = ..., x_strides: _Ints = ..., weight_strides: _Ints = ..., bias_strides: _Ints = ...,
         out_strides: _Ints = ..., mean_strides: _Ints = ..., rstd_strides: _Ints = ..., x_align: int | None = ...,
         weight_align: int | None = ..., bias_align: int | None = ..., out_align: int | None = ...,
-        mean_align: int | None = ..., rstd_align: int | None = ..., momentum: float = ..., running_element: Any = ..., *,
+        mean_align: int | None = ..., rstd_align: int | None = ..., momentum: float = ..., running_element: _Kind = ..., *,
         running_mean_strides: _Ints = ..., running_var_strides: _Ints = ..., running_mean_align: int | None = ...,
         running_var_align: int | None = ...) -> None: ...
 class BinaryDescriptor(_BinaryDescriptor):
