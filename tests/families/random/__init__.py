@@ -154,7 +154,22 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
 
 FAMILY = Family(
     independent=CHECKS,
-    always=("count", "high", "loc", "low", "mean", "offset", "p", "scale", "seed", "std", "subsequence"),
+    always=(
+        "count",
+        "grad_x",
+        "high",
+        "loc",
+        "low",
+        "mean",
+        "offset",
+        "p",
+        "position",
+        "residual",
+        "scale",
+        "seed",
+        "std",
+        "subsequence",
+    ),
     cases={
         "random_streams_test.py::test_random_fills_equal_those_of_their_parts": 6,
         "random_streams_test.py::test_random_fills_do_not_depend_on_strides": 6,

@@ -9,7 +9,20 @@ __all__ = ["FAMILY"]
 
 FAMILY = Family(
     independent=CHECKS,
-    always=("axis", "keepdims", "correction", "p", "grad_x", "min", "max", "var", "mean"),
+    always=(
+        "axis",
+        "axis1",
+        "axis2",
+        "keepdims",
+        "correction",
+        "offset",
+        "p",
+        "grad_x",
+        "min",
+        "max",
+        "var",
+        "mean",
+    ),
     two=("argmax", "max", "min"),
     also={
         **dict.fromkeys(("sum_backward", "mean_backward", "logsumexp_backward"), ("bf16[2, 3, 72] rows",)),
