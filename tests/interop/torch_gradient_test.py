@@ -175,11 +175,19 @@ ONE_MORE = (
     "lgamma",
 )
 TWO_MORE = ("mod", "fmod", "fmax", "fmin", "hypot", "atan2", "prelu", "reglu", "glu", "geglu", "geglu_tanh")
+RUNNING = ("cumprod", "cummax", "cummin", "logcumsumexp")
 UNIT = ("logit", "log2", "log10", "log1p", "asin", "acos", "atanh", "erfinv")  # of operands between 0 and 1
 MORE.update({name: (getattr(bp, name), ((3, 4),)) for name in (*ONE_MORE, *UNIT, "acosh")})
 MORE.update({name: (getattr(bp, name), ((3, 4),) * 2) for name in TWO_MORE})
 MORE.update({
     **{name: (getattr(bp, name), ((3, 4), (3, 4), (4,))) for name in ("fma", "lerp", "addcmul", "addcdiv")},
+    **{name: (partial(getattr(bp, name), axis=0), ((3, 4),)) for name in RUNNING},
+    "aminmax": (lambda x: bp.aminmax(x, axis=1), ((3, 4),)),
+    "var_mean": (lambda x: bp.var_mean(x, axis=1), ((3, 4),)),
+    "trace": (bp.trace, ((3, 4),)),
+    "reduce_to": (lambda x: bp.reduce_to(x, (3, 1)), ((2, 3, 4),)),
+    "diag": (lambda x: bp.diag(x, 1), ((4,),)),
+    "cross_entropy": (lambda x: bp.cross_entropy(x, torch.tensor([1, 3, 0]), label_smoothing=0.1), ((3, 4),)),
     "roll": (lambda x: bp.roll(x, 2, axis=0), ((3, 4),)),
     "dropout": (lambda x, r: bp.dropout(x, 0.3, residual=r, seed=4), ((3, 4), (3, 4))),
     "tile": (lambda x: bp.tile(x, (2, 1)), ((3, 4),)),

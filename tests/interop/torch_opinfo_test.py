@@ -23,8 +23,6 @@ from .opinfo import KINDS, ROWS, WITHOUT, NotOurs  # noqa: E402
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.bool)
 MOST = 24  # samples of an op and a dtype
-# Gradients are of several float32 operations each: their difference to those in float64.
-GRADIENT = {"rtol": 1e-4, "atol": 1e-5}
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -124,7 +122,8 @@ def _check(name: str, info: Any, sample: Any) -> str:
         for x, y in zip(found, expected):
             if y is not None:
                 x = torch.zeros_like(y) if x is None else x
-                torch.testing.assert_close(x.float(), y.float(), equal_nan=True, **GRADIENT)
+                rtol, atol = row.gradient
+                torch.testing.assert_close(x.float(), y.float(), equal_nan=True, rtol=rtol, atol=atol)
     return ""
 
 
