@@ -119,6 +119,9 @@ from .ops.attention.paged import (PagedAttentionDescriptor as _PagedAttentionDes
     PagedAttentionPlan as _PagedAttentionPlan)
 from .ops.cache.paged_kv_append import (PagedKvAppendDescriptor as _PagedKvAppendDescriptor,
     PagedKvAppendPlan as _PagedKvAppendPlan)
+from .ops.loss.pointwise import (PointwiseBackwardDescriptor as _PointwiseBackwardDescriptor,
+    PointwiseBackwardPlan as _PointwiseBackwardPlan, PointwiseDescriptor as _PointwiseDescriptor,
+    PointwisePlan as _PointwisePlan)
 from .ops.quantized.qkv._problem import (QkvProjectDescriptor as _QkvProjectDescriptor)
 from .ops.quantized.qkv.project import (QkvProjectPlan as _QkvProjectPlan)
 from .ops.quantized.int4.quantize import (QuantizeInt4Descriptor as _QuantizeInt4Descriptor,
@@ -434,6 +437,10 @@ class _Status:
 class _Status2:
     status_element: ElementKind | None
     status: _Layout | None
+class _Target:
+    target_strides: tuple[int, ...] | None
+    target_align: int | None
+    target: _Layout
 class _V:
     v_strides: tuple[int, ...] | None
     v_align: int | None
@@ -1316,6 +1323,16 @@ class PlanPreference(_PlanPreference):
         math: MathPrecision | str | None = ..., deterministic: bool = ..., bit_stable: bool = ...,
         batch_invariant: bool = ..., exact_weights: bool = ..., max_workspace_bytes: int | None = ...,
         config: str | None = ...) -> None: ...
+class PointwiseBackwardDescriptor(_PointwiseBackwardDescriptor, _GradX2, _Grad2, _X3, _Target):
+    def __init__(self, shape: Sequence[int], element: ElementLike, name: str = ..., reduction: str = ...,
+        log_target: bool = ..., beta: float = ..., delta: float = ..., *, grad_strides: _Ints = ..., x_strides: _Ints = ...,
+        target_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
+        target_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+class PointwiseDescriptor(_PointwiseDescriptor, _Out3, _X3, _Target):
+    def __init__(self, shape: Sequence[int], element: ElementLike, name: str = ..., reduction: str = ...,
+        log_target: bool = ..., beta: float = ..., delta: float = ..., *, x_strides: _Ints = ...,
+        target_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., target_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class PowBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, y_shape: _Ints, grad_element: _Kind,
         x1_element: _Kind, x2_element: _Kind, y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
@@ -1829,6 +1846,8 @@ class OneHotPlan(_OneHotPlan): desc: OneHotDescriptor
 class PadPlan(_PadPlan): desc: PadDescriptor
 class PagedAttentionPlan(_PagedAttentionPlan): desc: PagedAttentionDescriptor
 class PagedKvAppendPlan(_PagedKvAppendPlan): desc: PagedKvAppendDescriptor
+class PointwiseBackwardPlan(_PointwiseBackwardPlan): desc: PointwiseBackwardDescriptor
+class PointwisePlan(_PointwisePlan): desc: PointwiseDescriptor
 class PowBackwardPlan(_BackwardPlan): desc: PowBackwardDescriptor
 class PreluBackwardPlan(_BackwardPlan): desc: PreluBackwardDescriptor
 class QkvProjectPlan(_QkvProjectPlan): desc: QkvProjectDescriptor
@@ -2219,6 +2238,54 @@ def cross_entropy_backward(grad: Any, logits: Any, labels: Any, lse: Any, weight
     label_smoothing: float = 0.0, reduction: str = 'mean', z_loss: float = 0.0, return_status: bool = False,
     grad_logits: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def mse_loss(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def mse_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def l1_loss(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def l1_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def smooth_l1_loss(x: Any, target: Any, /, *, reduction: str = 'mean', beta: float = 1.0, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def smooth_l1_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', beta: float = 1.0,
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def huber_loss(x: Any, target: Any, /, *, reduction: str = 'mean', delta: float = 1.0, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def huber_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', delta: float = 1.0,
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def bce(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def bce_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def bce_with_logits(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def bce_with_logits_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def kl_div(x: Any, target: Any, /, *, reduction: str = 'mean', log_target: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def kl_div_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', log_target: bool = False,
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def soft_margin_loss(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def soft_margin_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(NormBackwardDescriptor, NormBackwardPlan)
 def rms_norm_backward(grad: Any, x: Any, weight: Any = None, rstd: Any = None, *,
     normalized_shape: Sequence[int] | None = None, grad_x: Any = None, grad_weight: Any = None, stream: Any = None,

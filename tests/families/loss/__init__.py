@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from .. import Family
-from .independent import CHECKS
+from . import independent, independent_elements
 
 __all__ = ["FAMILY"]
 
 FAMILY = Family(
-    independent=CHECKS,
+    independent=independent.CHECKS | independent_elements.CHECKS,
     always=(
         "weight",
         "ignore_index",
@@ -20,6 +20,10 @@ FAMILY = Family(
         "lse",
         "status",
         "grad_logits",
+        "grad_x",
+        "beta",
+        "delta",
+        "log_target",
     ),
     also={
         "cross_entropy": (
