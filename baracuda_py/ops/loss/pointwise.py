@@ -66,6 +66,7 @@ class Row:
     takes: str = "any target"
     logs: tuple[str, str] = ("", "")
     reductions: tuple[str, ...] = ("mean", "sum", "none")
+    unread: tuple[str, ...] = ()  # the operands that the derivative does not depend on
 
 
 FIELDS = ("shape", "element", "name", "reduction", "log_target", "beta", "delta")
@@ -82,7 +83,7 @@ TABLE = {row.name: row for row in (
         "sigmoid(x) - target", takes="target from 0 to 1"),
     Row("kl_div", "kl_div", "where(target == 0, 0, target * log(target)) - target * x", "-target",
         takes="x of log-probabilities, target of probabilities, or of their logarithms with log_target=True",
-        logs=("exp(target) * (target - x)", "-exp(target)"), reductions=("mean", "sum", "none", "batchmean")),
+        logs=("exp(target) * (target - x)", "-exp(target)"), reductions=("mean", "sum", "none", "batchmean"), unread=("x",)),
     Row("soft_margin_loss", "soft_margin_loss", "maximum(-(x * target), 0) + log1p(exp(-abs(x * target)))",
         "-(target * sigmoid(-(x * target)))", takes="target -1 or 1"),
 )}  # fmt: skip
@@ -334,7 +335,7 @@ def _published(row: Row) -> tuple[Callable[..., Any], Callable[..., Any]]:
     back = f"{name}_backward"
     doc = DOC_BACKWARD.format(name=name, slope=slope)
     pulled = function_of(PointwiseBackwardPlan, called=back, doc=doc, name=back)(backward)
-    gradient = Gradient(back, ("x", "target"), {"x": "grad_x"})
+    gradient = Gradient(back, ("x", "target"), {"x": "grad_x"}, shapes=row.unread)
     samples = partial(elements_samples.forward, row.name)
     register(Op(name, PointwisePlan, forward, samples, {"name": name}, gradient, {"torch": row.torch}))
     samples = partial(elements_samples.backward, row.name)

@@ -25,7 +25,8 @@ FAMILY = Family(
         "delta",
         "log_target",
     ),
-    also={
+    also=dict.fromkeys(independent_elements.LOSSES, ("f32[6, 40] F none",))
+    | {
         "cross_entropy": (
             "many rows float32[1500, 5] ignore_index",
             "streamed bfloat16[2, 40001] reduction label_smoothing",
