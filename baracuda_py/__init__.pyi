@@ -96,6 +96,9 @@ from .ops.quantized.int8.matmul import (Int8MatmulDescriptor as _Int8MatmulDescr
 from .ops.rearrange.join import (JoinDescriptor as _JoinDescriptor, JoinPlan as _JoinPlan, concatenate as concatenate,
     stack as stack)
 from .ops.shape_layout.kv_append import (KvAppendDescriptor as _KvAppendDescriptor, KvAppendPlan as _KvAppendPlan)
+from .ops.loss.linear.cross_entropy import (LinearCrossEntropyBackwardDescriptor as _LinearCrossEntropyBackwardDescriptor,
+    LinearCrossEntropyBackwardPlan as _LinearCrossEntropyBackwardPlan,
+    LinearCrossEntropyDescriptor as _LinearCrossEntropyDescriptor, LinearCrossEntropyPlan as _LinearCrossEntropyPlan)
 from .ops.reduce._problem import (LogicalDescriptor as _LogicalDescriptor, ReduceDescriptor as _ReduceDescriptor,
     VectorNormDescriptor as _VectorNormDescriptor)
 from .ops.reduce.logical import (LogicalPlan as _LogicalPlan)
@@ -285,6 +288,10 @@ class _GradX2:
     grad_x_strides: tuple[int, ...] | None
     grad_x_align: int | None
     grad_x: _Layout
+class _Hidden:
+    hidden_strides: tuple[int, ...] | None
+    hidden_align: int | None
+    hidden: _Layout
 class _Indices:
     indices_strides: tuple[int, ...] | None
     indices_align: int | None
@@ -471,6 +478,10 @@ class _Weight2:
     weight_strides: tuple[int, ...] | None
     weight_align: int | None
     weight: _Layout | None
+class _Weight3:
+    weight_strides: tuple[int, ...] | None
+    weight_align: int | None
+    weight: _Layout
 class _X:
     x: _Layout
 class _X2:
@@ -1108,6 +1119,38 @@ class LgammaBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class LinearCrossEntropyBackwardDescriptor(_LinearCrossEntropyBackwardDescriptor, _Status2, _Grad2, _Hidden, _Weight3,
+    _Labels, _Lse2):
+    grad_hidden_strides: tuple[int, ...] | None
+    grad_hidden_align: int | None
+    grad_hidden: _Layout
+    grad_weight_strides: tuple[int, ...] | None
+    grad_weight_align: int | None
+    grad_weight: _Layout
+    def __init__(self, hidden_shape: Sequence[int], weight_shape: Sequence[int], element: ElementLike,
+        labels_element: ElementLike = ..., reduction: str = ..., ignore_index: int = ..., label_smoothing: float = ...,
+        z_loss: float = ..., *, status_element: _Kind = ..., grad_strides: _Ints = ..., hidden_strides: _Ints = ...,
+        weight_strides: _Ints = ..., labels_strides: _Ints = ..., lse_strides: _Ints = ..., grad_hidden_strides: _Ints = ...,
+        grad_weight_strides: _Ints = ..., grad_align: int | None = ..., hidden_align: int | None = ...,
+        weight_align: int | None = ..., labels_align: int | None = ..., lse_align: int | None = ...,
+        grad_hidden_align: int | None = ..., grad_weight_align: int | None = ...) -> None: ...
+class LinearCrossEntropyDescriptor(_LinearCrossEntropyDescriptor, _Out3, _Lse, _Status2, _Hidden, _Weight3, _Labels):
+    grad_hidden_element: ElementKind | None
+    grad_hidden_strides: tuple[int, ...] | None
+    grad_hidden_align: int | None
+    grad_hidden: _Layout | None
+    grad_weight_element: ElementKind | None
+    grad_weight_strides: tuple[int, ...] | None
+    grad_weight_align: int | None
+    grad_weight: _Layout | None
+    def __init__(self, hidden_shape: Sequence[int], weight_shape: Sequence[int], element: ElementLike,
+        labels_element: ElementLike = ..., reduction: str = ..., ignore_index: int = ..., label_smoothing: float = ...,
+        z_loss: float = ..., *, lse_element: _Kind = ..., grad_hidden_element: _Kind = ..., grad_weight_element: _Kind = ...,
+        status_element: _Kind = ..., hidden_strides: _Ints = ..., weight_strides: _Ints = ..., labels_strides: _Ints = ...,
+        out_strides: _Ints = ..., lse_strides: _Ints = ..., grad_hidden_strides: _Ints = ...,
+        grad_weight_strides: _Ints = ..., hidden_align: int | None = ..., weight_align: int | None = ...,
+        labels_align: int | None = ..., out_align: int | None = ..., lse_align: int | None = ...,
+        grad_hidden_align: int | None = ..., grad_weight_align: int | None = ...) -> None: ...
 class Log10BackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1819,6 +1862,8 @@ class KvAppendPlan(_KvAppendPlan): desc: KvAppendDescriptor
 class LeakyReluBackwardPlan(_BackwardPlan): desc: LeakyReluBackwardDescriptor
 class LerpBackwardPlan(_BackwardPlan): desc: LerpBackwardDescriptor
 class LgammaBackwardPlan(_BackwardPlan): desc: LgammaBackwardDescriptor
+class LinearCrossEntropyBackwardPlan(_LinearCrossEntropyBackwardPlan): desc: LinearCrossEntropyBackwardDescriptor
+class LinearCrossEntropyPlan(_LinearCrossEntropyPlan): desc: LinearCrossEntropyDescriptor
 class Log10BackwardPlan(_BackwardPlan): desc: Log10BackwardDescriptor
 class Log1pBackwardPlan(_BackwardPlan): desc: Log1pBackwardDescriptor
 class Log2BackwardPlan(_BackwardPlan): desc: Log2BackwardDescriptor
@@ -2238,6 +2283,16 @@ def cross_entropy_backward(grad: Any, logits: Any, labels: Any, lse: Any, weight
     label_smoothing: float = 0.0, reduction: str = 'mean', z_loss: float = 0.0, return_status: bool = False,
     grad_logits: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(LinearCrossEntropyDescriptor, LinearCrossEntropyPlan)
+def linear_cross_entropy(hidden: Any, weight: Any, labels: Any, *, ignore_index: int = -100, label_smoothing: float = 0.0,
+    reduction: str = 'mean', z_loss: float = 0.0, return_lse: bool = False, return_gradients: bool = False,
+    return_status: bool = False, out: Any = None, lse: Any = None, grad_hidden: Any = None, grad_weight: Any = None,
+    status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(LinearCrossEntropyBackwardDescriptor, LinearCrossEntropyBackwardPlan)
+def linear_cross_entropy_backward(grad: Any, hidden: Any, weight: Any, labels: Any, lse: Any, *, ignore_index: int = -100,
+    label_smoothing: float = 0.0, reduction: str = 'mean', z_loss: float = 0.0, return_status: bool = False,
+    grad_hidden: Any = None, grad_weight: Any = None, status: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PointwiseDescriptor, PointwisePlan)
 def mse_loss(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...

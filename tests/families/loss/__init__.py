@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from .. import Family
-from . import independent, independent_elements
+from . import independent, independent_elements, independent_linear
 
 __all__ = ["FAMILY"]
 
+_SUM = "sum f32[5, 9, 13] C reduction label_smoothing z_loss return_gradients return_status"
 FAMILY = Family(
-    independent=independent.CHECKS | independent_elements.CHECKS,
+    independent=independent.CHECKS | independent_elements.CHECKS | independent_linear.CHECKS,
     always=(
         "weight",
         "ignore_index",
@@ -17,6 +18,9 @@ FAMILY = Family(
         "z_loss",
         "return_lse",
         "return_status",
+        "return_gradients",
+        "grad_hidden",
+        "grad_weight",
         "lse",
         "status",
         "grad_logits",
@@ -31,6 +35,8 @@ FAMILY = Family(
             "many rows float32[1500, 5] ignore_index",
             "streamed bfloat16[2, 40001] reduction label_smoothing",
         ),
+        "linear_cross_entropy": (_SUM,),
+        "linear_cross_entropy_backward": (_SUM, "no rows f32[0, 8, 5] C return_gradients"),
         "cross_entropy_backward": ("wrong float32[9, 13] reduction return_status return_lse",),
     },
 )
