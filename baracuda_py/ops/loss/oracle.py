@@ -74,7 +74,8 @@ def losses(desc: Any, logits: Array, labels: Array, weight: Array | None = None)
         target, (shift, most, log_sum) = _Target.of(desc, labels, weight), _logs(desc, logits)
         lse = (most + log_sum)[:, 0]
         loss = target.spread(log_sum - shift) + lse.dtype.type(desc.z_loss) * lse * lse
-    return {"out": target.reduced(desc, loss), "lse": lse.reshape(desc.row_shape), "status": target.status}
+        out = target.reduced(desc, loss)
+    return {"out": out, "lse": lse.reshape(desc.row_shape), "status": target.status}
 
 
 def forward(desc: Any, logits: Array, labels: Array, weight: Array | None = None) -> Any:

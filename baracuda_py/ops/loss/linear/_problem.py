@@ -110,24 +110,28 @@ class LinearProblem(LogitsProblem):
 
     def losses(self, rows: int, *, lse: bool = False, chunk: bool = True) -> CrossEntropyDescriptor:
         """The loss of each row of a chunk, or of all with their reduction."""
-        out = self.layout("out").strides if chunk and "out" in self.slot_of and self.reduction == "none" else None
-        return CrossEntropyDescriptor(
-            (rows, self.shape[1]), self.element, self.labels_element, "none" if chunk else self.reduction,
-            lse_element=self.computed if lse else None, lse_strides=self._strides("lse"), out_strides=out,
-            status_element=ElementKind.I32 if chunk and self.has("status") else None,
-            logits_strides=(self.pitch, 1), labels_strides=self._strides("labels"),
-        )  # fmt: skip
+        fields = self._of_rows(rows, "none" if chunk else self.reduction, status=chunk)
+        fields |= {"lse_element": self.computed if lse else None}
+        if chunk and "out" in self.slot_of and self.reduction == "none":
+            fields["out_strides"] = self._strides("out")
+        return CrossEntropyDescriptor(**fields)
 
     def slopes(self, rows: int) -> CrossEntropyBackwardDescriptor:
         """The gradients of the logits of a chunk, which overwrite these."""
         each = self.given and self.reduction == "none"
-        return CrossEntropyBackwardDescriptor(
-            (rows, self.shape[1]), self.element, self.labels_element,
-            "none" if each else "mean" if self.reduction == "mean" else "sum",
-            status_element=ElementKind.I32 if self.given and self.has("status") else None,
-            logits_strides=(self.pitch, 1), grad_logits_strides=(self.pitch, 1), lse_strides=self._strides("lse"),
-            labels_strides=self._strides("labels"), grad_strides=self._strides("grad") if each else None,
-        )  # fmt: skip
+        reduction = "none" if each else "mean" if self.reduction == "mean" else "sum"
+        fields = self._of_rows(rows, reduction, status=self.given)
+        fields |= {"grad_logits_strides": (self.pitch, 1), "grad_strides": self._strides("grad") if each else None}
+        return CrossEntropyBackwardDescriptor(**fields)
+
+    def _of_rows(self, rows: int, reduction: str, *, status: bool) -> dict[str, Any]:
+        """The fields that both problems of cross entropy have."""
+        return {
+            "shape": (rows, self.shape[1]), "element": self.element, "labels_element": self.labels_element,
+            "reduction": reduction, "logits_strides": (self.pitch, 1), "labels_strides": self._strides("labels"),
+            "lse_strides": self._strides("lse"),
+            "status_element": ElementKind.I32 if status and self.has("status") else None,
+        }  # fmt: skip
 
     def _strides(self, name: str) -> tuple[int, ...] | None:
         return self.layout(name).strides if name in self.slot_of and self.has(name) else None
