@@ -368,6 +368,11 @@ class _Offset:
 class _Order:
     order_element: ElementKind | None
     order: _Layout | None
+class _Other:
+    other_element: ElementKind | None
+    other_strides: tuple[int, ...] | None
+    other_align: int | None
+    other: _Layout | None
 class _Out:
     out: _Layout
 class _Out2:
@@ -468,6 +473,11 @@ class _VScales2:
     v_scales_align: int | None
     v_scales: _Layout | None
 class _Var:
+    var_element: ElementKind | None
+    var_strides: tuple[int, ...] | None
+    var_align: int | None
+    var: _Layout | None
+class _Var2:
     var_strides: tuple[int, ...] | None
     var_align: int | None
     var: _Layout
@@ -627,7 +637,7 @@ class AttentionDescriptor(_AttentionDescriptor, _Out3, _Lse, _Q, _K, _V, _Mask, 
         q_align: int | None = ..., k_align: int | None = ..., v_align: int | None = ..., mask_align: int | None = ...,
         block_mask_align: int | None = ..., alibi_slopes_align: int | None = ..., sinks_align: int | None = ...,
         out_align: int | None = ..., lse_align: int | None = ...) -> None: ...
-class BatchNormInferenceBackwardDescriptor(_BatchNormInferenceBackwardDescriptor, _GradX, _Grad, _X, _Weight, _Var):
+class BatchNormInferenceBackwardDescriptor(_BatchNormInferenceBackwardDescriptor, _GradX, _Grad, _X, _Weight, _Var2):
     grad_weight: _Layout | None
     grad_bias: _Layout | None
     mean: _Layout
@@ -639,7 +649,7 @@ class BatchNormInferenceBackwardDescriptor(_BatchNormInferenceBackwardDescriptor
         rstd_align: int | None = ..., grad_x_align: int | None = ..., grad_weight_align: int | None = ...,
         grad_bias_align: int | None = ..., eps: float = ..., var_element: _Kind = ..., *, var_strides: _Ints = ...,
         var_align: int | None = ...) -> None: ...
-class BatchNormInferenceDescriptor(_BatchNormInferenceDescriptor, _Out3, _X3, _Mean2, _Var, _Weight2, _Bias):
+class BatchNormInferenceDescriptor(_BatchNormInferenceDescriptor, _Out3, _X3, _Mean2, _Var2, _Weight2, _Bias):
     def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., eps: float = ...,
         name: str = ..., mean_element: _Kind = ..., var_element: _Kind = ..., *, weight_element: _Kind = ...,
         bias_element: _Kind = ..., x_strides: _Ints = ..., mean_strides: _Ints = ..., var_strides: _Ints = ...,
@@ -1366,16 +1376,28 @@ class PlanPreference(_PlanPreference):
         math: MathPrecision | str | None = ..., deterministic: bool = ..., bit_stable: bool = ...,
         batch_invariant: bool = ..., exact_weights: bool = ..., max_workspace_bytes: int | None = ...,
         config: str | None = ...) -> None: ...
-class PointwiseBackwardDescriptor(_PointwiseBackwardDescriptor, _GradX2, _Grad2, _X3, _Target):
+class PointwiseBackwardDescriptor(_PointwiseBackwardDescriptor, _GradX2, _Grad2, _X3, _Target, _Other, _Var):
+    grad_other_strides: tuple[int, ...] | None
+    grad_other_align: int | None
+    grad_other: _Layout | None
+    grad_var_strides: tuple[int, ...] | None
+    grad_var_align: int | None
+    grad_var: _Layout | None
     def __init__(self, shape: Sequence[int], element: ElementLike, name: str = ..., reduction: str = ...,
-        log_target: bool = ..., beta: float = ..., delta: float = ..., *, grad_strides: _Ints = ..., x_strides: _Ints = ...,
-        target_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
-        target_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
-class PointwiseDescriptor(_PointwiseDescriptor, _Out3, _X3, _Target):
+        log_target: bool = ..., log_input: bool = ..., full: bool = ..., beta: float = ..., delta: float = ...,
+        margin: float = ..., eps: float = ..., *, other_element: _Kind = ..., var_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., other_strides: _Ints = ...,
+        var_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_other_strides: _Ints = ...,
+        grad_var_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
+        target_align: int | None = ..., other_align: int | None = ..., var_align: int | None = ...,
+        grad_x_align: int | None = ..., grad_other_align: int | None = ..., grad_var_align: int | None = ...) -> None: ...
+class PointwiseDescriptor(_PointwiseDescriptor, _Out3, _X3, _Target, _Other, _Var):
     def __init__(self, shape: Sequence[int], element: ElementLike, name: str = ..., reduction: str = ...,
-        log_target: bool = ..., beta: float = ..., delta: float = ..., *, x_strides: _Ints = ...,
-        target_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., target_align: int | None = ...,
-        out_align: int | None = ...) -> None: ...
+        log_target: bool = ..., log_input: bool = ..., full: bool = ..., beta: float = ..., delta: float = ...,
+        margin: float = ..., eps: float = ..., *, other_element: _Kind = ..., var_element: _Kind = ...,
+        x_strides: _Ints = ..., target_strides: _Ints = ..., other_strides: _Ints = ..., var_strides: _Ints = ...,
+        out_strides: _Ints = ..., x_align: int | None = ..., target_align: int | None = ..., other_align: int | None = ...,
+        var_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class PowBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, y_shape: _Ints, grad_element: _Kind,
         x1_element: _Kind, x2_element: _Kind, y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
@@ -1744,7 +1766,7 @@ class VarMeanBackwardDescriptor(_VarMeanBackwardDescriptor, _GradX, _X):
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., *, grad_var_strides: _Ints = ...,
         grad_mean_strides: _Ints = ..., grad_var_align: int | None = ..., grad_mean_align: int | None = ...) -> None: ...
-class VarMeanDescriptor(_VarMeanDescriptor, _Var, _Mean2, _X3):
+class VarMeanDescriptor(_VarMeanDescriptor, _Var2, _Mean2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., *, x_strides: _Ints = ..., var_strides: _Ints = ..., mean_strides: _Ints = ...,
         x_align: int | None = ..., var_align: int | None = ..., mean_align: int | None = ...) -> None: ...
@@ -2341,6 +2363,34 @@ def soft_margin_loss(x: Any, target: Any, /, *, reduction: str = 'mean', out: An
 @_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
 def soft_margin_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def poisson_nll_loss(x: Any, target: Any, /, *, log_input: bool = True, full: bool = False, eps: float = 1e-08,
+    reduction: str = 'mean', out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def poisson_nll_loss_backward(grad: Any, x: Any, target: Any, /, *, log_input: bool = True, eps: float = 1e-08,
+    reduction: str = 'mean', grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def hinge_embedding_loss(x: Any, target: Any, /, *, margin: float = 1.0, reduction: str = 'mean', out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def hinge_embedding_loss_backward(grad: Any, x: Any, target: Any, /, *, margin: float = 1.0, reduction: str = 'mean',
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def gaussian_nll_loss(x: Any, target: Any, var: Any, /, *, full: bool = False, eps: float = 1e-06, reduction: str = 'mean',
+    out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def gaussian_nll_loss_backward(grad: Any, x: Any, target: Any, var: Any, /, *, eps: float = 1e-06, reduction: str = 'mean',
+    grad_x: Any = None, grad_var: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def margin_ranking_loss(x: Any, other: Any, target: Any, /, *, margin: float = 0.0, reduction: str = 'mean', out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def margin_ranking_loss_backward(grad: Any, x: Any, other: Any, target: Any, /, *, margin: float = 0.0,
+    reduction: str = 'mean', grad_x: Any = None, grad_other: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(NormBackwardDescriptor, NormBackwardPlan)
 def rms_norm_backward(grad: Any, x: Any, weight: Any = None, rstd: Any = None, *,
     normalized_shape: Sequence[int] | None = None, grad_x: Any = None, grad_weight: Any = None, stream: Any = None,

@@ -10,16 +10,19 @@ import numpy as np
 from ...numerics.expression import Precision, Rounded
 from ...numerics.rounding import wide, wide_dtype
 
-__all__ = ["MEASURES", "backward", "forward"]
+__all__ = ["MEASURES", "evaluate"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
+NUMBERS = ("beta", "delta", "margin", "eps")
+
+
 def _values(desc: Any, arrays: dict[str, Array]) -> dict[str, Array]:
-    """What the expression names, wide."""
+    """What the expressions name, wide."""
     made = wide_dtype(desc.element)
     with np.errstate(all="ignore"):
-        numbers = {"beta": made(desc.beta), "delta": made(desc.delta), "scale": made(1) / made(desc.divisor)}
+        numbers = {name: made(getattr(desc, name)) for name in NUMBERS} | {"scale": made(1) / made(desc.divisor)}
     held = {name: np.asarray(x, made) for name, x in numbers.items()}
     return held | {name: wide(x, desc.element) for name, x in arrays.items()}
 
@@ -31,29 +34,24 @@ def _reduced(desc: Any, x: Array) -> Array:
         return np.asarray(np.broadcast_to(x, desc.shape).sum() / np.asarray(desc.divisor, x.dtype))
 
 
-def forward(desc: Any, x: Array, target: Array) -> Array:
-    """The losses, or their sum."""
+def evaluate(desc: Any, **arrays: Array) -> Any:
+    """The losses, or their sum; the gradients, in the order of outputs."""
     with np.errstate(all="ignore"):
-        return _reduced(desc, desc.expression.evaluate(_values(desc, {"x": x, "target": target})))
-
-
-def backward(desc: Any, grad: Array, x: Array, target: Array) -> Array:
-    """The gradient of x."""
-    with np.errstate(all="ignore"):
-        return _reduced(desc, desc.expression.evaluate(_values(desc, {"grad": grad, "x": x, "target": target})))
+        values = _values(desc, arrays)
+        found = {name: _reduced(desc, one.evaluate(values)) for name, one in desc.expressions.items()}
+    written = tuple(found[operand.name] for operand in desc.operands if operand.written)
+    return written if len(written) > 1 else written[0]
 
 
 def _measure(of: Callable[[Any, Rounded], Array]) -> Callable[..., Array]:
-    """A measure of the exact value of the expression, its error, and whether a part of it overflows."""
+    """A measure of the exact value of an expression, its error, and whether a part of it overflows."""
 
-    def measured(desc: Any, **arrays: Array) -> Array:
+    def measured(desc: Any, *, output: str, **arrays: Array) -> Array:
         precision, values = Precision.of(desc.result), _values(desc, arrays)
         computed = precision.computed.dtype.type
         with np.errstate(all="ignore"):
-            errors = {
-                n: np.abs(values[n] - values[n].dtype.type(computed(values[n]))) for n in ("beta", "delta", "scale")
-            }
-            return of(desc, desc.expression.rounded(values, precision, errors))
+            errors = {n: np.abs(values[n] - values[n].dtype.type(computed(values[n]))) for n in (*NUMBERS, "scale")}
+            return of(desc, desc.expressions[output].rounded(values, precision, errors))
 
     return measured
 

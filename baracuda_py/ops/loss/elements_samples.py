@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,13 @@ from ...types import ElementKind
 __all__ = ["backward", "forward"]
 
 UNIT = ("bce", "bce_with_logits", "kl_div")  # whose target is from 0 to 1
+SIGNS = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss")  # whose target is -1 or 1
+THIRD = {"gaussian_nll_loss": "var", "margin_ranking_loss": "other"}
+OPTIONS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
+    "smooth_l1_loss": ({"beta": 0.3},), "huber_loss": ({"delta": 0.3},), "hinge_embedding_loss": ({"margin": 0.4},),
+    "margin_ranking_loss": ({"margin": 0.4},), "gaussian_nll_loss": ({"full": True, "eps": 0.1},),
+    "poisson_nll_loss": ({"full": True}, {"log_input": False, "eps": 1e-3}),
+}  # fmt: skip
 
 
 def forward(name: str, fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
@@ -23,9 +30,17 @@ def forward(name: str, fixed: Any, seed: int = 0, *, full: bool = False) -> Iter
     def sample(label: str, shape: tuple[int, ...], kind: ElementKind, view: str = "C", **options: Any) -> Sample:
         x, target = rng.standard_normal(shape), rng.standard_normal(shape)
         x = 0.05 + 0.9 * rng.random(shape) if name == "bce" else -np.abs(x) if name == "kl_div" else x
-        target = rng.random(shape) if name in UNIT else np.where(target > 0, 1.0, -1.0) if "margin" in name else target
+        target = rng.random(shape) if name in UNIT else np.where(target > 0, 1.0, -1.0) if name in SIGNS else target
         target = np.log(target) if options.get("log_target") else target
+        if name == "poisson_nll_loss":
+            x, target = (
+                (x if options.get("log_input", True) else np.abs(x) + 0.1),
+                rng.poisson(2.0, shape).astype(float),
+            )
         arrays = {"x": layouts(round_to(x, kind))[view], "target": round_to(target, kind)}
+        if name in THIRD:
+            third = rng.standard_normal(shape)
+            arrays[THIRD[name]] = round_to(np.abs(third) + 0.2 if name == "gaussian_nll_loss" else third, kind)
         return Sample(f"{kind}{list(shape)} {view} {label}", arrays, options)
 
     for kind in (ElementKind.F32, ElementKind.BF16, ElementKind.F16, ElementKind.F64):
@@ -36,9 +51,8 @@ def forward(name: str, fixed: Any, seed: int = 0, *, full: bool = False) -> Iter
     yield sample("empty", (0, 4), ElementKind.F32)
     if name == "kl_div":
         yield sample("logs", (3, 50), ElementKind.F32, log_target=True, reduction="batchmean")
-    for param in {"smooth_l1_loss": ("beta",), "huber_loss": ("delta",)}.get(name, ()):
-        options: dict[str, Any] = {param: 0.3}
-        yield sample("param", (3, 50), ElementKind.F16, reduction="none", **options)
+    for options in OPTIONS.get(name, ()):
+        yield sample(" ".join(("options", *options)), (3, 50), ElementKind.F16, reduction="none", **options)
 
 
 def backward(name: str, fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
@@ -48,4 +62,5 @@ def backward(name: str, fixed: Any, seed: int = 0, *, full: bool = False) -> Ite
         x = sample.operands["x"]
         shape = x.shape if sample.options.get("reduction") == "none" else ()
         grad = np.asarray(rng.standard_normal(shape)).astype(np.float64 if x.dtype == np.float64 else np.float32)
-        yield Sample(sample.label, {"grad": grad, **sample.operands}, sample.options)
+        options = {key: one for key, one in sample.options.items() if key != "full"}
+        yield Sample(sample.label, {"grad": grad, **sample.operands}, options)

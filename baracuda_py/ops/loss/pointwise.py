@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import Any, ClassVar
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from ...numerics.expression import Expression
 from ...numerics.guarantee import widely
 from ...plan.candidate import Candidate, Cost
-from ...plan.descriptor import Descriptor, Slot, described
+from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
-from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Run, Scratch, Step
-from ...tensor.axes import collapse
-from ...types import Componentwise, DeviceSpec, ElementKind, InvalidProblemError, PrecisionGuarantee, Term
-from .._function import function_of
-from .._launch import grid_of, index_scalar, index_type, pack_dims
+from ...runtime.steps import Kernel, Launch, Ptr, Scratch, Step
+from ...types import (
+    Componentwise,
+    DeviceSpec,
+    ElementKind,
+    PrecisionGuarantee,
+    Term,
+)
+from .._function import SignatureRules, function_of
+from .._launch import grid_of
 from .._rows import FLOATS, computed_in
-from ..elementwise.backward.formula import expression_of
 from . import elements, elements_samples
+from ._pointwise import FIELDS, THIRDS, THREADS, Pointwise
+from ._table import TABLE, Row
 
 __all__ = [
     "PointwiseBackwardDescriptor",
@@ -35,161 +39,36 @@ __all__ = [
     "bce_backward",
     "bce_with_logits",
     "bce_with_logits_backward",
+    "gaussian_nll_loss",
+    "gaussian_nll_loss_backward",
+    "hinge_embedding_loss",
+    "hinge_embedding_loss_backward",
     "huber_loss",
     "huber_loss_backward",
     "kl_div",
     "kl_div_backward",
     "l1_loss",
     "l1_loss_backward",
+    "margin_ranking_loss",
+    "margin_ranking_loss_backward",
     "mse_loss",
     "mse_loss_backward",
+    "poisson_nll_loss",
+    "poisson_nll_loss_backward",
     "smooth_l1_loss",
     "smooth_l1_loss_backward",
     "soft_margin_loss",
     "soft_margin_loss_backward",
 ]
 
-FILE = "loss/pointwise.cu"
-THREADS, MOST_CTAS, PER_THREAD = 256, 1024, 8
-D = "(x - target)"
-
-
-@dataclass(frozen=True)
-class Row:
-    """A loss and its derivative by x, in the notation of `numerics.expression`; with log_target, those of `logs`."""
-
-    name: str
-    torch: str
-    loss: str
-    slope: str
-    param: str = ""
-    takes: str = "any target"
-    logs: tuple[str, str] = ("", "")
-    reductions: tuple[str, ...] = ("mean", "sum", "none")
-    unread: tuple[str, ...] = ()  # the operands that the derivative does not depend on
-
-
-FIELDS = ("shape", "element", "name", "reduction", "log_target", "beta", "delta")
-TABLE = {row.name: row for row in (
-    Row("mse_loss", "mse_loss", f"{D} * {D}", f"2 * {D}"),
-    Row("l1_loss", "l1_loss", f"abs{D}", f"sign{D}"),
-    Row("smooth_l1_loss", "smooth_l1_loss", f"where(abs{D} < beta, 0.5 * {D} * {D} / beta, abs{D} - 0.5 * beta)",
-        f"where(abs{D} < beta, {D} / beta, sign{D})", "beta"),
-    Row("huber_loss", "huber_loss", f"where(abs{D} <= delta, 0.5 * {D} * {D}, delta * (abs{D} - 0.5 * delta))",
-        f"where(abs{D} <= delta, {D}, delta * sign{D})", "delta"),
-    Row("bce", "binary_cross_entropy", "-(target * maximum(log(x), -100) + (1 - target) * maximum(log1p(-x), -100))",
-        "(x - target) / maximum(x * (1 - x), 1e-12)", takes="x and target from 0 to 1; NaN where x is beyond"),
-    Row("bce_with_logits", "binary_cross_entropy_with_logits", "(maximum(x, 0) - x * target) + log1p(exp(-abs(x)))",
-        "sigmoid(x) - target", takes="target from 0 to 1"),
-    Row("kl_div", "kl_div", "where(target == 0, 0, target * log(target)) - target * x", "-target",
-        takes="x of log-probabilities, target of probabilities, or of their logarithms with log_target=True",
-        logs=("exp(target) * (target - x)", "-exp(target)"), reductions=("mean", "sum", "none", "batchmean"), unread=("x",)),
-    Row("soft_margin_loss", "soft_margin_loss", "maximum(-(x * target), 0) + log1p(exp(-abs(x * target)))",
-        "-(target * sigmoid(-(x * target)))", takes="target -1 or 1"),
-)}  # fmt: skip
-REDUCTIONS = ("mean", "sum", "none", "batchmean")
-
-
-class Pointwise(Descriptor):
-    """The fields of both descriptors: x and target of `shape`, and what becomes of their losses."""
-
-    shape: tuple[int, ...]
-    element: ElementKind
-    name: str = "mse_loss"
-    reduction: str = "mean"
-    log_target: bool = False
-    beta: float = 1.0
-    delta: float = 1.0
-    values: ClassVar[tuple[str, ...]] = ("beta", "delta")
-    gradient: ClassVar[bool]
-
-    def __post_init__(self) -> None:
-        self._names_op(tuple(name + "_backward" * self.gradient for name in TABLE), "name")
-        super().__post_init__()
-        self._member(REDUCTIONS, "reduction")
-
-    @property
-    def row(self) -> Row:
-        return TABLE[self.name.removesuffix("_backward")]
-
-    @property
-    def out_shape(self) -> tuple[int, ...]:
-        return self.shape if self.reduction == "none" else ()
-
-    @property
-    def computed(self) -> ElementKind:
-        return computed_in(self.element).element
-
-    @property
-    def result(self) -> ElementKind:
-        """The kind of what is computed of an element."""
-        return self.element if self.gradient else self.computed
-
-    @property
-    def count(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def divisor(self) -> int:
-        """What the sum is divided by."""
-        return {"mean": self.count, "batchmean": self.shape[0] if self.shape else 1}.get(self.reduction, 1)
-
-    @property
-    def text(self) -> str:
-        """What is computed of each element, `grad` that of the result and `scale` one by the divisor."""
-        loss, slope = self.row.logs if self.log_target else (self.row.loss, self.row.slope)
-        return f"grad * scale * ({slope})" if self.gradient else loss
-
-    @property
-    def expression(self) -> Expression:
-        return _expression(self.text)
-
-    def check(self) -> None:
-        if self.reduction not in self.row.reductions or (self.log_target and not self.row.logs[0]):
-            said = f"reduction={self.reduction}" if self.reduction not in self.row.reductions else "log_target=True"
-            raise InvalidProblemError(f"{self.op}: {said} is for kl_div alone", f"give one of {self.row.reductions}")
-
-    @classmethod
-    def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> None:
-        if not (values.get("beta", 1.0) >= 0 and 0 < values.get("delta", 1.0) < math.inf):
-            said = ", ".join(f"{name}={x}" for name, x in values.items())
-            raise InvalidProblemError(f"{op}: {said}", "give a beta of 0 or more, and a finite delta above 0")
-
-    def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
-        values = super().scalars(given)
-        self.check_values(self.op, values, {})
-        return values
-
-    def launch(self, kernel: str, out: Arg, grid: tuple[int, int, int], *, written: str = "") -> Launch:
-        """A launch of a kernel that takes elements; `written` is the operand that has one for each, if any."""
-        order = (written, "grad" if self.gradient else "", "x", "target")
-        layouts = [self.layout(name) if name else None for name in order]
-        flat = (0,) * len(self.shape)
-        steps = [[s * x.natural for s in x.strides] if x and x.shape == self.shape else flat for x in layouts]
-        extents, strides = collapse(self.shape, steps)
-        index, computed = index_type(self.count), computed_in(self.element)
-        kind = f"{self.layout(written).element.number}, " if written else ""
-        types = f"{kind}{self.element.number}, {computed.cuda}, {self.result.digits}, {len(extents)}, {index}"
-        args = (
-            index_scalar(self.count, index), Run("beta", computed.numpy), Run("delta", computed.numpy),
-            np.dtype(computed.numpy).type(1 / self.divisor if self.divisor else math.inf),
-            Packed(pack_dims(extents, strides, index).data, 8), out, Ptr("grad") if self.gradient else np.uint64(0),
-            Ptr("x"), Ptr("target"),
-        )  # fmt: skip
-        names = "C grad, C x, C target, C beta, C delta, C scale"
-        body = f"static __device__ __forceinline__ C apply({names}) {{ {self.expression.cuda()} }}"
-        includes = "".join(f'#include "{header}"\n' for header in self.expression.headers)
-        prelude = f"{includes}struct Loss {{  // {self.text}\n  template <int digits, class C> {body}\n}};\n"
-        return Launch(Kernel(FILE, f"{kernel}<{types}>", prelude), grid, (THREADS, 1, 1), args)
-
-
-_expression: Callable[[str], Expression] = cache(expression_of)
+MOST_CTAS, PER_THREAD = 1024, 8
 
 
 @described(
     Slot("out", "out", takes=(ElementKind.F32, ElementKind.F64), shape="out_shape", element="computed"),
     Slot("x", takes=FLOATS),
     Slot("target", takes=FLOATS, element="element"),
+    *(Slot(name, optional=True, takes=FLOATS, shape="shape") for name in THIRDS),
     fields=FIELDS,
 )
 class PointwiseDescriptor(Pointwise):
@@ -200,9 +79,11 @@ class PointwiseDescriptor(Pointwise):
 
 @described(
     Slot("grad_x", "out", takes=FLOATS),
+    *(Slot(f"grad_{name}", "out", optional=True, takes=FLOATS, shape="shape") for name in THIRDS),
     Slot("grad", takes=(ElementKind.F32, ElementKind.F64), shape="out_shape", element="computed"),
     Slot("x", takes=FLOATS),
     Slot("target", takes=FLOATS, element="element"),
+    *(Slot(name, optional=True, takes=FLOATS, shape="shape") for name in THIRDS),
     fields=FIELDS,
 )
 class PointwiseBackwardDescriptor(Pointwise):
@@ -211,9 +92,18 @@ class PointwiseBackwardDescriptor(Pointwise):
     name: str = "mse_loss_backward"
     gradient = True
 
+    @property
+    def grad_other_element(self) -> ElementKind | None:
+        return self.element_of("other")
+
+    @property
+    def grad_var_element(self) -> ElementKind | None:
+        return self.element_of("var")
+
     def in_place(self, written: str, read: str) -> bool:
         """A thread writes the element that it alone has read."""
-        return written == "grad_x" and read in ("x", "target")
+        own = {"grad_x": ("x", "target"), "grad_other": ("other",), "grad_var": ("var",)}
+        return not self.row.third and read in own[written]
 
 
 class Elements(Candidate[Pointwise]):
@@ -227,7 +117,7 @@ class Elements(Candidate[Pointwise]):
         return max(1, min(MOST_CTAS, -(-desc.count // (THREADS * PER_THREAD))))
 
     def cost(self, desc: Pointwise, device: DeviceSpec, config: Any) -> Cost:
-        spent = (desc.expression.instructions()[0] + 12.0) * desc.count
+        spent = (sum(one.instructions()[0] for one in desc.expressions.values()) + 12.0) * desc.count
         cost = Cost.streaming(device, desc.nbytes, flops=int(spent), instructions=spent, efficiency=0.7)
         return replace(cost, seconds=cost.seconds + device.overhead * (not desc.gradient and desc.reduction != "none"))
 
@@ -253,7 +143,8 @@ def guarantee(desc: Pointwise, depth: int) -> PrecisionGuarantee:
         terms.append(Term(depth + 2.0, computed.element, "losses"))
     bound = Componentwise.rounded(terms, desc.result, "Higham, sections 3 and 4.2", "overflowing")
     alone = desc.gradient or desc.reduction == "none"
-    return PrecisionGuarantee.fixed_order(computed.math, computed.element, bound, batch_invariant=alone)
+    each = PrecisionGuarantee.fixed_order(computed.math, computed.element, bound, batch_invariant=alone)
+    return PrecisionGuarantee.by_output(**dict.fromkeys(desc.texts, each)) if len(desc.texts) > 1 else each
 
 
 def _reference_guarantee(desc: Pointwise) -> PrecisionGuarantee:
@@ -273,7 +164,7 @@ class PointwisePlan(Plan[PointwiseDescriptor]):
     descriptor = PointwiseDescriptor
     candidates = (Elements(),)
     measures = elements.MEASURES
-    reference = elements.forward
+    reference = elements.evaluate
     reference_guarantee = staticmethod(_reference_guarantee)
     probes = PROBES
 
@@ -284,7 +175,7 @@ class PointwiseBackwardPlan(Plan[PointwiseBackwardDescriptor]):
     descriptor = PointwiseBackwardDescriptor
     candidates = (Elements(),)
     measures = elements.MEASURES
-    reference = elements.backward
+    reference = elements.evaluate
     reference_guarantee = staticmethod(_reference_guarantee)
     probes = PROBES
 
@@ -306,36 +197,69 @@ def _log(x: Any, target: Any, /, *, reduction: str = "mean", log_target: bool = 
 def _log_backward(
     grad: Any, x: Any, target: Any, /, *, reduction: str = "mean", log_target: bool = False, grad_x: Any = None
 ) -> Any: ...
+def _poisson(
+    x: Any, target: Any, /, *, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean"
+) -> Any: ...
+def _poisson_backward(
+    grad: Any, x: Any, target: Any, /, *, log_input: bool = True, eps: float = 1e-8, reduction: str = "mean",
+    grad_x: Any = None,
+) -> Any: ...  # fmt: skip
+def _hinge(x: Any, target: Any, /, *, margin: float = 1.0, reduction: str = "mean") -> Any: ...
+def _hinge_backward(
+    grad: Any, x: Any, target: Any, /, *, margin: float = 1.0, reduction: str = "mean", grad_x: Any = None
+) -> Any: ...
+def _gaussian(
+    x: Any, target: Any, var: Any, /, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Any: ...
+def _gaussian_backward(
+    grad: Any, x: Any, target: Any, var: Any, /, *, eps: float = 1e-6, reduction: str = "mean", grad_x: Any = None,
+    grad_var: Any = None,
+) -> Any: ...  # fmt: skip
+def _ranking(x: Any, other: Any, target: Any, /, *, margin: float = 0.0, reduction: str = "mean") -> Any: ...
+def _ranking_backward(
+    grad: Any, x: Any, other: Any, target: Any, /, *, margin: float = 0.0, reduction: str = "mean", grad_x: Any = None,
+    grad_other: Any = None,
+) -> Any: ...  # fmt: skip
 
 
 TEMPLATES: Mapping[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "": (_plain, _plain_backward), "beta": (_beta, _beta_backward), "delta": (_delta, _delta_backward),
-    "log_target": (_log, _log_backward),
+    "smooth_l1_loss": (_beta, _beta_backward), "huber_loss": (_delta, _delta_backward), "kl_div": (_log, _log_backward),
+    "poisson_nll_loss": (_poisson, _poisson_backward), "hinge_embedding_loss": (_hinge, _hinge_backward),
+    "gaussian_nll_loss": (_gaussian, _gaussian_backward), "margin_ranking_loss": (_ranking, _ranking_backward),
 }  # fmt: skip
 DOC = """{loss} of each element, as torch.nn.functional.{torch}.
 
-x, target: arrays of one shape and dtype (f16, bf16, f32, f64), any strides; {takes}.
+{operands}: arrays of one shape and dtype (f16, bf16, f32, f64), any strides; {takes}.{full}
 reduction: {reductions}; "none" gives each element's loss. Sums have a fixed order; "mean" of no elements is NaN.
 out: f32 (f64 for f64), for 16-bit operands too, of which PyTorch's is 16 bits wide. Returns out.
 """
-DOC_BACKWARD = """The gradient of `{name}` with respect to x: grad times {slope}, divided as its reduction divides.
+FULL = "\nfull: whether to add {full}."
+DOC_BACKWARD = """The gradient of `{name}` with respect to {inputs}: grad times {slope}, divided as its reduction divides.
 
-grad: the gradient of the result, f32 (f64 for f64). x, target and the options: those of the forward call.
-grad_x: like x, or x itself; allocated if not given. Returns grad_x. There is no gradient of target.
+grad: the gradient of the result, f32 (f64 for f64). {operands} and the options: those of the forward call.
+{gradients}; allocated if not given. Returns {returns}. There is no gradient of target.
 """
 
 
 def _published(row: Row) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The functions of a row, which are registered."""
-    name, (template, backward) = row.name, TEMPLATES[row.param or ("log_target" if row.logs[0] else "")]
-    loss, slope = (re.sub(r"\s+", " ", text) for text in (row.loss, row.slope))
-    reductions = ", ".join(f'"{one}"' for one in row.reductions)
-    doc = DOC.format(loss=loss, torch=row.torch, takes=row.takes, reductions=reductions)
-    forward = function_of(PointwisePlan, called=name, doc=doc, name=name)(template)
-    back = f"{name}_backward"
-    doc = DOC_BACKWARD.format(name=name, slope=slope)
-    pulled = function_of(PointwiseBackwardPlan, called=back, doc=doc, name=back)(backward)
-    gradient = Gradient(back, ("x", "target"), {"x": "grad_x"}, shapes=row.unread)
+    name, (template, backward) = row.name, TEMPLATES.get(row.name, (_plain, _plain_backward))
+    third, back = row.third, f"{row.name}_backward"
+    operands = ", ".join({"other": ("x", "other", "target"), "var": ("x", "target", "var")}.get(third, ("x", "target")))
+    words = {
+        "name": name, "torch": row.torch, "takes": row.takes, "operands": operands,
+        "loss": row.loss, "slope": f"{row.slope}, and {row.third_slope}" if third else row.slope,
+        "reductions": ", ".join(f'"{one}"' for one in row.reductions),
+        "full": FULL.format(full=row.full) if row.full else "", "inputs": f"x and {third}" if third else "x",
+        "gradients": f"grad_x, grad_{third}: like x" if third else "grad_x: like x, or x itself",
+        "returns": f"(grad_x, grad_{third})" if third else "grad_x",
+    }  # fmt: skip
+    words = {what: re.sub(r" +", " ", text) for what, text in words.items()}
+    forward = function_of(PointwisePlan, called=name, doc=DOC.format(**words), name=name)(template)
+    doc, rules = DOC_BACKWARD.format(**words), SignatureRules(wanted={f"grad_{third}": third} if third else {})
+    pulled = function_of(PointwiseBackwardPlan, called=back, doc=doc, rules=rules, name=back)(backward)
+    inputs = ("x", *filter(None, (third,)))
+    gradient = Gradient(back, (*inputs, "target"), {one: f"grad_{one}" for one in inputs}, shapes=row.unread)
     samples = partial(elements_samples.forward, row.name)
     register(Op(name, PointwisePlan, forward, samples, {"name": name}, gradient, {"torch": row.torch}))
     samples = partial(elements_samples.backward, row.name)
@@ -351,3 +275,7 @@ bce, bce_backward = _published(TABLE["bce"])
 bce_with_logits, bce_with_logits_backward = _published(TABLE["bce_with_logits"])
 kl_div, kl_div_backward = _published(TABLE["kl_div"])
 soft_margin_loss, soft_margin_loss_backward = _published(TABLE["soft_margin_loss"])
+poisson_nll_loss, poisson_nll_loss_backward = _published(TABLE["poisson_nll_loss"])
+hinge_embedding_loss, hinge_embedding_loss_backward = _published(TABLE["hinge_embedding_loss"])
+gaussian_nll_loss, gaussian_nll_loss_backward = _published(TABLE["gaussian_nll_loss"])
+margin_ranking_loss, margin_ranking_loss_backward = _published(TABLE["margin_ranking_loss"])

@@ -28,6 +28,12 @@ FAMILY = Family(
         "beta",
         "delta",
         "log_target",
+        "log_input",
+        "full",
+        "margin",
+        "eps",
+        "grad_other",
+        "grad_var",
     ),
     also=dict.fromkeys(independent_elements.LOSSES, ("f32[6, 40] F none",))
     | {
