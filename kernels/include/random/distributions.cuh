@@ -63,7 +63,7 @@ template <class T> struct RandomNormal {
 #pragma unroll
     for (int i = 0; i < PER_BLOCK; i += 2) {
       Number sine, cosine;
-      const Number radius = ::sqrt(Number(2) * minus_log(Bits<T>::of(block, i)));
+      const Number radius = normal_radius(Bits<T>::of(block, i));
       turn(Bits<T>::of(block, i + 1), sine, cosine);
       out[i] = convert<T>(::fma(radius * cosine, with.b, with.a));
       out[i + 1] = convert<T>(::fma(radius * sine, with.b, with.a));
