@@ -12,8 +12,9 @@
 // Masking:   only k_blocks at an edge of a consumer's rows compare indices. CHANGES (changes.cuh): softcap.
 // Tails:     TMA zero-fills past the tensor; values behind the last key that any query sees are overwritten with zeros
 //            (weights of 0 would meet a NaN), their scores are masked.
-// Grid:      query tiles from the last to the first (longest first under causal), `section` heads interleaved for L2.
-// Shared:    Q (later the tile of O), STAGES x (K, V) as panels of 64 columns in the 128-byte swizzle, barriers.
+// Grid:      CTAs take tiles in turn, there and back, from the last queries to the first (longest first under causal),
+//            `section` heads interleaved for L2. The next tile's Q and K are loaded while the last one ends.
+// Shared:    Q, STAGES x (K, V) as panels of 64 columns in the 128-byte swizzle, barriers.
 // Bound:     tensor cores; exponentials for D = 64.
 #include "attention/changes.cuh"
 #include "attention/softmax.cuh"
@@ -54,31 +55,52 @@ template <int N> __device__ __forceinline__ void pin_tile(float (&x)[N][4]) {
   for (int i = 0; i < N; ++i) warpgroup::pin(x[i]);
 }
 
+// One tile: its head, and the k_blocks [begin, end) that hold the keys that some query of the tile sees.
+template <class T, class Out, int BM, int BN> struct Tile {
+  Head<T, Out, float> head;
+  Band band;
+  int row, begin, end;  // row: the first of the tile
+  __device__ __forceinline__ Tile(const Problem<T, Out, float>& p, const TilePlace<BM, Problem<T, Out, float>>& at)
+      : head(p, at.batch, at.head), band(Band::make(p, head)), row(at.tile * BM) {
+    const bool exists = row >= 0 && row < head.rows;
+    begin = band.of(row).first / BN;
+    end = exists ? (band.of(min(row + BM, head.rows) - 1).end + BN - 1) / BN : begin;
+    if (!exists) row = head.rows;
+  }
+};
+
+// Four lanes of a quad have two columns each of four groups of eight columns; afterwards each has a whole group.
+__device__ __forceinline__ void gather_groups(u32 (&x)[4], u32 lane) {
+#pragma unroll
+  for (int step = 1; step < 4; step *= 2)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (!(i & step)) {
+        const bool upper = lane & step;
+        const u32 got = __shfl_xor_sync(~0u, upper ? x[i] : x[i + step], step);
+        if (upper) x[i] = got;
+        else x[i + step] = got;
+      }
+}
+
 template <class T, class Out, int D, int DV, int BM, int BN, int STAGES, bool ORDERED, int CHANGES>
 __global__ void __launch_bounds__(128 + 2 * BM, 1)
     attention_wgmma(const __grid_constant__ Problem<T, Out, float> p, const __grid_constant__ TensorMap q_map,
         const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map, u32 tiles, u32 section,
-        u32 heads) {
+        u32 heads, u32 count) {
   constexpr int CONSUMERS = BM / 64;
   constexpr u32 Q_PANEL = BM * PANEL_ROW, KV_PANEL = BN * PANEL_ROW;
   constexpr u32 K_BYTES = D / 64 * KV_PANEL, V_BYTES = DV / 64 * KV_PANEL;
+  using Place = TilePlace<BM, Problem<T, Out, float>>;
+  using Work = Tile<T, Out, BM, BN>;
   extern __shared__ __align__(1024) u8 memory[];
-  const u32 queries = shared_address(memory), keys = queries + (D > DV ? D : DV) / 64 * Q_PANEL,
-            values = keys + STAGES * K_BYTES, barriers = values + STAGES * V_BYTES;
-  // Barriers: full and empty of keys, full and empty of values, STAGES each; the queries' full.
-  const u32 keys_full = barriers, keys_empty = keys_full + 8 * STAGES, values_full = keys_empty + 8 * STAGES,
-            values_empty = values_full + 8 * STAGES, queries_full = values_empty + 8 * STAGES;
+  const u32 queries = shared_address(memory), keys = queries + D / 64 * Q_PANEL, values = keys + STAGES * K_BYTES;
+  // Barriers: full and empty of keys, full and empty of values, STAGES each; full and empty of the queries.
+  const u32 keys_full = values + STAGES * V_BYTES, keys_empty = keys_full + 8 * STAGES,
+            values_full = keys_empty + 8 * STAGES, values_empty = values_full + 8 * STAGES,
+            queries_full = values_empty + 8 * STAGES, queries_empty = queries_full + 8;
 
-  // 1. tile scheduler: which queries, which head; k_blocks [begin, end) hold the keys that some query of the tile sees.
-  const u32 group = __shfl_sync(~0u, threadIdx.x / 128, 0);
-  const TilePlace<BM, Problem<T, Out, float>> at(p, blockIdx.x, tiles, section, heads);
-  const Head<T, Out, float> head(p, at.batch, at.head);
-  const int tile = at.tile * BM, last_row = min(tile + BM, head.rows) - 1;
-  if (tile < 0 || tile >= head.rows) return;
-  const Band band = Band::make(p, head);
-  const int begin = band.of(tile).first / BN, end = (band.of(last_row).end + BN - 1) / BN;
-
-  // 2. barriers
+  // 1. barriers
   if (threadIdx.x == 0) {
     tma::prefetch(q_map);
     tma::prefetch(k_map);
@@ -90,209 +112,236 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
       barrier::init(values_empty + 8 * i, 4 * CONSUMERS);
     }
     barrier::init(queries_full, 1);
+    barrier::init(queries_empty, 4 * CONSUMERS);
     barrier::fence_init();
   }
   __syncthreads();
+  const u32 group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   Cursor<STAGES> at_keys, at_values;
-  const int first_key = Extent(p.starts_k, at.batch, p.keys).first;
+  Cursor<1> at_queries;
+  // Tile number `round` of this CTA
+  const auto number = [&](u32 round) {
+    return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+  };
 
-  // 3. producer warpgroup: one elected thread issues the loads, keys one k_block ahead of values
+  // 2. producer warpgroup: one elected thread of a warp issues the loads, keys one k_block ahead of values
   if (group == 0) {
     warpgroup::give_registers<CONSUMERS == 2 ? 24 : 32>();
-    if (__shfl_sync(~0u, threadIdx.x / 32, 0) == 0 && elected() && begin < end) {
-      const u32 kv_head = at.head / p.group;
-      const HeadBoxes of_queries(p.q_strides, Extent(p.starts_q, at.batch, p.rows).first, p.starts_q ? 0 : at.batch, at.head);
-      const HeadBoxes of_keys(p.k_strides, first_key, p.starts_k ? 0 : at.batch, kv_head);
-      const HeadBoxes of_values(p.v_strides, first_key, p.starts_k ? 0 : at.batch, kv_head);
-      const auto load_keys = [&](int block) {
-        barrier::wait(keys_empty + 8 * at_keys.stage, at_keys.parity ^ 1);
-        of_keys.load<BN, D>(keys + at_keys.stage * K_BYTES, k_map, block * BN, keys_full + 8 * at_keys.stage);
-        at_keys.next();
-      };
-      of_queries.load<BM, D>(queries, q_map, tile, queries_full);
-      load_keys(end - 1);
-      for (int block = end - 1; block >= begin; --block) {
-        if (block > begin) load_keys(block - 1);
-        barrier::wait(values_empty + 8 * at_values.stage, at_values.parity ^ 1);
-        of_values.load<BN, DV>(
-            values + at_values.stage * V_BYTES, v_map, block * BN, values_full + 8 * at_values.stage);
-        at_values.next();
+    if (__shfl_sync(~0u, threadIdx.x / 32, 0) != 0) return;
+    const bool lead = elected();
+#pragma unroll 1
+    for (u32 round = 0; round * gridDim.x < count; ++round) {
+      if (number(round) >= count) continue;
+      const Place at(p, number(round), tiles, section, heads);
+      const Work work(p, at);
+      if (lead && work.begin < work.end) {
+        const u32 kv_head = at.head / p.group;
+        const int first_query = Extent(p.starts_q, at.batch, p.rows).first,
+                  first_key = Extent(p.starts_k, at.batch, p.keys).first;
+        const HeadBoxes of_queries(p.q_strides, first_query, p.starts_q ? 0 : at.batch, at.head);
+        const HeadBoxes of_keys(p.k_strides, first_key, p.starts_k ? 0 : at.batch, kv_head);
+        const HeadBoxes of_values(p.v_strides, first_key, p.starts_k ? 0 : at.batch, kv_head);
+        barrier::wait(queries_empty, at_queries.parity ^ 1);
+        of_queries.template load<BM, D>(queries, q_map, work.row, queries_full);
+        at_queries.next();
+        // Keys of `block`, values of the block after it
+#pragma unroll 1
+        for (int block = work.end - 1; block >= work.begin - 1; --block) {
+          if (block >= work.begin) {
+            barrier::wait(keys_empty + 8 * at_keys.stage, at_keys.parity ^ 1);
+            of_keys.template load<BN, D>(
+                keys + at_keys.stage * K_BYTES, k_map, block * BN, keys_full + 8 * at_keys.stage);
+            at_keys.next();
+          }
+          if (block + 1 < work.end) {
+            barrier::wait(values_empty + 8 * at_values.stage, at_values.parity ^ 1);
+            of_values.template load<BN, DV>(
+                values + at_values.stage * V_BYTES, v_map, (block + 1) * BN, values_full + 8 * at_values.stage);
+            at_values.next();
+          }
+        }
       }
+      __syncwarp();
     }
     return;
   }
 
-  // 4. consumer warpgroups
+  // 3. consumer warpgroups
   warpgroup::take_registers<CONSUMERS == 2 ? 240 : 160>();
   const u32 consumer = group - 1, thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32;
-  const int own_row = tile + int(consumer) * 64, row = own_row + int(warp * 16 + lane / 4);
-  const int own_last = min(own_row + 63, head.rows - 1);
-  // k_blocks [whole_begin, whole_end) are visible to every query of the consumer.
-  const int whole_begin = (band.of(own_last).first + BN - 1) / BN, whole_end = band.of(own_row).end / BN;
   // The scale is not 0, so that factor * -inf stays -inf.
   const float signed_scale = float(p.scale);
   const Units units = units_of<CHANGES>(p, fmaxf(fabsf(signed_scale), 0x1p-149f));
   const float factor = units.unit * math::LOG2E;
-  OnlineSoftmax<1> softmax;
-  float acc[1][DV / 8][4] = {};
+  const u64 of_queries = warpgroup::descriptor<false>(queries) + consumer * warpgroup::NEXT_64;
+  const auto release = [&](u32 empty) {
+    if (lane == 0) barrier::arrive(empty);
+  };
+  const auto turn = [&](u32 of) { return BARRIER_TURN + of; };
+  if (ORDERED && consumer == CONSUMERS - 1) barrier_arrive(turn(0), 256);
 
-  if (begin < end) {
-    float s[1][BN / 8][4];
-    u32 weights[BN / 16][4];
-    const u64 of_queries = warpgroup::descriptor<false>(queries) + consumer * warpgroup::NEXT_64;
-    const auto release = [&](u32 empty) {
-      if (lane == 0) barrier::arrive(empty);
-    };
-    // S = Q K^T of the next k_block, not waited for
-    const auto issue_scores = [&] {
-      barrier::wait(keys_full + 8 * at_keys.stage, at_keys.parity);
-      const u64 of_keys = warpgroup::descriptor<false>(keys + at_keys.stage * K_BYTES);
-      pin_tile(s[0]);
-      warpgroup::arrive();
-#pragma unroll
-      for (int k = 0; k < D / 16; ++k)
-        wgmma_scores(s[0], of_queries + (k / 4 * (Q_PANEL >> 4) + k % 4 * warpgroup::NEXT_K<false>),
-            of_keys + (k / 4 * (KV_PANEL >> 4) + k % 4 * warpgroup::NEXT_K<false>), k != 0);
-      warpgroup::commit();
-    };
-    // O += P V, not waited for
-    const auto issue_values = [&] {
-      barrier::wait(values_full + 8 * at_values.stage, at_values.parity);
-      const u64 of_values = descriptor_of_values<BN>(values + at_values.stage * V_BYTES);
-      pin_tile(acc[0]);
-      warpgroup::arrive();
-#pragma unroll
-      for (int k = 0; k < BN / 16; ++k) wgmma_values(acc[0], weights[k], of_values + k * warpgroup::NEXT_K<true>, 1);
-      warpgroup::commit();
-    };
-    // Scores become weights; `shrink` are the rows' factors for O.
-    const auto weigh = [&](int block, float (&shrink)[1][1][4]) {
-      const bool edge = block < whole_begin || block >= whole_end;
-      change_scores<CHANGES, T>(
-          s, p, head, band, units, 0.0f, row, block * BN + int(lane % 4 * 2), edge, false);
-      softmax.follow(s, factor, shrink, [](float (&)[2]) {});
-      softmax.weigh(s, factor);
-    };
-    const auto pack = [&] {
-#pragma unroll
-      for (int k = 0; k < BN / 16; ++k) pack_weights<T>(weights[k], s[0], k);
-    };
-    const auto turn = [&](u32 of) { return BARRIER_TURN + of; };
-
-    // 4a. queries, negated if scale < 0, so that the largest product stays the largest score
-    barrier::wait(queries_full, 0);
-    if (signed_scale < 0) {
 #pragma unroll 1
-      for (u32 i = thread; i < D / 64 * 64 * PANEL_ROW / 4; i += 128) {
-        constexpr u32 OWN = 64 * PANEL_ROW / 4;
-        const u32 word = queries + i / OWN * Q_PANEL + (consumer * OWN + i % OWN) * 4;
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(word), "r"(load_shared<u32>(word) ^ 0x80008000u) : "memory");
+  for (u32 round = 0; round * gridDim.x < count; ++round) {
+    if (number(round) >= count) continue;
+    const Place at(p, number(round), tiles, section, heads);
+    const Work work(p, at);
+    const int own_row = work.row + int(consumer) * 64, row = own_row + int(warp * 16 + lane / 4);
+    OnlineSoftmax<1> softmax;
+    float acc[1][DV / 8][4] = {};
+
+    if (work.begin < work.end) {
+      const Band& band = work.band;
+      const int own_last = min(own_row + 63, work.head.rows - 1);
+      // k_blocks [whole_begin, whole_end) are visible to every query of the consumer.
+      const int whole_begin = (band.of(own_last).first + BN - 1) / BN, whole_end = band.of(own_row).end / BN;
+      float s[1][BN / 8][4];
+      u32 weights[BN / 16][4];
+      // S = Q K^T of the next k_block, not waited for
+      const auto issue_scores = [&] {
+        barrier::wait(keys_full + 8 * at_keys.stage, at_keys.parity);
+        const u64 of_keys = warpgroup::descriptor<false>(keys + at_keys.stage * K_BYTES);
+        pin_tile(s[0]);
+        warpgroup::arrive();
+#pragma unroll
+        for (int k = 0; k < D / 16; ++k)
+          wgmma_scores(s[0], of_queries + (k / 4 * (Q_PANEL >> 4) + k % 4 * warpgroup::NEXT_K<false>),
+              of_keys + (k / 4 * (KV_PANEL >> 4) + k % 4 * warpgroup::NEXT_K<false>), k != 0);
+        warpgroup::commit();
+      };
+      // O += P V, not waited for
+      const auto issue_values = [&] {
+        barrier::wait(values_full + 8 * at_values.stage, at_values.parity);
+        const u64 of_values = descriptor_of_values<BN>(values + at_values.stage * V_BYTES);
+        pin_tile(acc[0]);
+        warpgroup::arrive();
+#pragma unroll
+        for (int k = 0; k < BN / 16; ++k) wgmma_values(acc[0], weights[k], of_values + k * warpgroup::NEXT_K<true>, 1);
+        warpgroup::commit();
+      };
+      // Scores of `block` have arrived
+      const auto scores_done = [&](int block) {
+        pin_tile(s[0]);
+        release(keys_empty + 8 * at_keys.stage);
+        at_keys.next();
+        if (block == work.begin) release(queries_empty);
+      };
+      const auto values_done = [&] {
+        pin_tile(acc[0]);
+        release(values_empty + 8 * at_values.stage);
+        at_values.next();
+      };
+      // Scores become weights; `shrink` are the rows' factors for O.
+      const auto weigh = [&](int block, float (&shrink)[1][1][4]) {
+        const bool edge = block < whole_begin || block >= whole_end;
+        change_scores<CHANGES, T>(
+            s, p, work.head, band, units, 0.0f, row, block * BN + int(lane % 4 * 2), edge, false);
+        softmax.follow(s, factor, shrink, [](float (&)[2]) {});
+        softmax.weigh(s, factor);
+      };
+      const auto pack = [&] {
+#pragma unroll
+        for (int k = 0; k < BN / 16; ++k) pack_weights<T>(weights[k], s[0], k);
+      };
+
+      // 3a. queries, negated if scale < 0, so that the largest product stays the largest score
+      barrier::wait(queries_full, at_queries.parity);
+      at_queries.next();
+      if (signed_scale < 0) {
+#pragma unroll 1
+        for (u32 i = thread; i < D / 64 * 64 * PANEL_ROW / 4; i += 128) {
+          constexpr u32 OWN = 64 * PANEL_ROW / 4;
+          const u32 word = queries + i / OWN * Q_PANEL + (consumer * OWN + i % OWN) * 4;
+          asm volatile("st.shared.b32 [%0], %1;" ::"r"(word), "r"(load_shared<u32>(word) ^ 0x80008000u) : "memory");
+        }
+        tma::fence_shared();
+        barrier_sync(BARRIER_CONSUMER + consumer, 128);
       }
-      tma::fence_shared();
-      barrier_sync(BARRIER_CONSUMER + consumer, 128);
-    }
-    if (ORDERED && consumer == CONSUMERS - 1) barrier_arrive(turn(0), 256);
 
-    // 4b. scores of the last k_block
-    issue_scores();
-    warpgroup::wait<0>();
-    pin_tile(s[0]);
-    release(keys_empty + 8 * at_keys.stage);
-    at_keys.next();
-    {
-      float shrink[1][1][4] = {};
-      weigh(end - 1, shrink);
-      pack();
-    }
-    // Zeros for values behind the last key that any query of the sequence sees
-    const int seen = band.of(head.rows - 1).end;
-    if (seen < min(end * BN, int(p.keys) - first_key)) {
-      barrier::wait(values_full, 0);
-      const u32 from = (seen - (end - 1) * BN) * PANEL_ROW, count = (KV_PANEL - from) / 16;
-#pragma unroll 1
-      for (u32 i = threadIdx.x - 128; i < DV / 64 * count; i += 128 * CONSUMERS)
-        store_shared(values + i / count * KV_PANEL + from + i % count * 16, Vec<float, 4>{});
-      tma::fence_shared();
-      barrier_sync(BARRIER_ZEROED, 128 * CONSUMERS);
-    }
-
-    // 4c. main loop: scores of `block`, values of block + 1
-#pragma unroll 1
-    for (int block = end - 2; block >= begin; --block) {
-      if constexpr (ORDERED) barrier_sync(turn(consumer), 256);
+      // 3b. scores of the last k_block
       issue_scores();
-      issue_values();
-      if constexpr (ORDERED) barrier_arrive(turn(consumer + 1 == CONSUMERS ? 0 : consumer + 1), 256);
-      warpgroup::wait<1>();
-      pin_tile(s[0]);
-      release(keys_empty + 8 * at_keys.stage);
-      at_keys.next();
-      float shrink[1][1][4] = {{{1.0f, 1.0f, 1.0f, 1.0f}}};
-      weigh(block, shrink);
       warpgroup::wait<0>();
-      pin_tile(acc[0]);
-      release(values_empty + 8 * at_values.stage);
-      at_values.next();
-      if (__any_sync(~0u, shrink[0][0][0] != 1.0f || shrink[0][0][2] != 1.0f)) {
-#pragma unroll
-        for (int c = 0; c < DV / 8; ++c)
-#pragma unroll
-          for (int e = 0; e < 4; ++e) acc[0][c][e] *= shrink[0][0][e / 2 * 2];
-      }
+      scores_done(work.end - 1);
+      float first_shrink[1][1][4] = {};
+      weigh(work.end - 1, first_shrink);
       pack();
-    }
-    // 4d. values of the first k_block
-    issue_values();
-    warpgroup::wait<0>();
-    pin_tile(acc[0]);
-    // The last consumer's last turn is taken too, so that no barrier is left half full
-    if (ORDERED && consumer == 0) barrier_sync(turn(0), 256);
-  }
+      // Zeros for values behind the last key that any query of the sequence sees
+      const int seen = band.of(work.head.rows - 1).end;
+      if (seen < min(work.end * BN, int(p.keys) - Extent(p.starts_k, at.batch, p.keys).first)) {
+        barrier::wait(values_full + 8 * at_values.stage, at_values.parity);
+        const u32 slot = values + at_values.stage * V_BYTES;
+        const u32 from = (seen - (work.end - 1) * BN) * PANEL_ROW, chunks = (KV_PANEL - from) / 16;
+#pragma unroll 1
+        for (u32 i = threadIdx.x - 128; i < DV / 64 * chunks; i += 128 * CONSUMERS)
+          store_shared(slot + i / chunks * KV_PANEL + from + i % chunks * 16, Vec<float, 4>{});
+        tma::fence_shared();
+        barrier_sync(BARRIER_ZEROED, 128 * CONSUMERS);
+      }
 
-  // 5. epilogue: row sums, 1 / l, lse
-  const float sink = sink_of<T, float>(p, head);
-  float scale[2];
-  softmax.add_up();
+      // 3c. main loop: scores of `block`, values of block + 1
+#pragma unroll 1
+      for (int block = work.end - 2; block >= work.begin; --block) {
+        if constexpr (ORDERED) barrier_sync(turn(consumer), 256);
+        issue_scores();
+        issue_values();
+        if constexpr (ORDERED) barrier_arrive(turn(consumer + 1 == CONSUMERS ? 0 : consumer + 1), 256);
+        warpgroup::wait<1>();
+        scores_done(block);
+        float shrink[1][1][4] = {{{1.0f, 1.0f, 1.0f, 1.0f}}};
+        weigh(block, shrink);
+        warpgroup::wait<0>();
+        values_done();
+        if (__any_sync(~0u, shrink[0][0][0] != 1.0f || shrink[0][0][2] != 1.0f)) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float lse;
-    softmax.finish(r, factor, sink, scale[r], lse);
-    if (head.lse && lane % 4 == 0 && row + 8 * r < head.rows) head.lse[(row + 8 * r) * p.lse_strides.row] = lse;
-  }
-  // 16-bit rows are staged in the consumer's queries and stored by 16 bytes.
-  if constexpr (sizeof(Out) == 2) {
-    const u32 own = queries + (consumer * 64 + warp * 16) * PANEL_ROW;
-    barrier_sync(BARRIER_CONSUMER + consumer, 128);
+          for (int c = 0; c < DV / 8; ++c)
 #pragma unroll
-    for (int c = 0; c < DV / 16; ++c) {
-      u32 block[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float(&pair)[4] = acc[0][2 * c + i / 2];
-        block[i] = round_pair(pair[i % 2 * 2] * scale[i % 2], pair[i % 2 * 2 + 1] * scale[i % 2], Out{});
+            for (int e = 0; e < 4; ++e) acc[0][c][e] *= shrink[0][0][e / 2 * 2];
+        }
+        pack();
       }
-      warpgroup::store_matrices<false>(
-          own + c / 4 * Q_PANEL + lane % 16 * PANEL_ROW + ((c % 4 * 2 + lane / 16) ^ lane % 8) * 16, block);
+      // 3d. values of the first k_block
+      issue_values();
+      warpgroup::wait<0>();
+      values_done();
     }
-    __syncwarp();
+
+    // 4. epilogue: row sums, 1 / l, lse; rows of O by 16 bytes a thread
+    const float sink = sink_of<T, float>(p, work.head);
+    float scale[2];
+    softmax.add_up();
 #pragma unroll
-    for (int i = 0; i < DV / 16; ++i) {
-      const u32 index = lane + i * 32, line = index / (DV / 8), chunk = index % (DV / 8), column = chunk * 8;
-      const int to = own_row + int(warp * 16 + line);
-      Vec<float, 4> words;
-      load_shared(words, own + chunk / 8 * Q_PANEL + line * PANEL_ROW + (chunk % 8 ^ line % 8) * 16);
-      if (to < head.rows && column < p.d_v)
-        *reinterpret_cast<Vec<float, 4>*>(head.out + to * p.out_strides.row + column) = words;
+    for (int r = 0; r < 2; ++r) {
+      float lse;
+      softmax.finish(r, factor, sink, scale[r], lse);
+      if (work.head.lse && lane % 4 == 0 && row + 8 * r < work.head.rows)
+        work.head.lse[(row + 8 * r) * p.lse_strides.row] = lse;
     }
-  } else {
 #pragma unroll
-    for (int r = 0; r < 2; ++r)
+    for (int r = 0; r < 2; ++r) {
+      Out* const to = work.head.out + (row + 8 * r) * p.out_strides.row;
+      const bool exists = row + 8 * r < work.head.rows;
+      if constexpr (sizeof(Out) == 2) {
 #pragma unroll
-      for (int c = 0; c < DV / 8; ++c) {
-        const u32 column = 8 * c + lane % 4 * 2;
-        const Vec<Out, 2> pair = {acc[0][c][r * 2] * scale[r], acc[0][c][r * 2 + 1] * scale[r]};
-        if (row + 8 * r < head.rows && column < p.d_v)
-          *reinterpret_cast<Vec<Out, 2>*>(head.out + (row + 8 * r) * p.out_strides.row + column) = pair;
+        for (int c = 0; c < DV / 8; c += 4) {
+          u32 words[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            words[i] = round_pair(acc[0][c + i][r * 2] * scale[r], acc[0][c + i][r * 2 + 1] * scale[r], Out{});
+          gather_groups(words, lane);
+          const u32 column = 8 * (c + lane % 4);
+          if (exists && column < p.d_v)
+            *reinterpret_cast<Vec<u32, 4>*>(to + column) = Vec<u32, 4>{{words[0], words[1], words[2], words[3]}};
+        }
+      } else {
+#pragma unroll
+        for (int c = 0; c < DV / 8; ++c) {
+          const u32 column = 8 * c + lane % 4 * 2;
+          if (exists && column < p.d_v)
+            *reinterpret_cast<Vec<Out, 2>*>(to + column) = Vec<Out, 2>{
+                {acc[0][c][r * 2] * scale[r], acc[0][c][r * 2 + 1] * scale[r]}};
+        }
       }
+    }
   }
+  // The last consumer's last turn is taken too, so that no barrier is left half full
+  if (ORDERED && consumer == 0) barrier_sync(turn(0), 256);
 }

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from ....plan.candidate import Candidate, Cost, Feasibility, no
 from ....plan.constraints import Kinds
 from ....plan.grammar import Config, term
@@ -41,6 +43,7 @@ class WgmmaConfig(Config):
     keys: int = term("keys a CTA takes at a time", leads=True)
     stages: int = term("blocks of keys and of values in shared memory", default=2)
     ping_pong: bool = term("consumer warpgroups issue their products in turn", default=False)
+    persistent: bool = term("a CTA an SM, which takes tiles in turn", default=False)
     dims: tuple[int, int] = term("columns of queries and of values, filled up", default=(0, 0), hidden=True)
 
     @property
@@ -50,8 +53,8 @@ class WgmmaConfig(Config):
     @property
     def shared_bytes(self) -> int:
         d, d_v = self.dims
-        barriers = 8 * (4 * self.stages + 1)
-        return 2 * (self.queries * max(d, d_v) + self.stages * self.keys * (d + d_v)) + barriers
+        barriers = 8 * (4 * self.stages + 2)
+        return 2 * (self.queries * d + self.stages * self.keys * (d + d_v)) + barriers
 
     @property
     def template(self) -> str:
@@ -59,12 +62,13 @@ class WgmmaConfig(Config):
         return ", ".join(map(str, sizes))
 
 
-# Queries, keys, and whether consumers take turns, by the larger head dim. Of those that are predicted alike the first is taken.
-MENU: dict[int, tuple[tuple[int, int, bool], ...]] = {
-    64: ((128, 192, True), (128, 192, False), (128, 128, True), (128, 128, False)),
-    128: ((128, 176, True), (128, 176, False), (128, 128, True), (128, 128, False)),
-    192: ((128, 112, True), (128, 112, False)),
-    256: ((128, 80, True), (128, 80, False)),
+# Queries, keys, whether consumers take turns and whether CTAs are persistent, by the larger head dim. Of those that are predicted
+# alike the first is taken.
+MENU: dict[int, tuple[tuple[int, int, bool, bool], ...]] = {
+    64: tuple((128, keys, turns, stays) for keys in (160, 128) for turns in (True, False) for stays in (True, False)),
+    128: tuple((128, keys, turns, stays) for keys in (176, 128) for turns in (True, False) for stays in (True, False)),
+    192: ((128, 112, True, True), (128, 112, False, True)),
+    256: ((128, 80, True, True), (128, 80, False, True)),
 }
 
 
@@ -149,8 +153,8 @@ class Wgmma(Candidate[Any]):
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[WgmmaConfig]:
         dims = filled(desc.d), filled(desc.d_v)
-        for queries, keys, ping_pong in MENU[max(dims)]:
-            config = WgmmaConfig(queries, keys, ping_pong=ping_pong, dims=dims)
+        for queries, keys, ping_pong, persistent in MENU[max(dims)]:
+            config = WgmmaConfig(queries, keys, ping_pong=ping_pong, persistent=persistent, dims=dims)
             if config.shared_bytes <= device.shared_bytes:
                 yield config
 
@@ -184,5 +188,6 @@ class Wgmma(Candidate[Any]):
         kernel = Kernel("attention/wgmma.cu", entry, prelude(config.keys, config.dims[1], desc.element))
         places = placed(desc, config.queries, device)
         maps = (boxes(desc, name, config.queries if name == "q" else config.keys) for name in ("q", "k", "v"))
-        args = (problem_struct(desc), *maps, *places.args)
-        return (Launch(kernel, (places.ctas, 1, 1), (config.threads, 1, 1), args, config.shared_bytes),)
+        args = (problem_struct(desc), *maps, *places.args, np.uint32(places.ctas))
+        ctas = min(places.ctas, device.sms) if config.persistent else places.ctas
+        return (Launch(kernel, (ctas, 1, 1), (config.threads, 1, 1), args, config.shared_bytes),)
