@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
 
   // 2. producer warpgroup: one elected thread of a warp issues the loads, keys one k_block ahead of values
   if (group == 0) {
-    warpgroup::give_registers<CONSUMERS == 2 ? 24 : 32>();
+    warpgroup::give_registers<CONSUMERS == 2 ? 40 : 32>();
     if (__shfl_sync(~0u, threadIdx.x / 32, 0) != 0) return;
     const bool lead = elected();
 #pragma unroll 1
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
   }
 
   // 3. consumer warpgroups
-  warpgroup::take_registers<CONSUMERS == 2 ? 240 : 160>();
+  warpgroup::take_registers<CONSUMERS == 2 ? 232 : 160>();
   const u32 consumer = group - 1, thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32;
   // The scale is not 0, so that factor * -inf stays -inf.
   const float signed_scale = float(p.scale);

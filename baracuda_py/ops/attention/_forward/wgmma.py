@@ -65,8 +65,20 @@ class WgmmaConfig(Config):
 # Queries, keys, whether consumers take turns and whether CTAs are persistent, by the larger head dim. Of those that are predicted
 # alike the first is taken.
 MENU: dict[int, tuple[tuple[int, int, bool, bool], ...]] = {
-    64: tuple((128, keys, turns, stays) for keys in (160, 128) for turns in (True, False) for stays in (True, False)),
-    128: tuple((128, keys, turns, stays) for keys in (176, 128) for turns in (True, False) for stays in (True, False)),
+    64: (
+        (128, 192, True, True),
+        (192, 112, True, True),
+        (128, 128, True, True),
+        (128, 192, False, True),
+        (192, 112, False, True),
+    ),
+    128: (
+        (128, 176, True, True),
+        (128, 128, True, True),
+        (128, 176, False, True),
+        (128, 128, False, True),
+        (128, 176, True, False),
+    ),
     192: ((128, 112, True, True), (128, 112, False, True)),
     256: ((128, 80, True, True), (128, 80, False, True)),
 }
