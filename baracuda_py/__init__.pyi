@@ -96,6 +96,9 @@ from .ops.quantized.int8.matmul import (Int8MatmulDescriptor as _Int8MatmulDescr
 from .ops.rearrange.join import (JoinDescriptor as _JoinDescriptor, JoinPlan as _JoinPlan, concatenate as concatenate,
     stack as stack)
 from .ops.shape_layout.kv_append import (KvAppendDescriptor as _KvAppendDescriptor, KvAppendPlan as _KvAppendPlan)
+from .ops.loss.linear.cross_entropy import (LinearCrossEntropyBackwardDescriptor as _LinearCrossEntropyBackwardDescriptor,
+    LinearCrossEntropyBackwardPlan as _LinearCrossEntropyBackwardPlan,
+    LinearCrossEntropyDescriptor as _LinearCrossEntropyDescriptor, LinearCrossEntropyPlan as _LinearCrossEntropyPlan)
 from .ops.reduce._problem import (LogicalDescriptor as _LogicalDescriptor, ReduceDescriptor as _ReduceDescriptor,
     VectorNormDescriptor as _VectorNormDescriptor)
 from .ops.reduce.logical import (LogicalPlan as _LogicalPlan)
@@ -119,6 +122,9 @@ from .ops.attention.paged import (PagedAttentionDescriptor as _PagedAttentionDes
     PagedAttentionPlan as _PagedAttentionPlan)
 from .ops.cache.paged_kv_append import (PagedKvAppendDescriptor as _PagedKvAppendDescriptor,
     PagedKvAppendPlan as _PagedKvAppendPlan)
+from .ops.loss.pointwise import (PointwiseBackwardDescriptor as _PointwiseBackwardDescriptor,
+    PointwiseBackwardPlan as _PointwiseBackwardPlan, PointwiseDescriptor as _PointwiseDescriptor,
+    PointwisePlan as _PointwisePlan)
 from .ops.quantized.qkv._problem import (QkvProjectDescriptor as _QkvProjectDescriptor)
 from .ops.quantized.qkv.project import (QkvProjectPlan as _QkvProjectPlan)
 from .ops.quantized.int4.quantize import (QuantizeInt4Descriptor as _QuantizeInt4Descriptor,
@@ -282,6 +288,10 @@ class _GradX2:
     grad_x_strides: tuple[int, ...] | None
     grad_x_align: int | None
     grad_x: _Layout
+class _Hidden:
+    hidden_strides: tuple[int, ...] | None
+    hidden_align: int | None
+    hidden: _Layout
 class _Indices:
     indices_strides: tuple[int, ...] | None
     indices_align: int | None
@@ -358,6 +368,11 @@ class _Offset:
 class _Order:
     order_element: ElementKind | None
     order: _Layout | None
+class _Other:
+    other_element: ElementKind | None
+    other_strides: tuple[int, ...] | None
+    other_align: int | None
+    other: _Layout | None
 class _Out:
     out: _Layout
 class _Out2:
@@ -434,6 +449,10 @@ class _Status:
 class _Status2:
     status_element: ElementKind | None
     status: _Layout | None
+class _Target:
+    target_strides: tuple[int, ...] | None
+    target_align: int | None
+    target: _Layout
 class _V:
     v_strides: tuple[int, ...] | None
     v_align: int | None
@@ -454,6 +473,11 @@ class _VScales2:
     v_scales_align: int | None
     v_scales: _Layout | None
 class _Var:
+    var_element: ElementKind | None
+    var_strides: tuple[int, ...] | None
+    var_align: int | None
+    var: _Layout | None
+class _Var2:
     var_strides: tuple[int, ...] | None
     var_align: int | None
     var: _Layout
@@ -464,6 +488,10 @@ class _Weight2:
     weight_strides: tuple[int, ...] | None
     weight_align: int | None
     weight: _Layout | None
+class _Weight3:
+    weight_strides: tuple[int, ...] | None
+    weight_align: int | None
+    weight: _Layout
 class _X:
     x: _Layout
 class _X2:
@@ -609,7 +637,7 @@ class AttentionDescriptor(_AttentionDescriptor, _Out3, _Lse, _Q, _K, _V, _Mask, 
         q_align: int | None = ..., k_align: int | None = ..., v_align: int | None = ..., mask_align: int | None = ...,
         block_mask_align: int | None = ..., alibi_slopes_align: int | None = ..., sinks_align: int | None = ...,
         out_align: int | None = ..., lse_align: int | None = ...) -> None: ...
-class BatchNormInferenceBackwardDescriptor(_BatchNormInferenceBackwardDescriptor, _GradX, _Grad, _X, _Weight, _Var):
+class BatchNormInferenceBackwardDescriptor(_BatchNormInferenceBackwardDescriptor, _GradX, _Grad, _X, _Weight, _Var2):
     grad_weight: _Layout | None
     grad_bias: _Layout | None
     mean: _Layout
@@ -621,7 +649,7 @@ class BatchNormInferenceBackwardDescriptor(_BatchNormInferenceBackwardDescriptor
         rstd_align: int | None = ..., grad_x_align: int | None = ..., grad_weight_align: int | None = ...,
         grad_bias_align: int | None = ..., eps: float = ..., var_element: _Kind = ..., *, var_strides: _Ints = ...,
         var_align: int | None = ...) -> None: ...
-class BatchNormInferenceDescriptor(_BatchNormInferenceDescriptor, _Out3, _X3, _Mean2, _Var, _Weight2, _Bias):
+class BatchNormInferenceDescriptor(_BatchNormInferenceDescriptor, _Out3, _X3, _Mean2, _Var2, _Weight2, _Bias):
     def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., eps: float = ...,
         name: str = ..., mean_element: _Kind = ..., var_element: _Kind = ..., *, weight_element: _Kind = ...,
         bias_element: _Kind = ..., x_strides: _Ints = ..., mean_strides: _Ints = ..., var_strides: _Ints = ...,
@@ -1101,6 +1129,38 @@ class LgammaBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class LinearCrossEntropyBackwardDescriptor(_LinearCrossEntropyBackwardDescriptor, _Status2, _Grad2, _Hidden, _Weight3,
+    _Labels, _Lse2):
+    grad_hidden_strides: tuple[int, ...] | None
+    grad_hidden_align: int | None
+    grad_hidden: _Layout
+    grad_weight_strides: tuple[int, ...] | None
+    grad_weight_align: int | None
+    grad_weight: _Layout
+    def __init__(self, hidden_shape: Sequence[int], weight_shape: Sequence[int], element: ElementLike,
+        labels_element: ElementLike = ..., reduction: str = ..., ignore_index: int = ..., label_smoothing: float = ...,
+        z_loss: float = ..., *, status_element: _Kind = ..., grad_strides: _Ints = ..., hidden_strides: _Ints = ...,
+        weight_strides: _Ints = ..., labels_strides: _Ints = ..., lse_strides: _Ints = ..., grad_hidden_strides: _Ints = ...,
+        grad_weight_strides: _Ints = ..., grad_align: int | None = ..., hidden_align: int | None = ...,
+        weight_align: int | None = ..., labels_align: int | None = ..., lse_align: int | None = ...,
+        grad_hidden_align: int | None = ..., grad_weight_align: int | None = ...) -> None: ...
+class LinearCrossEntropyDescriptor(_LinearCrossEntropyDescriptor, _Out3, _Lse, _Status2, _Hidden, _Weight3, _Labels):
+    grad_hidden_element: ElementKind | None
+    grad_hidden_strides: tuple[int, ...] | None
+    grad_hidden_align: int | None
+    grad_hidden: _Layout | None
+    grad_weight_element: ElementKind | None
+    grad_weight_strides: tuple[int, ...] | None
+    grad_weight_align: int | None
+    grad_weight: _Layout | None
+    def __init__(self, hidden_shape: Sequence[int], weight_shape: Sequence[int], element: ElementLike,
+        labels_element: ElementLike = ..., reduction: str = ..., ignore_index: int = ..., label_smoothing: float = ...,
+        z_loss: float = ..., *, lse_element: _Kind = ..., grad_hidden_element: _Kind = ..., grad_weight_element: _Kind = ...,
+        status_element: _Kind = ..., hidden_strides: _Ints = ..., weight_strides: _Ints = ..., labels_strides: _Ints = ...,
+        out_strides: _Ints = ..., lse_strides: _Ints = ..., grad_hidden_strides: _Ints = ...,
+        grad_weight_strides: _Ints = ..., hidden_align: int | None = ..., weight_align: int | None = ...,
+        labels_align: int | None = ..., out_align: int | None = ..., lse_align: int | None = ...,
+        grad_hidden_align: int | None = ..., grad_weight_align: int | None = ...) -> None: ...
 class Log10BackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1316,6 +1376,28 @@ class PlanPreference(_PlanPreference):
         math: MathPrecision | str | None = ..., deterministic: bool = ..., bit_stable: bool = ...,
         batch_invariant: bool = ..., exact_weights: bool = ..., max_workspace_bytes: int | None = ...,
         config: str | None = ...) -> None: ...
+class PointwiseBackwardDescriptor(_PointwiseBackwardDescriptor, _GradX2, _Grad2, _X3, _Target, _Other, _Var):
+    grad_other_strides: tuple[int, ...] | None
+    grad_other_align: int | None
+    grad_other: _Layout | None
+    grad_var_strides: tuple[int, ...] | None
+    grad_var_align: int | None
+    grad_var: _Layout | None
+    def __init__(self, shape: Sequence[int], element: ElementLike, name: str = ..., reduction: str = ...,
+        log_target: bool = ..., log_input: bool = ..., full: bool = ..., beta: float = ..., delta: float = ...,
+        margin: float = ..., eps: float = ..., *, other_element: _Kind = ..., var_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., other_strides: _Ints = ...,
+        var_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_other_strides: _Ints = ...,
+        grad_var_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
+        target_align: int | None = ..., other_align: int | None = ..., var_align: int | None = ...,
+        grad_x_align: int | None = ..., grad_other_align: int | None = ..., grad_var_align: int | None = ...) -> None: ...
+class PointwiseDescriptor(_PointwiseDescriptor, _Out3, _X3, _Target, _Other, _Var):
+    def __init__(self, shape: Sequence[int], element: ElementLike, name: str = ..., reduction: str = ...,
+        log_target: bool = ..., log_input: bool = ..., full: bool = ..., beta: float = ..., delta: float = ...,
+        margin: float = ..., eps: float = ..., *, other_element: _Kind = ..., var_element: _Kind = ...,
+        x_strides: _Ints = ..., target_strides: _Ints = ..., other_strides: _Ints = ..., var_strides: _Ints = ...,
+        out_strides: _Ints = ..., x_align: int | None = ..., target_align: int | None = ..., other_align: int | None = ...,
+        var_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class PowBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, y_shape: _Ints, grad_element: _Kind,
         x1_element: _Kind, x2_element: _Kind, y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
@@ -1684,7 +1766,7 @@ class VarMeanBackwardDescriptor(_VarMeanBackwardDescriptor, _GradX, _X):
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., *, grad_var_strides: _Ints = ...,
         grad_mean_strides: _Ints = ..., grad_var_align: int | None = ..., grad_mean_align: int | None = ...) -> None: ...
-class VarMeanDescriptor(_VarMeanDescriptor, _Var, _Mean2, _X3):
+class VarMeanDescriptor(_VarMeanDescriptor, _Var2, _Mean2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., *, x_strides: _Ints = ..., var_strides: _Ints = ..., mean_strides: _Ints = ...,
         x_align: int | None = ..., var_align: int | None = ..., mean_align: int | None = ...) -> None: ...
@@ -1802,6 +1884,8 @@ class KvAppendPlan(_KvAppendPlan): desc: KvAppendDescriptor
 class LeakyReluBackwardPlan(_BackwardPlan): desc: LeakyReluBackwardDescriptor
 class LerpBackwardPlan(_BackwardPlan): desc: LerpBackwardDescriptor
 class LgammaBackwardPlan(_BackwardPlan): desc: LgammaBackwardDescriptor
+class LinearCrossEntropyBackwardPlan(_LinearCrossEntropyBackwardPlan): desc: LinearCrossEntropyBackwardDescriptor
+class LinearCrossEntropyPlan(_LinearCrossEntropyPlan): desc: LinearCrossEntropyDescriptor
 class Log10BackwardPlan(_BackwardPlan): desc: Log10BackwardDescriptor
 class Log1pBackwardPlan(_BackwardPlan): desc: Log1pBackwardDescriptor
 class Log2BackwardPlan(_BackwardPlan): desc: Log2BackwardDescriptor
@@ -1829,6 +1913,8 @@ class OneHotPlan(_OneHotPlan): desc: OneHotDescriptor
 class PadPlan(_PadPlan): desc: PadDescriptor
 class PagedAttentionPlan(_PagedAttentionPlan): desc: PagedAttentionDescriptor
 class PagedKvAppendPlan(_PagedKvAppendPlan): desc: PagedKvAppendDescriptor
+class PointwiseBackwardPlan(_PointwiseBackwardPlan): desc: PointwiseBackwardDescriptor
+class PointwisePlan(_PointwisePlan): desc: PointwiseDescriptor
 class PowBackwardPlan(_BackwardPlan): desc: PowBackwardDescriptor
 class PreluBackwardPlan(_BackwardPlan): desc: PreluBackwardDescriptor
 class QkvProjectPlan(_QkvProjectPlan): desc: QkvProjectDescriptor
@@ -2219,6 +2305,92 @@ def cross_entropy_backward(grad: Any, logits: Any, labels: Any, lse: Any, weight
     label_smoothing: float = 0.0, reduction: str = 'mean', z_loss: float = 0.0, return_status: bool = False,
     grad_logits: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(LinearCrossEntropyDescriptor, LinearCrossEntropyPlan)
+def linear_cross_entropy(hidden: Any, weight: Any, labels: Any, *, ignore_index: int = -100, label_smoothing: float = 0.0,
+    reduction: str = 'mean', z_loss: float = 0.0, return_lse: bool = False, return_gradients: bool = False,
+    return_status: bool = False, out: Any = None, lse: Any = None, grad_hidden: Any = None, grad_weight: Any = None,
+    status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(LinearCrossEntropyBackwardDescriptor, LinearCrossEntropyBackwardPlan)
+def linear_cross_entropy_backward(grad: Any, hidden: Any, weight: Any, labels: Any, lse: Any, *, ignore_index: int = -100,
+    label_smoothing: float = 0.0, reduction: str = 'mean', z_loss: float = 0.0, return_status: bool = False,
+    grad_hidden: Any = None, grad_weight: Any = None, status: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def mse_loss(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def mse_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def l1_loss(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def l1_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def smooth_l1_loss(x: Any, target: Any, /, *, reduction: str = 'mean', beta: float = 1.0, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def smooth_l1_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', beta: float = 1.0,
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def huber_loss(x: Any, target: Any, /, *, reduction: str = 'mean', delta: float = 1.0, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def huber_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', delta: float = 1.0,
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def bce(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def bce_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def bce_with_logits(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def bce_with_logits_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def kl_div(x: Any, target: Any, /, *, reduction: str = 'mean', log_target: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def kl_div_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', log_target: bool = False,
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def soft_margin_loss(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def soft_margin_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def poisson_nll_loss(x: Any, target: Any, /, *, log_input: bool = True, full: bool = False, eps: float = 1e-08,
+    reduction: str = 'mean', out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def poisson_nll_loss_backward(grad: Any, x: Any, target: Any, /, *, log_input: bool = True, eps: float = 1e-08,
+    reduction: str = 'mean', grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def hinge_embedding_loss(x: Any, target: Any, /, *, margin: float = 1.0, reduction: str = 'mean', out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def hinge_embedding_loss_backward(grad: Any, x: Any, target: Any, /, *, margin: float = 1.0, reduction: str = 'mean',
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def gaussian_nll_loss(x: Any, target: Any, var: Any, /, *, full: bool = False, eps: float = 1e-06, reduction: str = 'mean',
+    out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def gaussian_nll_loss_backward(grad: Any, x: Any, target: Any, var: Any, /, *, eps: float = 1e-06, reduction: str = 'mean',
+    grad_x: Any = None, grad_var: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def margin_ranking_loss(x: Any, other: Any, target: Any, /, *, margin: float = 0.0, reduction: str = 'mean', out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def margin_ranking_loss_backward(grad: Any, x: Any, other: Any, target: Any, /, *, margin: float = 0.0,
+    reduction: str = 'mean', grad_x: Any = None, grad_other: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(NormBackwardDescriptor, NormBackwardPlan)
 def rms_norm_backward(grad: Any, x: Any, weight: Any = None, rstd: Any = None, *,
     normalized_shape: Sequence[int] | None = None, grad_x: Any = None, grad_weight: Any = None, stream: Any = None,

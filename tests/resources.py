@@ -76,6 +76,7 @@ _DROPPED = "eight bf16 a thread on sm_100a by NVRTC 12.9, four strided f32 and t
 _SCANS = "rows of 8 f16 or fewer, of which a thread has one, on sm_90a"
 _CHANNELS = "f64 at odd positions, on sm_120"
 _JOINED = "16 arrays, whose addresses are kept in memory, on sm_100a by NVRTC 13.5"
+_LOGITS = "bf16 rows of 65 to 128, of which 8 threads hold two vectors each, on sm_100a by NVRTC 12.9"
 _REPEATS = "sums over repeats, on sm_100a by NVRTC 13.5"
 _ATTENTION = dict.fromkeys(
     (
@@ -102,6 +103,7 @@ SPILLS: Mapping[str, tuple[int, str]] = _ATTENTION | {
     "softmax_backward": (208, _KEPT),
     "log_softmax_backward": (160, _KEPT),
     "masked_softmax_backward": (224, _SCALED),
+    "linear_cross_entropy": (16, _LOGITS),
     "rms_norm": (136, _KEPT),
     "layer_norm": (156, _KEPT),
     "rms_norm_backward": (36, _KEPT_GRADIENTS),

@@ -130,7 +130,9 @@ class LogitsProblem(Descriptor):
     def of_arrays(cls, arrays: Mapping[str, Any], flags: Mapping[str, bool], **options: Any) -> Self:
         """The descriptor of arrays, with the further outputs that flags ask for."""
         tensors = cls.taken(str(cls.name), arrays)  # type: ignore[attr-defined]
-        kinds = {"lse": computed_in(tensors["logits"].element).element, "status": ElementKind.I32}
+        element = tensors["hidden" if "hidden" in tensors else "logits"].element
+        computed = computed_in(element).element
+        kinds = {"lse": computed, "status": ElementKind.I32, "grad_hidden": element, "grad_weight": computed}
         asked = {f"{name}_element": kinds[name] for name, on in flags.items() if on and name not in tensors}
         return cls.of_tensors(tensors, **options, **asked)
 
