@@ -19,6 +19,7 @@ from .types import (Activation as Activation, ArchSku as ArchSku, BackendKind as
     ReadOnlyFault as ReadOnlyFault, Term as Term, TernaryKind as TernaryKind, TrapFault as TrapFault, Ulp as Ulp,
     UnaryKind as UnaryKind, UninitialisedFault as UninitialisedFault, UnsupportedError as UnsupportedError,
     WorkspaceTooSmallError as WorkspaceTooSmallError, known_devices as known_devices)
+from .ops.optim.adam import (AdamUpdateDescriptor as _AdamUpdateDescriptor, AdamUpdatePlan as _AdamUpdatePlan)
 from .ops.reduce.paired.backward import (AminmaxBackwardDescriptor as _AminmaxBackwardDescriptor,
     AminmaxBackwardPlan as _AminmaxBackwardPlan, VarMeanBackwardDescriptor as _VarMeanBackwardDescriptor,
     VarMeanBackwardPlan as _VarMeanBackwardPlan)
@@ -493,6 +494,28 @@ class AcoshBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class AdamUpdateDescriptor(_AdamUpdateDescriptor, _Grad):
+    param: _Layout
+    exp_avg: _Layout
+    exp_avg_sq: _Layout
+    max_exp_avg_sq_element: ElementKind | None
+    max_exp_avg_sq: _Layout | None
+    master_element: ElementKind | None
+    master: _Layout | None
+    step: _Layout
+    learning_rate_element: ElementKind | None
+    learning_rate: _Layout | None
+    grad_scale_element: ElementKind | None
+    grad_scale: _Layout | None
+    found_inf_element: ElementKind | None
+    found_inf: _Layout | None
+    table_shape: tuple[int, ...] | None
+    table: _Layout | None
+    def __init__(self, name: str, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ...,
+        state_element: _Kind = ..., maximize: bool = ..., lr: float = ..., beta1: float = ..., beta2: float = ...,
+        eps: float = ..., weight_decay: float = ..., *, table_shape: _Ints = ..., max_exp_avg_sq_element: _Kind = ...,
+        master_element: _Kind = ..., learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ...,
+        found_inf_element: _Kind = ...) -> None: ...
 class AddBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
         grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1715,6 +1738,7 @@ class WriteSliceDescriptor(_WriteSliceDescriptor):
 class AbsBackwardPlan(_BackwardPlan): desc: AbsBackwardDescriptor
 class AcosBackwardPlan(_BackwardPlan): desc: AcosBackwardDescriptor
 class AcoshBackwardPlan(_BackwardPlan): desc: AcoshBackwardDescriptor
+class AdamUpdatePlan(_AdamUpdatePlan): desc: AdamUpdateDescriptor
 class AddBackwardPlan(_BackwardPlan): desc: AddBackwardDescriptor
 class AddcdivBackwardPlan(_BackwardPlan): desc: AddcdivBackwardDescriptor
 class AddcmulBackwardPlan(_BackwardPlan): desc: AddcmulBackwardDescriptor
@@ -2292,6 +2316,18 @@ def layer_norm_int8(x: Any, weight: Any = None, bias: Any = None, eps: float = 1
 def layer_norm_fp8(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05, *, residual: Any = None,
     normalized_shape: Sequence[int] | None = None, per: str = 'row', group_size: int | None = None, codes: Any = None,
     scales: Any = None, residual_out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(AdamUpdateDescriptor, AdamUpdatePlan)
+def adam_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, step: Any, *, max_exp_avg_sq: Any = None,
+    master: Any = None, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-08,
+    weight_decay: float = 0.0, maximize: bool = False, learning_rate: Any = None, grad_scale: Any = None,
+    found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(AdamUpdateDescriptor, AdamUpdatePlan)
+def adamw_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, step: Any, *, max_exp_avg_sq: Any = None,
+    master: Any = None, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-08,
+    weight_decay: float = 0.01, maximize: bool = False, learning_rate: Any = None, grad_scale: Any = None,
+    found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(GgufDequantizeDescriptor, GgufDequantizePlan)
 def dequantize_gguf(blocks: Any, format: Any = None, *, shape: Any = None, out_dtype: Any = None, out: Any = None,
