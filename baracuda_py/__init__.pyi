@@ -19,7 +19,8 @@ from .types import (Activation as Activation, ArchSku as ArchSku, BackendKind as
     ReadOnlyFault as ReadOnlyFault, Term as Term, TernaryKind as TernaryKind, TrapFault as TrapFault, Ulp as Ulp,
     UnaryKind as UnaryKind, UninitialisedFault as UninitialisedFault, UnsupportedError as UnsupportedError,
     WorkspaceTooSmallError as WorkspaceTooSmallError, known_devices as known_devices)
-from .ops.optim.adam import (AdamUpdateDescriptor as _AdamUpdateDescriptor, AdamUpdatePlan as _AdamUpdatePlan)
+from .ops.optim.adam import (AdamUpdateDescriptor as _AdamUpdateDescriptor, AdamUpdatePlan as _AdamUpdatePlan,
+    AdamwUpdateDescriptor as _AdamwUpdateDescriptor, AdamwUpdatePlan as _AdamwUpdatePlan)
 from .ops.reduce.paired.backward import (AminmaxBackwardDescriptor as _AminmaxBackwardDescriptor,
     AminmaxBackwardPlan as _AminmaxBackwardPlan, VarMeanBackwardDescriptor as _VarMeanBackwardDescriptor,
     VarMeanBackwardPlan as _VarMeanBackwardPlan)
@@ -259,6 +260,13 @@ class _CuSeqlensK:
 class _CuSeqlensQ:
     cu_seqlens_q_shape: tuple[int, ...] | None
     cu_seqlens_q: _Layout | None
+class _ExpAvg:
+    exp_avg: _Layout
+class _ExpAvgSq:
+    exp_avg_sq: _Layout
+class _FoundInf:
+    found_inf_element: ElementKind | None
+    found_inf: _Layout | None
 class _Grad:
     grad: _Layout
 class _Grad2:
@@ -273,6 +281,9 @@ class _GradK:
     grad_k_strides: tuple[int, ...] | None
     grad_k_align: int | None
     grad_k: _Layout
+class _GradScale:
+    grad_scale_element: ElementKind | None
+    grad_scale: _Layout | None
 class _GradWeight:
     grad_weight_element: ElementKind | None
     grad_weight_align: int | None
@@ -315,6 +326,9 @@ class _Labels:
     labels_strides: tuple[int, ...] | None
     labels_align: int | None
     labels: _Layout
+class _LearningRate:
+    learning_rate_element: ElementKind | None
+    learning_rate: _Layout | None
 class _Lengths:
     lengths: _Layout
 class _Logits:
@@ -336,10 +350,16 @@ class _Mask:
     mask_strides: tuple[int, ...] | None
     mask_align: int | None
     mask: _Layout | None
+class _Master:
+    master_element: ElementKind | None
+    master: _Layout | None
 class _Max:
     max_strides: tuple[int, ...] | None
     max_align: int | None
     max: _Layout
+class _MaxExpAvgSq:
+    max_exp_avg_sq_element: ElementKind | None
+    max_exp_avg_sq: _Layout | None
 class _Mean:
     mean_element: ElementKind | None
     mean_strides: tuple[int, ...] | None
@@ -368,6 +388,8 @@ class _Out3:
     out_strides: tuple[int, ...] | None
     out_align: int | None
     out: _Layout
+class _Param:
+    param: _Layout
 class _Position:
     position_element: ElementKind | None
     position_align: int | None
@@ -435,6 +457,11 @@ class _Status:
 class _Status2:
     status_element: ElementKind | None
     status: _Layout | None
+class _Step:
+    step: _Layout
+class _Table:
+    table_shape: tuple[int, ...] | None
+    table: _Layout | None
 class _V:
     v_strides: tuple[int, ...] | None
     v_align: int | None
@@ -494,26 +521,18 @@ class AcoshBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class AdamUpdateDescriptor(_AdamUpdateDescriptor, _Grad):
-    param: _Layout
-    exp_avg: _Layout
-    exp_avg_sq: _Layout
-    max_exp_avg_sq_element: ElementKind | None
-    max_exp_avg_sq: _Layout | None
-    master_element: ElementKind | None
-    master: _Layout | None
-    step: _Layout
-    learning_rate_element: ElementKind | None
-    learning_rate: _Layout | None
-    grad_scale_element: ElementKind | None
-    grad_scale: _Layout | None
-    found_inf_element: ElementKind | None
-    found_inf: _Layout | None
-    table_shape: tuple[int, ...] | None
-    table: _Layout | None
-    def __init__(self, name: str, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ...,
-        state_element: _Kind = ..., maximize: bool = ..., lr: float = ..., beta1: float = ..., beta2: float = ...,
-        eps: float = ..., weight_decay: float = ..., *, table_shape: _Ints = ..., max_exp_avg_sq_element: _Kind = ...,
+class AdamUpdateDescriptor(_AdamUpdateDescriptor, _Param, _ExpAvg, _ExpAvgSq, _MaxExpAvgSq, _Master, _Step, _Grad,
+    _LearningRate, _GradScale, _FoundInf, _Table):
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
+        maximize: bool = ..., lr: float = ..., beta1: float = ..., beta2: float = ..., eps: float = ...,
+        weight_decay: float = ..., *, table_shape: _Ints = ..., max_exp_avg_sq_element: _Kind = ...,
+        master_element: _Kind = ..., learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ...,
+        found_inf_element: _Kind = ...) -> None: ...
+class AdamwUpdateDescriptor(_AdamwUpdateDescriptor, _Param, _ExpAvg, _ExpAvgSq, _MaxExpAvgSq, _Master, _Step, _Grad,
+    _LearningRate, _GradScale, _FoundInf, _Table):
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
+        maximize: bool = ..., lr: float = ..., beta1: float = ..., beta2: float = ..., eps: float = ...,
+        weight_decay: float = ..., *, table_shape: _Ints = ..., max_exp_avg_sq_element: _Kind = ...,
         master_element: _Kind = ..., learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ...,
         found_inf_element: _Kind = ...) -> None: ...
 class AddBackwardDescriptor(_BackwardDescriptor):
@@ -1739,6 +1758,7 @@ class AbsBackwardPlan(_BackwardPlan): desc: AbsBackwardDescriptor
 class AcosBackwardPlan(_BackwardPlan): desc: AcosBackwardDescriptor
 class AcoshBackwardPlan(_BackwardPlan): desc: AcoshBackwardDescriptor
 class AdamUpdatePlan(_AdamUpdatePlan): desc: AdamUpdateDescriptor
+class AdamwUpdatePlan(_AdamwUpdatePlan): desc: AdamwUpdateDescriptor
 class AddBackwardPlan(_BackwardPlan): desc: AddBackwardDescriptor
 class AddcdivBackwardPlan(_BackwardPlan): desc: AddcdivBackwardDescriptor
 class AddcmulBackwardPlan(_BackwardPlan): desc: AddcmulBackwardDescriptor
@@ -2323,7 +2343,7 @@ def adam_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, step: Any,
     weight_decay: float = 0.0, maximize: bool = False, learning_rate: Any = None, grad_scale: Any = None,
     found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
-@_op(AdamUpdateDescriptor, AdamUpdatePlan)
+@_op(AdamwUpdateDescriptor, AdamwUpdatePlan)
 def adamw_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, step: Any, *, max_exp_avg_sq: Any = None,
     master: Any = None, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-08,
     weight_decay: float = 0.01, maximize: bool = False, learning_rate: Any = None, grad_scale: Any = None,

@@ -10,6 +10,8 @@ NAMES = {
     "Activation": "types:Activation",
     "AdamUpdateDescriptor": "ops.optim.adam:AdamUpdateDescriptor",
     "AdamUpdatePlan": "ops.optim.adam:AdamUpdatePlan",
+    "AdamwUpdateDescriptor": "ops.optim.adam:AdamwUpdateDescriptor",
+    "AdamwUpdatePlan": "ops.optim.adam:AdamwUpdatePlan",
     "AddBackwardDescriptor": "ops.elementwise.backward.gradients:AddBackwardDescriptor",
     "AddBackwardPlan": "ops.elementwise.backward.gradients:AddBackwardPlan",
     "AddcdivBackwardDescriptor": "ops.elementwise.backward.gradients:AddcdivBackwardDescriptor",
