@@ -167,6 +167,7 @@ from .ops.rearrange.triangle import (TriangleDescriptor as _TriangleDescriptor, 
 from .ops.elementwise.unary import (UnaryDescriptor as _UnaryDescriptor, UnaryPlan as _UnaryPlan)
 from .ops.reduce.norms import (VectorNormPlan as _VectorNormPlan)
 from .ops.shape_layout.write_slice import (WriteSliceDescriptor as _WriteSliceDescriptor, WriteSlicePlan as _WriteSlicePlan)
+from .ops.optim.lists import (adam as adam, adamw as adamw)
 from .ops.creation.arrays import (arange as arange, eye as eye, full as full, linspace as linspace)
 from .ops.random.arrays import (bernoulli as bernoulli, exponential as exponential, gumbel as gumbel, integers as integers,
     normal as normal, random_bits as random_bits, truncated_normal as truncated_normal, uniform as uniform)
