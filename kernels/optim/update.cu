@@ -6,6 +6,7 @@
 // Lists:     a row of `table` per chunk: its elements, the number of its first one, and, per array, where it begins in
 //            bytes from that array's base.
 // Arrays:    parameter, gradient, the rule's states, and the parameter in f32 (MASTER), of which the other is a copy.
+// CHANCE:    bf16 parameters are rounded by 16 random bits each, at its position in the list, of the stream (seed, step).
 // Shared:    none.   Bound: DRAM, every array read, and all but the gradient written, once.
 #include "core/index.cuh"
 #include "optim/pieces.cuh"
@@ -32,6 +33,7 @@ __global__ void __launch_bounds__(1)
     const double hyper[5] = {h0, h1, h2, h3, h4};
     double factor[optim::FACTORS] = {};
     Rule::prepare(learning_rate ? double(*learning_rate) : lr, hyper, double(counted), factor);
+    own.step = C(counted);
     own.scale = C((maximize ? -1.0 : 1.0) / (grad_scale ? double(*grad_scale) : 1.0));
 #pragma unroll
     for (int i = 0; i < optim::FACTORS; ++i) own.factor[i] = C(factor[i]);
@@ -39,9 +41,10 @@ __global__ void __launch_bounds__(1)
   *scalars = own;
 }
 
-// W elements, `place` on in every array.
-template <class Rule, class P, class G, class S, class C, bool MASTER, int W>
-__device__ __forceinline__ void advance(const u64 (&begin)[MOST], u64 place, const StepScalars<C>& shared) {
+// W elements, `place` on in every array; the first of these is at `position` of the list.
+template <class Rule, class P, class G, class S, class C, bool MASTER, bool CHANCE, int W>
+__device__ __forceinline__ void advance(
+    const u64 (&begin)[MOST], u64 place, const StepScalars<C>& shared, u64 seed, u64 position) {
   constexpr int STATES = Rule::STATES;
   const u64 at_master = begin[2 + STATES] + place * sizeof(float);
   ElementRun<P, W> parameter;
@@ -57,7 +60,7 @@ __device__ __forceinline__ void advance(const u64 (&begin)[MOST], u64 place, con
   C p[W], next[STATES + 1][W];
 #pragma unroll
   for (int i = 0; i < W; ++i) {
-    C state[STATES];
+    C state[optim::MOST_STATES];
 #pragma unroll
     for (int k = 0; k < STATES; ++k) state[k] = convert<C>(states[k].at(i));
     if constexpr (MASTER) p[i] = convert<C>(master.at(i));
@@ -66,6 +69,7 @@ __device__ __forceinline__ void advance(const u64 (&begin)[MOST], u64 place, con
 #pragma unroll
     for (int k = 0; k < STATES; ++k) next[k][i] = state[k];
   }
+  if constexpr (CHANCE) optim::round_by_chance(p, seed, position, u64(shared.step));
 
   ElementRun<P, W>::store(begin[0] + place * sizeof(P), p);
 #pragma unroll
@@ -73,10 +77,10 @@ __device__ __forceinline__ void advance(const u64 (&begin)[MOST], u64 place, con
   if constexpr (MASTER) ElementRun<float, W>::store(at_master, p);
 }
 
-template <class Rule, class P, class G, class S, class C, bool MASTER, bool LISTED, int V>
+template <class Rule, class P, class G, class S, class C, bool MASTER, bool LISTED, bool CHANCE, int V>
 __global__ void __launch_bounds__(THREADS)
     optim_update(const __grid_constant__ ArrayBases bases, const i64* table, u64 count, u32 chunk,
-           const StepScalars<C>* scalars) {
+           const StepScalars<C>* scalars, u64 seed) {
   constexpr int STATES = Rule::STATES, ARRAYS = 2 + STATES + MASTER;
   const StepScalars<C> shared = *scalars;
   if (shared.skip != C(0)) return;
@@ -84,7 +88,11 @@ __global__ void __launch_bounds__(THREADS)
   u64 begin[MOST], first = u64(blockIdx.x) * chunk;
   u32 own = count - first < chunk ? u32(count - first) : chunk;
   const i64* row = table + i64(blockIdx.x) * (2 + ARRAYS);
-  if constexpr (LISTED) own = u32(row[0]);
+  u64 position = first;
+  if constexpr (LISTED) {
+    own = u32(row[0]);
+    position = u64(row[1]);
+  }
   u32 unaligned = 0;
 #pragma unroll
   for (int k = 0; k < ARRAYS; ++k) {
@@ -100,9 +108,10 @@ __global__ void __launch_bounds__(THREADS)
   // 2. Its elements
   for (u32 i = threadIdx.x * V; i < own; i += THREADS * V) {
     if (!unaligned && i + V <= own) {
-      advance<Rule, P, G, S, C, MASTER, V>(begin, i, shared);
+      advance<Rule, P, G, S, C, MASTER, CHANCE, V>(begin, i, shared, seed, position + i);
       continue;
     }
-    for (u32 one = i; one < own && one < i + V; ++one) advance<Rule, P, G, S, C, MASTER, 1>(begin, one, shared);
+    for (u32 one = i; one < own && one < i + V; ++one)
+      advance<Rule, P, G, S, C, MASTER, CHANCE, 1>(begin, one, shared, seed, position + one);
   }
 }

@@ -109,7 +109,8 @@ def _checked(
     """The arrays as tensors, of one device, one kind a list and one shape a parameter, in C order, none of which shares memory
     with one that is written."""
     tensors = {
-        name: [intake(x, what=f"{op}: {lists[name][0]}[{i}]") for i, x in enumerate(held)] for name, held in arrays.items()
+        name: [intake(x, what=f"{op}: {lists[name][0]}[{i}]") for i, x in enumerate(held)]
+        for name, held in arrays.items()
     }
     for i, param in enumerate(tensors["param"]):
         for name, held in tensors.items():
@@ -164,7 +165,9 @@ def _refuse_shared(op: str, spans: list[tuple[int, int, bool, str]]) -> None:
     for low, high, written, what in sorted(spans):
         end, other = ends[not written]
         if low < high and low < end:
-            raise OverlapError(f"{op}: {what} and {other} share memory, and one is written", "pass a copy of one of them")
+            raise OverlapError(
+                f"{op}: {what} and {other} share memory, and one is written", "pass a copy of one of them"
+            )
         if low < high:
             ends[False] = max(ends[False], (high, what))
             ends[True] = max(ends[True], (high, what)) if written else ends[True]

@@ -15,13 +15,13 @@ from ...runtime.steps import Arg, Kernel, Launch, Ptr, Run, Scratch, Step, Struc
 from ...tensor import Tensor
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OperandTypeError, PrecisionGuarantee
 from .._rows import FLOATS, computed_in
+from . import _guarantee
 
 __all__ = ["COUNT", "MASTER", "PARAMETER", "READ", "UpdateCandidate", "UpdateProblem"]
 
 F32 = (ElementKind.F32,)
 FILE = "optim/update.cu"
-THREADS, ARRAYS, HYPER, FACTORS = 256, 6, 5, 10  # as in the kernel, the scalars of a step included
-WIDEST = 8  # elements of a thread's turn, of 16-bit arrays
+THREADS, ARRAYS, HYPER, SCALARS = 256, 6, 5, 11  # as in the kernel, the scalars of a step included
 CTAS_PER_SM = 8
 TURNS = (1, 2, 4, 8, 16)  # of a CTA, with whole chunks
 LEAD = 2  # columns of a row ahead of the arrays' places
@@ -46,7 +46,9 @@ class UpdateProblem(Descriptor):
     element: ElementKind
     grad_element: ElementKind | None
     maximize: bool
+    stochastic: bool
     lr: float
+    seed: int
 
     states: ClassVar[tuple[str, ...]]  # all that a problem may have, in the rule's order
     hyper: ClassVar[tuple[str, ...]]  # run-time values behind lr, in the rule's order
@@ -54,7 +56,7 @@ class UpdateProblem(Descriptor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._each(("maximize",), flag)
+        self._each(("maximize", "stochastic"), flag)
 
     @property
     def rule(self) -> str:
@@ -109,7 +111,13 @@ class UpdateProblem(Descriptor):
             )
         if self.has("master") and self.element.bits != 16:
             raise OperandTypeError(
-                f"{self.op}: master is the f32 copy of 16-bit parameters, and param holds {self.element}", "leave it out"
+                f"{self.op}: master is the f32 copy of 16-bit parameters, and param holds {self.element}",
+                "leave it out",
+            )
+        if self.stochastic and (self.element is not ElementKind.BF16 or self.has("master")):
+            given = "a master" if self.has("master") else f"a param of {self.element}"
+            raise InvalidProblemError(
+                f"{self.op}: stochastic with {given}", "it rounds bf16 parameters that have no master: leave it out"
             )
         table, columns = self.shape_of("table"), LEAD + len(self.arrays)
         if table is not None and (len(table) != 2 or table[1] != columns):
@@ -121,7 +129,7 @@ class UpdateProblem(Descriptor):
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
         made = super().scalars(given)
         for name, value in made.items():
-            if not 0 <= value < (1 if name in self.below_one else math.inf):
+            if name != "seed" and not 0 <= value < (1 if name in self.below_one else math.inf):
                 upper = "less than 1" if name in self.below_one else "finite"
                 raise InvalidProblemError(f"{self.op}: {name}={value}", f"give a number of 0 or more, {upper}")
         return made
@@ -146,8 +154,8 @@ class UpdateProblem(Descriptor):
                 )
 
     def vector(self) -> int:
-        """Elements of a thread's turn: 16 bytes of the narrowest array."""
-        return min(WIDEST, *(16 * 8 // self.layout(name).element.bits for name in self.arrays))
+        """Elements of a thread's turn: 16 bytes of the widest array."""
+        return min(*(16 * 8 // self.layout(name).element.bits for name in self.arrays))
 
 
 class UpdateCandidate(Candidate[UpdateProblem]):
@@ -164,16 +172,11 @@ class UpdateCandidate(Candidate[UpdateProblem]):
         return Cost(moved.bytes, 0, moved.seconds + device.overhead, moved.limit)
 
     def guarantee(self, desc: UpdateProblem, device: DeviceSpec, config: str) -> PrecisionGuarantee:
-        return type(self).promise(desc)
-
-    @staticmethod
-    def promise(desc: Any) -> PrecisionGuarantee:
-        """The bounds of every written operand."""
-        raise NotImplementedError
+        return _guarantee.of_update(desc)
 
     def lower(self, desc: UpdateProblem, device: DeviceSpec, config: str) -> tuple[Step, ...]:
         computed, null = computed_in(desc.element), np.uint64(0)
-        shared = Scratch.named("scalars", computed.element.nbytes(FACTORS))
+        shared = Scratch.named("scalars", computed.element.nbytes(SCALARS))
 
         def place(name: str) -> Arg:
             return Ptr(name) if desc.has(name) else null
@@ -191,10 +194,10 @@ class UpdateCandidate(Candidate[UpdateProblem]):
             return (counted,)
         bases = Struct((*map(Ptr, desc.arrays), *[null] * (ARRAYS - len(desc.arrays))))
         kinds = (desc.element, desc.layout("grad").element, desc.state_kind)
-        flags = (str(desc.has(name)).lower() for name in ("master", "table"))
+        flags = (str(x).lower() for x in (desc.has("master"), desc.has("table"), desc.stochastic))
         parts = (*(kind.number for kind in kinds), computed.cuda, *flags, str(desc.vector()))
         kernel = Kernel(FILE, f"optim_update<{', '.join((desc.rule, *parts))}>")
-        args = (bases, place("table"), np.uint64(count), np.uint32(chunk), shared)
+        args = (bases, place("table"), np.uint64(count), np.uint32(chunk), shared, Run("seed"))
         return counted, Launch(kernel, (ctas, 1, 1), (THREADS, 1, 1), args)
 
 

@@ -26,7 +26,10 @@ __all__ = [
 
 OPERANDS = (
     PARAMETER,
-    *(Slot(n, "inout", takes=FLOATS, element="state_element", strided=False, aligned=False) for n in ("exp_avg", "exp_avg_sq")),
+    *(
+        Slot(n, "inout", takes=FLOATS, element="state_element", strided=False, aligned=False)
+        for n in ("exp_avg", "exp_avg_sq")
+    ),
     Slot("max_exp_avg_sq", "inout", optional=True, takes=FLOATS, shape="shape", strided=False, aligned=False),
     MASTER,
     COUNT,
@@ -42,7 +45,7 @@ class AdamProblem(UpdateProblem):
     states = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
     hyper = ("beta1", "beta2", "eps", "weight_decay")
     below_one = ("beta1", "beta2")
-    values = ("lr", *hyper)
+    values = ("lr", *hyper, "seed")
 
     @property
     def rule(self) -> str:
@@ -59,11 +62,13 @@ class AdamUpdateDescriptor(AdamProblem):
     grad_element: ElementKind | None = None
     state_element: ElementKind | None = None
     maximize: bool = False
+    stochastic: bool = False
     lr: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
     weight_decay: float = 0.0
+    seed: int = 0
 
     name = "adam_update"
     decoupled = False
@@ -78,18 +83,16 @@ class AdamwUpdateDescriptor(AdamProblem):
     grad_element: ElementKind | None = None
     state_element: ElementKind | None = None
     maximize: bool = False
+    stochastic: bool = False
     lr: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
     weight_decay: float = 1e-2
+    seed: int = 0
 
     name = "adamw_update"
     decoupled = True
-
-
-class AdamChunks(UpdateCandidate):
-    promise = staticmethod(_guarantee.adam)
 
 
 PROBES: tuple[Mapping[str, Any], ...] = (
@@ -105,10 +108,10 @@ class AdamUpdatePlan(Plan[AdamUpdateDescriptor]):
     `max_exp_avg_sq` and `master` in place, `learning_rate`, `grad_scale`, `found_inf`, `table`."""
 
     descriptor = AdamUpdateDescriptor
-    candidates = (AdamChunks(),)
-    measures = oracle.ADAM_MEASURES
-    reference = oracle.adam
-    reference_guarantee = _guarantee.adam_reference
+    candidates = (UpdateCandidate(),)
+    measures = oracle.MEASURES
+    reference = oracle.update
+    reference_guarantee = _guarantee.of_reference
     probes = PROBES
 
 
@@ -116,10 +119,10 @@ class AdamwUpdatePlan(Plan[AdamwUpdateDescriptor]):
     """A step of AdamW: operands as those of Adam."""
 
     descriptor = AdamwUpdateDescriptor
-    candidates = (AdamChunks(),)
-    measures = oracle.ADAM_MEASURES
-    reference = oracle.adam
-    reference_guarantee = _guarantee.adam_reference
+    candidates = (UpdateCandidate(),)
+    measures = oracle.MEASURES
+    reference = oracle.update
+    reference_guarantee = _guarantee.of_reference
     probes = PROBES
 
 
@@ -131,7 +134,9 @@ DOC = """A step of {called} on one array, in place: as torch.optim.{torch} in fo
     step: an f32 scalar in device memory, the steps so far; it is increased first. grad: of param's kind or f32 (f64), not
     written. lr, beta1, beta2, eps, weight_decay: run-time values; learning_rate, an f32 scalar in device memory, is read in
     place of lr when the kernel runs. weight_decay {decay}. maximize: ascend. grad_scale: an f32 scalar
-    that the gradient is divided by. found_inf: an f32 scalar: where it is not 0 nothing is written and no step is counted.
+    that the gradient is divided by. stochastic: bf16 parameters are rounded up or down by chance, so that they move by less than
+    their spacing on average: by 16 random bits, those of element i at position i of Philox's stream (seed, number of the step).
+    found_inf: an f32 scalar: where it is not 0 nothing is written and no step is counted.
     table: int64 rows (elements, number of the first, and where it begins in bytes, in each of param, grad, the averages and
     master): what is updated is these parts alone, `{lists}` makes it from lists of arrays. A row is checked on the host only.
     Returns the named tuple of the written operands. Raises InvalidProblemError for numbers out of range.
@@ -146,7 +151,8 @@ def _doc(called: str, torch: str, decay: str, lists: str) -> str:
 def adam_update(
     param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, step: Any, *, max_exp_avg_sq: Any = None, master: Any = None,
     lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0.0,
-    maximize: bool = False, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None, table: Any = None,
+    maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None, grad_scale: Any = None,
+    found_inf: Any = None, table: Any = None,
 ) -> Any:  # fmt: skip
     """A step of Adam."""
 
@@ -155,7 +161,8 @@ def adam_update(
 def adamw_update(
     param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, step: Any, *, max_exp_avg_sq: Any = None, master: Any = None,
     lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, weight_decay: float = 1e-2,
-    maximize: bool = False, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None, table: Any = None,
+    maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None, grad_scale: Any = None,
+    found_inf: Any = None, table: Any = None,
 ) -> Any:  # fmt: skip
     """A step of AdamW."""
 

@@ -97,7 +97,7 @@ def test_table_that_reaches_out_is_refused(row: tuple[int, ...]) -> None:
     """In host memory, where it can be read: bytes, elements and gaps."""
     x = [np.zeros(8, np.float32) for _ in range(4)]
     rows = np.array([(4, 0, 16, 16, 16, 16), row], np.int64)
-    with pytest.raises(bp.InvalidProblemError, match="row [01] of table reaches out of"):
+    with pytest.raises(bp.InvalidProblemError, match=r"row [01] of table reaches out of"):
         bp.adamw_update(*x, np.zeros((), np.float32), table=rows, device="ptx")
 
 
