@@ -66,6 +66,7 @@ class Drawn(Positioned):
     shape: tuple[int, ...]
     element: ElementKind
 
+    derived = NUMBERS
     distribution: ClassVar[str]  # of kernels/include/random/distributions.cuh
     instructions: ClassVar[float]  # of an element, beside Philox; estimated from the source
     errors: ClassVar[tuple[tuple[float, str], ...]] = ()  # terms of the bound, in roundings of what it is computed in
