@@ -19,6 +19,12 @@ from .types import (Activation as Activation, ArchSku as ArchSku, BackendKind as
     ReadOnlyFault as ReadOnlyFault, Term as Term, TernaryKind as TernaryKind, TrapFault as TrapFault, Ulp as Ulp,
     UnaryKind as UnaryKind, UninitialisedFault as UninitialisedFault, UnsupportedError as UnsupportedError,
     WorkspaceTooSmallError as WorkspaceTooSmallError, known_devices as known_devices)
+from .ops.optim.rules import (AdagradUpdateDescriptor as _AdagradUpdateDescriptor, AdagradUpdatePlan as _AdagradUpdatePlan,
+    LionUpdateDescriptor as _LionUpdateDescriptor, LionUpdatePlan as _LionUpdatePlan,
+    RmspropUpdateDescriptor as _RmspropUpdateDescriptor, RmspropUpdatePlan as _RmspropUpdatePlan,
+    SgdUpdateDescriptor as _SgdUpdateDescriptor, SgdUpdatePlan as _SgdUpdatePlan)
+from .ops.optim.adam import (AdamUpdateDescriptor as _AdamUpdateDescriptor, AdamUpdatePlan as _AdamUpdatePlan,
+    AdamwUpdateDescriptor as _AdamwUpdateDescriptor, AdamwUpdatePlan as _AdamwUpdatePlan)
 from .ops.reduce.paired.backward import (AminmaxBackwardDescriptor as _AminmaxBackwardDescriptor,
     AminmaxBackwardPlan as _AminmaxBackwardPlan, VarMeanBackwardDescriptor as _VarMeanBackwardDescriptor,
     VarMeanBackwardPlan as _VarMeanBackwardPlan)
@@ -173,6 +179,7 @@ from .ops.rearrange.triangle import (TriangleDescriptor as _TriangleDescriptor, 
 from .ops.elementwise.unary import (UnaryDescriptor as _UnaryDescriptor, UnaryPlan as _UnaryPlan)
 from .ops.reduce.norms import (VectorNormPlan as _VectorNormPlan)
 from .ops.shape_layout.write_slice import (WriteSliceDescriptor as _WriteSliceDescriptor, WriteSlicePlan as _WriteSlicePlan)
+from .ops.optim.lists import (adagrad as adagrad, adam as adam, adamw as adamw, lion as lion, rmsprop as rmsprop, sgd as sgd)
 from .ops.creation.arrays import (arange as arange, eye as eye, full as full, linspace as linspace)
 from .ops.random.arrays import (bernoulli as bernoulli, exponential as exponential, gumbel as gumbel, integers as integers,
     normal as normal, random_bits as random_bits, truncated_normal as truncated_normal, uniform as uniform)
@@ -266,6 +273,13 @@ class _CuSeqlensK:
 class _CuSeqlensQ:
     cu_seqlens_q_shape: tuple[int, ...] | None
     cu_seqlens_q: _Layout | None
+class _ExpAvg:
+    exp_avg: _Layout
+class _ExpAvgSq:
+    exp_avg_sq: _Layout
+class _FoundInf:
+    found_inf_element: ElementKind | None
+    found_inf: _Layout | None
 class _Grad:
     grad: _Layout
 class _Grad2:
@@ -280,6 +294,9 @@ class _GradK:
     grad_k_strides: tuple[int, ...] | None
     grad_k_align: int | None
     grad_k: _Layout
+class _GradScale:
+    grad_scale_element: ElementKind | None
+    grad_scale: _Layout | None
 class _GradWeight:
     grad_weight_element: ElementKind | None
     grad_weight_align: int | None
@@ -326,6 +343,9 @@ class _Labels:
     labels_strides: tuple[int, ...] | None
     labels_align: int | None
     labels: _Layout
+class _LearningRate:
+    learning_rate_element: ElementKind | None
+    learning_rate: _Layout | None
 class _Lengths:
     lengths: _Layout
 class _Logits:
@@ -347,10 +367,16 @@ class _Mask:
     mask_strides: tuple[int, ...] | None
     mask_align: int | None
     mask: _Layout | None
+class _Master:
+    master_element: ElementKind | None
+    master: _Layout | None
 class _Max:
     max_strides: tuple[int, ...] | None
     max_align: int | None
     max: _Layout
+class _MaxExpAvgSq:
+    max_exp_avg_sq_element: ElementKind | None
+    max_exp_avg_sq: _Layout | None
 class _Mean:
     mean_element: ElementKind | None
     mean_strides: tuple[int, ...] | None
@@ -364,6 +390,9 @@ class _Min:
     min_strides: tuple[int, ...] | None
     min_align: int | None
     min: _Layout
+class _MomentumBuffer:
+    momentum_buffer_element: ElementKind | None
+    momentum_buffer: _Layout | None
 class _Offset:
     offset_element: ElementKind | None
     offset: _Layout | None
@@ -384,6 +413,8 @@ class _Out3:
     out_strides: tuple[int, ...] | None
     out_align: int | None
     out: _Layout
+class _Param:
+    param: _Layout
 class _Position:
     position_element: ElementKind | None
     position_align: int | None
@@ -451,6 +482,11 @@ class _Status:
 class _Status2:
     status_element: ElementKind | None
     status: _Layout | None
+class _Step:
+    step: _Layout
+class _Table:
+    table_shape: tuple[int, ...] | None
+    table: _Layout | None
 class _Target:
     target_strides: tuple[int, ...] | None
     target_align: int | None
@@ -523,6 +559,27 @@ class AcoshBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class AdagradUpdateDescriptor(_AdagradUpdateDescriptor, _Param, _Master, _Step, _Grad, _LearningRate, _GradScale, _FoundInf,
+    _Table):
+    state_sum: _Layout
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
+        maximize: bool = ..., stochastic: bool = ..., lr: float = ..., lr_decay: float = ..., weight_decay: float = ...,
+        eps: float = ..., seed: int = ..., *, table_shape: _Ints = ..., master_element: _Kind = ...,
+        learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
+class AdamUpdateDescriptor(_AdamUpdateDescriptor, _Param, _ExpAvg, _ExpAvgSq, _MaxExpAvgSq, _Master, _Step, _Grad,
+    _LearningRate, _GradScale, _FoundInf, _Table):
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
+        maximize: bool = ..., stochastic: bool = ..., lr: float = ..., beta1: float = ..., beta2: float = ...,
+        eps: float = ..., weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ...,
+        max_exp_avg_sq_element: _Kind = ..., master_element: _Kind = ..., learning_rate_element: _Kind = ...,
+        grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
+class AdamwUpdateDescriptor(_AdamwUpdateDescriptor, _Param, _ExpAvg, _ExpAvgSq, _MaxExpAvgSq, _Master, _Step, _Grad,
+    _LearningRate, _GradScale, _FoundInf, _Table):
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
+        maximize: bool = ..., stochastic: bool = ..., lr: float = ..., beta1: float = ..., beta2: float = ...,
+        eps: float = ..., weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ...,
+        max_exp_avg_sq_element: _Kind = ..., master_element: _Kind = ..., learning_rate_element: _Kind = ...,
+        grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
 class AddBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
         grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1163,6 +1220,12 @@ class LinearCrossEntropyDescriptor(_LinearCrossEntropyDescriptor, _Out3, _Lse, _
         grad_weight_strides: _Ints = ..., hidden_align: int | None = ..., weight_align: int | None = ...,
         labels_align: int | None = ..., out_align: int | None = ..., lse_align: int | None = ...,
         grad_hidden_align: int | None = ..., grad_weight_align: int | None = ...) -> None: ...
+class LionUpdateDescriptor(_LionUpdateDescriptor, _Param, _ExpAvg, _Master, _Step, _Grad, _LearningRate, _GradScale,
+    _FoundInf, _Table):
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
+        maximize: bool = ..., stochastic: bool = ..., lr: float = ..., beta1: float = ..., beta2: float = ...,
+        weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ..., master_element: _Kind = ...,
+        learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
 class Log10BackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1593,6 +1656,16 @@ class RepeatInterleaveBackwardDescriptor(_RepeatInterleaveBackwardDescriptor, _G
 class RepeatInterleaveDescriptor(_RepeatInterleaveDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, repeats: int, axis: int | None = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class RmspropUpdateDescriptor(_RmspropUpdateDescriptor, _Param, _MomentumBuffer, _Master, _Step, _Grad, _LearningRate,
+    _GradScale, _FoundInf, _Table):
+    square_avg: _Layout
+    grad_avg_element: ElementKind | None
+    grad_avg: _Layout | None
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
+        maximize: bool = ..., stochastic: bool = ..., lr: float = ..., alpha: float = ..., eps: float = ...,
+        weight_decay: float = ..., momentum: float = ..., seed: int = ..., *, table_shape: _Ints = ...,
+        grad_avg_element: _Kind = ..., momentum_buffer_element: _Kind = ..., master_element: _Kind = ...,
+        learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
 class RollDescriptor(_RollDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, shift: Any, axis: Any = ..., name: str = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
@@ -1645,6 +1718,13 @@ class SeluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class SgdUpdateDescriptor(_SgdUpdateDescriptor, _Param, _MomentumBuffer, _Master, _Step, _Grad, _LearningRate, _GradScale,
+    _FoundInf, _Table):
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., nesterov: bool = ...,
+        maximize: bool = ..., stochastic: bool = ..., lr: float = ..., momentum: float = ..., dampening: float = ...,
+        weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ..., momentum_buffer_element: _Kind = ...,
+        master_element: _Kind = ..., learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ...,
+        found_inf_element: _Kind = ...) -> None: ...
 class SigmoidBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1810,6 +1890,9 @@ class WriteSliceDescriptor(_WriteSliceDescriptor):
 class AbsBackwardPlan(_BackwardPlan): desc: AbsBackwardDescriptor
 class AcosBackwardPlan(_BackwardPlan): desc: AcosBackwardDescriptor
 class AcoshBackwardPlan(_BackwardPlan): desc: AcoshBackwardDescriptor
+class AdagradUpdatePlan(_AdagradUpdatePlan): desc: AdagradUpdateDescriptor
+class AdamUpdatePlan(_AdamUpdatePlan): desc: AdamUpdateDescriptor
+class AdamwUpdatePlan(_AdamwUpdatePlan): desc: AdamwUpdateDescriptor
 class AddBackwardPlan(_BackwardPlan): desc: AddBackwardDescriptor
 class AddcdivBackwardPlan(_BackwardPlan): desc: AddcdivBackwardDescriptor
 class AddcmulBackwardPlan(_BackwardPlan): desc: AddcmulBackwardDescriptor
@@ -1899,6 +1982,7 @@ class LerpBackwardPlan(_BackwardPlan): desc: LerpBackwardDescriptor
 class LgammaBackwardPlan(_BackwardPlan): desc: LgammaBackwardDescriptor
 class LinearCrossEntropyBackwardPlan(_LinearCrossEntropyBackwardPlan): desc: LinearCrossEntropyBackwardDescriptor
 class LinearCrossEntropyPlan(_LinearCrossEntropyPlan): desc: LinearCrossEntropyDescriptor
+class LionUpdatePlan(_LionUpdatePlan): desc: LionUpdateDescriptor
 class Log10BackwardPlan(_BackwardPlan): desc: Log10BackwardDescriptor
 class Log1pBackwardPlan(_BackwardPlan): desc: Log1pBackwardDescriptor
 class Log2BackwardPlan(_BackwardPlan): desc: Log2BackwardDescriptor
@@ -1947,6 +2031,7 @@ class Relu6BackwardPlan(_BackwardPlan): desc: Relu6BackwardDescriptor
 class ReluBackwardPlan(_BackwardPlan): desc: ReluBackwardDescriptor
 class RepeatInterleaveBackwardPlan(_RepeatInterleaveBackwardPlan): desc: RepeatInterleaveBackwardDescriptor
 class RepeatInterleavePlan(_RepeatInterleavePlan): desc: RepeatInterleaveDescriptor
+class RmspropUpdatePlan(_RmspropUpdatePlan): desc: RmspropUpdateDescriptor
 class RollPlan(_RollPlan): desc: RollDescriptor
 class RopeBackwardPlan(_RopeBackwardPlan): desc: RopeBackwardDescriptor
 class RopePlan(_RopePlan): desc: RopeDescriptor
@@ -1954,6 +2039,7 @@ class RsqrtBackwardPlan(_BackwardPlan): desc: RsqrtBackwardDescriptor
 class ScanBackwardPlan(_ScanBackwardPlan): desc: ScanBackwardDescriptor
 class ScanPlan(_ScanPlan): desc: ScanDescriptor
 class SeluBackwardPlan(_BackwardPlan): desc: SeluBackwardDescriptor
+class SgdUpdatePlan(_SgdUpdatePlan): desc: SgdUpdateDescriptor
 class SigmoidBackwardPlan(_BackwardPlan): desc: SigmoidBackwardDescriptor
 class SiluBackwardPlan(_BackwardPlan): desc: SiluBackwardDescriptor
 class SiluMulBackwardPlan(_BackwardPlan): desc: SiluMulBackwardDescriptor
@@ -2488,6 +2574,39 @@ def layer_norm_fp8(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e
     normalized_shape: Sequence[int] | None = None, per: str = 'row', group_size: int | None = None, codes: Any = None,
     scales: Any = None, residual_out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(AdamUpdateDescriptor, AdamUpdatePlan)
+def adam_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, step: Any, *, max_exp_avg_sq: Any = None,
+    master: Any = None, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-08,
+    weight_decay: float = 0.0, maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None,
+    grad_scale: Any = None, found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(AdamwUpdateDescriptor, AdamwUpdatePlan)
+def adamw_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, step: Any, *, max_exp_avg_sq: Any = None,
+    master: Any = None, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-08,
+    weight_decay: float = 0.01, maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None,
+    grad_scale: Any = None, found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(SgdUpdateDescriptor, SgdUpdatePlan)
+def sgd_update(param: Any, grad: Any, step: Any, *, momentum_buffer: Any = None, master: Any = None, lr: float = 0.001,
+    momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, maximize: bool = False,
+    stochastic: bool = False, seed: int = 0, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None,
+    table: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(RmspropUpdateDescriptor, RmspropUpdatePlan)
+def rmsprop_update(param: Any, grad: Any, square_avg: Any, step: Any, *, grad_avg: Any = None, momentum_buffer: Any = None,
+    master: Any = None, lr: float = 0.01, alpha: float = 0.99, eps: float = 1e-08, weight_decay: float = 0.0,
+    momentum: float = 0.0, maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None,
+    grad_scale: Any = None, found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(AdagradUpdateDescriptor, AdagradUpdatePlan)
+def adagrad_update(param: Any, grad: Any, state_sum: Any, step: Any, *, master: Any = None, lr: float = 0.01,
+    lr_decay: float = 0.0, weight_decay: float = 0.0, eps: float = 1e-10, maximize: bool = False, stochastic: bool = False,
+    seed: int = 0, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None, table: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(LionUpdateDescriptor, LionUpdatePlan)
+def lion_update(param: Any, grad: Any, exp_avg: Any, step: Any, *, master: Any = None, lr: float = 0.0001,
+    beta1: float = 0.9, beta2: float = 0.99, weight_decay: float = 0.0, maximize: bool = False, stochastic: bool = False,
+    seed: int = 0, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None, table: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(GgufDequantizeDescriptor, GgufDequantizePlan)
 def dequantize_gguf(blocks: Any, format: Any = None, *, shape: Any = None, out_dtype: Any = None, out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...

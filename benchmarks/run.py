@@ -38,6 +38,7 @@ from .rows import ROWS
 from .scan_rows import SCAN_ROWS
 from .stats import paired, rotation
 from .target import BEST, FLOOR
+from .training_rows import TRAINING_ROWS
 
 __all__ = ["FULL", "QUICK", "Effort", "Session", "chosen"]
 
@@ -68,6 +69,7 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
         *SCAN_ROWS,
         *FUSED_ROWS,
         *REARRANGE_ROWS,
+        *TRAINING_ROWS,
         *POSITION_ROWS,
         *GEMM_ROWS,
         *ATTENTION_ROWS,

@@ -51,6 +51,7 @@ class Descriptor:
     """
 
     values: ClassVar[tuple[str, ...]] = ()
+    derived: ClassVar[tuple[str, ...]] = ()  # scalars that `resolve` computes from the values, in every call again
     slots: ClassVar[tuple[Slot, ...]] = ()
     slot_of: ClassVar[Mapping[str, Slot]] = {}
     put_in: ClassVar[tuple[str, ...]] = ()  # the fields that come from the table

@@ -24,6 +24,7 @@ class Ready:
     __slots__ = (
         "_converted",
         "_defaults",
+        "_derived",
         "_made",
         "_mixed",
         "_on_torch",
@@ -45,6 +46,7 @@ class Ready:
         does not pass."""
         self.selection, self.recipe, self.used = selection, recipe, 0
         self._defaults = dict(defaults)
+        self._derived = selection.desc.resolve if defaults and selection.desc.derived else None
         self.operand_count = sum(x is not None for x in given.values())
         self._op, self._result = selection.desc.op, selection.result
         self._torch_stream: Callable[[int], Any] = stream_getter("torch")
@@ -62,7 +64,9 @@ class Ready:
     ) -> Any:
         """Launches and returns the result, or MISSED. `ordinal` is the CUDA ordinal of the torch tensors."""
         recipe = self.recipe
-        if self._defaults:
+        if self._derived is not None:
+            values = self._derived(values)[1]
+        elif self._defaults:
             values = {**self._defaults, **values} if values else self._defaults
         if recipe.refuses(pointers, given):
             return MISSED

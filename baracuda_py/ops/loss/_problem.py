@@ -13,6 +13,7 @@ from ...runtime.steps import Arg, Fill, Kernel, Launch, Ptr, Run, Step
 from ...tensor import Tensor
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
 from .._rows import RowConfig, Rows, computed_in, rows_of
+from .._unaligned import unaligned_launch
 
 __all__ = ["FIELDS", "LABELS", "STATUSES", "LogitsProblem"]
 
@@ -142,13 +143,18 @@ class LogitsProblem(Descriptor):
         kinds = f"{self.weight_kind.number}, {computed_in(self.element).cuda}, {self.labels_element.number}"
         return kinds if total else f"{self.element.number}, {kinds}, {self.element.digits}"
 
-    def rows_launch(self, name: str, types: str, config: RowConfig, scratch: Arg) -> tuple[Step, ...]:
+    def rows_launch(
+        self, name: str, types: str, config: RowConfig, scratch: Arg, *, unaligned: bool
+    ) -> tuple[Step, ...]:
         """The launch over rows, and ahead of it the status that it sets."""
         number = computed_in(self.element).numpy
         runs = Run("ignore_index", "int64"), Run("label_smoothing", number), Run("z_loss", number)
         status = Ptr("status") if self.has("status") else np.uint64(0)
         clear = (Fill(Ptr("status"), 0, 4),) if self.has("status") else ()
-        return (*clear, self.rows().launch(FILE, name, types, config, "", *runs, scratch, status))
+        values = *runs, scratch, status
+        if unaligned:
+            return (*clear, unaligned_launch(self.rows(), FILE, f"{name}_unaligned", types, config, "", *values))
+        return (*clear, self.rows().launch(FILE, name, types, config, "", *values))
 
     def total_launch(self, losses: Arg, out: Arg) -> Launch:
         """The launch of one CTA that adds up losses and weights."""

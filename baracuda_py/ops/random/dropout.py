@@ -47,6 +47,7 @@ class Dropped(Positioned):
     element: ElementKind
     p: float
 
+    derived = ("threshold", "scale")
     made: ClassVar[str] = "out"
     read: ClassVar[str] = "x"
 

@@ -34,7 +34,7 @@ from ..elementwise.backward.formula import expression_of, formula_plan
 from . import oracle
 from ._candidates import CANDIDATES
 from ._pairs import PAIRS
-from ._problem import NORMS, TABLE, Reduced, Row, StatisticDescriptor, checked_p
+from ._problem import NORMS, TABLE, Reduced, Row, StatisticDescriptor, checked_p, norm_row
 
 __all__ = ["GRADIENTS", "ComposedGradient", "ReduceBackwardDescriptor", "VectorNormBackwardDescriptor", "guarantee"]
 
@@ -67,13 +67,14 @@ GRADIENTS = {
     "norm_zero": GradientRow("where(grad == grad, 0, grad)"),
     "norm_one": GradientRow("grad * sign(x)"),
     "norm_two": GradientRow("where(y == 0, 0, grad * (x / y))"),
+    "norm_power": GradientRow("where((x == 0) | (y == 0), 0, grad * sign(x) * (abs(x) / y) ** power)", ("power",)),
     "norm_largest": GradientRow("where(abs(x) == y, grad * sign(x), 0) / ties", (), {"ties": "largest_ties"}),
     "norm_smallest": GradientRow("where(abs(x) == y, grad * sign(x), 0) / ties", (), {"ties": "smallest_ties"}),
     "aminmax": GradientRow("where(x == min, grad, 0) / min_ties + where(x == max, grad_max, 0) / max_ties", (),
                            {"min_ties": "min_ties", "max_ties": "max_ties"}),
     "var_mean": GradientRow("grad * scale * (x - mean) + grad_mean / count", ("scale", "count"), {"mean": "mean"}),
 }  # fmt: skip
-OF_NORMS = tuple(row.name for row in NORMS.values())
+OF_NORMS = (*(row.name for row in NORMS.values()), "norm_power")
 OF_PAIRS = tuple(PAIRS)
 
 
@@ -222,7 +223,7 @@ class ReduceBackwardDescriptor(Reduced):
 )
 class VectorNormBackwardDescriptor(ReduceBackwardDescriptor):
     """The gradient of a p-norm with respect to an x of `shape`, for the axes and keepdims of its call. `y` is its result, whose
-    values count where p is 2, inf or -inf."""
+    values count unless p is 0 or 1."""
 
     shape: tuple[int, ...]
     element: ElementKind
@@ -253,7 +254,12 @@ class VectorNormBackwardDescriptor(ReduceBackwardDescriptor):
 
     @property
     def row(self) -> Row:
-        return NORMS[self.p]
+        return norm_row(self.p)
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        """What the powers of a p that has no expression of its own are raised to."""
+        return dict.fromkeys(self.own.numbers, self.p - 1)
 
     @property
     def takes_y(self) -> bool:

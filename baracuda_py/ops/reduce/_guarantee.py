@@ -10,7 +10,9 @@ see ops/softmax/_guarantee.py. A maximum is one of the terms.
 A product of n terms errs by (1 + u)**(n - 1) - 1 of itself in any order (ibid., section 3.1), if no part of it overflows or
 underflows. A standard deviation s of a variance that errs by E1 + E2 errs by 2 E1 / s + 1.2 sqrt(E2): E1 is of the first term, E2
 of the others and of squares that underflow. A norm by squares errs by half of what the sum of squares does, of itself, by one
-rounding, and by the square root of what n squares lose.
+rounding, and by the square root of what n squares lose. A norm by powers errs by 1 / p of what their sum does, of itself: by the
+powers' own errors (5 ulp of f32, 2 of f64) and by the sum's; a rounded p moves each power by log|x| of it, a rounded 1 / p the
+result by its own logarithm.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from .._rows import computed_in
 __all__ = ["promised"]
 
 SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 4.2"
+POWER = 12.0  # roundoffs of a power whose exponent is exact, and what is left of powers below normal numbers
 COUNTED = ("max_ties", "min_ties", "nanmax_ties", "nanmin_ties", "largest_ties", "smallest_ties", "valid")
 CHOSEN = ("max", "min", "nanmax", "nanmin", "norm_largest", "norm_smallest", *COUNTED)
 
@@ -63,9 +66,16 @@ def _norm_two(desc: Any, depth: float, u: ElementKind) -> tuple[Term, ...]:  # n
     return Term(depth / 2 + 3, u, "magnitude"), Term(1.0, u, "lost_squares")
 
 
+def _norm_power(desc: Any, depth: float, u: ElementKind) -> tuple[Term, ...]:
+    roundoff = u.unit_roundoff
+    own = math.expm1(min((depth + POWER) * roundoff / abs(desc.p), 700.0)) / roundoff + POWER
+    return Term(own, u, "magnitude"), Term(1.5, u, "log_powers"), Term(1.5, u, "log_result")
+
+
 _TERMS: dict[str, Callable[[Any, float, ElementKind], tuple[Term, ...]]] = {
     "sum": _sum, "mean": _mean, "var": _var, "std": _std, "logsumexp": _logsumexp, "prod": _prod, "nansum": _sum,
     "nanmean": _mean, "other_factors": _prod, "norm_zero": _norm_zero, "norm_one": _sum, "norm_two": _norm_two,
+    "norm_power": _norm_power,
 }  # fmt: skip
 
 

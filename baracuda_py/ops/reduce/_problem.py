@@ -6,6 +6,7 @@ import math
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,12 @@ __all__ = [
     "StatisticDescriptor",
     "VectorNormDescriptor",
     "checked_p",
+    "norm_row",
 ]
 
 INTEGERS = tuple(kind for kind in ElementKind if kind.is_integer and not kind.packed)
 CORRECTION = 1 << 31
+TINY = 1e-30  # f32 holds any p between this and its reciprocal, and 1 / p
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ LOGICAL = {row.name: row for row in (
         state=lambda c: 8, result=ElementKind.I64),
 )}  # fmt: skip
 
-# By p.
+# By p; `norm_row` has those of any other p.
 NORMS = {
     0.0: Row("norm_zero", "CountNonzero<{c}, {out}>", "how many terms are not 0", state=lambda c: 8),
     1.0: Row("norm_one", "Norm1<{c}, {out}>", "sum(abs(x))"),
@@ -95,6 +98,17 @@ NORMS = {
     math.inf: Row("norm_largest", "NormInf<{c}, {out}, true>", "max(abs(x))", empty=False),
     -math.inf: Row("norm_smallest", "NormInf<{c}, {out}, false>", "min(abs(x))", empty=False),
 }
+
+
+@cache
+def norm_row(p: float) -> Row:
+    """The row of a p-norm. The kernel of any other p has p and 1 / p, as their bits in f64, for template arguments."""
+    if p in NORMS:
+        return NORMS[p]
+    bits = ", ".join(f"{np.float64(number).view(np.uint64):#x}ull" for number in (p, 1 / p))
+    reducer = f"NormPower<{{c}}, {{out}}, {bits}>"
+    return Row("norm_power", reducer, "sum(abs(x) ** p) ** (1 / p)", empty=p > 0, instructions=42.0)
+
 
 # Results that gradients are made of, in the type computed in.
 STATISTICS = {row.name: row for row in (
@@ -123,13 +137,12 @@ def _kept(op: str, keepdims: Any) -> int:
 
 
 def checked_p(op: str, p: Any) -> float:
-    """The p of a norm that there is; InvalidProblemError for another one."""
+    """The p of a norm; InvalidProblemError for what is none."""
     p = {"inf": math.inf, "-inf": -math.inf}.get(p, p) if isinstance(p, str) else p  # as JSON has it
-    if isinstance(p, bool) or not isinstance(p, numbers.Real) or float(p) not in NORMS:
-        known = ", ".join(f"{held:g}" for held in NORMS)
+    if isinstance(p, bool) or not isinstance(p, numbers.Real) or not (float(p) in NORMS or TINY < abs(p) < 1 / TINY):
         raise InvalidProblemError(
-            f"{op}: p must be one of {known}, got {shown(p)}",
-            "for another one, reduce its powers: bp.sum(bp.pow(bp.abs(x), p)) ** (1 / p)",
+            f"{op}: p must be 0, inf, -inf, or of a magnitude from {TINY:g} to {1 / TINY:g}, got {shown(p)}",
+            "give one of these, such as 2.0",
         )
     return float(p)
 
@@ -342,4 +355,4 @@ class VectorNormDescriptor(ReduceDescriptor):
 
     @property
     def row(self) -> Row:
-        return NORMS[self.p]
+        return norm_row(self.p)

@@ -134,7 +134,8 @@ _SAID = {  # the formula, the operands, and what is computed before
     "nanmax": (_EVENLY, _X + _RESULT, _SHARED),
     "nanmin": (_EVENLY, _X + _RESULT, _SHARED),
     "norm": ("""grad * x / y for p = 2 (0 where y is), grad * sign(x) for p = 1, 0 for p = 0; for p = inf or -inf
-grad * sign(x) / t where abs(x) is the result, else 0, where t terms are that large""", _X + _RESULT, _TIES),
+grad * sign(x) / t where abs(x) is the result, else 0, where t terms are that large; for another p
+grad * sign(x) * (abs(x) / y) ** (p - 1), 0 where x or y is""", _X + _RESULT, _TIES),
 }  # fmt: skip
 
 

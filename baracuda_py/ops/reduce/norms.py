@@ -44,14 +44,16 @@ def norm(x: Any, /, p: float = 2.0, axis: Any = None, *, keepdims: bool = False)
     """The p-norm of x, as of a vector, over some axes.
 
     x: an array of any shape and strides, f16, bf16, f32 or f64. p: 2 (the root of the sum of squares), 1 (the sum of magnitudes),
-    inf or -inf (the largest or the smallest magnitude), or 0 (how many are not 0). axis: an axis or several, counted from the end
+    inf or -inf (the largest or the smallest magnitude), 0 (how many are not 0), or another number (sum(abs(x) ** p) ** (1 / p)),
+    for each of which a kernel is compiled. axis: an axis or several, counted from the end
     if negative; None for all. keepdims: whether those stay as extents of 1.
     out: an array of the result's shape and dtype, allocated in C order if not given.
     Computed in f32 (f64 for f64) and rounded once; the order of terms follows from the reduced extents and from how x and out
     are laid out, and no result depends on how many there are. What squares overflow or underflow is not caught: with p = 2, a
-    result above 1e19 or below 1e-19 in f32 may be inf or 0.
-    Returns out. Raises InvalidProblemError for another p, for an axis that there is not or that is named twice, and, where p is
-    inf or -inf, if there is nothing to reduce.
+    result above 1e19 or below 1e-19 in f32 may be inf or 0, and likewise where the powers of another p leave the range.
+    Returns out. Raises InvalidProblemError where p is NaN or another value than 0, inf and -inf whose magnitude is not between
+    1e-30 and 1e30, for an axis that there is not or that is named twice, and, where p is inf or negative, if there is nothing
+    to reduce.
     """
 
 

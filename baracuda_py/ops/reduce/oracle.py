@@ -78,6 +78,11 @@ def _counted(desc: Any, rows: Array) -> Any:
     return rows.dtype.type(desc.extent)
 
 
+def _norm_power(desc: Any, rows: Array) -> Array:
+    p = rows.dtype.type(desc.p)
+    return np.asarray((np.abs(rows) ** p).sum(axis=-1) ** (1 / p))
+
+
 _OPS: dict[str, Callable[[Any, Array], Array]] = {
     "sum": lambda desc, rows: rows.sum(axis=-1),
     "mean": lambda desc, rows: rows.sum(axis=-1) / rows.dtype.type(desc.extent),
@@ -99,6 +104,7 @@ _OPS: dict[str, Callable[[Any, Array], Array]] = {
     "norm_zero": lambda desc, rows: (rows != 0).sum(axis=-1).astype(rows.dtype),
     "norm_one": lambda desc, rows: np.abs(rows).sum(axis=-1),
     "norm_two": lambda desc, rows: np.sqrt((rows * rows).sum(axis=-1)),
+    "norm_power": lambda desc, rows: _norm_power(desc, rows),
     "norm_largest": lambda desc, rows: np.abs(rows).max(axis=-1),
     "norm_smallest": lambda desc, rows: np.abs(rows).min(axis=-1),
 }
@@ -139,6 +145,8 @@ def _overflowing(desc: Any, rows: Array) -> Array:
     for a product, whether a part of it may be beyond that, or below what is normal."""
     if desc.row.name == "prod":
         return _overflowing_product(desc, rows)
+    if desc.row.name == "norm_power":
+        return _overflowing_powers(desc, rows)
     rows = _skipping(desc, rows)
     return _overflowing_sum(desc, rows, rows * rows if desc.row.name in ("var", "std", "norm_two") else np.abs(rows))
 
@@ -148,6 +156,32 @@ def _overflowing_product(desc: Any, rows: Array) -> Array:
     exponent = 124 if desc.element is not ElementKind.F64 else 1020
     logs = np.where(np.isfinite(rows) & (rows != 0), np.log2(np.abs(rows)), 0)
     return np.asarray(np.maximum(np.maximum(logs, 0).sum(axis=-1), np.maximum(-logs, 0).sum(axis=-1)) > exponent)
+
+
+def _overflowing_powers(desc: Any, rows: Array) -> Array:
+    """Whether a power, their sum or its root is beyond what is computed in, or the sum is so small that powers below what is
+    normal are a part of it. In logarithms to the base 2: wide types themselves do not hold every power."""
+    most, digits = (124.0, 24) if desc.element is not ElementKind.F64 else (1020.0, 53)
+    logs = np.where(np.isfinite(rows) & (rows != 0), np.log2(np.abs(rows)) * desc.p, -np.inf)
+    total = logs.max(axis=-1, initial=-np.inf) + math.log2(max(desc.extent, 1))  # at least that of the sum
+    small = logs.max(axis=-1, initial=-np.inf) < math.log2(max(desc.extent, 1)) + digits - most
+    sized = np.isfinite(total)
+    return np.asarray(sized & ((total > most) | small | (np.abs(total / desc.p) > most)))
+
+
+def _log_powers(desc: Any, rows: Array) -> Array:
+    """The result times the mean of |log |x||, weighted by the powers: how far a rounded p moves it."""
+    weighted = np.abs(rows) ** rows.dtype.type(desc.p)
+    logs = np.where((rows != 0) & np.isfinite(rows), np.abs(np.log(np.abs(rows))), 0)
+    total = weighted.sum(axis=-1)
+    moved = np.where(total > 0, (weighted * logs).sum(axis=-1) / total, 0)
+    return np.asarray(_norm_power(desc, rows) * moved)
+
+
+def _log_result(desc: Any, rows: Array) -> Array:
+    """The result times the magnitude of its logarithm: how far a rounded 1 / p moves it."""
+    y = _norm_power(desc, rows)
+    return np.asarray(np.where((y > 0) & np.isfinite(y), y * np.abs(np.log(y)), 0))
 
 
 def _overflowing_sum(desc: Any, rows: Array, sizes: Array) -> Array:
@@ -188,6 +222,8 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "spread": _measure(_spread),
     "spread_mean": _measure(_spread_mean),
     "lost_squares": _measure(_lost_squares),
+    "log_powers": _measure(_log_powers),
+    "log_result": _measure(_log_result),
     "magnitude": lambda desc, x: np.abs(reduce(desc, x)).astype(np.float64),
     "one": lambda desc, x: np.ones(()),
     "overflowing": _measure(_overflowing),
@@ -228,6 +264,8 @@ def _kept(desc: Any, x: Array) -> Array:
 def _number(desc: Any, name: str) -> Any:
     """A number in the expression, exactly or in long double."""
     count = np.longdouble(max(desc.extent - desc.correction, 0))
+    if name == "power":
+        return np.longdouble(desc.p) - 1
     return 2 / count if name == "scale" else np.longdouble(desc.extent)
 
 

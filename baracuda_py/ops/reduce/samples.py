@@ -17,6 +17,10 @@ FLOATS = (ElementKind.BF16, ElementKind.F32, ElementKind.F16, ElementKind.F64)
 INTEGERS = (ElementKind.I32, ElementKind.U8, ElementKind.I64, ElementKind.U64)
 LOGICAL = ("any", "all", "count_nonzero")
 TAKES_INTEGERS = ("sum", "max", "min", "argmax", "argmin", "prod", *LOGICAL)
+POWERS = (
+    (3.0, (5, 1024), 1, ElementKind.F32), (0.5, (7, 33), 0, ElementKind.BF16), (-1.5, (6, 17, 40), (0, 2), ElementKind.F16),
+    (2.5, (3, 130), 1, ElementKind.F64), (7.0, (1100, 70), 0, ElementKind.F32), (1.0 / 3.0, (40_003,), 0, ElementKind.F32),
+)  # fmt: skip
 NOT_OF_NOTHING = ("max", "min", "argmax", "argmin", "nanmax", "nanmin")
 SHAPES = ((1, 1), (3, 5), (2, 130), (5, 1024), (0, 8), (2, 3, 72), (1, 4104), (7, 33), (40, 3))
 
@@ -34,6 +38,9 @@ def reduce(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
         elif not exact and name in VALUES:
             x = strided_like(VALUES[name](rng, x), x)
         yield Sample(sample.label, {"x": x}, options)
+    if name == "norm":
+        for p, shape, axis, element in POWERS:
+            yield Sample(f"{element}{list(shape)} p={p}", {"x": values(rng, shape, element)}, {"axis": axis, "p": p})
     if name in LOGICAL:
         for shape, axis in (((5, 1024), 1), ((7, 33), 0), ((6, 17, 40), (0, 2)), ((40_003,), 0), ((2, 5), None)):
             yield Sample(f"bool{list(shape)} {axis}", {"x": rng.random(shape) < 0.99}, {"axis": axis})
@@ -133,7 +140,9 @@ def backward(
     for place, sample in enumerate(reduce({"name": forward}, seed, full=full)):
         x, options = sample.operands["x"], dict(sample.options)
         element = ElementKind.of(x.dtype)
-        if not element.is_float or not (full or "long" in sample.label or "ties" in sample.label or place % 3 == 0):
+        if not element.is_float or not (
+            full or "long" in sample.label or "ties" in sample.label or "p=" in sample.label or place % 3 == 0
+        ):
             continue
         y = result(x, options)
         operands = {"grad": values(rng, y.shape, element), "x": x}

@@ -4,6 +4,7 @@
 #include "math/absolute.cuh"
 #include "math/extrema.cuh"
 #include "math/log.cuh"
+#include "math/pow.cuh"
 #include "math/sqrt.cuh"
 #include "rows/shifted_sum.cuh"
 
@@ -233,6 +234,15 @@ template <class C, class Out, bool LARGEST> struct NormInf : Folded<NormInf<C, O
   static __device__ __forceinline__ C none() { return LARGEST ? C(0) : -minus_infinity<C>(); }
   static __device__ __forceinline__ C term(C x) { return math::absolute(x); }
   static __device__ __forceinline__ C join(C a, C b) { return Extremum<C, C, LARGEST>::join(a, b); }
+};
+
+// sum(|x|^p)^(1 / p), of p and 1 / p as bits of doubles.
+template <class C, class Out, u64 P, u64 ROOT> struct NormPower : Folded<NormPower<C, Out, P, ROOT>, C, Out> {
+  static __device__ __forceinline__ C none() { return 0; }
+  static __device__ __forceinline__ C power(C x, u64 bits) { return math::pow<24>(x, C(__longlong_as_double(bits))); }
+  static __device__ __forceinline__ C term(C x) { return power(math::absolute(x), P); }
+  static __device__ __forceinline__ C join(C a, C b) { return a + b; }
+  template <class I> static __device__ __forceinline__ Out finish(C s, I, int) { return convert<Out>(power(s, ROOT)); }
 };
 
 template <class C, class Out> struct NanSum : Folded<NanSum<C, Out>, C, Out> {

@@ -153,7 +153,7 @@ def test_a_descriptor_refuses_a_result_that_has_no_part() -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
-@pytest.mark.parametrize("p", [0.0, 1.0, 2.0, INF, -INF])
+@pytest.mark.parametrize("p", [0.0, 1.0, 2.0, INF, -INF, 3.0, 0.5, -1.5])
 def test_norm_gradient_is_that_of_torch(p: float, device: str) -> None:
     torch = pytest.importorskip("torch")
     x = torch.tensor([[3.0, -3, 1, 0], [0, 0, 0, 0], [-0.5, 2, -2, 0.5]], requires_grad=True)
@@ -163,7 +163,7 @@ def test_norm_gradient_is_that_of_torch(p: float, device: str) -> None:
     held = x.detach().numpy()
     y = bp.norm(held, p, axis=1, device="cpu")
     got = bp.norm_backward(np.ones_like(y), held, y, p, axis=1, device=device)
-    assert np.allclose(got, wanted, rtol=1e-6, atol=0)
+    assert np.allclose(got, wanted, rtol=2e-6, atol=0)
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])

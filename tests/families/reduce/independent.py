@@ -152,6 +152,9 @@ def _of_norm(grad: Array, rows: Array, y: Array, options: Any) -> tuple[Array, A
         return np.where(rows == 0, made * 0, made * np.sign(rows)), size
     if p == 2:
         return np.where(y == 0, 0, grad * (rows / y)), 0
+    if p not in (0, 1):
+        moved = np.longdouble(np.abs(rows) / y) ** (p - 1)
+        return np.where((rows == 0) | (y == 0), 0, grad * np.sign(rows) * moved), 0
     return (grad * np.sign(rows) if p == 1 else 0 * np.broadcast_to(grad, rows.shape)), 0
 
 

@@ -76,6 +76,12 @@ def _launch_of(step: Step, places: Mapping[str, Arg]) -> Launch:
     return replace(step, args=tuple(args))
 
 
+def _rows_launch(part: Selection, name: str, types: str, scratch: Arg) -> Step:
+    """The launch over the rows of a chunk."""
+    launched: Step = part.desc.rows_launch(name, types, part.config, scratch, unaligned=part.candidate.unaligned)[-1]
+    return launched
+
+
 class _Regions:
     """Scratch, one region behind the other."""
 
@@ -169,15 +175,13 @@ def _steps(desc: LinearProblem, config: Chunks) -> Iterator[Step | Sub]:
         if not desc.given:
             places["out"] = _behind(losses, computed.nbytes(start)) if losses else of("out")
             part = parts["losses"]
-            yield _launch_of(
-                part.desc.rows_launch("cross_entropy", part.desc.types(), part.config, np.uint64(0))[-1], places
-            )
+            yield _launch_of(_rows_launch(part, "cross_entropy", part.desc.types(), np.uint64(0)), places)
         if not desc.gradients:
             continue
         part, mean = parts["slopes"], desc.reduction == "mean"
         places["grad"] = of("grad") if desc.given else one
         types, factor = f"{part.desc.types()}, {str(mean).lower()}", sums if mean else np.uint64(0)
-        yield _launch_of(part.desc.rows_launch("cross_entropy_backward", types, part.config, factor)[-1], places)
+        yield _launch_of(_rows_launch(part, "cross_entropy_backward", types, factor), places)
         if "grad_hidden" in parts:
             yield Sub(parts["grad_hidden"], {"a": logits, "b": Ptr("weight"), "out": of("grad_hidden")})
         if "grad_weight" in parts:

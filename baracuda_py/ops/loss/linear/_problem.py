@@ -18,7 +18,7 @@ FIELDS = ("hidden_shape", "weight_shape", "element", "labels_element", "reductio
           "z_loss")  # fmt: skip
 CHUNK_BYTES = 256 << 20  # of logits, where a fifth of the outputs is less
 CHUNK_OF_OUTPUTS = 5
-ROWS = 16  # chunks but the last have a multiple of so many rows
+ROWS, TILE_ROWS = 16, 128  # chunks but the last have a multiple of so many rows; those of several tiles, whole tiles
 
 
 class LinearProblem(LogitsProblem):
@@ -70,10 +70,11 @@ class LinearProblem(LogitsProblem):
             x.element.nbytes(math.prod(x.shape)) for x in (self.layout(o.name) for o in self.operands if o.written)
         )
         most = max(outputs // CHUNK_OF_OUTPUTS, CHUNK_BYTES) // self.logits_bytes(1)
-        most = self.count if self.count <= most else max(most // ROWS * ROWS, 1)
+        step = TILE_ROWS if most >= 4 * TILE_ROWS else ROWS
+        most = self.count if self.count <= most else max(most // step * step, 1)
         yield most
         for part in (2, 4):
-            if (rows := -(-most // (part * ROWS)) * ROWS) < most:
+            if (rows := -(-most // (part * step)) * step) < most:
                 yield rows
 
     def pieces(self, rows: int) -> Iterator[tuple[int, int]]:
