@@ -12,9 +12,10 @@
 // Masking:   only k_blocks at an edge of a consumer's rows compare indices. CHANGES (changes.cuh): softcap.
 // Tails:     TMA zero-fills past the tensor; values behind the last key that any query sees are overwritten with zeros
 //            (weights of 0 would meet a NaN), their scores are masked.
-// Grid:      CTAs take tiles in turn, there and back, from the last queries to the first (longest first under causal),
-//            `section` heads interleaved for L2. The next tile's Q and K are loaded while the last one ends.
-// Shared:    Q, STAGES x (K, V) as panels of 64 columns in the 128-byte swizzle, barriers.
+// Grid:      query tiles from the last to the first (longest first under causal), `section` heads interleaved for L2. A
+//            CTA takes the next tile that nobody has taken (`counter`), or every gridDim.x-th; its Q and K are loaded
+//            while the last one ends. The producer hands the tiles' numbers to the consumers.
+// Shared:    Q, STAGES x (K, V) as panels of 64 columns in the 128-byte swizzle, barriers, two tile numbers.
 // Bound:     tensor cores; exponentials for D = 64.
 #include "attention/changes.cuh"
 #include "attention/softmax.cuh"
@@ -87,7 +88,7 @@ template <class T, class Out, int D, int DV, int BM, int BN, int STAGES, bool OR
 __global__ void __launch_bounds__(128 + 2 * BM, 1)
     attention_wgmma(const __grid_constant__ Problem<T, Out, float> p, const __grid_constant__ TensorMap q_map,
         const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map, u32 tiles, u32 section,
-        u32 heads, u32 count) {
+        u32 heads, u32 count, u32* counter) {
   constexpr int CONSUMERS = BM / 64;
   constexpr u32 Q_PANEL = BM * PANEL_ROW, KV_PANEL = BN * PANEL_ROW;
   constexpr u32 K_BYTES = D / 64 * KV_PANEL, V_BYTES = DV / 64 * KV_PANEL;
@@ -99,6 +100,8 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
   const u32 keys_full = values + STAGES * V_BYTES, keys_empty = keys_full + 8 * STAGES,
             values_full = keys_empty + 8 * STAGES, values_empty = values_full + 8 * STAGES,
             queries_full = values_empty + 8 * STAGES, queries_empty = queries_full + 8;
+  // Two tile numbers: full, empty, and the numbers
+  const u32 tiles_full = queries_empty + 8, tiles_empty = tiles_full + 16, numbers = tiles_empty + 16;
 
   // 1. barriers
   if (threadIdx.x == 0) {
@@ -111,6 +114,10 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
       barrier::init(values_full + 8 * i, 1);
       barrier::init(values_empty + 8 * i, 4 * CONSUMERS);
     }
+    for (int i = 0; i < 2; ++i) {
+      barrier::init(tiles_full + 8 * i, 1);
+      barrier::init(tiles_empty + 8 * i, 4 * CONSUMERS);
+    }
     barrier::init(queries_full, 1);
     barrier::init(queries_empty, 4 * CONSUMERS);
     barrier::fence_init();
@@ -119,20 +126,24 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
   const u32 group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   Cursor<STAGES> at_keys, at_values;
   Cursor<1> at_queries;
-  // Tile number `round` of this CTA
-  const auto number = [&](u32 round) {
-    return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-  };
+  Cursor<2> at_numbers;
 
-  // 2. producer warpgroup: one elected thread of a warp issues the loads, keys one k_block ahead of values
+  // 2. producer warpgroup: one thread of a warp issues the loads, keys one k_block ahead of values
   if (group == 0) {
     warpgroup::give_registers<CONSUMERS == 2 ? 40 : 32>();
     if (__shfl_sync(~0u, threadIdx.x / 32, 0) != 0) return;
-    const bool lead = elected();
+    const bool lead = threadIdx.x == 0;
+    u32 number = blockIdx.x;
 #pragma unroll 1
-    for (u32 round = 0; round * gridDim.x < count; ++round) {
-      if (number(round) >= count) continue;
-      const Place at(p, number(round), tiles, section, heads);
+    while (true) {
+      if (lead) {
+        barrier::wait(tiles_empty + 8 * at_numbers.stage, at_numbers.parity ^ 1);
+        store_shared(numbers + 4 * at_numbers.stage, i32(number));
+        barrier::arrive(tiles_full + 8 * at_numbers.stage);
+      }
+      at_numbers.next();
+      if (number >= count) return;
+      const Place at(p, number, tiles, section, heads);
       const Work work(p, at);
       if (lead && work.begin < work.end) {
         const u32 kv_head = at.head / p.group;
@@ -161,9 +172,9 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
           }
         }
       }
-      __syncwarp();
+      if (lead) number = counter ? gridDim.x + atomicAdd(counter, 1u) : number + gridDim.x;
+      number = __shfl_sync(~0u, number, 0);
     }
-    return;
   }
 
   // 3. consumer warpgroups
@@ -181,13 +192,22 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
   if (ORDERED && consumer == CONSUMERS - 1) barrier_arrive(turn(0), 256);
 
 #pragma unroll 1
-  for (u32 round = 0; round * gridDim.x < count; ++round) {
-    if (number(round) >= count) continue;
-    const Place at(p, number(round), tiles, section, heads);
+  while (true) {
+    barrier::wait(tiles_full + 8 * at_numbers.stage, at_numbers.parity);
+    const u32 number = load_shared<u32>(numbers + 4 * at_numbers.stage);
+    __syncwarp();
+    release(tiles_empty + 8 * at_numbers.stage);
+    at_numbers.next();
+    if (number >= count) break;
+    const Place at(p, number, tiles, section, heads);
     const Work work(p, at);
     const int own_row = work.row + int(consumer) * 64, row = own_row + int(warp * 16 + lane / 4);
     OnlineSoftmax<1> softmax;
-    float acc[1][DV / 8][4] = {};
+    float acc[1][DV / 8][4];
+#pragma unroll
+    for (int c = 0; c < DV / 8; ++c)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) acc[0][c][e] = 0.0f;
 
     if (work.begin < work.end) {
       const Band& band = work.band;
@@ -315,8 +335,7 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
       if (work.head.lse && lane % 4 == 0 && row + 8 * r < work.head.rows)
         work.head.lse[(row + 8 * r) * p.lse_strides.row] = lse;
     }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    const auto store = [&](int r) {
       Out* const to = work.head.out + (row + 8 * r) * p.out_strides.row;
       const bool exists = row + 8 * r < work.head.rows;
       if constexpr (sizeof(Out) == 2) {
@@ -340,7 +359,9 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
                 {acc[0][c][r * 2] * scale[r], acc[0][c][r * 2 + 1] * scale[r]}};
         }
       }
-    }
+    };
+    store(0);
+    store(1);
   }
   // The last consumer's last turn is taken too, so that no barrier is left half full
   if (ORDERED && consumer == 0) barrier_sync(turn(0), 256);
