@@ -118,6 +118,8 @@ from .ops.gemm.matmul import (MatmulDescriptor as _MatmulDescriptor, MatmulPlan 
 from .ops.attention.merge import (MergeAttentionDescriptor as _MergeAttentionDescriptor,
     MergeAttentionPlan as _MergeAttentionPlan)
 from .ops.quantized.nf4.matmul import (Nf4MatmulDescriptor as _Nf4MatmulDescriptor, Nf4MatmulPlan as _Nf4MatmulPlan)
+from .ops.loss.nll.nll import (NllBackwardDescriptor as _NllBackwardDescriptor, NllBackwardPlan as _NllBackwardPlan,
+    NllDescriptor as _NllDescriptor, NllPlan as _NllPlan)
 from .ops.indexing.nonzero import (NonzeroDescriptor as _NonzeroDescriptor, NonzeroPlan as _NonzeroPlan)
 from .ops.norm.backward import (NormBackwardDescriptor as _NormBackwardDescriptor, NormBackwardPlan as _NormBackwardPlan)
 from .ops.norm.forward import (NormDescriptor as _NormDescriptor, NormPlan as _NormPlan)
@@ -1342,6 +1344,17 @@ class Nf4MatmulDescriptor(_Nf4MatmulDescriptor, _Out3, _X3, _Codes, _Absmax, _Sc
         bias_shape: _Ints = ..., scales_element: _Kind = ..., offset_element: _Kind = ..., bias_element: _Kind = ...,
         x_strides: _Ints = ..., bias_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
         codes_align: int | None = ..., bias_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class NllBackwardDescriptor(_NllBackwardDescriptor, _GradX2, _Status2, _Grad2, _X3, _Labels, _Weight2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, labels_element: ElementLike = ..., reduction: str = ...,
+        ignore_index: int = ..., *, weight_element: _Kind = ..., status_element: _Kind = ..., grad_strides: _Ints = ...,
+        x_strides: _Ints = ..., labels_strides: _Ints = ..., weight_strides: _Ints = ..., grad_x_strides: _Ints = ...,
+        grad_align: int | None = ..., x_align: int | None = ..., labels_align: int | None = ...,
+        weight_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+class NllDescriptor(_NllDescriptor, _Out3, _Status2, _X3, _Labels, _Weight2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, labels_element: ElementLike = ..., reduction: str = ...,
+        ignore_index: int = ..., *, weight_element: _Kind = ..., status_element: _Kind = ..., x_strides: _Ints = ...,
+        labels_strides: _Ints = ..., weight_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
+        labels_align: int | None = ..., weight_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class NonzeroDescriptor(_NonzeroDescriptor, _Out2, _X3):
     count_align: int | None
     count: _Layout
@@ -1989,6 +2002,8 @@ class ModBackwardPlan(_BackwardPlan): desc: ModBackwardDescriptor
 class MultiplyBackwardPlan(_BackwardPlan): desc: MultiplyBackwardDescriptor
 class NegBackwardPlan(_BackwardPlan): desc: NegBackwardDescriptor
 class Nf4MatmulPlan(_Nf4MatmulPlan): desc: Nf4MatmulDescriptor
+class NllBackwardPlan(_NllBackwardPlan): desc: NllBackwardDescriptor
+class NllPlan(_NllPlan): desc: NllDescriptor
 class NonzeroPlan(_NonzeroPlan): desc: NonzeroDescriptor
 class NormBackwardPlan(_NormBackwardPlan): desc: NormBackwardDescriptor
 class NormPlan(_NormPlan): desc: NormDescriptor
@@ -2400,6 +2415,14 @@ def linear_cross_entropy(hidden: Any, weight: Any, labels: Any, *, ignore_index:
 def linear_cross_entropy_backward(grad: Any, hidden: Any, weight: Any, labels: Any, lse: Any, *, ignore_index: int = -100,
     label_smoothing: float = 0.0, reduction: str = 'mean', z_loss: float = 0.0, return_status: bool = False,
     grad_hidden: Any = None, grad_weight: Any = None, status: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(NllDescriptor, NllPlan)
+def nll_loss(x: Any, labels: Any, weight: Any = None, *, ignore_index: int = -100, reduction: str = 'mean',
+    return_status: bool = False, out: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(NllBackwardDescriptor, NllBackwardPlan)
+def nll_loss_backward(grad: Any, x: Any, labels: Any, weight: Any = None, *, ignore_index: int = -100,
+    reduction: str = 'mean', return_status: bool = False, grad_x: Any = None, status: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PointwiseDescriptor, PointwisePlan)
 def mse_loss(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,

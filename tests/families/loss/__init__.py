@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from .. import Family
-from . import independent, independent_elements, independent_linear
+from . import independent, independent_elements, independent_linear, independent_nll
 
 __all__ = ["FAMILY"]
 
 _SUM = "sum f32[5, 9, 13] C reduction label_smoothing z_loss return_gradients return_status"
 FAMILY = Family(
-    independent=independent.CHECKS | independent_elements.CHECKS | independent_linear.CHECKS,
+    independent=independent.CHECKS | independent_elements.CHECKS | independent_linear.CHECKS | independent_nll.CHECKS,
     always=(
         "weight",
         "ignore_index",
