@@ -45,6 +45,7 @@ class WgmmaConfig(Config):
     ping_pong: bool = term("consumer warpgroups issue their products in turn", default=False)
     persistent: bool = term("a CTA an SM, which takes every so many'th tile", default=False)
     dynamic: bool = term("a CTA an SM, which takes the next tile that no other has taken", default=False)
+    ahead: bool = term("the next tile's first scores are computed while this one ends", default=False)
     dims: tuple[int, int] = term("columns of queries and of values, filled up", default=(0, 0), hidden=True)
 
     @property
@@ -59,18 +60,14 @@ class WgmmaConfig(Config):
 
     @property
     def template(self) -> str:
-        sizes = (*self.dims, self.queries, self.keys, self.stages, str(self.ping_pong).lower())
-        return ", ".join(map(str, sizes))
+        flags = (str(flag).lower() for flag in (self.ping_pong, self.ahead))
+        return ", ".join(map(str, (*self.dims, self.queries, self.keys, self.stages, *flags)))
 
 
 # Queries and keys by the larger head dim, and how CTAs go on. Of those that are predicted alike the first is taken.
 TILES: dict[int, tuple[int, int]] = {64: (192, 112), 128: (128, 128), 192: (128, 112), 256: (128, 80)}
-WAYS: tuple[tuple[bool, bool], ...] = (
-    (True, True),
-    (True, False),
-    (False, True),
-    (False, False),
-)  # ping_pong and dynamic
+WAYS = ((True, True), (True, False), (False, True), (False, False))  # ping_pong and dynamic
+MOST_AHEAD = 128  # columns, where registers hold two tiles' statistics
 
 
 def filled(columns: int) -> int:
@@ -156,7 +153,15 @@ class Wgmma(Candidate[Any]):
         dims = filled(desc.d), filled(desc.d_v)
         queries, keys = TILES[max(dims)]
         for ping_pong, dynamic in WAYS:
-            config = WgmmaConfig(queries, keys, ping_pong=ping_pong, dynamic=dynamic, persistent=not dynamic, dims=dims)
+            config = WgmmaConfig(
+                queries,
+                keys,
+                ping_pong=ping_pong,
+                dynamic=dynamic,
+                persistent=not dynamic,
+                ahead=max(dims) <= MOST_AHEAD,
+                dims=dims,
+            )
             if config.shared_bytes <= device.shared_bytes:
                 yield config
 
