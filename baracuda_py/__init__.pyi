@@ -98,6 +98,10 @@ from .call.graph import (Graph as Graph)
 from .ops.norm.channels.backward import (GroupNormBackwardDescriptor as _GroupNormBackwardDescriptor,
     GroupNormBackwardPlan as _GroupNormBackwardPlan)
 from .ops.norm.channels.forward import (GroupNormDescriptor as _GroupNormDescriptor, GroupNormPlan as _GroupNormPlan)
+from .ops.random.gumbel.backward import (GumbelSoftmaxBackwardDescriptor as _GumbelSoftmaxBackwardDescriptor,
+    GumbelSoftmaxBackwardPlan as _GumbelSoftmaxBackwardPlan)
+from .ops.random.gumbel.forward import (GumbelSoftmaxDescriptor as _GumbelSoftmaxDescriptor,
+    GumbelSoftmaxPlan as _GumbelSoftmaxPlan)
 from .packed import (Int4Layout as Int4Layout, PackedGguf as PackedGguf, PackedInt4 as PackedInt4, PackedNf4 as PackedNf4)
 from .ops.quantized.int4.matmul import (Int4MatmulDescriptor as _Int4MatmulDescriptor, Int4MatmulPlan as _Int4MatmulPlan)
 from .ops.quantized.int8.matmul import (Int8MatmulDescriptor as _Int8MatmulDescriptor, Int8MatmulPlan as _Int8MatmulPlan)
@@ -1046,6 +1050,16 @@ class GroupNormDescriptor(_GroupNormDescriptor, _Out3, _Mean, _Rstd, _X3, _Weigh
         out_strides: _Ints = ..., mean_strides: _Ints = ..., rstd_strides: _Ints = ..., x_align: int | None = ...,
         weight_align: int | None = ..., bias_align: int | None = ..., out_align: int | None = ...,
         mean_align: int | None = ..., rstd_align: int | None = ...) -> None: ...
+class GumbelSoftmaxBackwardDescriptor(_GumbelSoftmaxBackwardDescriptor, _GradX2, _Grad2, _X3, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., tau: float = ..., seed: int = ...,
+        offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., grad_strides: _Ints = ...,
+        x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
+        position_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+class GumbelSoftmaxDescriptor(_GumbelSoftmaxDescriptor, _Out3, _X3, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., hard: bool = ..., tau: float = ...,
+        seed: int = ..., offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ...,
+        out_strides: _Ints = ..., x_align: int | None = ..., position_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class HardshrinkBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1983,6 +1997,8 @@ class GradientClipPlan(_GradientClipPlan): desc: GradientClipDescriptor
 class GradientNormPlan(_GradientNormPlan): desc: GradientNormDescriptor
 class GroupNormBackwardPlan(_GroupNormBackwardPlan): desc: GroupNormBackwardDescriptor
 class GroupNormPlan(_GroupNormPlan): desc: GroupNormDescriptor
+class GumbelSoftmaxBackwardPlan(_GumbelSoftmaxBackwardPlan): desc: GumbelSoftmaxBackwardDescriptor
+class GumbelSoftmaxPlan(_GumbelSoftmaxPlan): desc: GumbelSoftmaxDescriptor
 class HardshrinkBackwardPlan(_BackwardPlan): desc: HardshrinkBackwardDescriptor
 class HardsigmoidBackwardPlan(_BackwardPlan): desc: HardsigmoidBackwardDescriptor
 class HardswishBackwardPlan(_BackwardPlan): desc: HardswishBackwardDescriptor
@@ -2716,6 +2732,14 @@ def dropout(x: Any, p: float = 0.5, *, residual: Any = None, seed: int = 0, offs
 @_op(DropoutBackwardDescriptor, DropoutBackwardPlan)
 def dropout_backward(grad: Any, p: float = 0.5, *, seed: int = 0, offset: int = 0, subsequence: int = 0,
     position: Any = None, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(GumbelSoftmaxBackwardDescriptor, GumbelSoftmaxBackwardPlan)
+def gumbel_softmax_backward(grad: Any, x: Any, tau: float = 1.0, *, axis: int = -1, seed: int = 0, offset: int = 0,
+    subsequence: int = 0, position: Any = None, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(GumbelSoftmaxDescriptor, GumbelSoftmaxPlan)
+def gumbel_softmax(x: Any, tau: float = 1.0, *, hard: bool = False, axis: int = -1, seed: int = 0, offset: int = 0,
+    subsequence: int = 0, position: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(TakePositionDescriptor, TakePositionPlan)
 def take_position(counter: Any, count: int = 0, *, position: Any = None, stream: Any = None,
