@@ -92,10 +92,16 @@ from .ops.quantized.gguf.matmul import (GgufMatmulDescriptor as _GgufMatmulDescr
 from .ops.quantized.gguf.quantize import (GgufQuantizeDescriptor as _GgufQuantizeDescriptor,
     GgufQuantizePlan as _GgufQuantizePlan)
 from .tensor import (GpuBuffer as GpuBuffer)
+from .ops.optim.norms import (GradientClipDescriptor as _GradientClipDescriptor, GradientClipPlan as _GradientClipPlan,
+    GradientNormDescriptor as _GradientNormDescriptor, GradientNormPlan as _GradientNormPlan)
 from .call.graph import (Graph as Graph)
 from .ops.norm.channels.backward import (GroupNormBackwardDescriptor as _GroupNormBackwardDescriptor,
     GroupNormBackwardPlan as _GroupNormBackwardPlan)
 from .ops.norm.channels.forward import (GroupNormDescriptor as _GroupNormDescriptor, GroupNormPlan as _GroupNormPlan)
+from .ops.random.gumbel.backward import (GumbelSoftmaxBackwardDescriptor as _GumbelSoftmaxBackwardDescriptor,
+    GumbelSoftmaxBackwardPlan as _GumbelSoftmaxBackwardPlan)
+from .ops.random.gumbel.forward import (GumbelSoftmaxDescriptor as _GumbelSoftmaxDescriptor,
+    GumbelSoftmaxPlan as _GumbelSoftmaxPlan)
 from .packed import (Int4Layout as Int4Layout, PackedGguf as PackedGguf, PackedInt4 as PackedInt4, PackedNf4 as PackedNf4)
 from .ops.quantized.int4.matmul import (Int4MatmulDescriptor as _Int4MatmulDescriptor, Int4MatmulPlan as _Int4MatmulPlan)
 from .ops.quantized.int8.matmul import (Int8MatmulDescriptor as _Int8MatmulDescriptor, Int8MatmulPlan as _Int8MatmulPlan)
@@ -179,7 +185,8 @@ from .ops.rearrange.triangle import (TriangleDescriptor as _TriangleDescriptor, 
 from .ops.elementwise.unary import (UnaryDescriptor as _UnaryDescriptor, UnaryPlan as _UnaryPlan)
 from .ops.reduce.norms import (VectorNormPlan as _VectorNormPlan)
 from .ops.shape_layout.write_slice import (WriteSliceDescriptor as _WriteSliceDescriptor, WriteSlicePlan as _WriteSlicePlan)
-from .ops.optim.lists import (adagrad as adagrad, adam as adam, adamw as adamw, lion as lion, rmsprop as rmsprop, sgd as sgd)
+from .ops.optim.lists import (adagrad as adagrad, adam as adam, adamw as adamw, clip_grad_norm as clip_grad_norm,
+    grad_norm as grad_norm, lion as lion, rmsprop as rmsprop, sgd as sgd)
 from .ops.creation.arrays import (arange as arange, eye as eye, full as full, linspace as linspace)
 from .ops.random.arrays import (bernoulli as bernoulli, exponential as exponential, gumbel as gumbel, integers as integers,
     normal as normal, random_bits as random_bits, truncated_normal as truncated_normal, uniform as uniform)
@@ -393,6 +400,8 @@ class _Min:
 class _MomentumBuffer:
     momentum_buffer_element: ElementKind | None
     momentum_buffer: _Layout | None
+class _Norm:
+    norm: _Layout
 class _Offset:
     offset_element: ElementKind | None
     offset: _Layout | None
@@ -1017,6 +1026,14 @@ class GluBackwardDescriptor(_BackwardDescriptor):
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_y_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., y_align: int | None = ..., grad_x_align: int | None = ..., grad_y_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class GradientClipDescriptor(_GradientClipDescriptor, _Grad, _Norm, _Table):
+    def __init__(self, shape: Sequence[int], element: ElementLike, max_norm: float = ..., *,
+        table_shape: _Ints = ...) -> None: ...
+class GradientNormDescriptor(_GradientNormDescriptor, _Grad, _Norm, _GradScale, _Table):
+    scale: _Layout
+    found_inf: _Layout
+    def __init__(self, shape: Sequence[int], element: ElementLike, max_norm: float = ..., *, table_shape: _Ints = ...,
+        grad_scale_element: _Kind = ...) -> None: ...
 class GroupNormBackwardDescriptor(_GroupNormBackwardDescriptor, _GradX2, _GradWeight, _GradBias, _Grad2, _X3, _Weight2,
     _Mean2, _Rstd2):
     def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., name: str = ...,
@@ -1033,6 +1050,16 @@ class GroupNormDescriptor(_GroupNormDescriptor, _Out3, _Mean, _Rstd, _X3, _Weigh
         out_strides: _Ints = ..., mean_strides: _Ints = ..., rstd_strides: _Ints = ..., x_align: int | None = ...,
         weight_align: int | None = ..., bias_align: int | None = ..., out_align: int | None = ...,
         mean_align: int | None = ..., rstd_align: int | None = ...) -> None: ...
+class GumbelSoftmaxBackwardDescriptor(_GumbelSoftmaxBackwardDescriptor, _GradX2, _Grad2, _X3, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., tau: float = ..., seed: int = ...,
+        offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., grad_strides: _Ints = ...,
+        x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
+        position_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+class GumbelSoftmaxDescriptor(_GumbelSoftmaxDescriptor, _Out3, _X3, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., hard: bool = ..., tau: float = ...,
+        seed: int = ..., offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ...,
+        out_strides: _Ints = ..., x_align: int | None = ..., position_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class HardshrinkBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1966,8 +1993,12 @@ class GgufDequantizePlan(_GgufDequantizePlan): desc: GgufDequantizeDescriptor
 class GgufMatmulPlan(_GgufMatmulPlan): desc: GgufMatmulDescriptor
 class GgufQuantizePlan(_GgufQuantizePlan): desc: GgufQuantizeDescriptor
 class GluBackwardPlan(_BackwardPlan): desc: GluBackwardDescriptor
+class GradientClipPlan(_GradientClipPlan): desc: GradientClipDescriptor
+class GradientNormPlan(_GradientNormPlan): desc: GradientNormDescriptor
 class GroupNormBackwardPlan(_GroupNormBackwardPlan): desc: GroupNormBackwardDescriptor
 class GroupNormPlan(_GroupNormPlan): desc: GroupNormDescriptor
+class GumbelSoftmaxBackwardPlan(_GumbelSoftmaxBackwardPlan): desc: GumbelSoftmaxBackwardDescriptor
+class GumbelSoftmaxPlan(_GumbelSoftmaxPlan): desc: GumbelSoftmaxDescriptor
 class HardshrinkBackwardPlan(_BackwardPlan): desc: HardshrinkBackwardDescriptor
 class HardsigmoidBackwardPlan(_BackwardPlan): desc: HardsigmoidBackwardDescriptor
 class HardswishBackwardPlan(_BackwardPlan): desc: HardswishBackwardDescriptor
@@ -2586,6 +2617,13 @@ def adamw_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, step: Any
     weight_decay: float = 0.01, maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None,
     grad_scale: Any = None, found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(GradientNormDescriptor, GradientNormPlan)
+def gradient_norm(grad: Any, *, max_norm: float = inf, grad_scale: Any = None, table: Any = None, norm: Any = None,
+    scale: Any = None, found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(GradientClipDescriptor, GradientClipPlan)
+def gradient_clip(grad: Any, *, max_norm: float = 1.0, table: Any = None, norm: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(SgdUpdateDescriptor, SgdUpdatePlan)
 def sgd_update(param: Any, grad: Any, step: Any, *, momentum_buffer: Any = None, master: Any = None, lr: float = 0.001,
     momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, maximize: bool = False,
@@ -2694,6 +2732,14 @@ def dropout(x: Any, p: float = 0.5, *, residual: Any = None, seed: int = 0, offs
 @_op(DropoutBackwardDescriptor, DropoutBackwardPlan)
 def dropout_backward(grad: Any, p: float = 0.5, *, seed: int = 0, offset: int = 0, subsequence: int = 0,
     position: Any = None, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(GumbelSoftmaxBackwardDescriptor, GumbelSoftmaxBackwardPlan)
+def gumbel_softmax_backward(grad: Any, x: Any, tau: float = 1.0, *, axis: int = -1, seed: int = 0, offset: int = 0,
+    subsequence: int = 0, position: Any = None, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(GumbelSoftmaxDescriptor, GumbelSoftmaxPlan)
+def gumbel_softmax(x: Any, tau: float = 1.0, *, hard: bool = False, axis: int = -1, seed: int = 0, offset: int = 0,
+    subsequence: int = 0, position: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(TakePositionDescriptor, TakePositionPlan)
 def take_position(counter: Any, count: int = 0, *, position: Any = None, stream: Any = None,
