@@ -18,7 +18,8 @@ def test_nll_is_that_of_torch(reduction: str, backend: str) -> None:
     torch = pytest.importorskip("torch")
     x, labels, weight = rng.standard_normal((11, 7)), rng.integers(0, 7, 11), rng.random(7)
     labels[3] = 2
-    for options in ({}, {"weight": weight, "ignore_index": 2}):
+    both: tuple[dict[str, Any], ...] = ({}, {"weight": weight, "ignore_index": 2})
+    for options in both:
         held = torch.tensor(x, requires_grad=True)
         given: dict[str, Any] = {n: torch.tensor(v) if n == "weight" else v for n, v in options.items()}
         wanted = torch.nn.functional.nll_loss(held, torch.tensor(labels), reduction=reduction, **given)

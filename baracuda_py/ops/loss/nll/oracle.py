@@ -67,7 +67,7 @@ def forward(desc: Any, x: Array, labels: Array, weight: Array | None = None) -> 
 
 
 def _slopes(desc: Any, grad: Array, rows: _Rows) -> Array:
-    return -(wide(grad, desc.element).reshape(-1) / rows.divisor(desc)) * rows.weight
+    return np.asarray(-(wide(grad, desc.element).reshape(-1) / rows.divisor(desc)) * rows.weight)
 
 
 def backward(desc: Any, grad: Array, x: Array, labels: Array, weight: Array | None = None) -> Any:  # noqa: ARG001
