@@ -2618,7 +2618,7 @@ def adamw_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, step: Any
     grad_scale: Any = None, found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(GradientNormDescriptor, GradientNormPlan)
-def gradient_norm(grad: Any, *, max_norm: float = inf, grad_scale: Any = None, table: Any = None, norm: Any = None,
+def gradient_norm(grad: Any, *, max_norm: float = 1e+38, grad_scale: Any = None, table: Any = None, norm: Any = None,
     scale: Any = None, found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(GradientClipDescriptor, GradientClipPlan)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ...types import PlanPreference
@@ -150,7 +149,7 @@ def lion(
 
 
 def grad_norm(
-    grads: Any, *, max_norm: float = math.inf, grad_scale: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    grads: Any, *, max_norm: float = 1e38, grad_scale: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None,
 ) -> Any:  # fmt: skip
     """The Euclidean norm of all gradients of a list, and the scalars by which an optimizer clips them, in device memory.

@@ -109,7 +109,7 @@ class GradientNormDescriptor(NormProblem):
 
     shape: tuple[int, ...]
     element: ElementKind
-    max_norm: float = math.inf
+    max_norm: float = 1e38
 
     name = "gradient_norm"
     values = ("max_norm",)
@@ -198,17 +198,18 @@ class GradientClipPlan(Plan[GradientClipDescriptor]):
 
 @function_of(GradientNormPlan)
 def gradient_norm(
-    grad: Any, *, max_norm: float = math.inf, grad_scale: Any = None, table: Any = None, norm: Any = None, scale: Any = None,
+    grad: Any, *, max_norm: float = 1e38, grad_scale: Any = None, table: Any = None, norm: Any = None, scale: Any = None,
     found_inf: Any = None,
 ) -> Any:  # fmt: skip
     """The Euclidean norm of a gradient over `grad_scale`, and the scalars by which an optimizer clips it, in device memory.
 
     grad: a C-ordered array (f16, bf16, f32, f64). Squares are added in f64, in an order that the lengths alone fix. grad_scale:
     an f32 scalar, 1 if not given. max_norm: 0 or more, a run-time value. norm: f32 scalar (f64 for f64). scale: f32 scalar,
-    grad_scale times (norm + 1e-6) / max_norm where that is more than 1: with it as its `grad_scale` an optimizer takes the
-    gradient that torch.nn.utils.clip_grad_norm_ leaves, which is never written. found_inf: f32 scalar, 1 where the norm is
-    infinite or NaN, else 0. table: int64 rows (elements, number of the first, where it begins in bytes), as of `adamw_update`;
-    `grad_norm` makes it from a list. Returns the named tuple (norm, scale, found_inf), allocated if not given.
+    grad_scale times (norm + 1e-6) / max_norm where that is more than 1, which by default it is not: with it as its `grad_scale`
+    an optimizer takes the gradient that torch.nn.utils.clip_grad_norm_ leaves, and nothing is written to the gradient.
+    found_inf: f32 scalar, 1 where the norm is infinite or NaN, else 0. table: int64 rows (elements, number of the first, where
+    it begins in bytes), as of `adamw_update`; `grad_norm` makes it from a list. Returns the named tuple (norm, scale,
+    found_inf), allocated if not given.
     """
 
 
