@@ -19,6 +19,12 @@ from .types import (Activation as Activation, ArchSku as ArchSku, BackendKind as
     ReadOnlyFault as ReadOnlyFault, Term as Term, TernaryKind as TernaryKind, TrapFault as TrapFault, Ulp as Ulp,
     UnaryKind as UnaryKind, UninitialisedFault as UninitialisedFault, UnsupportedError as UnsupportedError,
     WorkspaceTooSmallError as WorkspaceTooSmallError, known_devices as known_devices)
+from .ops.optim.rules import (AdagradUpdateDescriptor as _AdagradUpdateDescriptor, AdagradUpdatePlan as _AdagradUpdatePlan,
+    LionUpdateDescriptor as _LionUpdateDescriptor, LionUpdatePlan as _LionUpdatePlan,
+    RmspropUpdateDescriptor as _RmspropUpdateDescriptor, RmspropUpdatePlan as _RmspropUpdatePlan,
+    SgdUpdateDescriptor as _SgdUpdateDescriptor, SgdUpdatePlan as _SgdUpdatePlan)
+from .ops.optim.adam import (AdamUpdateDescriptor as _AdamUpdateDescriptor, AdamUpdatePlan as _AdamUpdatePlan,
+    AdamwUpdateDescriptor as _AdamwUpdateDescriptor, AdamwUpdatePlan as _AdamwUpdatePlan)
 from .ops.reduce.paired.backward import (AminmaxBackwardDescriptor as _AminmaxBackwardDescriptor,
     AminmaxBackwardPlan as _AminmaxBackwardPlan, VarMeanBackwardDescriptor as _VarMeanBackwardDescriptor,
     VarMeanBackwardPlan as _VarMeanBackwardPlan)
@@ -100,6 +106,9 @@ from .ops.quantized.int8.matmul import (Int8MatmulDescriptor as _Int8MatmulDescr
 from .ops.rearrange.join import (JoinDescriptor as _JoinDescriptor, JoinPlan as _JoinPlan, concatenate as concatenate,
     stack as stack)
 from .ops.shape_layout.kv_append import (KvAppendDescriptor as _KvAppendDescriptor, KvAppendPlan as _KvAppendPlan)
+from .ops.loss.linear.cross_entropy import (LinearCrossEntropyBackwardDescriptor as _LinearCrossEntropyBackwardDescriptor,
+    LinearCrossEntropyBackwardPlan as _LinearCrossEntropyBackwardPlan,
+    LinearCrossEntropyDescriptor as _LinearCrossEntropyDescriptor, LinearCrossEntropyPlan as _LinearCrossEntropyPlan)
 from .ops.reduce._problem import (LogicalDescriptor as _LogicalDescriptor, ReduceDescriptor as _ReduceDescriptor,
     VectorNormDescriptor as _VectorNormDescriptor)
 from .ops.reduce.logical import (LogicalPlan as _LogicalPlan)
@@ -113,6 +122,8 @@ from .ops.gemm.matmul import (MatmulDescriptor as _MatmulDescriptor, MatmulPlan 
 from .ops.attention.merge import (MergeAttentionDescriptor as _MergeAttentionDescriptor,
     MergeAttentionPlan as _MergeAttentionPlan)
 from .ops.quantized.nf4.matmul import (Nf4MatmulDescriptor as _Nf4MatmulDescriptor, Nf4MatmulPlan as _Nf4MatmulPlan)
+from .ops.loss.nll.nll import (NllBackwardDescriptor as _NllBackwardDescriptor, NllBackwardPlan as _NllBackwardPlan,
+    NllDescriptor as _NllDescriptor, NllPlan as _NllPlan)
 from .ops.indexing.nonzero import (NonzeroDescriptor as _NonzeroDescriptor, NonzeroPlan as _NonzeroPlan)
 from .ops.norm.backward import (NormBackwardDescriptor as _NormBackwardDescriptor, NormBackwardPlan as _NormBackwardPlan)
 from .ops.norm.forward import (NormDescriptor as _NormDescriptor, NormPlan as _NormPlan)
@@ -123,6 +134,9 @@ from .ops.attention.paged import (PagedAttentionDescriptor as _PagedAttentionDes
     PagedAttentionPlan as _PagedAttentionPlan)
 from .ops.cache.paged_kv_append import (PagedKvAppendDescriptor as _PagedKvAppendDescriptor,
     PagedKvAppendPlan as _PagedKvAppendPlan)
+from .ops.loss.pointwise import (PointwiseBackwardDescriptor as _PointwiseBackwardDescriptor,
+    PointwiseBackwardPlan as _PointwiseBackwardPlan, PointwiseDescriptor as _PointwiseDescriptor,
+    PointwisePlan as _PointwisePlan)
 from .ops.quantized.qkv._problem import (QkvProjectDescriptor as _QkvProjectDescriptor)
 from .ops.quantized.qkv.project import (QkvProjectPlan as _QkvProjectPlan)
 from .ops.quantized.int4.quantize import (QuantizeInt4Descriptor as _QuantizeInt4Descriptor,
@@ -169,6 +183,7 @@ from .ops.rearrange.triangle import (TriangleDescriptor as _TriangleDescriptor, 
 from .ops.elementwise.unary import (UnaryDescriptor as _UnaryDescriptor, UnaryPlan as _UnaryPlan)
 from .ops.reduce.norms import (VectorNormPlan as _VectorNormPlan)
 from .ops.shape_layout.write_slice import (WriteSliceDescriptor as _WriteSliceDescriptor, WriteSlicePlan as _WriteSlicePlan)
+from .ops.optim.lists import (adagrad as adagrad, adam as adam, adamw as adamw, lion as lion, rmsprop as rmsprop, sgd as sgd)
 from .ops.creation.arrays import (arange as arange, eye as eye, full as full, linspace as linspace)
 from .ops.random.arrays import (bernoulli as bernoulli, exponential as exponential, gumbel as gumbel, integers as integers,
     normal as normal, random_bits as random_bits, truncated_normal as truncated_normal, uniform as uniform)
@@ -262,6 +277,13 @@ class _CuSeqlensK:
 class _CuSeqlensQ:
     cu_seqlens_q_shape: tuple[int, ...] | None
     cu_seqlens_q: _Layout | None
+class _ExpAvg:
+    exp_avg: _Layout
+class _ExpAvgSq:
+    exp_avg_sq: _Layout
+class _FoundInf:
+    found_inf_element: ElementKind | None
+    found_inf: _Layout | None
 class _Grad:
     grad: _Layout
 class _Grad2:
@@ -276,6 +298,9 @@ class _GradK:
     grad_k_strides: tuple[int, ...] | None
     grad_k_align: int | None
     grad_k: _Layout
+class _GradScale:
+    grad_scale_element: ElementKind | None
+    grad_scale: _Layout | None
 class _GradWeight:
     grad_weight_element: ElementKind | None
     grad_weight_align: int | None
@@ -286,6 +311,10 @@ class _GradX2:
     grad_x_strides: tuple[int, ...] | None
     grad_x_align: int | None
     grad_x: _Layout
+class _Hidden:
+    hidden_strides: tuple[int, ...] | None
+    hidden_align: int | None
+    hidden: _Layout
 class _Indices:
     indices_strides: tuple[int, ...] | None
     indices_align: int | None
@@ -318,6 +347,9 @@ class _Labels:
     labels_strides: tuple[int, ...] | None
     labels_align: int | None
     labels: _Layout
+class _LearningRate:
+    learning_rate_element: ElementKind | None
+    learning_rate: _Layout | None
 class _Lengths:
     lengths: _Layout
 class _Logits:
@@ -339,10 +371,16 @@ class _Mask:
     mask_strides: tuple[int, ...] | None
     mask_align: int | None
     mask: _Layout | None
+class _Master:
+    master_element: ElementKind | None
+    master: _Layout | None
 class _Max:
     max_strides: tuple[int, ...] | None
     max_align: int | None
     max: _Layout
+class _MaxExpAvgSq:
+    max_exp_avg_sq_element: ElementKind | None
+    max_exp_avg_sq: _Layout | None
 class _Mean:
     mean_element: ElementKind | None
     mean_strides: tuple[int, ...] | None
@@ -356,12 +394,20 @@ class _Min:
     min_strides: tuple[int, ...] | None
     min_align: int | None
     min: _Layout
+class _MomentumBuffer:
+    momentum_buffer_element: ElementKind | None
+    momentum_buffer: _Layout | None
 class _Offset:
     offset_element: ElementKind | None
     offset: _Layout | None
 class _Order:
     order_element: ElementKind | None
     order: _Layout | None
+class _Other:
+    other_element: ElementKind | None
+    other_strides: tuple[int, ...] | None
+    other_align: int | None
+    other: _Layout | None
 class _Out:
     out: _Layout
 class _Out2:
@@ -371,6 +417,8 @@ class _Out3:
     out_strides: tuple[int, ...] | None
     out_align: int | None
     out: _Layout
+class _Param:
+    param: _Layout
 class _Position:
     position_element: ElementKind | None
     position_align: int | None
@@ -438,6 +486,15 @@ class _Status:
 class _Status2:
     status_element: ElementKind | None
     status: _Layout | None
+class _Step:
+    step: _Layout
+class _Table:
+    table_shape: tuple[int, ...] | None
+    table: _Layout | None
+class _Target:
+    target_strides: tuple[int, ...] | None
+    target_align: int | None
+    target: _Layout
 class _V:
     v_strides: tuple[int, ...] | None
     v_align: int | None
@@ -458,6 +515,11 @@ class _VScales2:
     v_scales_align: int | None
     v_scales: _Layout | None
 class _Var:
+    var_element: ElementKind | None
+    var_strides: tuple[int, ...] | None
+    var_align: int | None
+    var: _Layout | None
+class _Var2:
     var_strides: tuple[int, ...] | None
     var_align: int | None
     var: _Layout
@@ -468,6 +530,10 @@ class _Weight2:
     weight_strides: tuple[int, ...] | None
     weight_align: int | None
     weight: _Layout | None
+class _Weight3:
+    weight_strides: tuple[int, ...] | None
+    weight_align: int | None
+    weight: _Layout
 class _X:
     x: _Layout
 class _X2:
@@ -497,6 +563,27 @@ class AcoshBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class AdagradUpdateDescriptor(_AdagradUpdateDescriptor, _Param, _Master, _Step, _Grad, _LearningRate, _GradScale, _FoundInf,
+    _Table):
+    state_sum: _Layout
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
+        maximize: bool = ..., stochastic: bool = ..., lr: float = ..., lr_decay: float = ..., weight_decay: float = ...,
+        eps: float = ..., seed: int = ..., *, table_shape: _Ints = ..., master_element: _Kind = ...,
+        learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
+class AdamUpdateDescriptor(_AdamUpdateDescriptor, _Param, _ExpAvg, _ExpAvgSq, _MaxExpAvgSq, _Master, _Step, _Grad,
+    _LearningRate, _GradScale, _FoundInf, _Table):
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
+        maximize: bool = ..., stochastic: bool = ..., lr: float = ..., beta1: float = ..., beta2: float = ...,
+        eps: float = ..., weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ...,
+        max_exp_avg_sq_element: _Kind = ..., master_element: _Kind = ..., learning_rate_element: _Kind = ...,
+        grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
+class AdamwUpdateDescriptor(_AdamwUpdateDescriptor, _Param, _ExpAvg, _ExpAvgSq, _MaxExpAvgSq, _Master, _Step, _Grad,
+    _LearningRate, _GradScale, _FoundInf, _Table):
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
+        maximize: bool = ..., stochastic: bool = ..., lr: float = ..., beta1: float = ..., beta2: float = ...,
+        eps: float = ..., weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ...,
+        max_exp_avg_sq_element: _Kind = ..., master_element: _Kind = ..., learning_rate_element: _Kind = ...,
+        grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
 class AddBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
         grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
@@ -613,7 +700,7 @@ class AttentionDescriptor(_AttentionDescriptor, _Out3, _Lse, _Q, _K, _V, _Mask, 
         q_align: int | None = ..., k_align: int | None = ..., v_align: int | None = ..., mask_align: int | None = ...,
         block_mask_align: int | None = ..., alibi_slopes_align: int | None = ..., sinks_align: int | None = ...,
         out_align: int | None = ..., lse_align: int | None = ...) -> None: ...
-class BatchNormInferenceBackwardDescriptor(_BatchNormInferenceBackwardDescriptor, _GradX, _Grad, _X, _Weight, _Var):
+class BatchNormInferenceBackwardDescriptor(_BatchNormInferenceBackwardDescriptor, _GradX, _Grad, _X, _Weight, _Var2):
     grad_weight: _Layout | None
     grad_bias: _Layout | None
     mean: _Layout
@@ -625,7 +712,7 @@ class BatchNormInferenceBackwardDescriptor(_BatchNormInferenceBackwardDescriptor
         rstd_align: int | None = ..., grad_x_align: int | None = ..., grad_weight_align: int | None = ...,
         grad_bias_align: int | None = ..., eps: float = ..., var_element: _Kind = ..., *, var_strides: _Ints = ...,
         var_align: int | None = ...) -> None: ...
-class BatchNormInferenceDescriptor(_BatchNormInferenceDescriptor, _Out3, _X3, _Mean2, _Var, _Weight2, _Bias):
+class BatchNormInferenceDescriptor(_BatchNormInferenceDescriptor, _Out3, _X3, _Mean2, _Var2, _Weight2, _Bias):
     def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., eps: float = ...,
         name: str = ..., mean_element: _Kind = ..., var_element: _Kind = ..., *, weight_element: _Kind = ...,
         bias_element: _Kind = ..., x_strides: _Ints = ..., mean_strides: _Ints = ..., var_strides: _Ints = ...,
@@ -1115,6 +1202,44 @@ class LgammaBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class LinearCrossEntropyBackwardDescriptor(_LinearCrossEntropyBackwardDescriptor, _Status2, _Grad2, _Hidden, _Weight3,
+    _Labels, _Lse2):
+    grad_hidden_strides: tuple[int, ...] | None
+    grad_hidden_align: int | None
+    grad_hidden: _Layout
+    grad_weight_strides: tuple[int, ...] | None
+    grad_weight_align: int | None
+    grad_weight: _Layout
+    def __init__(self, hidden_shape: Sequence[int], weight_shape: Sequence[int], element: ElementLike,
+        labels_element: ElementLike = ..., reduction: str = ..., ignore_index: int = ..., label_smoothing: float = ...,
+        z_loss: float = ..., *, status_element: _Kind = ..., grad_strides: _Ints = ..., hidden_strides: _Ints = ...,
+        weight_strides: _Ints = ..., labels_strides: _Ints = ..., lse_strides: _Ints = ..., grad_hidden_strides: _Ints = ...,
+        grad_weight_strides: _Ints = ..., grad_align: int | None = ..., hidden_align: int | None = ...,
+        weight_align: int | None = ..., labels_align: int | None = ..., lse_align: int | None = ...,
+        grad_hidden_align: int | None = ..., grad_weight_align: int | None = ...) -> None: ...
+class LinearCrossEntropyDescriptor(_LinearCrossEntropyDescriptor, _Out3, _Lse, _Status2, _Hidden, _Weight3, _Labels):
+    grad_hidden_element: ElementKind | None
+    grad_hidden_strides: tuple[int, ...] | None
+    grad_hidden_align: int | None
+    grad_hidden: _Layout | None
+    grad_weight_element: ElementKind | None
+    grad_weight_strides: tuple[int, ...] | None
+    grad_weight_align: int | None
+    grad_weight: _Layout | None
+    def __init__(self, hidden_shape: Sequence[int], weight_shape: Sequence[int], element: ElementLike,
+        labels_element: ElementLike = ..., reduction: str = ..., ignore_index: int = ..., label_smoothing: float = ...,
+        z_loss: float = ..., *, lse_element: _Kind = ..., grad_hidden_element: _Kind = ..., grad_weight_element: _Kind = ...,
+        status_element: _Kind = ..., hidden_strides: _Ints = ..., weight_strides: _Ints = ..., labels_strides: _Ints = ...,
+        out_strides: _Ints = ..., lse_strides: _Ints = ..., grad_hidden_strides: _Ints = ...,
+        grad_weight_strides: _Ints = ..., hidden_align: int | None = ..., weight_align: int | None = ...,
+        labels_align: int | None = ..., out_align: int | None = ..., lse_align: int | None = ...,
+        grad_hidden_align: int | None = ..., grad_weight_align: int | None = ...) -> None: ...
+class LionUpdateDescriptor(_LionUpdateDescriptor, _Param, _ExpAvg, _Master, _Step, _Grad, _LearningRate, _GradScale,
+    _FoundInf, _Table):
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
+        maximize: bool = ..., stochastic: bool = ..., lr: float = ..., beta1: float = ..., beta2: float = ...,
+        weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ..., master_element: _Kind = ...,
+        learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
 class Log10BackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1233,6 +1358,17 @@ class Nf4MatmulDescriptor(_Nf4MatmulDescriptor, _Out3, _X3, _Codes, _Absmax, _Sc
         bias_shape: _Ints = ..., scales_element: _Kind = ..., offset_element: _Kind = ..., bias_element: _Kind = ...,
         x_strides: _Ints = ..., bias_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
         codes_align: int | None = ..., bias_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class NllBackwardDescriptor(_NllBackwardDescriptor, _GradX2, _Status2, _Grad2, _X3, _Labels, _Weight2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, labels_element: ElementLike = ..., reduction: str = ...,
+        ignore_index: int = ..., *, weight_element: _Kind = ..., status_element: _Kind = ..., grad_strides: _Ints = ...,
+        x_strides: _Ints = ..., labels_strides: _Ints = ..., weight_strides: _Ints = ..., grad_x_strides: _Ints = ...,
+        grad_align: int | None = ..., x_align: int | None = ..., labels_align: int | None = ...,
+        weight_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+class NllDescriptor(_NllDescriptor, _Out3, _Status2, _X3, _Labels, _Weight2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, labels_element: ElementLike = ..., reduction: str = ...,
+        ignore_index: int = ..., *, weight_element: _Kind = ..., status_element: _Kind = ..., x_strides: _Ints = ...,
+        labels_strides: _Ints = ..., weight_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
+        labels_align: int | None = ..., weight_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class NonzeroDescriptor(_NonzeroDescriptor, _Out2, _X3):
     count_align: int | None
     count: _Layout
@@ -1330,6 +1466,28 @@ class PlanPreference(_PlanPreference):
         math: MathPrecision | str | None = ..., deterministic: bool = ..., bit_stable: bool = ...,
         batch_invariant: bool = ..., exact_weights: bool = ..., max_workspace_bytes: int | None = ...,
         config: str | None = ...) -> None: ...
+class PointwiseBackwardDescriptor(_PointwiseBackwardDescriptor, _GradX2, _Grad2, _X3, _Target, _Other, _Var):
+    grad_other_strides: tuple[int, ...] | None
+    grad_other_align: int | None
+    grad_other: _Layout | None
+    grad_var_strides: tuple[int, ...] | None
+    grad_var_align: int | None
+    grad_var: _Layout | None
+    def __init__(self, shape: Sequence[int], element: ElementLike, name: str = ..., reduction: str = ...,
+        log_target: bool = ..., log_input: bool = ..., full: bool = ..., beta: float = ..., delta: float = ...,
+        margin: float = ..., eps: float = ..., *, other_element: _Kind = ..., var_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., other_strides: _Ints = ...,
+        var_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_other_strides: _Ints = ...,
+        grad_var_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
+        target_align: int | None = ..., other_align: int | None = ..., var_align: int | None = ...,
+        grad_x_align: int | None = ..., grad_other_align: int | None = ..., grad_var_align: int | None = ...) -> None: ...
+class PointwiseDescriptor(_PointwiseDescriptor, _Out3, _X3, _Target, _Other, _Var):
+    def __init__(self, shape: Sequence[int], element: ElementLike, name: str = ..., reduction: str = ...,
+        log_target: bool = ..., log_input: bool = ..., full: bool = ..., beta: float = ..., delta: float = ...,
+        margin: float = ..., eps: float = ..., *, other_element: _Kind = ..., var_element: _Kind = ...,
+        x_strides: _Ints = ..., target_strides: _Ints = ..., other_strides: _Ints = ..., var_strides: _Ints = ...,
+        out_strides: _Ints = ..., x_align: int | None = ..., target_align: int | None = ..., other_align: int | None = ...,
+        var_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class PowBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, y_shape: _Ints, grad_element: _Kind,
         x1_element: _Kind, x2_element: _Kind, y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
@@ -1512,6 +1670,16 @@ class RepeatInterleaveBackwardDescriptor(_RepeatInterleaveBackwardDescriptor, _G
 class RepeatInterleaveDescriptor(_RepeatInterleaveDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, repeats: int, axis: int | None = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class RmspropUpdateDescriptor(_RmspropUpdateDescriptor, _Param, _MomentumBuffer, _Master, _Step, _Grad, _LearningRate,
+    _GradScale, _FoundInf, _Table):
+    square_avg: _Layout
+    grad_avg_element: ElementKind | None
+    grad_avg: _Layout | None
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
+        maximize: bool = ..., stochastic: bool = ..., lr: float = ..., alpha: float = ..., eps: float = ...,
+        weight_decay: float = ..., momentum: float = ..., seed: int = ..., *, table_shape: _Ints = ...,
+        grad_avg_element: _Kind = ..., momentum_buffer_element: _Kind = ..., master_element: _Kind = ...,
+        learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
 class RollDescriptor(_RollDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, shift: Any, axis: Any = ..., name: str = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
@@ -1564,6 +1732,13 @@ class SeluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class SgdUpdateDescriptor(_SgdUpdateDescriptor, _Param, _MomentumBuffer, _Master, _Step, _Grad, _LearningRate, _GradScale,
+    _FoundInf, _Table):
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., nesterov: bool = ...,
+        maximize: bool = ..., stochastic: bool = ..., lr: float = ..., momentum: float = ..., dampening: float = ...,
+        weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ..., momentum_buffer_element: _Kind = ...,
+        master_element: _Kind = ..., learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ...,
+        found_inf_element: _Kind = ...) -> None: ...
 class SigmoidBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1698,7 +1873,7 @@ class VarMeanBackwardDescriptor(_VarMeanBackwardDescriptor, _GradX, _X):
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., *, grad_var_strides: _Ints = ...,
         grad_mean_strides: _Ints = ..., grad_var_align: int | None = ..., grad_mean_align: int | None = ...) -> None: ...
-class VarMeanDescriptor(_VarMeanDescriptor, _Var, _Mean2, _X3):
+class VarMeanDescriptor(_VarMeanDescriptor, _Var2, _Mean2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., *, x_strides: _Ints = ..., var_strides: _Ints = ..., mean_strides: _Ints = ...,
         x_align: int | None = ..., var_align: int | None = ..., mean_align: int | None = ...) -> None: ...
@@ -1729,6 +1904,9 @@ class WriteSliceDescriptor(_WriteSliceDescriptor):
 class AbsBackwardPlan(_BackwardPlan): desc: AbsBackwardDescriptor
 class AcosBackwardPlan(_BackwardPlan): desc: AcosBackwardDescriptor
 class AcoshBackwardPlan(_BackwardPlan): desc: AcoshBackwardDescriptor
+class AdagradUpdatePlan(_AdagradUpdatePlan): desc: AdagradUpdateDescriptor
+class AdamUpdatePlan(_AdamUpdatePlan): desc: AdamUpdateDescriptor
+class AdamwUpdatePlan(_AdamwUpdatePlan): desc: AdamwUpdateDescriptor
 class AddBackwardPlan(_BackwardPlan): desc: AddBackwardDescriptor
 class AddcdivBackwardPlan(_BackwardPlan): desc: AddcdivBackwardDescriptor
 class AddcmulBackwardPlan(_BackwardPlan): desc: AddcmulBackwardDescriptor
@@ -1818,6 +1996,9 @@ class KvAppendPlan(_KvAppendPlan): desc: KvAppendDescriptor
 class LeakyReluBackwardPlan(_BackwardPlan): desc: LeakyReluBackwardDescriptor
 class LerpBackwardPlan(_BackwardPlan): desc: LerpBackwardDescriptor
 class LgammaBackwardPlan(_BackwardPlan): desc: LgammaBackwardDescriptor
+class LinearCrossEntropyBackwardPlan(_LinearCrossEntropyBackwardPlan): desc: LinearCrossEntropyBackwardDescriptor
+class LinearCrossEntropyPlan(_LinearCrossEntropyPlan): desc: LinearCrossEntropyDescriptor
+class LionUpdatePlan(_LionUpdatePlan): desc: LionUpdateDescriptor
 class Log10BackwardPlan(_BackwardPlan): desc: Log10BackwardDescriptor
 class Log1pBackwardPlan(_BackwardPlan): desc: Log1pBackwardDescriptor
 class Log2BackwardPlan(_BackwardPlan): desc: Log2BackwardDescriptor
@@ -1837,6 +2018,8 @@ class ModBackwardPlan(_BackwardPlan): desc: ModBackwardDescriptor
 class MultiplyBackwardPlan(_BackwardPlan): desc: MultiplyBackwardDescriptor
 class NegBackwardPlan(_BackwardPlan): desc: NegBackwardDescriptor
 class Nf4MatmulPlan(_Nf4MatmulPlan): desc: Nf4MatmulDescriptor
+class NllBackwardPlan(_NllBackwardPlan): desc: NllBackwardDescriptor
+class NllPlan(_NllPlan): desc: NllDescriptor
 class NonzeroPlan(_NonzeroPlan): desc: NonzeroDescriptor
 class NormBackwardPlan(_NormBackwardPlan): desc: NormBackwardDescriptor
 class NormPlan(_NormPlan): desc: NormDescriptor
@@ -1845,6 +2028,8 @@ class OneHotPlan(_OneHotPlan): desc: OneHotDescriptor
 class PadPlan(_PadPlan): desc: PadDescriptor
 class PagedAttentionPlan(_PagedAttentionPlan): desc: PagedAttentionDescriptor
 class PagedKvAppendPlan(_PagedKvAppendPlan): desc: PagedKvAppendDescriptor
+class PointwiseBackwardPlan(_PointwiseBackwardPlan): desc: PointwiseBackwardDescriptor
+class PointwisePlan(_PointwisePlan): desc: PointwiseDescriptor
 class PowBackwardPlan(_BackwardPlan): desc: PowBackwardDescriptor
 class PreluBackwardPlan(_BackwardPlan): desc: PreluBackwardDescriptor
 class QkvProjectPlan(_QkvProjectPlan): desc: QkvProjectDescriptor
@@ -1862,6 +2047,7 @@ class Relu6BackwardPlan(_BackwardPlan): desc: Relu6BackwardDescriptor
 class ReluBackwardPlan(_BackwardPlan): desc: ReluBackwardDescriptor
 class RepeatInterleaveBackwardPlan(_RepeatInterleaveBackwardPlan): desc: RepeatInterleaveBackwardDescriptor
 class RepeatInterleavePlan(_RepeatInterleavePlan): desc: RepeatInterleaveDescriptor
+class RmspropUpdatePlan(_RmspropUpdatePlan): desc: RmspropUpdateDescriptor
 class RollPlan(_RollPlan): desc: RollDescriptor
 class RopeBackwardPlan(_RopeBackwardPlan): desc: RopeBackwardDescriptor
 class RopePlan(_RopePlan): desc: RopeDescriptor
@@ -1869,6 +2055,7 @@ class RsqrtBackwardPlan(_BackwardPlan): desc: RsqrtBackwardDescriptor
 class ScanBackwardPlan(_ScanBackwardPlan): desc: ScanBackwardDescriptor
 class ScanPlan(_ScanPlan): desc: ScanDescriptor
 class SeluBackwardPlan(_BackwardPlan): desc: SeluBackwardDescriptor
+class SgdUpdatePlan(_SgdUpdatePlan): desc: SgdUpdateDescriptor
 class SigmoidBackwardPlan(_BackwardPlan): desc: SigmoidBackwardDescriptor
 class SiluBackwardPlan(_BackwardPlan): desc: SiluBackwardDescriptor
 class SiluMulBackwardPlan(_BackwardPlan): desc: SiluMulBackwardDescriptor
@@ -2235,6 +2422,100 @@ def cross_entropy_backward(grad: Any, logits: Any, labels: Any, lse: Any, weight
     label_smoothing: float = 0.0, reduction: str = 'mean', z_loss: float = 0.0, return_status: bool = False,
     grad_logits: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(LinearCrossEntropyDescriptor, LinearCrossEntropyPlan)
+def linear_cross_entropy(hidden: Any, weight: Any, labels: Any, *, ignore_index: int = -100, label_smoothing: float = 0.0,
+    reduction: str = 'mean', z_loss: float = 0.0, return_lse: bool = False, return_gradients: bool = False,
+    return_status: bool = False, out: Any = None, lse: Any = None, grad_hidden: Any = None, grad_weight: Any = None,
+    status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(LinearCrossEntropyBackwardDescriptor, LinearCrossEntropyBackwardPlan)
+def linear_cross_entropy_backward(grad: Any, hidden: Any, weight: Any, labels: Any, lse: Any, *, ignore_index: int = -100,
+    label_smoothing: float = 0.0, reduction: str = 'mean', z_loss: float = 0.0, return_status: bool = False,
+    grad_hidden: Any = None, grad_weight: Any = None, status: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(NllDescriptor, NllPlan)
+def nll_loss(x: Any, labels: Any, weight: Any = None, *, ignore_index: int = -100, reduction: str = 'mean',
+    return_status: bool = False, out: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(NllBackwardDescriptor, NllBackwardPlan)
+def nll_loss_backward(grad: Any, x: Any, labels: Any, weight: Any = None, *, ignore_index: int = -100,
+    reduction: str = 'mean', return_status: bool = False, grad_x: Any = None, status: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def mse_loss(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def mse_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def l1_loss(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def l1_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def smooth_l1_loss(x: Any, target: Any, /, *, reduction: str = 'mean', beta: float = 1.0, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def smooth_l1_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', beta: float = 1.0,
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def huber_loss(x: Any, target: Any, /, *, reduction: str = 'mean', delta: float = 1.0, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def huber_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', delta: float = 1.0,
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def bce(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def bce_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def bce_with_logits(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def bce_with_logits_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def kl_div(x: Any, target: Any, /, *, reduction: str = 'mean', log_target: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def kl_div_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', log_target: bool = False,
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def soft_margin_loss(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def soft_margin_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def poisson_nll_loss(x: Any, target: Any, /, *, log_input: bool = True, full: bool = False, eps: float = 1e-08,
+    reduction: str = 'mean', out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def poisson_nll_loss_backward(grad: Any, x: Any, target: Any, /, *, log_input: bool = True, eps: float = 1e-08,
+    reduction: str = 'mean', grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def hinge_embedding_loss(x: Any, target: Any, /, *, margin: float = 1.0, reduction: str = 'mean', out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def hinge_embedding_loss_backward(grad: Any, x: Any, target: Any, /, *, margin: float = 1.0, reduction: str = 'mean',
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def gaussian_nll_loss(x: Any, target: Any, var: Any, /, *, full: bool = False, eps: float = 1e-06, reduction: str = 'mean',
+    out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def gaussian_nll_loss_backward(grad: Any, x: Any, target: Any, var: Any, /, *, eps: float = 1e-06, reduction: str = 'mean',
+    grad_x: Any = None, grad_var: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(PointwiseDescriptor, PointwisePlan)
+def margin_ranking_loss(x: Any, other: Any, target: Any, /, *, margin: float = 0.0, reduction: str = 'mean', out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
+def margin_ranking_loss_backward(grad: Any, x: Any, other: Any, target: Any, /, *, margin: float = 0.0,
+    reduction: str = 'mean', grad_x: Any = None, grad_other: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(NormBackwardDescriptor, NormBackwardPlan)
 def rms_norm_backward(grad: Any, x: Any, weight: Any = None, rstd: Any = None, *,
     normalized_shape: Sequence[int] | None = None, grad_x: Any = None, grad_weight: Any = None, stream: Any = None,
@@ -2309,6 +2590,39 @@ def layer_norm_fp8(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e
     normalized_shape: Sequence[int] | None = None, per: str = 'row', group_size: int | None = None, codes: Any = None,
     scales: Any = None, residual_out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(AdamUpdateDescriptor, AdamUpdatePlan)
+def adam_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, step: Any, *, max_exp_avg_sq: Any = None,
+    master: Any = None, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-08,
+    weight_decay: float = 0.0, maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None,
+    grad_scale: Any = None, found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(AdamwUpdateDescriptor, AdamwUpdatePlan)
+def adamw_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, step: Any, *, max_exp_avg_sq: Any = None,
+    master: Any = None, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-08,
+    weight_decay: float = 0.01, maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None,
+    grad_scale: Any = None, found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(SgdUpdateDescriptor, SgdUpdatePlan)
+def sgd_update(param: Any, grad: Any, step: Any, *, momentum_buffer: Any = None, master: Any = None, lr: float = 0.001,
+    momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, maximize: bool = False,
+    stochastic: bool = False, seed: int = 0, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None,
+    table: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(RmspropUpdateDescriptor, RmspropUpdatePlan)
+def rmsprop_update(param: Any, grad: Any, square_avg: Any, step: Any, *, grad_avg: Any = None, momentum_buffer: Any = None,
+    master: Any = None, lr: float = 0.01, alpha: float = 0.99, eps: float = 1e-08, weight_decay: float = 0.0,
+    momentum: float = 0.0, maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None,
+    grad_scale: Any = None, found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(AdagradUpdateDescriptor, AdagradUpdatePlan)
+def adagrad_update(param: Any, grad: Any, state_sum: Any, step: Any, *, master: Any = None, lr: float = 0.01,
+    lr_decay: float = 0.0, weight_decay: float = 0.0, eps: float = 1e-10, maximize: bool = False, stochastic: bool = False,
+    seed: int = 0, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None, table: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(LionUpdateDescriptor, LionUpdatePlan)
+def lion_update(param: Any, grad: Any, exp_avg: Any, step: Any, *, master: Any = None, lr: float = 0.0001,
+    beta1: float = 0.9, beta2: float = 0.99, weight_decay: float = 0.0, maximize: bool = False, stochastic: bool = False,
+    seed: int = 0, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None, table: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(GgufDequantizeDescriptor, GgufDequantizePlan)
 def dequantize_gguf(blocks: Any, format: Any = None, *, shape: Any = None, out_dtype: Any = None, out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...

@@ -9,10 +9,11 @@ from typing import Any
 from .operands import Kit, itemsize
 from .row import Calls, Row
 from .row_families import SHORT, calls_of, row_name
-from .target import Target
+from .target import BEST, Target
 
 __all__ = ["TRAINING_ROWS"]
 
+HIDDEN, VOCABULARY, TOKENS = 4096, 128256, (1024, 4096, 8192)
 LOGITS = ((8192, 128256), (4096, 50257))
 RANDOM = (1 << 28,)  # 1 GiB of f32
 DROPPED = (16384, 8192)
@@ -107,7 +108,40 @@ def _dropout(op: str, dtype: str) -> Row:
     return Row("random", row_name(op, DROPPED, dtype), op, DROPPED, dtype, nbytes, nbytes, make, WITHIN["dropout"])
 
 
+def _linear(tokens: int, *, gradients: bool) -> Row:
+    """The loss of a vocabulary's projection, and both gradients: three products instead of one."""
+    op, shape = "linear_cross_entropy", (tokens, HIDDEN, VOCABULARY)
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        hidden, weight = kit.normal((tokens, HIDDEN), "bfloat16"), kit.normal((VOCABULARY, HIDDEN), "bfloat16")
+        labels, made = _labels(kit, (tokens, VOCABULARY)), {"out": kit.empty((), "float32")}
+        if gradients:
+            made["grad_hidden"] = kit.empty((tokens, HIDDEN), "bfloat16")
+            made["grad_weight"] = kit.empty((VOCABULARY, HIDDEN), "float32")
+
+        def theirs(torch: Any, hidden: Any, weight: Any, labels: Any) -> Any:
+            hidden, weight = (x.detach().requires_grad_(gradients) for x in (hidden, weight))
+            functional = torch.nn.functional
+            loss = functional.cross_entropy(functional.linear(hidden, weight), labels)
+            return torch.autograd.grad(loss, (hidden, weight)) if gradients else loss
+
+        ours = bp.linear_cross_entropy.bind(hidden, weight, labels, **made)
+        return calls_of(kit, op, ours, theirs, (hidden, weight, labels))
+
+    products, parameters = 1 + 2 * gradients, HIDDEN * (tokens + VOCABULARY)
+    name = row_name(op, shape, "bfloat16", "with gradients" if gradients else "")
+    return Row(
+        "loss", name, op, shape, "bfloat16", 2 * parameters, 4 * parameters * gradients, make,
+        Target(1.0, "paired", BEST), flops=2 * products * prod(shape),
+    )  # fmt: skip
+
+
 def _rows() -> Iterator[Row]:
+    for tokens in TOKENS:
+        yield _linear(tokens, gradients=False)
+        yield _linear(tokens, gradients=True)
     for shape in LOGITS:
         yield _cross_entropy(shape)
         yield _cross_entropy_backward(shape)

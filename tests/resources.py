@@ -76,6 +76,7 @@ _DROPPED = "eight bf16 a thread on sm_100a by NVRTC 12.9, four strided f32 and t
 _SCANS = "rows of 8 f16 or fewer, of which a thread has one, on sm_90a"
 _CHANNELS = "f64 at odd positions, on sm_120"
 _JOINED = "16 arrays, whose addresses are kept in memory, on sm_100a by NVRTC 13.5"
+_LOGITS = "bf16 rows of 65 to 128, of which 8 threads hold two vectors each, on sm_100a by NVRTC 12.9"
 _REPEATS = "sums over repeats, on sm_100a by NVRTC 13.5"
 _ATTENTION = dict.fromkeys(
     (
@@ -102,6 +103,7 @@ SPILLS: Mapping[str, tuple[int, str]] = _ATTENTION | {
     "softmax_backward": (208, _KEPT),
     "log_softmax_backward": (160, _KEPT),
     "masked_softmax_backward": (224, _SCALED),
+    "linear_cross_entropy": (16, _LOGITS),
     "rms_norm": (136, _KEPT),
     "layer_norm": (156, _KEPT),
     "rms_norm_backward": (36, _KEPT_GRADIENTS),
@@ -222,20 +224,26 @@ LONG_ROWS = (2049, 4097, 8193, 16385, 32769, 524288, 524289)
 
 def long_rows(op: Op, arch: str) -> list[Kernel]:
     """The kernels of long rows that start anywhere and of those that a cluster shares, of an op that has some, with all operands
-    that may come with x. Samples are shorter, or few of them start there."""
+    that may come with x, or with none where these kernels take none. Samples are shorter, or few of them start there."""
     launches = [name for candidate in op.plan.candidates for name in candidate.launches]
-    if not any(name.endswith("_unaligned") for name in launches):
-        return []
+    if (
+        not any(name.endswith("_unaligned") for name in launches)
+        or "shape" not in op.plan.descriptor.__dataclass_fields__
+    ):
+        return []  # there are none, or those of another op
     optional = [slot.name for slot in op.plan.descriptor.slots if slot.optional and "residual" not in slot.name]
-    found: dict[Kernel, None] = {}
-    for kind, length in itertools.product(("bf16", "f32", "f64"), LONG_ROWS):
-        beside = {f"{name}_element": "f64" if kind == "f64" else "f32" for name in optional}
-        if "grad_weight" in optional:  # gradients of long rows take weights of x's dtype
-            beside |= {f"{name}_element": kind for name in optional if "weight" in name or "bias" in name}
-        desc = op.describe(shape=(3, length), element=kind, **beside)
-        for plan in admissible(op.plan, desc, PlanPreference(), DeviceSpec.named(arch)):
-            found |= {s.kernel: None for s in plan.selection.steps if isinstance(s, Launch)}
-    wanted = [kernel for kernel in found if "_unaligned" in kernel.entry or "_cluster" in kernel.entry]
+    for given in (True, False):
+        found: dict[Kernel, None] = {}
+        for kind, length in itertools.product(("bf16", "f32", "f64"), LONG_ROWS):
+            beside = {f"{name}_element": "f64" if kind == "f64" else "f32" for name in optional}
+            if "grad_weight" in optional:  # gradients of long rows take weights of x's dtype
+                beside |= {f"{name}_element": kind for name in optional if "weight" in name or "bias" in name}
+            desc = op.describe(shape=(3, length), element=kind, **(beside if given else {}))
+            for plan in admissible(op.plan, desc, PlanPreference(), DeviceSpec.named(arch)):
+                found |= {s.kernel: None for s in plan.selection.steps if isinstance(s, Launch)}
+        wanted = [kernel for kernel in found if "_unaligned" in kernel.entry or "_cluster" in kernel.entry]
+        if wanted:
+            break
     assert len(wanted) > 4, f"{op.name}: {[kernel.entry for kernel in wanted]}"
     return wanted
 

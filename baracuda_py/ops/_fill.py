@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.steps import Kernel, Launch, Packed, Ptr
+from ..runtime.steps import Kernel, Launch, Packed, Ptr, Scratch
 from ..tensor.axes import collapse
 from ..types import ElementKind
 from ._launch import THREADS, grid_of, index_scalar, index_type, pack_dims
@@ -18,7 +18,9 @@ __all__ = ["FILL", "filled"]
 FILL = "reduce/fill.cu:fill_strided"
 
 
-def filled(dest: Ptr, shape: Sequence[int], strides: Sequence[int], element: ElementKind, value: Any) -> Launch:
+def filled(
+    dest: Ptr | Scratch, shape: Sequence[int], strides: Sequence[int], element: ElementKind, value: Any
+) -> Launch:
     """Elements of `shape` from `dest` on, with strides in elements."""
     size, (file, _, name) = element.bits // 8, FILL.partition(":")
     extents, steps = collapse(shape, [[s * size for s in strides]])

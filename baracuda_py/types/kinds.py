@@ -17,6 +17,7 @@ class OpCategory(Extensible):
     INDEXING = enum.auto()
     LOSS = enum.auto()
     NORM = enum.auto()
+    OPTIM = enum.auto()
     QUANTIZATION = enum.auto()
     RANDOM = enum.auto()
     REARRANGE = enum.auto()

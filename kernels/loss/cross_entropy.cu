@@ -2,35 +2,34 @@
 // and the gradient of x. Computed in C.
 //
 // Mapping:  LANES threads per row (rows/row.cuh), resident in registers or streamed; a CTA has THREADS / LANES rows.
+//           _unaligned: one CTA per long row at any alignment, without weights (rows/unaligned.cuh).
 //           cross_entropy_total: one CTA, in an order that `count` alone fixes.
 // Passes:   one (maximum and sum together), a second one where s > 0; the gradient takes one.
 // Labels:   `ignore`: loss and gradient are 0. Out of range: never read; both are NaN, and `status` is set.
 // Shared:   two values per warp.   Bound: DRAM.
+#include "loss/labelled.cuh"
 #include "math/log.cuh"
 #include "rows/fold.cuh"
 #include "rows/place.cuh"
 #include "rows/row.cuh"
 #include "rows/shifted_sum.cuh"
+#include "rows/unaligned.cuh"
 
 enum Operand { OUT, GRAD, LSE, LABELS, X, WEIGHT, OPERANDS };
 constexpr int TOTAL_THREADS = 512;  // the second launch bound of 1 keeps ptxas from spilling
 
-template <class C> __device__ __forceinline__ C not_a_number() { return C(__uint_as_float(0x7fc00000)); }
-
-// What a label says of its row.
-template <class C> struct Labelled {
-  i64 label;
-  bool counts;
-  C weight;  // of the label; 0 of an ignored one, NaN out of range
-
-  template <class L, class Weigh>
-  __device__ __forceinline__ Labelled(const L* from, i64 ignore, i64 classes, const Weigh& weigh) {
-    label = from ? i64(*from) : ignore;
-    counts = label != ignore;
-    weight = !counts ? C(0) : label < 0 || label >= classes ? not_a_number<C>() : weigh(label);
+// The loss of a row, whose log(sum(exp(x))) is most + log_sum; `x_of` a column is there.
+template <class C, class I, class XOf>
+__device__ __forceinline__ C row_loss(const Labelled<C>& own, I length, C smoothing, C z_loss, C most, C log_sum,
+    C shared, i32* status, const XOf& x_of) {
+  if (own.wrong(length)) {
+    if (status) atomicOr(status, 1);
+  } else if (own.counts) {
+    const C total = most + log_sum, n = log_sum - (convert<C>(*x_of(I(own.label))) - most);
+    return (C(1) - smoothing) * own.weight * n + shared + z_loss * total * total;
   }
-  __device__ __forceinline__ bool wrong(i64 classes) const { return counts && (label < 0 || label >= classes); }
-};
+  return own.weight;
+}
 
 template <class T, class W, class C, class L, int DIGITS, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT,
     int R, int RC, class I>
@@ -76,14 +75,43 @@ cross_entropy(I count, I length, i64 ignore, C smoothing, C z_loss, C* losses, i
 
   // 3. loss
   if (!live || threadIdx.x % LANES != 0) return;
-  C loss = own.weight;
-  if (own.wrong(length)) {
-    if (status) atomicOr(status, 1);
-  } else if (own.counts) {
-    const C picked = convert<C>(*places.template at<X>(x, at, I(own.label)));
-    loss = (C(1) - smoothing) * own.weight * (log_sum - (picked - sum.most)) + shared + z_loss * total * total;
+  *(losses ? losses + row : places.template of_row<OUT>(out, at)) =
+      row_loss(own, length, smoothing, z_loss, sum.most, log_sum, shared, status,
+          [&](I label) { return places.template at<X>(x, at, label); });
+  if (lse) *places.template of_row<LSE>(lse, at) = total;
+}
+
+template <class T, class W, class C, class L, int DIGITS, int V, int ITEMS, int LANES, int R, class I>
+__global__ void __launch_bounds__(LANES) cross_entropy_unaligned(I length, i64 ignore, C smoothing, C z_loss, C* losses,
+    i32* status, rows::Places<I, R, 0, OPERANDS> places, C* out, const C*, C* lse, const L* labels, const T* x, const W*) {
+  using Sum = rows::ShiftedSum<C, DIGITS>;
+  const I row = I(blockIdx.x);
+  i64 at[OPERANDS];
+  places.enter(row, at);
+  const Labelled<C> own(places.template of_row<LABELS>(labels, at), ignore, length, [](i64) { return C(1); });
+  const T* const from = places.template at<X>(x, at, 0);
+  rows::UnalignedRow<T, C, V, ITEMS, LANES, I, 1> line{{from}, own.counts || lse ? length : 0};
+
+  // 1. log(sum(exp(x))) = most + log_sum
+  Sum sum = Sum::none();
+  line.template pass<0>(rows::minus_infinity<C>(), [&](C (&a)[1][V]) { sum.add(a[0]); });
+  sum = Sum::template gather<LANES>(sum);
+  const C log_sum = math::log<24>(sum.sum), total = sum.most + log_sum;
+
+  // 2. the part that all classes share; a column past the end has none
+  C shared = 0;
+  if (smoothing != C(0)) {
+    line.template pass<0>(total, [&](C (&a)[1][V]) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) shared += log_sum - (a[0][v] - sum.most);
+    });
+    shared = rows::sum<LANES, 2>(shared) * (smoothing / C(length));
   }
-  *(losses ? losses + row : places.template of_row<OUT>(out, at)) = loss;
+
+  // 3. loss
+  if (threadIdx.x != 0) return;
+  *(losses ? losses + row : places.template of_row<OUT>(out, at)) =
+      row_loss(own, length, smoothing, z_loss, sum.most, log_sum, shared, status, [&](I label) { return from + label; });
   if (lse) *places.template of_row<LSE>(lse, at) = total;
 }
 
@@ -114,6 +142,24 @@ __global__ void __launch_bounds__(TOTAL_THREADS, 1) cross_entropy_total(u32 coun
   if (!losses) out[1] = every;
 }
 
+// The gradient of a row's logits: g (softmax(x) targets - target), 0 for a row that does not count and for x = 0 there.
+template <class C, class I> struct Slope {
+  C g, total, targets, picked, each;
+  I label;
+
+  // `every`: the sum of the weights of all classes.
+  __device__ __forceinline__ Slope(const Labelled<C>& own, I classes, C grad, C lse, C smoothing, C z_loss, C every) {
+    g = own.counts ? grad : C(0), total = own.counts ? lse : C(0);
+    picked = (C(1) - smoothing) * own.weight, each = own.counts ? smoothing / C(classes) : C(0);
+    targets = picked + C(2) * z_loss * total + (smoothing != C(0) ? each * every : C(0));
+    label = own.counts && !own.wrong(classes) ? I(own.label) : ~I(0);
+  }
+  template <int DIGITS> __device__ __forceinline__ C of(C x, I column, C weight) const {
+    const C target = each * weight + (column == label ? picked : C(0));
+    return g * ::fma(math::exp<DIGITS>(x - total), targets, -target);
+  }
+};
+
 // `totals`: sum(w[y]) and sum(w), where they are needed.
 template <class T, class W, class C, class L, int DIGITS, bool MEAN, int V, int ITEMS, int LANES, int THREADS,
     bool RESIDENT, int R, int RC, class I>
@@ -138,21 +184,31 @@ cross_entropy_backward(I count, I length, i64 ignore, C smoothing, C z_loss, con
   };
   line.load(load);
 
-  const C g = *places.template of_row<GRAD>(grad, at) / (MEAN ? totals[0] : C(1));
-  const C total = *places.template of_row<LSE>(lse, at);
-  const C picked = (C(1) - smoothing) * own.weight, each = smoothing / C(length);
-  C targets = picked + C(2) * z_loss * total;
-  if (smoothing != C(0)) targets += each * (weight ? totals[1] : C(length));
+  const Slope<C, I> slope(own, length, *places.template of_row<GRAD>(grad, at) / (MEAN ? totals[0] : C(1)),
+      *places.template of_row<LSE>(lse, at), smoothing, z_loss, smoothing != C(0) && weight ? totals[1] : C(length));
   line.pass(load, [&](Pack& pack, I column, int) {
     C a[V], w[V];
-    pack.widen(a);
-    if (weight && smoothing != C(0)) rows::fetch<W>(w, places.template at<WEIGHT>(weight, at, column));
+    const bool weighted = weight && smoothing != C(0);
+    rows::widen_words(pack, a);
+    if (weighted) rows::fetch<W>(w, places.template at<WEIGHT>(weight, at, column));
 #pragma unroll
-    for (int v = 0; v < V; ++v) {
-      C target = smoothing == C(0) ? C(0) : weight ? each * w[v] : each;
-      if (i64(column + v) == own.label) target += picked;
-      a[v] = own.counts ? g * (math::exp<DIGITS>(a[v] - total) * targets - target) : C(0);
-    }
+    for (int v = 0; v < V; ++v) a[v] = slope.template of<DIGITS>(a[v], column + v, weighted ? w[v] : C(1));
     rows::put(places.template at<OUT>(out, at, column), a);
+  });
+}
+
+template <class T, class W, class C, class L, int DIGITS, bool MEAN, int V, int ITEMS, int LANES, int R, class I>
+__global__ void __launch_bounds__(LANES) cross_entropy_backward_unaligned(I length, i64 ignore, C smoothing, C z_loss,
+    const C* totals, i32* status, rows::Places<I, R, 0, OPERANDS> places, T* out, const C* grad, const C* lse,
+    const L* labels, const T* x, const W*) {
+  i64 at[OPERANDS];
+  places.enter(I(blockIdx.x), at);
+  const Labelled<C> own(places.template of_row<LABELS>(labels, at), ignore, length, [](i64) { return C(1); });
+  if (status && own.wrong(length) && threadIdx.x == 0) atomicOr(status, 1);
+  const Slope<C, I> slope(own, length, *places.template of_row<GRAD>(grad, at) / (MEAN ? totals[0] : C(1)),
+      *places.template of_row<LSE>(lse, at), smoothing, z_loss, C(length));
+  const rows::UnalignedRow<T, C, V, ITEMS, LANES, I, 1> line{{places.template at<X>(x, at, 0)}, length};
+  line.template write<0>(places.template at<OUT>(out, at, 0), [&](const C (&a)[1], I column) {
+    return own.counts ? slope.template of<DIGITS>(a[0], column, C(1)) : C(0);
   });
 }

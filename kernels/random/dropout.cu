@@ -39,6 +39,8 @@ __global__ void __launch_bounds__(THREADS)
     dropout(T* out, const T* x, const T* residual, I count, u64 seed, u64 offset, u64 subsequence, const u64* position,
             u64 threshold, C scale, Dims<I, R, 3> dims) {
   const u64 begin = offset + (position ? *position : 0);
+  const u32 least = u32(threshold);      // of a word that keeps its element
+  const bool any = threshold >> 32 == 0;  // is kept
   for (I first = (I(blockIdx.x) * THREADS + threadIdx.x) * V; first < count; first += I(gridDim.x) * THREADS * V) {
     const bool whole = R == 0 && first + V <= count;
     DropoutChunk<T, V> in, rest;
@@ -50,7 +52,7 @@ __global__ void __launch_bounds__(THREADS)
     philox::draw_chunk<philox::RandomBits<u32>>(seed, begin + first, subsequence, philox::Numbers<u64>(), word);
     if (whole) {
 #pragma unroll
-      for (int v = 0; v < V; ++v) in.at(v) = dropped(in.at(v), rest.at(v), RESIDUAL, word[v] >= threshold, scale);
+      for (int v = 0; v < V; ++v) in.at(v) = dropped(in.at(v), rest.at(v), RESIDUAL, any && word[v] >= least, scale);
       in.store(out + first);
       continue;
     }
@@ -65,7 +67,7 @@ __global__ void __launch_bounds__(THREADS)
       T other = one;
       if constexpr (RESIDUAL) other = *reinterpret_cast<const T*>(reinterpret_cast<const char*>(residual) + at[2]);
       *reinterpret_cast<T*>(reinterpret_cast<char*>(out) + at[0]) =
-          dropped(one, other, RESIDUAL, word[v] >= threshold, scale);
+          dropped(one, other, RESIDUAL, any && word[v] >= least, scale);
     }
   }
 }

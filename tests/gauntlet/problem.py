@@ -110,8 +110,9 @@ class Problem:
 
     @cached_property
     def inputs(self) -> dict[str, Array]:
-        """What is in the operands that are not written, on the host; read-only."""
-        inputs = {name: slot.host() for name, slot in self.slots.items() if name not in self.written}
+        """What is in the operands ahead of a call, on the host, but for those that are only written; read-only."""
+        only = [operand.name for operand in self.desc.operands if operand.role == "out"]
+        inputs = {name: slot.host() for name, slot in self.slots.items() if name not in only}
         for x in inputs.values():
             x.flags.writeable = False
         return inputs

@@ -23,6 +23,7 @@ from .._function import DerivedArgs, SignatureRules, function_of
 from ._forward.flash import HALVES, Flash
 from ._forward.simt import Simt
 from ._forward.tc import Tc
+from ._forward.wgmma import Wgmma
 from ._problem import guarantee as _guarantee
 from ._problem.attended import FLOATS, SHORT_KEYS, Attended, computed
 from .oracle import forward as oracle
@@ -146,7 +147,7 @@ class AttentionPlan(Plan[AttentionDescriptor]):
 
     descriptor = AttentionDescriptor
     category = OpCategory.ATTENTION
-    candidates = (Flash(), Tc(), Simt())
+    candidates = (Flash(), Wgmma(), Tc(), Simt())
     measures = oracle.MEASURES
     probes = (
         *(

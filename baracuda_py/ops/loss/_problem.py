@@ -13,6 +13,7 @@ from ...runtime.steps import Arg, Fill, Kernel, Launch, Ptr, Run, Step
 from ...tensor import Tensor
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
 from .._rows import RowConfig, Rows, computed_in, rows_of
+from .._unaligned import unaligned_launch
 
 __all__ = ["FIELDS", "LABELS", "STATUSES", "LogitsProblem"]
 
@@ -97,7 +98,7 @@ class LogitsProblem(Descriptor):
                 f"{self.op}: logits of {self.shape} have 2**31 rows or classes", "give fewer at a time"
             )
         for name, takes in (("weight", {self.element, self.computed}), ("lse", {self.computed})):
-            if self.has(name) and (kind := self.layout(name).element) not in takes:
+            if name in self.slot_of and self.has(name) and (kind := self.layout(name).element) not in takes:
                 said = " or ".join(sorted(map(str, takes)))
                 raise OperandTypeError(f"{self.op}: {name} must hold {said}, got {kind}", f"cast it to {self.computed}")
 
@@ -129,7 +130,9 @@ class LogitsProblem(Descriptor):
     def of_arrays(cls, arrays: Mapping[str, Any], flags: Mapping[str, bool], **options: Any) -> Self:
         """The descriptor of arrays, with the further outputs that flags ask for."""
         tensors = cls.taken(str(cls.name), arrays)  # type: ignore[attr-defined]
-        kinds = {"lse": computed_in(tensors["logits"].element).element, "status": ElementKind.I32}
+        element = next(tensors[name].element for name in ("hidden", "logits", "x") if name in tensors)
+        computed = computed_in(element).element
+        kinds = {"lse": computed, "status": ElementKind.I32, "grad_hidden": element, "grad_weight": computed}
         asked = {f"{name}_element": kinds[name] for name, on in flags.items() if on and name not in tensors}
         return cls.of_tensors(tensors, **options, **asked)
 
@@ -140,13 +143,18 @@ class LogitsProblem(Descriptor):
         kinds = f"{self.weight_kind.number}, {computed_in(self.element).cuda}, {self.labels_element.number}"
         return kinds if total else f"{self.element.number}, {kinds}, {self.element.digits}"
 
-    def rows_launch(self, name: str, types: str, config: RowConfig, scratch: Arg) -> tuple[Step, ...]:
+    def rows_launch(
+        self, name: str, types: str, config: RowConfig, scratch: Arg, *, unaligned: bool
+    ) -> tuple[Step, ...]:
         """The launch over rows, and ahead of it the status that it sets."""
         number = computed_in(self.element).numpy
         runs = Run("ignore_index", "int64"), Run("label_smoothing", number), Run("z_loss", number)
         status = Ptr("status") if self.has("status") else np.uint64(0)
         clear = (Fill(Ptr("status"), 0, 4),) if self.has("status") else ()
-        return (*clear, self.rows().launch(FILE, name, types, config, "", *runs, scratch, status))
+        values = *runs, scratch, status
+        if unaligned:
+            return (*clear, unaligned_launch(self.rows(), FILE, f"{name}_unaligned", types, config, "", *values))
+        return (*clear, self.rows().launch(FILE, name, types, config, "", *values))
 
     def total_launch(self, losses: Arg, out: Arg) -> Launch:
         """The launch of one CTA that adds up losses and weights."""

@@ -9,14 +9,15 @@ from typing import Any, Self
 import numpy as np
 
 from ...numerics.guarantee import widely
-from ...plan.candidate import Candidate, Cost
+from ...plan.candidate import Candidate, Cost, Feasibility, no
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...runtime.steps import Ptr, Scratch, Step
 from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
 from .._function import function_of
-from .._rows import FLOATS, RowConfig, row_configs, row_cost
+from .._rows import FLOATS, RowConfig, Rows, row_configs, row_cost, share
+from .._unaligned import unaligned_rows
 from . import _guarantee, oracle, samples
 from ._problem import FIELDS, LABELS, STATUSES, LogitsProblem
 
@@ -98,21 +99,27 @@ class CrossEntropyBackwardDescriptor(LogitsProblem):
         )  # fmt: skip
 
 
+# Threads of a row at most. One pass is one turn of loads after another, and CTAs beside each other fill the gaps; a row in
+# registers, which more threads could hold, would be read once all the same.
+LANES = 256
+VECTORS = 4  # that a thread has of an unaligned row at a time
+TOTAL = "loss/cross_entropy.cu:cross_entropy_total"
+
+
 class RowsCandidate(Candidate[LogitsProblem]):
     """A group of threads per row, which stays in registers if it fits and is streamed if it does not; one CTA adds up."""
 
     variant = "rows"
-    launches = (
-        "loss/cross_entropy.cu:cross_entropy",
-        "loss/cross_entropy.cu:cross_entropy_total",
-    )
+    unaligned = False
+    launches = ("loss/cross_entropy.cu:cross_entropy", TOTAL)
 
     def totals(self, desc: LogitsProblem) -> bool:
         """Whether there is a launch that adds up."""
         return desc.reduction != "none"
 
     def configs(self, desc: LogitsProblem, device: DeviceSpec) -> Iterable[RowConfig]:
-        return row_configs(desc.shape[-1], desc.rows().vector(desc.element), desc.element)
+        configs = row_configs(desc.shape[-1], desc.rows().vector(desc.element), desc.element, streams=LANES)
+        return (config for config in configs if config.lanes <= LANES)
 
     def cost(self, desc: LogitsProblem, device: DeviceSpec, config: RowConfig) -> Cost:
         cost = row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=12.0)
@@ -125,20 +132,17 @@ class RowsCandidate(Candidate[LogitsProblem]):
         )
 
     def lower(self, desc: LogitsProblem, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
-        if not self.totals(desc):
-            return desc.rows_launch("cross_entropy", desc.types(), config, np.uint64(0))
-        losses = Scratch.named("losses", desc.computed.nbytes(max(desc.count, 1)))
-        launch = desc.rows_launch("cross_entropy", desc.types(), config, losses)
-        return (*launch, desc.total_launch(losses, Ptr("out")))
+        losses = (
+            Scratch.named("losses", desc.computed.nbytes(max(desc.count, 1))) if self.totals(desc) else np.uint64(0)
+        )
+        launch = desc.rows_launch("cross_entropy", desc.types(), config, losses, unaligned=self.unaligned)
+        return (*launch, desc.total_launch(losses, Ptr("out"))) if self.totals(desc) else launch
 
 
 class BackwardCandidate(RowsCandidate):
     """A group of threads per row in one pass; ahead of it, one CTA adds up the weights where they count."""
 
-    launches = (
-        "loss/cross_entropy.cu:cross_entropy_total",
-        "loss/cross_entropy.cu:cross_entropy_backward",
-    )
+    launches = (TOTAL, "loss/cross_entropy.cu:cross_entropy_backward")
 
     def totals(self, desc: LogitsProblem) -> bool:
         return desc.reduction == "mean" or desc.has("weight")
@@ -148,13 +152,37 @@ class BackwardCandidate(RowsCandidate):
 
     def lower(self, desc: LogitsProblem, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
         types = f"{desc.types()}, {str(desc.reduction == 'mean').lower()}"
-        if not self.totals(desc):
-            return desc.rows_launch("cross_entropy_backward", types, config, np.uint64(0))
-        sums = Scratch.named("sums", desc.computed.nbytes(2))
-        return (
-            desc.total_launch(np.uint64(0), sums),
-            *desc.rows_launch("cross_entropy_backward", types, config, sums),
-        )
+        sums = Scratch.named("sums", desc.computed.nbytes(2)) if self.totals(desc) else np.uint64(0)
+        launch = desc.rows_launch("cross_entropy_backward", types, config, sums, unaligned=self.unaligned)
+        return (desc.total_launch(np.uint64(0), sums), *launch) if self.totals(desc) else launch
+
+
+class Unaligned(Candidate[LogitsProblem]):
+    """A CTA a long row that starts at any address, by aligned words; there are no weights of classes."""
+
+    variant = "unaligned"
+    unaligned = True
+
+    def supports(self, desc: LogitsProblem, device: DeviceSpec) -> Feasibility:
+        if desc.has("weight"):
+            return no("it has no weights of classes", "rows has them")
+        return unaligned_rows(desc.rows(), desc.element, 16)
+
+    def configs(self, desc: LogitsProblem, device: DeviceSpec) -> Iterable[RowConfig]:
+        vector = Rows.widest(desc.element)
+        yield RowConfig(vector, VECTORS, min(LANES, max(128, share(desc.shape[-1] // (vector * VECTORS)))))
+
+
+class UnalignedCandidate(Unaligned, RowsCandidate):
+    """The loss of such rows."""
+
+    launches = ("loss/cross_entropy.cu:cross_entropy_unaligned", TOTAL)
+
+
+class UnalignedBackwardCandidate(Unaligned, BackwardCandidate):
+    """The gradient of such rows."""
+
+    launches = (TOTAL, "loss/cross_entropy.cu:cross_entropy_backward_unaligned")
 
 
 PROBES: tuple[Mapping[str, Any], ...] = (
@@ -168,7 +196,7 @@ class CrossEntropyPlan(Plan[CrossEntropyDescriptor]):
 
     descriptor = CrossEntropyDescriptor
     statuses = STATUSES
-    candidates = (RowsCandidate(),)
+    candidates = (RowsCandidate(), UnalignedCandidate())
     measures = oracle.MEASURES
     reference = oracle.forward
     probes = PROBES
@@ -184,7 +212,7 @@ class CrossEntropyBackwardPlan(Plan[CrossEntropyBackwardDescriptor]):
 
     descriptor = CrossEntropyBackwardDescriptor
     statuses = STATUSES
-    candidates = (BackwardCandidate(),)
+    candidates = (BackwardCandidate(), UnalignedBackwardCandidate())
     measures = oracle.BACKWARD_MEASURES
     reference = oracle.backward
     probes = PROBES

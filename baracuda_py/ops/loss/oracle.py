@@ -11,7 +11,7 @@ import numpy as np
 from ...numerics.rounding import wide
 from ...types import ElementKind
 
-__all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "forward"]
+__all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "forward", "losses", "slopes"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -68,13 +68,19 @@ def _logs(desc: Any, logits: Array) -> tuple[Array, Array, Array]:
     return shift, most, np.log(np.exp(shift).sum(axis=1, keepdims=True))
 
 
-def forward(desc: Any, logits: Array, labels: Array, weight: Array | None = None) -> Any:
-    """Every written operand, in order."""
+def losses(desc: Any, logits: Array, labels: Array, weight: Array | None = None) -> dict[str, Array]:
+    """The results of the forward op by name."""
     with np.errstate(all="ignore"):
         target, (shift, most, log_sum) = _Target.of(desc, labels, weight), _logs(desc, logits)
         lse = (most + log_sum)[:, 0]
         loss = target.spread(log_sum - shift) + lse.dtype.type(desc.z_loss) * lse * lse
-        results = {"out": target.reduced(desc, loss), "lse": lse.reshape(desc.row_shape), "status": target.status}
+        out = target.reduced(desc, loss)
+    return {"out": out, "lse": lse.reshape(desc.row_shape), "status": target.status}
+
+
+def forward(desc: Any, logits: Array, labels: Array, weight: Array | None = None) -> Any:
+    """Every written operand, in order."""
+    results = losses(desc, logits, labels, weight)
     return tuple(results[operand.name] for operand in desc.operands if operand.written)
 
 
@@ -87,16 +93,22 @@ def _pulled(desc: Any, grad: Array, logits: Array, labels: Array, lse: Array, we
     return target, g, x - total, own, 2 * total.dtype.type(desc.z_loss) * total
 
 
-def backward(desc: Any, grad: Array, logits: Array, labels: Array, lse: Array, weight: Array | None = None) -> Any:
-    """Every written operand, in order."""
+def slopes(
+    desc: Any, grad: Array, logits: Array, labels: Array, lse: Array, weight: Array | None = None
+) -> dict[str, Array]:
+    """The results of the backward op by name."""
     with np.errstate(all="ignore"):
         target, g, shift, own, pull = _pulled(desc, grad, logits, labels, lse, weight)
         found = np.exp(shift) * (own + pull + (target.even * target.weights.sum() if target.even else 0))
         found = found - np.where(np.arange(desc.shape[-1]) == target.label[:, None], own, 0)
         found = g * (found - (target.even * target.weights if target.even else 0))
-        results = {
-            "grad_logits": np.where(target.counts[:, None], found, 0).reshape(desc.shape), "status": target.status,
-        }  # fmt: skip
+        found = np.where(target.counts[:, None], found, 0).reshape(desc.shape)
+    return {"grad_logits": found, "status": target.status}
+
+
+def backward(desc: Any, grad: Array, logits: Array, labels: Array, lse: Array, weight: Array | None = None) -> Any:
+    """Every written operand, in order."""
+    results = slopes(desc, grad, logits, labels, lse, weight)
     return tuple(results[operand.name] for operand in desc.operands if operand.written)
 
 

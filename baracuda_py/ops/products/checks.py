@@ -8,12 +8,12 @@ from itertools import combinations
 from typing import Any
 
 from ...plan.candidate import OK, Change, Feasibility, no
-from ...types import ElementKind, MathPrecision
+from ...types import ArchSku, DeviceSpec, ElementKind, MathPrecision
 from .gemm import BATCH_RANK, Gemm
 
 __all__ = [
     "MOST_CTAS", "TMA_INDEX_BITS", "WARPGROUP_MATHS", "admitted", "cast", "countable", "extent_limit", "fixed", "launchable",
-    "relaid", "takes_any_m",
+    "on_hopper", "relaid", "takes_any_m",
 ]  # fmt: skip
 
 MOST_CTAS = 2**31 - 1  # of a one-dimensional grid
@@ -42,6 +42,15 @@ def admitted(desc: Any, variant: str, maths: Collection[MathPrecision]) -> Feasi
         reason = f"{len(desc.gemm.batch)} batch axes that do not merge; kernels walk {BATCH_RANK}"
         return no(reason, *relaid(desc, lambda moved: len(moved.gemm.batch) <= BATCH_RANK))
     return OK
+
+
+def on_hopper(device: DeviceSpec) -> Feasibility:
+    """Whether the device has Hopper's warpgroup instructions."""
+    if device.tier is ArchSku.SM90A:
+        return OK
+    hopper = "ptx:sm_90a" if device.emulated else "sm_90a"
+    change = Change(device=DeviceSpec.named(hopper))
+    return no("warpgroup instructions exist on sm_90a only", f'device="{hopper}"', change)
 
 
 def cast(desc: Any) -> tuple[str, Change | None]:

@@ -22,7 +22,8 @@ BLOCK = 128  # bits of a Philox block
 CHUNK = 16  # bytes of the widest store
 MOST_BLOCKS = 4  # that a thread computes for one store
 MOST_SUBSEQUENCES = 1 << 62
-CTAS_PER_SM = 8
+CTAS_PER_SM = 8  # with less to do than that each, a thread has one step
+MOST_STEPS = 4  # of a thread: what it prepares is then little of its work
 PHILOX_INSTRUCTIONS = (
     72  # of a block: 20 wide products, which take two issue slots each, 20 three-input xors, 12 for the counter
 )
@@ -160,8 +161,10 @@ class FillRandom(Candidate[Drawn]):
 
 
 def grid_stride(count: int, width: int, device: DeviceSpec) -> tuple[int, int, int]:
-    """CTAs for `count` elements, `width` per thread and step: what the device holds at most."""
-    return max(1, min(-(-count // (THREADS * width)), device.sms * CTAS_PER_SM)), 1, 1
+    """CTAs for `count` elements, `width` per thread and step. Many short ones, which fill each SM to the end whatever number of
+    them it holds at once."""
+    steps = -(-count // (THREADS * width))
+    return max(1, min(steps, max(device.sms * CTAS_PER_SM, -(-steps // MOST_STEPS)))), 1, 1
 
 
 def _merged(desc: Drawn) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:

@@ -142,9 +142,14 @@ class FillNormalDescriptor(Drawn):
     name = "fill_normal"
     values = ("mean", "std", *VALUES)
     distribution = "RandomNormal"
-    instructions = 26
-    errors = ((10.0, "spread"),)
-    source = "Higham, section 3.1: the root of the logarithm 3.5, sine or cosine 4, products 2"
+    instructions = 16
+    source = "Higham, section 3.1; sine, cosine and root: PTX ISA, sin.approx, cos.approx and sqrt.approx (f64: CUDA's)"
+
+    @property
+    def errors(self) -> tuple[tuple[float, str], ...]:  # type: ignore[override]
+        """f64: the root of the logarithm 3.5, sine or cosine 4, products 2. Else, of the root: sine or cosine 2**-20.5, their
+        angle pi * 2 / 2; the root of the logarithm 5, products 2; of the sum 1."""
+        return ((10.0, "spread"),) if self.element.bits == 64 else ((24.0, "radius"),)
 
     def check_numbers(self, values: Mapping[str, Any]) -> None:
         self.check_finite(values, "mean", "std", positive="std")

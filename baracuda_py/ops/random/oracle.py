@@ -127,11 +127,21 @@ def fill_normal(desc: Any, x: Array, position: Array | None = None) -> Array:
     return np.asarray(wide(desc.mean) + wide(desc.std) * _standard_normal(desc, x, position))
 
 
+def _pair(desc: Any, x: Array, position: Array | None, second: int) -> tuple[Array, Array]:
+    """The positions, and the random bits of the first or second of the two elements that are made together."""
+    positions = positions_of(desc, x.size, position)
+    at = (positions & ~np.uint64(1)) + np.uint64(second)
+    return positions, _joined(bits_at(int(desc.seed), at, int(desc.subsequence), desc.bits))
+
+
+def _radius(desc: Any, x: Array, position: Array | None) -> Array:
+    return np.asarray(np.sqrt(2 * _minus_log(_pair(desc, x, position, 0)[1], desc.bits, _wide(desc))))
+
+
 def _standard_normal(desc: Any, x: Array, position: Array | None) -> Array:
-    wide, positions, bits = _wide(desc), positions_of(desc, x.size, position), desc.bits
-    even = positions & ~np.uint64(1)
-    first, second = (_joined(bits_at(int(desc.seed), even + np.uint64(k), int(desc.subsequence), bits)) for k in (0, 1))
-    radius = np.sqrt(2 * _minus_log(first, bits, wide))
+    wide, bits = _wide(desc), desc.bits
+    positions, second = _pair(desc, x, position, 1)
+    radius = _radius(desc, x, position)
     quarter = (second + (np.uint64(1) << np.uint64(bits - 3))) >> np.uint64(bits - 2)
     rest = (second - (quarter << np.uint64(bits - 2))).astype(np.int64).astype(wide)
     angle = rest * wide(2) ** -bits * wide(8) * np.arctan(wide(1))
@@ -222,7 +232,13 @@ def _tail(desc: Any, position: Array | None = None, **_: Any) -> Array:
     return np.asarray(desc.std * np.sqrt(np.pi / 2) * np.exp(z * z / 2))
 
 
-MEASURES: dict[str, Callable[..., Any]] = {"spread": _spread, "tail": _tail}
+def _of_radius(desc: Any, position: Array | None = None, **_: Any) -> Array:
+    """What sine and cosine are multiplied by, without signs, and what is added."""
+    x = np.empty(desc.shape, np.uint8)
+    return np.asarray(abs(desc.mean) + desc.std * _radius(desc, x, position).reshape(x.shape))
+
+
+MEASURES: dict[str, Callable[..., Any]] = {"spread": _spread, "tail": _tail, "radius": _of_radius}
 
 
 def _magnitude(desc: Any, position: Array | None = None, **arrays: Array) -> Array:

@@ -28,18 +28,28 @@ __device__ __forceinline__ double minus_log(u64 w) {
   return upper ? -::log1p(-x) : -::log(x);
 }
 
-// Sine and cosine of w / 2^32 or w / 2^64 of a turn. The nearest quarter turn is split off exactly, in integers.
-__device__ __forceinline__ float turn_rest(u32 w, u32& quadrant) {
-  quadrant = (w + 0x20000000u) >> 30;
-  return float(i32(w - (quadrant << 30))) * 1.46291808e-9f;  // 2 pi / 2^32
+// The root of -2 log of the number. f32: one approximate instruction, relative error 2^-23 (PTX ISA, sqrt.approx); what
+// it flushes to zero, less than 2^-126, is no logarithm of such a number.
+__device__ __forceinline__ float normal_radius(u32 w) {
+  float radius;
+  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(radius) : "f"(2.0f * minus_log(w)));
+  return radius;
 }
-__device__ __forceinline__ double turn_rest(u64 w, u32& quadrant) {
-  quadrant = u32((w + 0x2000000000000000ull) >> 62);
-  return double(i64(w - (u64(quadrant) << 62))) * 3.4061215800865545e-19;  // 2 pi / 2^64
+__device__ __forceinline__ double normal_radius(u64 w) { return ::sqrt(2.0 * minus_log(w)); }
+
+// Sine and cosine of w / 2^32 of a turn, by two approximate instructions: absolute error 2^-20.5 (PTX ISA, sin.approx)
+// and the rounding of an angle of at most half a turn.
+__device__ __forceinline__ void turn(u32 w, float& sine, float& cosine) {
+  const float angle = float(i32(w)) * 1.46291808e-9f;  // 2 pi / 2^32
+  asm("sin.approx.ftz.f32 %0, %1;" : "=f"(sine) : "f"(angle));
+  asm("cos.approx.ftz.f32 %0, %1;" : "=f"(cosine) : "f"(angle));
 }
-template <class W, class C> __device__ __forceinline__ void turn(W w, C& sine, C& cosine) {
-  u32 quadrant;
-  const C r = turn_rest(w, quadrant), s = math::sin_near(r), c = math::cos_near(r);
+
+// The same of w / 2^64. The nearest quarter turn is split off exactly, in integers.
+__device__ __forceinline__ void turn(u64 w, double& sine, double& cosine) {
+  const u32 quadrant = u32((w + 0x2000000000000000ull) >> 62);
+  const double r = double(i64(w - (u64(quadrant) << 62))) * 3.4061215800865545e-19;  // 2 pi / 2^64
+  const double s = math::sin_near(r), c = math::cos_near(r);
   sine = quadrant & 1 ? c : s;
   cosine = quadrant & 1 ? s : c;
   if (quadrant & 2) sine = -sine;

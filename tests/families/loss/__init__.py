@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from .. import Family
-from .independent import CHECKS
+from . import independent, independent_elements, independent_linear, independent_nll
 
 __all__ = ["FAMILY"]
 
+_SUM = "sum f32[5, 9, 13] C reduction label_smoothing z_loss return_gradients return_status"
 FAMILY = Family(
-    independent=CHECKS,
+    independent=independent.CHECKS | independent_elements.CHECKS | independent_linear.CHECKS | independent_nll.CHECKS,
     always=(
         "weight",
         "ignore_index",
@@ -17,15 +18,31 @@ FAMILY = Family(
         "z_loss",
         "return_lse",
         "return_status",
+        "return_gradients",
+        "grad_hidden",
+        "grad_weight",
         "lse",
         "status",
         "grad_logits",
+        "grad_x",
+        "beta",
+        "delta",
+        "log_target",
+        "log_input",
+        "full",
+        "margin",
+        "eps",
+        "grad_other",
+        "grad_var",
     ),
-    also={
+    also=dict.fromkeys(independent_elements.LOSSES, ("f32[6, 40] F none",))
+    | {
         "cross_entropy": (
             "many rows float32[1500, 5] ignore_index",
             "streamed bfloat16[2, 40001] reduction label_smoothing",
         ),
+        "linear_cross_entropy": (_SUM,),
+        "linear_cross_entropy_backward": (_SUM, "no rows f32[0, 8, 5] C return_gradients"),
         "cross_entropy_backward": ("wrong float32[9, 13] reduction return_status return_lse",),
     },
 )

@@ -28,6 +28,7 @@ __all__ = [
     "changed",
     "changes",
     "filled_up",
+    "not_kept_short",
     "placed",
     "tensor_flops_per_cycle",
     "within",
@@ -199,6 +200,13 @@ def within(
     return OK
 
 
+def not_kept_short(desc: Any) -> Feasibility:
+    """Whether the op's name leaves a kernel that keeps scores in registers a choice."""
+    if desc.tensor_cores and desc.total_k <= SHORT_KEYS:
+        return no(f"{desc.name} keeps the scores of {SHORT_KEYS} keys and fewer in shared memory", "use attention")
+    return OK
+
+
 OPERANDS: tuple[Constraint, ...] = (
     *map(UnitStride, ("q", "k", "v", "out")),
     Multiple("q", -1, 8, "the head dim"),
@@ -220,8 +228,8 @@ class Flash(Candidate[Any]):
             return said
         if desc.precision is MathPrecision.F32:
             return no("it multiplies f32 as TF32", change=Change({"math": MathPrecision.TF32}))
-        if desc.tensor_cores and desc.total_k <= SHORT_KEYS:
-            return no(f"{desc.name} keeps the scores of {SHORT_KEYS} keys and fewer in shared memory", "use attention")
+        if not (said := not_kept_short(desc)):
+            return said
         return within(desc, self.configs(desc, device), device)
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[FlashConfig]:

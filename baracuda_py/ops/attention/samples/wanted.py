@@ -129,3 +129,23 @@ def with_mask(rows: int, keys: int, d: int) -> Sample:
 
 
 want("attention-backward-bool-mask", "attention_backward", with_mask(70, 75, 64), "fast")
+
+
+# ---- whole sequences by wgmma: persistent CTAs that take several tiles in turn, two and three consumers, every head dim, bases
+# that move, a negative scale
+def whole(label: str, rows: int, keys: int, d: int, d_v: int | None = None, heads: int = 3, **options: Any) -> Sample:
+    given = qkv(rng, ElementKind.BF16, 1, (heads, 1), rows, keys, d, d_v)
+    return Sample(f"bf16 {label}, {rows} x {keys}", given, {"return_lse": True, **options})
+
+
+def by_wgmma(name: str, sample: Sample, *configs: str) -> None:
+    want(f"attention-wgmma-{name}", "attention", sample, "wgmma", configs, sms=2)
+
+
+by_wgmma("turns", whole("d128", 150, 400, 128, causal=True), "128x128 ping_pong dynamic", "128x128 persistent")
+by_wgmma("one-block", whole("d128", 300, 100, 128, heads=2), "128x128 ping_pong persistent")
+by_wgmma("three-consumers", whole("d64", 210, 380, 64, causal=True), "192x112 ping_pong dynamic")
+by_wgmma("wide", whole("d256", 130, 180, 256, heads=2, scale=-0.05), "128x80 ping_pong persistent")
+by_wgmma("window", whole("d192 d_v128", 150, 390, 192, 128, heads=2, window=(50, 5)), "128x112 dynamic")
+by_wgmma("grows", growing(1), "128x128 ping_pong persistent")
+by_wgmma("falls", growing(-1), "192x112 ping_pong persistent")

@@ -7,8 +7,8 @@ from typing import Any
 
 from ....plan.candidate import OK, Change, Feasibility, no
 from ....runtime.steps import Step
-from ....types import ArchSku, DeviceSpec, PrecisionGuarantee
-from ...products.checks import TMA_INDEX_BITS, WARPGROUP_MATHS, admitted, countable, takes_any_m
+from ....types import DeviceSpec, PrecisionGuarantee
+from ...products.checks import TMA_INDEX_BITS, WARPGROUP_MATHS, admitted, countable, on_hopper, takes_any_m
 from ...products.gemm import Gemm
 from ...products.guarantee import TRUNCATED, guarantee_of, narrow_additions
 from ...products.table import Table, Tabled
@@ -58,10 +58,8 @@ class Wgmma(Tabled):
         gemm: Gemm = desc.gemm
         if not (admissible := admitted(desc, self.variant, WARPGROUP_MATHS)):
             return admissible
-        if device.tier is not ArchSku.SM90A:
-            hopper = "ptx:sm_90a" if device.emulated else "sm_90a"
-            change = Change(device=DeviceSpec.named(hopper))
-            return no("warpgroup instructions exist on sm_90a only", f'device="{hopper}"', change)
+        if not (there := on_hopper(device)):
+            return there
         if gemm.k == 0:
             return no("there is nothing to multiply (K = 0)")
         if not (counted := countable(gemm, TMA_INDEX_BITS)):

@@ -67,7 +67,7 @@ class _Folded:
         """An operand over `shape`: each element's weight, each row's statistics, or the elements themselves."""
         if name in ("weight", "bias"):
             return np.repeat(x, self.desc.positions).reshape(self.desc.groups, self.length)
-        if name in ("mean", "rstd", "var"):
+        if name in ("mean", "rstd", "var", "running_mean", "running_var"):
             return x
         return np.reshape(np.swapaxes(x, 0, 1) if self.desc.batched else x, self.shape)
 

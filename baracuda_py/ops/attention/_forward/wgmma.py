@@ -1,0 +1,196 @@
+"""wgmma: f16 and bf16 by Hopper's warpgroup tensor cores, fed by TMA (kernels/attention/wgmma.cu)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ....plan.candidate import Candidate, Cost, Feasibility, no
+from ....plan.constraints import Kinds
+from ....plan.grammar import Config, term
+from ....runtime.steps import Fill, Kernel, Launch, Packed, Ptr, Scratch, Step, TensorMap
+from ....types import DeviceSpec, ElementKind, PrecisionGuarantee
+from ..._fitted import Fitted
+from ...products.checks import on_hopper
+from .._problem import guarantee as _guarantee
+from .._problem.struct import problem_struct
+from .flash import EXPONENTIALS, HALVES, OPERANDS, changes, not_kept_short, placed, within
+
+__all__ = ["Wgmma", "WgmmaConfig", "prelude"]
+
+PANEL = 64  # columns of a panel in shared memory, 128 bytes
+HEAD_DIMS = (64, 128, 192, 256)  # that kernels are made for; others are filled up with zeros
+CAPPED = 1  # softcap, as `changes` has it
+MOST_STRIDE = 1 << 40  # bytes that TMA steps, at most
+TMA_KINDS = {ElementKind.F16: "float16", ElementKind.BF16: "bfloat16"}
+
+
+class WgmmaCosts(Fitted, table="attention.wgmma"):
+    unit_efficiency: float
+    latency_s: float
+    unmeasured_time_ratio: float
+
+
+@dataclass(frozen=True)
+class WgmmaConfig(Config):
+    """A CTA's tile: its queries, and the keys that it takes at a time."""
+
+    queries: int = term("queries a CTA takes, 64 a consumer warpgroup", leads=True)
+    keys: int = term("keys a CTA takes at a time", leads=True)
+    stages: int = term("blocks of keys and of values in shared memory", default=2)
+    ping_pong: bool = term("consumer warpgroups issue their products in turn", default=False)
+    persistent: bool = term("a CTA an SM, which takes every so many'th tile", default=False)
+    dynamic: bool = term("a CTA an SM, which takes the next tile that no other has taken", default=False)
+    dims: tuple[int, int] = term("columns of queries and of values, filled up", default=(0, 0), hidden=True)
+
+    @property
+    def threads(self) -> int:
+        return 128 + 2 * self.queries
+
+    @property
+    def shared_bytes(self) -> int:
+        d, d_v = self.dims
+        barriers = 8 * (4 * self.stages + 7)
+        return 2 * (self.queries * d + self.stages * self.keys * (d + d_v)) + barriers
+
+    @property
+    def template(self) -> str:
+        sizes = (*self.dims, self.queries, self.keys, self.stages, str(self.ping_pong).lower())
+        return ", ".join(map(str, sizes))
+
+
+# Queries and keys by the larger head dim, and how CTAs go on. Of those that are predicted alike the first is taken.
+TILES: dict[int, tuple[int, int]] = {64: (192, 112), 128: (128, 128), 192: (128, 112), 256: (128, 80)}
+WAYS: tuple[tuple[bool, bool], ...] = (
+    (True, True),
+    (True, False),
+    (False, True),
+    (False, False),
+)  # ping_pong and dynamic
+
+
+def filled(columns: int) -> int:
+    """The head dim that kernels are made for."""
+    return next((n for n in HEAD_DIMS if n >= columns), HEAD_DIMS[-1])
+
+
+def _product_text(name: str, n: int, element: ElementKind, *, of_registers: bool) -> str:
+    """name(d, a, b, accumulate): d += A B, or = where `accumulate` is 0, for m64n{n}k16; A and B are K-major in shared memory, or
+    A is in registers and B MN-major."""
+    count, kind = n // 2, str(element)
+    sums, outputs = _listed(count), ", ".join(f'"+f"(d[{i // 4}][{i % 4}])' for i in range(count))
+    if of_registers:
+        parameter, a, of_a, flags = "const u32 (&a)[4]", f"{{{_listed(4, count)}}}", _inputs(4), "1, 1, 1"
+    else:
+        parameter, a, of_a, flags = "u64 a", f"%{count}", '"l"(a)', "1, 1, 0, 0"
+    b = count + (4 if of_registers else 1)
+    return (
+        f"__device__ __forceinline__ void {name}(float (&d)[{n // 8}][4], {parameter}, u64 b, int accumulate) {{\n"
+        f'  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{b + 1}, 0;\\n"\n'
+        f'    "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {{{sums}}}, {a}, %{b}, p, {flags}; }}"\n'
+        f'    : {outputs} : {of_a}, "l"(b), "r"(accumulate));\n}}\n'
+    )
+
+
+def _listed(count: int, first: int = 0) -> str:
+    return ", ".join(f"%{i}" for i in range(first, first + count))
+
+
+def _inputs(count: int) -> str:
+    return ", ".join(f'"r"(a[{i}])' for i in range(count))
+
+
+@lru_cache(maxsize=64)
+def prelude(keys: int, d_v: int, element: ElementKind) -> str:
+    """The text of both products: of scores, and of weights in registers and values."""
+    scores = _product_text("wgmma_scores", keys, element, of_registers=False)
+    return '#include "core/dtype.cuh"\n' + scores + _product_text("wgmma_values", d_v, element, of_registers=True)
+
+
+def boxes(desc: Any, name: str, rows: int) -> TensorMap:
+    """The operand as [sequences, heads, rows, columns] in boxes of so many rows and a panel of columns; an axis that is not
+    stepped has extent 1."""
+    layout, strides = desc.layout(name), desc.strides_of(name)
+    total = desc.total_q if name == "q" else desc.total_k
+    heads = desc.heads if name == "q" else desc.kv_heads
+    extents = (total, heads, 1 if desc.ragged else desc.batch)
+    steps = (strides.row, strides.head, strides.batch)
+    return TensorMap(
+        Ptr(name),
+        TMA_KINDS[desc.element],
+        (layout.shape[-1], *(max(n, 1) if step else 1 for n, step in zip(extents, steps)), 1),
+        (*(2 * step if n > 1 and step else 16 for n, step in zip(extents, steps)), 16),
+        (PANEL, rows, 1, 1, 1),
+        2 * PANEL,
+    )
+
+
+class Wgmma(Candidate[Any]):
+    """Products of a block of keys run while exponentials of the next are computed: f16, bf16, head dims up to 256, no masks and
+    no ALiBi."""
+
+    variant = "wgmma"
+    launches = ("attention/wgmma.cu:attention_wgmma",)
+    constraints = (Kinds("q", HALVES), *OPERANDS)
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        for said in (super().supports(desc, device), on_hopper(device), not_kept_short(desc)):
+            if not said:
+                return said
+        if changes(desc) not in (0, CAPPED):
+            return no("it has neither masks nor ALiBi", "flash has both")
+        for name in ("q", "k", "v"):
+            row, *others = desc.strides_of(name)[::-1]
+            rows = desc.total_q if name == "q" else desc.total_k
+            if (row <= 0 and rows > 1) or min(others) < 0 or 2 * max(row, *others) >= MOST_STRIDE:
+                return no(
+                    f"TMA does not step {name}'s rows or heads backwards, twice onto one row or 2**40 bytes at once"
+                )
+        return within(desc, self.configs(desc, device), device)
+
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[WgmmaConfig]:
+        dims = filled(desc.d), filled(desc.d_v)
+        queries, keys = TILES[max(dims)]
+        for ping_pong, dynamic in WAYS:
+            config = WgmmaConfig(queries, keys, ping_pong=ping_pong, dynamic=dynamic, persistent=not dynamic, dims=dims)
+            if config.shared_bytes <= device.shared_bytes:
+                yield config
+
+    def cost(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> Cost:
+        """The busier of tensor cores and exponentials, in as many waves of one CTA an SM as there are."""
+        costs, tile = WgmmaCosts.of(device), config.queries * config.keys
+        clock_sms = device.rate("issue") / 128
+        limits = {
+            "tensor cores": 2.0 * tile * sum(config.dims) / (device.rate("bf16") / clock_sms),
+            "exponentials": tile / EXPONENTIALS,
+        }
+        limit = max(limits, key=lambda name: limits[name])
+        clocks = desc.tiles(config.queries, config.keys) * limits[limit] / costs.unit_efficiency
+        ctas = max(placed(desc, config.queries, device).ctas, 1)
+        waves = -(-ctas // device.sms) * device.sms / ctas
+        seconds = max(clocks * min(waves, 2.0) / clock_sms, desc.nbytes / device.bandwidth)
+        seconds = (device.overhead + costs.latency_s + seconds) * costs.unmeasured_time_ratio
+        return Cost(desc.nbytes, int(desc.flops), seconds, limit)
+
+    def guarantee(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> PrecisionGuarantee:
+        # A row's sums follow its own keys, in blocks that are as long in every configuration.
+        blocks = -(-desc.most_k // config.keys)
+        return _guarantee.forward(
+            desc, dot=config.dims[0], keys=desc.most_k, blocks=blocks, each=2.0, weights=desc.element, batch_invariant=True,
+        )  # fmt: skip
+
+    def lower(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> tuple[Step, ...]:
+        types = f"{desc.element.number}, {desc.layout('out').element.number}"
+        entry = f"attention_wgmma<{types}, {config.template}, {changes(desc)}>"
+        kernel = Kernel("attention/wgmma.cu", entry, prelude(config.keys, config.dims[1], desc.element))
+        places = placed(desc, config.queries, device)
+        maps = (boxes(desc, name, config.queries if name == "q" else config.keys) for name in ("q", "k", "v"))
+        counter: Scratch | Packed = Scratch.named("counter", 16) if config.dynamic else Packed(bytes(8))
+        args = (problem_struct(desc), *maps, *places.args, np.uint32(places.ctas), counter)
+        ctas = min(places.ctas, device.sms) if config.persistent or config.dynamic else places.ctas
+        launch = Launch(kernel, (ctas, 1, 1), (config.threads, 1, 1), args, config.shared_bytes)
+        return (Fill(counter, 0, 16), launch) if isinstance(counter, Scratch) else (launch,)

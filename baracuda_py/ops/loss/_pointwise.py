@@ -1,0 +1,161 @@
+"""What losses of elements and their gradients have in common: operands, numbers, and launches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...numerics.expression import Expression
+from ...plan.descriptor import Descriptor
+from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Run
+from ...tensor.axes import collapse
+from ...types import ElementKind, InvalidProblemError, OperandTypeError
+from .._launch import index_scalar, index_type, pack_dims
+from .._rows import computed_in
+from ..elementwise.backward.formula import expression_of
+from ._table import TABLE, Row
+
+__all__ = ["FIELDS", "THIRDS", "THREADS", "Pointwise"]
+
+FILE, THREADS = "loss/pointwise.cu", 256
+FIELDS = (
+    "shape", "element", "name", "reduction", "log_target", "log_input", "full", "beta", "delta", "margin", "eps",
+)  # fmt: skip
+REDUCTIONS = ("mean", "sum", "none", "batchmean")
+SWITCHES, THIRDS = ("log_target", "log_input", "full"), ("other", "var")
+
+
+class Pointwise(Descriptor):
+    """The fields of both descriptors: x and target of `shape`, and what becomes of their losses."""
+
+    shape: tuple[int, ...]
+    element: ElementKind
+    name: str = "mse_loss"
+    reduction: str = "mean"
+    log_target: bool = False
+    log_input: bool = False
+    full: bool = False
+    beta: float = 1.0
+    delta: float = 1.0
+    margin: float = 1.0
+    eps: float = 1e-6
+    values: ClassVar[tuple[str, ...]] = ("beta", "delta", "margin", "eps")
+    gradient: ClassVar[bool]
+
+    def __post_init__(self) -> None:
+        self._names_op(tuple(name + "_backward" * self.gradient for name in TABLE), "name")
+        super().__post_init__()
+        self._member(REDUCTIONS, "reduction")
+
+    @property
+    def row(self) -> Row:
+        return TABLE[self.name.removesuffix("_backward")]
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        return self.shape if self.reduction == "none" else ()
+
+    @property
+    def computed(self) -> ElementKind:
+        return computed_in(self.element).element
+
+    @property
+    def result(self) -> ElementKind:
+        """The kind of what is computed of an element."""
+        return self.element if self.gradient else self.computed
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def divisor(self) -> int:
+        """What the sum is divided by."""
+        return {"mean": self.count, "batchmean": self.shape[0] if self.shape else 1}.get(self.reduction, 1)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """What is computed of each element for each output, `grad` that of the result and `scale` one by the divisor."""
+        row = self.row
+        on = (formulas for name, formulas in row.switches.items() if getattr(self, name))
+        loss, slope = next(on, (row.loss, row.slope))
+        if not self.gradient:
+            return {"out": f"({loss}) + {row.full}" if self.full else loss}
+        made = {"grad_x": f"grad * scale * ({slope})"}
+        return made | ({f"grad_{row.third}": f"grad * scale * ({row.third_slope})"} if row.third else {})
+
+    @property
+    def expressions(self) -> dict[str, Expression]:
+        return {output: _expression(text) for output, text in self.texts.items()}
+
+    def check(self) -> None:
+        row = self.row
+        if self.reduction not in row.reductions:
+            raise InvalidProblemError(
+                f"{self.op}: reduction={self.reduction} is for kl_div alone", f"give one of {row.reductions}"
+            )
+        for name in SWITCHES:
+            if getattr(self, name) and name not in row.switches and not (name == "full" and row.full):
+                raise InvalidProblemError(f"{self.op}: {name}=True is for another loss", f"leave {name} out")
+        for name in THIRDS:
+            if self.has(name) is not (name == row.third):
+                given, fix = ("is missing", "pass") if name == row.third else ("is for another loss", "leave out")
+                raise InvalidProblemError(f"{self.op}: operand {name} {given}", f"{fix} {name}")
+            if self.has(name) and (kind := self.layout(name).element) is not self.element:
+                raise OperandTypeError(
+                    f"{self.op}: {name} must hold {self.element}, as x does, got {kind}", f"cast it to {self.element}"
+                )
+
+    @classmethod
+    def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> None:
+        below = values.get("beta", 1.0) < 0 or values.get("eps", 1.0) < 0
+        if below or not 0 < values.get("delta", 1.0) < math.inf or not all(map(math.isfinite, values.values())):
+            said = ", ".join(f"{name}={x}" for name, x in values.items())
+            raise InvalidProblemError(
+                f"{op}: {said}", "give finite numbers, beta and eps of 0 or more, and delta above 0"
+            )
+
+    def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
+        values = super().scalars(given)
+        self.check_values(self.op, values, {})
+        return values
+
+    def launch(self, kernel: str, out: Arg, grid: tuple[int, int, int], *, written: str = "") -> Launch:
+        """A launch of a kernel that takes elements; `written` is the operand that has one for each, if any."""
+        third = self.row.third
+        second = f"grad_{third}" if third and self.gradient else ""
+        order = (written, second, "grad" if self.gradient else "", "x", "target", third)
+        layouts = [self.layout(name) if name else None for name in order]
+        flat = (0,) * len(self.shape)
+        steps = [[s * x.natural for s in x.strides] if x and x.shape == self.shape else flat for x in layouts]
+        extents, strides = collapse(self.shape, steps)
+        index, computed = index_type(self.count), computed_in(self.element)
+        kind = f"{self.layout(written).element.number}, " if written else ""
+        types = f"{kind}{self.element.number}, {computed.cuda}, {self.result.digits}, {len(extents)}, {index}"
+        number, param = np.dtype(computed.numpy).type, self.row.param
+        args = (
+            index_scalar(self.count, index), Run(param, computed.numpy) if param else number(0),
+            number(1 / self.divisor if self.divisor else math.inf), Packed(pack_dims(extents, strides, index).data, 8),
+            out, *(Ptr(name) if name else np.uint64(0) for name in order[1:]),
+        )  # fmt: skip
+        return Launch(Kernel(FILE, f"{kernel}<{types}>", self._prelude()), grid, (THREADS, 1, 1), args)
+
+    def _prelude(self) -> str:
+        """The functor of the loss, or of both gradients."""
+        named = f"C grad, C x, C target, C {self.row.third or 'third'}, C {self.row.param or 'param'}, C scale"
+        (text, *more), found = self.texts.values(), list(self.expressions.values())
+        bodies = [("apply", found[0].cuda()), ("second", found[1].cuda() if more else "return C(0);")]
+        functions = "".join(
+            f"  template <int digits, class C> static __device__ __forceinline__ C {name}({named}) {{ {body} }}\n"
+            for name, body in bodies
+        )
+        headers = dict.fromkeys(header for one in found for header in one.headers)
+        includes = "".join(f'#include "{header}"\n' for header in headers)
+        return f"{includes}struct Loss {{  // {'; '.join((text, *more))}\n{functions}}};\n"
+
+
+_expression: Callable[[str], Expression] = cache(expression_of)

@@ -1,0 +1,262 @@
+"""Lists of arrays as one step: their checks, and the table of their chunks, which one launch takes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...call.operands.key import detect_frameworks, read
+from ...call.operands.stream import framework_stream
+from ...runtime.gpu.driver import require_cupy
+from ...runtime.gpu.streams import current_stream, is_capturing, stream_pointer
+from ...runtime.scope import is_recording
+from ...tensor import HOST_ORDINAL, Tensor, intake
+from ...tensor.axes import c_strides
+from ...tensor.pytorch import note_written
+from ...types import (
+    DeviceMismatchError,
+    InvalidProblemError,
+    OperandTypeError,
+    OverlapError,
+    UnsupportedError,
+)
+
+__all__ = ["PARAMETERS", "rows_of", "update_lists"]
+
+PARAMETERS, GRADIENTS = "params", "grads"
+TURN, MOST_TURNS, CTAS = 2048, 8, 1056  # elements of a CTA's turn, turns of a chunk at most, chunks that are enough
+ALIGN = 16  # elements between the starts of arrays in host memory
+KEPT = 64  # tables
+
+Array = np.ndarray[Any, Any]
+
+
+class _Table(NamedTuple):
+    """The place of the arrays that bases are of, and the rows in the memory of their device."""
+
+    base: int
+    rows: Any
+
+
+_tables: OrderedDict[Any, _Table] = OrderedDict()
+_captured: dict[Any, _Table] = {}  # graphs hold their addresses
+_lock = Lock()
+
+
+def update_lists(
+    op: str, function: Callable[..., Any], lists: Mapping[str, Any], scalars: Mapping[str, Any], **options: Any
+) -> None:
+    """Calls `function`, the step of one array, once for lists of arrays, by the operand's name in `function` for each.
+
+    `lists` maps operands to (what the list is called, its arrays or None); all but grad are written. `scalars` are the arrays
+    that all share, `options` other arguments.
+    """
+    arrays = _gathered(op, lists)
+    names = list(arrays)
+    whole = [x for name in names for x in arrays[name]]
+    key: list[Any] = [op, tuple(names), len(arrays["param"])]
+    pointers: list[int] = []
+    known = bool(whole) and read(whole, None, key, pointers) is not None
+    found = _found((*key, *pointers)) if known else None
+    stream = options.get("stream")
+    if found is None:
+        tensors = _checked(op, lists, arrays, scalars)
+        detect_frameworks()
+        if not whole or tensors["param"][0].ordinal == HOST_ORDINAL:
+            _update_on_host(op, function, tensors, scalars, options)
+            note_written(x for name in names if name != "grad" for x in arrays[name])
+            return
+        _refuse_capture(op, whole[0], stream)
+        found = _table_of(tensors)
+        key, pointers = key[:3], []
+        if read(whole, None, key, pointers) is not None:
+            _keep((*key, *pointers), found)
+    elif _capturing(whole[0], stream):
+        _captured[*key, *pointers] = found
+    function(**{name: arrays[name][found.base] for name in names}, **scalars, table=found.rows, **options)
+    note_written(x for name in names if name != "grad" for x in arrays[name])
+
+
+def _gathered(op: str, lists: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The lists that there are, by operand, of one length; a parameter whose gradient is None is left out."""
+    found = {name: (called, _listed(op, called, given)) for name, (called, given) in lists.items() if given is not None}
+    count = len(found["param"][1])
+    for called, arrays in found.values():
+        if len(arrays) != count:
+            raise InvalidProblemError(
+                f"{op}: {PARAMETERS} has {count} arrays and {called} {len(arrays)}", "pass one for each parameter"
+            )
+    with_gradient = [i for i, x in enumerate(found["grad"][1]) if x is not None]
+    return {name: [arrays[i] for i in with_gradient] for name, (_, arrays) in found.items()}
+
+
+def _listed(op: str, called: str, given: Any) -> list[Any]:
+    """A list of a list, a tuple, an iterator, or one array."""
+    if hasattr(given, "shape"):
+        return [given]
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidProblemError(f"{op}: {called} is a {type(given).__name__}", "pass a list of arrays")
+    return list(given)
+
+
+def _checked(
+    op: str, lists: Mapping[str, Any], arrays: Mapping[str, list[Any]], scalars: Mapping[str, Any]
+) -> dict[str, list[Tensor]]:
+    """The arrays as tensors, of one device, one kind a list and one shape a parameter, in C order, none of which shares memory
+    with one that is written."""
+    tensors = {
+        name: [intake(x, what=f"{op}: {lists[name][0]}[{i}]") for i, x in enumerate(held)]
+        for name, held in arrays.items()
+    }
+    for i, param in enumerate(tensors["param"]):
+        for name, held in tensors.items():
+            _check_one(op, f"{lists[name][0]}[{i}]", held[i], held[0], param, i)
+            if held[i].readonly and name != "grad":
+                raise OperandTypeError(
+                    f"{op}: {lists[name][0]}[{i}] is written and the {held[i].framework} array is read-only",
+                    "pass a writable array",
+                )
+            if held[i].ordinal != tensors["param"][0].ordinal:
+                raise DeviceMismatchError(
+                    f"{op}: {PARAMETERS}[0] is on {_device(tensors['param'][0])} and {lists[name][0]}[{i}] on "
+                    f"{_device(held[i])}",
+                    "pass arrays of one device",
+                )
+    spans = [
+        (*t.interval(), name != "grad", f"{lists[name][0]}[{i}]")
+        for name, held in tensors.items()
+        for i, t in enumerate(held)
+    ]
+    for name, x in scalars.items():
+        if hasattr(x, "shape"):
+            spans.append((*intake(x, what=f"{op}: {name}").interval(), name == "step", name))
+    _refuse_shared(op, spans)
+    return tensors
+
+
+def _check_one(op: str, what: str, x: Tensor, first: Tensor, param: Tensor, i: int) -> None:
+    if x.element is not first.element:
+        raise OperandTypeError(
+            f"{op}: {what} holds {x.element}, and the first of its list {first.element}",
+            "call it once for each kind",
+        )
+    if x.shape != param.shape:
+        raise InvalidProblemError(
+            f"{op}: {PARAMETERS}[{i}] has shape {param.shape} and {what} {x.shape}", "pass arrays of one shape"
+        )
+    wanted = c_strides(x.shape)
+    if any(n > 1 and a != b for n, a, b in zip(x.shape, x.strides, wanted)) and 0 not in x.shape:
+        raise InvalidProblemError(
+            f"{op}: {what} of shape {x.shape} has strides {x.strides}", "pass C-ordered arrays, such as x.contiguous()"
+        )
+
+
+def _device(x: Tensor) -> str:
+    return "the host" if x.ordinal == HOST_ORDINAL else f"CUDA device {x.ordinal}"
+
+
+def _refuse_shared(op: str, spans: list[tuple[int, int, bool, str]]) -> None:
+    """Raises where an array that is written meets another, in one pass over the arrays by address."""
+    ends: dict[bool, tuple[int, str]] = {False: (0, ""), True: (0, "")}  # the last end of all, and of those written
+    for low, high, written, what in sorted(spans):
+        end, other = ends[not written]
+        if low < high and low < end:
+            raise OverlapError(
+                f"{op}: {what} and {other} share memory, and one is written", "pass a copy of one of them"
+            )
+        if low < high:
+            ends[False] = max(ends[False], (high, what))
+            ends[True] = max(ends[True], (high, what)) if written else ends[True]
+
+
+def rows_of(lengths: Sequence[int], begins: Sequence[Sequence[int]], sizes: Sequence[int]) -> Array:
+    """The rows of the chunks of arrays with so many elements, which begin at these bytes, in each list; `sizes` are the bytes of
+    an element of each."""
+    counts = np.asarray(lengths, np.int64)
+    turns = int(counts.sum()) // (TURN * CTAS)
+    chunk = TURN * min(MOST_TURNS, 1 << max(turns, 1).bit_length() - 1)
+    chunks = -(-counts // chunk)
+    of = np.repeat(np.arange(len(counts)), chunks)
+    within = (np.arange(len(of)) - np.repeat(np.cumsum(chunks) - chunks, chunks)) * chunk
+    firsts = np.cumsum(counts) - counts
+    columns = [np.minimum(counts[of] - within, chunk), firsts[of] + within]
+    columns += [np.asarray(begin, np.int64)[of] + within * size for begin, size in zip(begins, sizes)]
+    return np.stack(columns, axis=1)
+
+
+def _sizes(tensors: Mapping[str, list[Tensor]]) -> list[int]:
+    return [held[0].element.bits // 8 for held in tensors.values()]
+
+
+def _length(x: Tensor) -> int:
+    return int(np.prod(x.shape, dtype=np.int64))
+
+
+def _table_of(tensors: Mapping[str, list[Tensor]]) -> _Table:
+    """The table of arrays in a device's memory. Places count from one of them, that has elements if any has."""
+    lengths = [_length(x) for x in tensors["param"]]
+    base = max(range(len(lengths)), key=lengths.__getitem__)
+    begins = [[x.pointer - held[base].pointer for x in held] for held in tensors.values()]
+    cupy = require_cupy("a table of arrays")
+    with cupy.cuda.Device(tensors["param"][0].ordinal):
+        return _Table(base, cupy.asarray(rows_of(lengths, begins, _sizes(tensors))))
+
+
+def _found(key: Any) -> _Table | None:
+    with _lock:
+        if key in _tables:
+            _tables.move_to_end(key)
+        return _tables.get(key)
+
+
+def _keep(key: Any, table: _Table) -> None:
+    with _lock:
+        _tables[key] = table
+        while len(_tables) > KEPT:
+            _tables.popitem(last=False)
+
+
+def _capturing(x: Any, stream: Any) -> bool:
+    own = framework_stream(x) if stream is None else stream_pointer(stream)
+    return is_capturing(current_stream() if own is None else own)
+
+
+def _refuse_capture(op: str, x: Any, stream: Any) -> None:
+    if _capturing(x, stream):
+        raise UnsupportedError(
+            f"{op}: a graph is being captured, and the table of these arrays is not in device memory yet",
+            f"call {op} on these arrays once before the capture",
+        )
+
+
+def _update_on_host(
+    op: str, function: Callable[..., Any], tensors: Mapping[str, list[Tensor]], scalars: Mapping[str, Any], options: Any
+) -> None:
+    """A step of host arrays: they are copied into one array a list, and what is written is copied back."""
+    if is_recording():
+        raise UnsupportedError(f"{op}: a recording cannot hold lists of host arrays", "pass arrays of a GPU")
+    lengths = [_length(x) for x in tensors["param"]]
+    starts = np.cumsum([0, *(-(-n // ALIGN) * ALIGN for n in lengths)])
+    flat = {name: _packed(held, starts) for name, held in tensors.items()}
+    begins = [[int(start) * size for start in starts[:-1]] for size in _sizes(tensors)] if lengths else []
+    rows = rows_of(lengths, begins, _sizes(tensors)) if lengths else np.zeros((0, 2 + len(tensors)), np.int64)
+    function(**flat, **scalars, table=rows, **options)
+    for name, held in tensors.items():
+        if name != "grad":
+            for part, x in zip(_parts(flat[name], held, starts), held):
+                x.array()[...] = part
+
+
+def _packed(held: list[Tensor], starts: Array) -> Array:
+    made = np.zeros(int(starts[-1]), held[0].element.dtype if held else np.float32)
+    for part, x in zip(_parts(made, held, starts), held):
+        part[...] = x.array()
+    return made
+
+
+def _parts(flat: Array, held: list[Tensor], starts: Array) -> Iterator[Array]:
+    return (flat[start : start + _length(x)].reshape(x.shape) for start, x in zip(starts, held))

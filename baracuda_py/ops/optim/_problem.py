@@ -1,0 +1,208 @@
+"""What the steps of all optimizers share: operands, checks, the rows of a list, and the launches (kernels/optim/update.cu)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...plan.candidate import Candidate, Cost
+from ...plan.descriptor import Descriptor, Slot
+from ...plan.fields import flag
+from ...runtime.steps import Arg, Kernel, Launch, Ptr, Run, Scratch, Step, Struct
+from ...tensor import Tensor
+from ...types import DeviceSpec, ElementKind, InvalidProblemError, OperandTypeError, PrecisionGuarantee
+from .._rows import FLOATS, computed_in
+from . import _guarantee
+
+__all__ = ["COUNT", "MASTER", "PARAMETER", "READ", "UpdateCandidate", "UpdateProblem"]
+
+F32 = (ElementKind.F32,)
+FILE = "optim/update.cu"
+THREADS, ARRAYS, HYPER, SCALARS = 256, 6, 5, 11  # as in the kernel, the scalars of a step included
+CTAS_PER_SM = 8
+TURNS = (1, 2, 4, 8, 16)  # of a CTA, with whole chunks
+LEAD = 2  # columns of a row ahead of the arrays' places
+
+PARAMETER = Slot("param", "inout", takes=FLOATS, strided=False, aligned=False)
+MASTER = Slot("master", "inout", optional=True, takes=F32, shape="shape", strided=False, aligned=False)
+COUNT = Slot("step", "inout", element=ElementKind.F32, shape="scalar_shape", strided=False, aligned=False)
+READ = (
+    Slot("grad", takes=FLOATS, element="grad_element", strided=False, aligned=False),
+    *(
+        Slot(name, optional=True, takes=F32, shape="scalar_shape", strided=False, aligned=False)
+        for name in ("learning_rate", "grad_scale", "found_inf")
+    ),
+    Slot("table", optional=True, element=ElementKind.I64, strided=False, aligned=False),
+)
+
+
+class UpdateProblem(Descriptor):
+    """A step of an array of `shape`, or, with a table, of the parts of it that its rows name."""
+
+    shape: tuple[int, ...]
+    element: ElementKind
+    grad_element: ElementKind | None
+    maximize: bool
+    stochastic: bool
+    lr: float
+    seed: int
+
+    states: ClassVar[tuple[str, ...]]  # all that a problem may have, in the rule's order
+    hyper: ClassVar[tuple[str, ...]]  # run-time values behind lr, in the rule's order
+    below_one: ClassVar[tuple[str, ...]] = ()  # those of them that are below 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._each(("maximize", "stochastic"), flag)
+
+    @property
+    def rule(self) -> str:
+        """The rule's type in C++."""
+        raise NotImplementedError
+
+    @property
+    def scalar_shape(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The states that the problem has."""
+        return tuple(name for name in self.states if self.has(name))
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """The arrays of one length, in the order of the kernel and of a table's columns."""
+        return ("param", "grad", *self.kept, *(["master"] if self.has("master") else []))
+
+    @property
+    def chunks(self) -> int | None:
+        """The rows of the table, if there is one."""
+        shape = self.shape_of("table")
+        return None if shape is None else shape[0]
+
+    @property
+    def empty(self) -> bool:
+        """Never: a step of nothing is counted."""
+        return False
+
+    @property
+    def state_kind(self) -> ElementKind:
+        return self.layout(self.kept[0]).element if self.kept else computed_in(self.element).element
+
+    def default_element(self, name: str) -> ElementKind:
+        return self.element if name == "grad" else computed_in(self.element).element
+
+    def check(self) -> None:
+        computed = computed_in(self.element).element
+        for name in self.kept:
+            kind = self.layout(name).element
+            if kind not in (computed, self.element) or kind is not self.state_kind:
+                raise OperandTypeError(
+                    f"{self.op}: {name} holds {kind}, where param holds {self.element} and {self.kept[0]} {self.state_kind}",
+                    f"give all states as {computed} or all as {self.element}",
+                )
+        if self.layout("grad").element not in (computed, self.element):
+            raise OperandTypeError(
+                f"{self.op}: grad holds {self.layout('grad').element} and param {self.element}",
+                f"cast it to {self.element} or {computed}",
+            )
+        if self.has("master") and self.element.bits != 16:
+            raise OperandTypeError(
+                f"{self.op}: master is the f32 copy of 16-bit parameters, and param holds {self.element}",
+                "leave it out",
+            )
+        if self.stochastic and (self.element is not ElementKind.BF16 or self.has("master")):
+            given = "a master" if self.has("master") else f"a param of {self.element}"
+            raise InvalidProblemError(
+                f"{self.op}: stochastic with {given}", "it rounds bf16 parameters that have no master: leave it out"
+            )
+        table, columns = self.shape_of("table"), LEAD + len(self.arrays)
+        if table is not None and (len(table) != 2 or table[1] != columns):
+            raise InvalidProblemError(
+                f"{self.op}: table has shape {table}",
+                f"give rows of {columns}: elements, number of the first, and where it begins in {', '.join(self.arrays)}",
+            )
+
+    def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
+        made = super().scalars(given)
+        for name, value in made.items():
+            if name != "seed" and not 0 <= value < (1 if name in self.below_one else math.inf):
+                upper = "less than 1" if name in self.below_one else "finite"
+                raise InvalidProblemError(f"{self.op}: {name}={value}", f"give a number of 0 or more, {upper}")
+        return made
+
+    def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
+        """Refuses rows that reach out of an array, or write one element twice."""
+        if "table" not in tensors:
+            return
+        rows = tensors["table"].array()
+        for column, name in enumerate(self.arrays):
+            size, begin = self.layout(name).element.bits // 8, rows[:, LEAD + column]
+            end = begin + rows[:, 0] * size
+            bad = (rows[:, 0] < 0) | (begin < 0) | (begin % size != 0) | (end > size * math.prod(self.shape))
+            order = np.argsort(begin, kind="stable")
+            if name != "grad":
+                bad[order[1:]] |= (begin[order[1:]] < end[order[:-1]]) & (rows[order[1:], 0] > 0)
+            if bad.any():
+                raise InvalidProblemError(
+                    f"{self.op}: row {int(np.flatnonzero(bad)[0])} of table reaches out of {name}, is not at an element of it, "
+                    "or meets another row",
+                    "give each element to one row",
+                )
+
+    def vector(self) -> int:
+        """Elements of a thread's turn: 16 bytes of the widest array."""
+        return min(*(16 * 8 // self.layout(name).element.bits for name in self.arrays))
+
+
+class UpdateCandidate(Candidate[UpdateProblem]):
+    """Two launches: one thread counts the step, and a CTA per chunk updates its elements."""
+
+    variant = "chunks"
+    launches = (f"{FILE}:optim_step", f"{FILE}:optim_update")
+
+    def cost(self, desc: UpdateProblem, device: DeviceSpec, config: str) -> Cost:
+        once = sum(desc.layout(name).element.bits // 8 for name in desc.arrays)
+        written = once - desc.layout("grad").element.bits // 8
+        count = math.prod(desc.shape) if desc.chunks is None else desc.chunks * chunk_of(desc, 1 << 40, device)
+        moved = Cost.streaming(device, count * (once + written))
+        return Cost(moved.bytes, 0, moved.seconds + device.overhead, moved.limit)
+
+    def guarantee(self, desc: UpdateProblem, device: DeviceSpec, config: str) -> PrecisionGuarantee:
+        return _guarantee.of_update(desc)
+
+    def lower(self, desc: UpdateProblem, device: DeviceSpec, config: str) -> tuple[Step, ...]:
+        computed, null = computed_in(desc.element), np.uint64(0)
+        shared = Scratch.named("scalars", computed.element.nbytes(SCALARS))
+
+        def place(name: str) -> Arg:
+            return Ptr(name) if desc.has(name) else null
+
+        hyper: tuple[Arg, ...] = (*(Run(name, "float64") for name in ("lr", *desc.hyper)),)
+        args: tuple[Arg, ...] = (
+            shared, Ptr("step"), *map(place, ("learning_rate", "grad_scale", "found_inf")), *hyper,
+            *[np.float64(0)] * (HYPER + 1 - len(hyper)), np.uint32(desc.maximize),
+        )  # fmt: skip
+        counted = Launch(Kernel(FILE, f"optim_step<{desc.rule}, {computed.cuda}>"), (1, 1, 1), (1, 1, 1), args)
+        count = math.prod(desc.shape)
+        chunk = chunk_of(desc, count, device)
+        ctas = -(-count // chunk) if desc.chunks is None else desc.chunks
+        if not ctas:
+            return (counted,)
+        bases = Struct((*map(Ptr, desc.arrays), *[null] * (ARRAYS - len(desc.arrays))))
+        kinds = (desc.element, desc.layout("grad").element, desc.state_kind)
+        flags = (str(x).lower() for x in (desc.has("master"), desc.has("table"), desc.stochastic))
+        parts = (*(kind.number for kind in kinds), computed.cuda, *flags, str(desc.vector()))
+        kernel = Kernel(FILE, f"optim_update<{', '.join((desc.rule, *parts))}>")
+        args = (bases, place("table"), np.uint64(count), np.uint32(chunk), shared, Run("seed"))
+        return counted, Launch(kernel, (ctas, 1, 1), (THREADS, 1, 1), args)
+
+
+def chunk_of(desc: UpdateProblem, count: int, device: DeviceSpec) -> int:
+    """Elements of a CTA: as many turns as leave every SM some CTAs."""
+    turn = THREADS * desc.vector()
+    few = [n for n in TURNS if count >= turn * n * CTAS_PER_SM * device.sms]
+    return turn * (few[-1] if few else 1)

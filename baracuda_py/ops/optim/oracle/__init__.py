@@ -1,0 +1,50 @@
+"""Steps of optimizers in float64 (long double for f64), and what the kernel may lose on the way, which their bounds name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ....numerics.rounding import wide_dtype
+from .moments import adagrad, adam, rmsprop
+from .parts import Parts, Step
+from .signs import lion, sgd
+
+__all__ = ["MEASURES", "update"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+RULES: dict[str, Callable[[Parts], Step]] = {
+    "adam_update": adam, "adamw_update": adam, "sgd_update": sgd, "rmsprop_update": rmsprop, "adagrad_update": adagrad,
+    "lion_update": lion,
+}  # fmt: skip
+
+
+def update(desc: Any, **given: Array) -> tuple[Array, ...]:
+    """Every written operand, in order."""
+    with np.errstate(all="ignore"):
+        parts = Parts(desc, given)
+        return parts.results(RULES[desc.name](parts))
+
+
+def _measure(of: Callable[[Step, str], Any]) -> Callable[..., Array]:
+    """A measure of the elements that a step updates; it is 0 elsewhere, and where the step is skipped."""
+
+    def measured(desc: Any, output: str, **given: Array) -> Array:
+        with np.errstate(all="ignore"):
+            parts, nothing = Parts(desc, given), np.zeros(math.prod(desc.shape), wide_dtype(desc.element))
+            if parts.skipped:
+                return nothing.reshape(desc.shape)
+            return parts.placed(output, of(RULES[desc.name](parts), output), nothing)
+
+    return measured
+
+
+MEASURES: dict[str, Callable[..., Array]] = {
+    "lost": _measure(lambda step, output: step.lost["param" if output == "master" else output]),
+    "correction": _measure(lambda step, _: step.correction),
+    "beyond": _measure(lambda step, _: step.beyond),
+}

@@ -1,0 +1,135 @@
+"""Samples of optimizer steps: every kind, odd lengths, the first and later steps, skipped steps, tables of parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ...samples.sample import Sample, values
+from ...types import ElementKind
+
+__all__ = ["adagrad", "adam", "lion", "rmsprop", "sgd"]
+
+BF16, F16, F32, F64 = ElementKind.BF16, ElementKind.F16, ElementKind.F32, ElementKind.F64
+Array = np.ndarray[Any, Any]
+NOTHING: Mapping[str, Array] = MappingProxyType({})
+LENGTHS = (37, 0, 5, 300, 1)  # of the parts of a table
+
+
+def one(x: float) -> Array:
+    return np.asarray(x, np.float32)
+
+
+def table_of(sizes: Sequence[int], lengths: Sequence[int], gap: int) -> tuple[int, Array]:
+    """The elements that arrays need, and the rows of parts of these lengths, so many elements behind each other's ends."""
+    begins = np.cumsum([gap, *(n + gap for n in lengths)])
+    firsts = np.cumsum([0, *lengths])
+    rows = [(n, first, *(int(b) * size for size in sizes)) for n, first, b in zip(lengths, firsts, begins)]
+    return int(begins[-1]), np.array(rows, np.int64)
+
+
+class _Maker:
+    """Makes samples of one optimizer, whose states are named; squares are positive."""
+
+    def __init__(self, seed: int, always: Sequence[str], squares: Sequence[str] = ()) -> None:
+        self.rng, self.always, self.squares = np.random.default_rng(seed), tuple(always), squares
+
+    def __call__(
+        self, label: str, shape: tuple[int, ...], kind: ElementKind, state: ElementKind = F32, *,
+        grad: ElementKind | None = None, step: float = 0, states: Sequence[str] = (), master: bool = False,
+        scalars: Mapping[str, Array] = NOTHING, gap: int = 0, **options: Any,
+    ) -> Sample:  # fmt: skip
+        """`states` are further ones. With a `gap`, parts of arrays, which lie so many elements behind each other."""
+        names, table = (*self.always, *states), None
+        kinds = [kind, grad or kind, *[state] * len(names), *([F32] if master else [])]
+        if gap:
+            count, table = table_of([k.bits // 8 for k in kinds], LENGTHS, gap)
+            shape = (count,)
+        given = {"param": values(self.rng, shape, kind, 1.0), "grad": values(self.rng, shape, grad or kind, 0.5)}
+        for name in names:
+            x = values(self.rng, shape, state, 0.1)
+            given[name] = np.abs(x) if name in self.squares else x
+        given |= {"master": values(self.rng, shape, F32, 1.0)} if master else {}
+        given |= {"step": one(step), **scalars, **({} if table is None else {"table": table})}
+        return Sample(f"{label} {kind}{list(shape)}", given, options)
+
+
+def adam(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Moments of either kind, AMSGrad, masters, scalars in memory, parts, a step that is skipped."""
+    most = ("max_exp_avg_sq",)
+    sample = _Maker(seed, ("exp_avg", "exp_avg_sq"), ("exp_avg_sq", *most))
+    yield sample("first", (7, 43), F32, step=0)
+    yield sample("AMSGrad", (1100,), F32, step=6, states=most, weight_decay=0.25, maximize=True)
+    yield sample("moments of its kind", (517,), BF16, BF16, step=3, lr=0.5, beta1=0.0)
+    yield sample("master", (61, 9), BF16, master=True, step=99, grad=F32, scalars={"learning_rate": one(0.125)})
+    yield sample("scaled", (130,), F16, step=2, scalars={"grad_scale": one(1024), "found_inf": one(0)}, eps=0.5)
+    yield sample("skipped", (130,), F32, step=2, scalars={"found_inf": one(1)})
+    yield sample("double", (133,), F64, F64, step=4, states=most, weight_decay=0.1)
+    yield sample("parts", (), F32, step=1, gap=4)
+    yield sample("parts unaligned", (), F16, F16, step=1, gap=3, states=most, master=True)
+    yield sample("by chance", (301,), BF16, step=5, lr=0.01, stochastic=True, seed=-3)
+    yield sample("none", (0, 3), F32, step=5)
+    if full:
+        yield sample("one", (), F64, F64, step=1e5)
+        yield sample("parts by chance", (), BF16, BF16, gap=5, lr=0.01, stochastic=True, seed=1 << 40)
+        yield sample("parts", (), BF16, step=8, gap=8, master=True, maximize=True)
+        yield sample("half moments", (77,), F16, F16, step=8, beta2=0.5)
+
+
+def sgd(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """With and without momentum, its first step, masters, parts."""
+    sample, buffer = _Maker(seed, ()), ("momentum_buffer",)
+    yield sample("plain", (7, 43), F32, weight_decay=0.1, lr=0.5)
+    yield sample("first", (130,), F32, states=buffer, momentum=0.9, dampening=0.5, lr=0.25, maximize=True)
+    yield sample("later", (517,), BF16, BF16, states=buffer, step=3, momentum=0.75, dampening=0.5, lr=0.25)
+    yield sample("Nesterov", (133,), F64, F64, states=buffer, step=7, momentum=0.9, nesterov=True, weight_decay=0.1)
+    yield sample(
+        "parts unaligned", (), F16, states=buffer, step=1, gap=3, master=True, momentum=0.5, lr=0.1,
+        scalars={"grad_scale": one(16)},
+    )  # fmt: skip
+    if full:
+        yield sample("parts", (), F32, gap=4, scalars={"learning_rate": one(0.5)})
+        yield sample("skipped", (130,), F32, scalars={"found_inf": one(2)})
+
+
+def rmsprop(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Centred, with momentum, and both."""
+    sample = _Maker(seed, ("square_avg",), ("square_avg",))
+    yield sample("plain", (7, 43), F32, weight_decay=0.1)
+    yield sample("centred", (517,), F32, states=("grad_avg",), alpha=0.5, maximize=True)
+    yield sample("momentum", (130,), BF16, BF16, states=("momentum_buffer",), momentum=0.75, lr=0.25)
+    yield sample("both", (133,), F64, F64, states=("grad_avg", "momentum_buffer"), momentum=0.9, step=9)
+    yield sample("parts unaligned", (), F16, states=("grad_avg",), gap=3, master=True, lr=0.1, eps=0.25)
+    if full:
+        yield sample("parts", (), F32, gap=4, scalars={"learning_rate": one(0.5), "grad_scale": one(4)})
+        yield sample("skipped", (130,), F32, scalars={"found_inf": one(2)})
+
+
+def adagrad(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """The first and later steps of a rate that decays."""
+    sample = _Maker(seed, ("state_sum",), ("state_sum",))
+    yield sample("first", (7, 43), F32, lr_decay=0.5)
+    yield sample("later", (133,), F64, F64, step=9, lr_decay=0.25, weight_decay=0.1)
+    yield sample("sums of its kind", (517,), BF16, BF16, step=3, maximize=True, lr=0.25)
+    yield sample("parts unaligned", (), F16, gap=3, master=True, lr=0.1, eps=0.25)
+    if full:
+        yield sample("parts", (), F32, gap=4, scalars={"learning_rate": one(0.5), "grad_scale": one(4)})
+        yield sample("skipped", (130,), F32, scalars={"found_inf": one(2)})
+
+
+def lion(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Signs of either kind, and of zero."""
+    sample = _Maker(seed, ("exp_avg",))
+    yield sample("f32", (7, 43), F32, lr=0.25, weight_decay=0.5)
+    yield sample("averages of its kind", (517,), BF16, BF16, lr=0.01, maximize=True, stochastic=True)
+    yield sample("double", (133,), F64, F64, step=9, beta1=0.5)
+    yield sample("parts unaligned", (), F16, gap=3, master=True, lr=0.1, beta2=0.5)
+    x = np.array([1, -2, 0.5, 3], np.float32)
+    nothing = {name: np.zeros_like(x) for name in ("grad", "exp_avg")}
+    yield Sample("zeros", {"param": x, **nothing, "step": one(0)}, {"lr": 0.5})
+    if full:
+        yield sample("parts", (), F32, gap=4, scalars={"learning_rate": one(0.5), "grad_scale": one(4)})
+        yield sample("skipped", (130,), F32, scalars={"found_inf": one(2)})

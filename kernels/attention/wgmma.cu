@@ -1,0 +1,368 @@
+// out = softmax(change(scale q k^T)) v, lse on request, by wgmma (Hopper); f16, bf16. FlashAttention-3 forward (J. Shah et
+// al., arXiv:2407.08608): asynchronous products, one block of scores ahead of the values.
+//
+// Tiling:    one CTA per BM queries of one head; k_blocks of BN keys, from the last visible key down to the first. Head
+//            dims are filled up to D and DV, multiples of 64, with zeros by TMA.
+// Threads:   one producer warpgroup, of which one thread issues TMA, and BM / 64 consumer warpgroups of 64 queries:
+//            S = Q K^T from shared memory, online softmax in registers (softmax.cuh), P rounded to T in registers as the
+//            A operand of O += P V. S of the next k_block is issued before P V of this one, and its softmax is computed
+//            while P V runs.
+// Pipeline:  STAGES slots of keys and STAGES of values, full and empty mbarriers each. ORDERED: named barriers let the
+//            consumers issue their products in turn, so that one's softmax runs during the other's products.
+// Masking:   only k_blocks at an edge of a consumer's rows compare indices. CHANGES (changes.cuh): softcap.
+// Tails:     TMA zero-fills past the tensor; values behind the last key that any query sees are overwritten with zeros
+//            (weights of 0 would meet a NaN), their scores are masked.
+// Grid:      query tiles from the last to the first (longest first under causal), `section` heads interleaved for L2. A
+//            CTA takes the next tile that nobody has taken (`counter`), or every gridDim.x-th; its Q and K are loaded
+//            while the last one ends. The producer hands the tiles' numbers to the consumers.
+// Shared:    Q, STAGES x (K, V) as panels of 64 columns in the 128-byte swizzle, barriers, two tile numbers.
+// Bound:     tensor cores; exponentials for D = 64.
+#include "attention/changes.cuh"
+#include "attention/softmax.cuh"
+#include "ptx/tma.cuh"
+#include "ptx/warpgroup.cuh"
+
+using namespace attention;
+
+constexpr u32 PANEL_ROW = 128;  // bytes of a row of a panel: 64 columns
+// Named barriers: that and the consumer's index (CONSUMER: its threads; TURN: it may issue its products), ZEROED: all
+// consumers have overwritten the values behind the last key.
+constexpr u32 BARRIER_CONSUMER = 1, BARRIER_ZEROED = 4, BARRIER_TURN = 5;
+
+// The coordinates of one head of an operand: x is its first row; a batch or head axis that is not stepped has extent 1.
+struct HeadBoxes {
+  int row;
+  BatchIndex place;
+  template <class S>
+  __device__ __forceinline__ HeadBoxes(const S& strides, int row, u32 batch, u32 head)
+      : row(row), place{{0, strides.batch ? batch : 0, strides.head ? head : 0}} {}
+  // Loads ROWS rows from `first` on into panels at `to`.
+  template <int ROWS, int COLUMNS> __device__ __forceinline__ void load(
+      u32 to, const TensorMap& map, int first, u32 full) const {
+    barrier::expect(full, ROWS * COLUMNS * 2);
+#pragma unroll
+    for (int x = 0; x < COLUMNS; x += 64)
+      tma::load<true, false>(to + x / 64 * (ROWS * PANEL_ROW), map, x, row + first, place, full, 0);
+  }
+};
+
+// The descriptor of BN keys' values, MN-major, in panels of 64 columns.
+template <int BN> __device__ __forceinline__ u64 descriptor_of_values(u32 address) {
+  return u64((address & 0x3ffff) >> 4) | u64(BN * PANEL_ROW >> 4) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
+}
+
+template <int N> __device__ __forceinline__ void pin_tile(float (&x)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) warpgroup::pin(x[i]);
+}
+
+// One tile: its head, and the k_blocks [begin, end) that hold the keys that some query of the tile sees.
+template <class T, class Out, int BM, int BN> struct Tile {
+  Head<T, Out, float> head;
+  Band band;
+  int row, begin, end;  // row: the first of the tile
+  __device__ __forceinline__ Tile(const Problem<T, Out, float>& p, const TilePlace<BM, Problem<T, Out, float>>& at)
+      : head(p, at.batch, at.head), band(Band::make(p, head)), row(at.tile * BM) {
+    const bool exists = row >= 0 && row < head.rows;
+    begin = band.of(row).first / BN;
+    end = exists ? (band.of(min(row + BM, head.rows) - 1).end + BN - 1) / BN : begin;
+    if (!exists) row = head.rows;
+  }
+};
+
+// Four lanes of a quad have two columns each of four groups of eight columns; afterwards each has a whole group.
+__device__ __forceinline__ void gather_groups(u32 (&x)[4], u32 lane) {
+#pragma unroll
+  for (int step = 1; step < 4; step *= 2)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (!(i & step)) {
+        const bool upper = lane & step;
+        const u32 got = __shfl_xor_sync(~0u, upper ? x[i] : x[i + step], step);
+        if (upper) x[i] = got;
+        else x[i + step] = got;
+      }
+}
+
+template <class T, class Out, int D, int DV, int BM, int BN, int STAGES, bool ORDERED, int CHANGES>
+__global__ void __launch_bounds__(128 + 2 * BM, 1)
+    attention_wgmma(const __grid_constant__ Problem<T, Out, float> p, const __grid_constant__ TensorMap q_map,
+        const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map, u32 tiles, u32 section,
+        u32 heads, u32 count, u32* counter) {
+  constexpr int CONSUMERS = BM / 64;
+  constexpr u32 Q_PANEL = BM * PANEL_ROW, KV_PANEL = BN * PANEL_ROW;
+  constexpr u32 K_BYTES = D / 64 * KV_PANEL, V_BYTES = DV / 64 * KV_PANEL;
+  using Place = TilePlace<BM, Problem<T, Out, float>>;
+  using Work = Tile<T, Out, BM, BN>;
+  extern __shared__ __align__(1024) u8 memory[];
+  const u32 queries = shared_address(memory), keys = queries + D / 64 * Q_PANEL, values = keys + STAGES * K_BYTES;
+  // Barriers: full and empty of keys, full and empty of values, STAGES each; full and empty of the queries.
+  const u32 keys_full = values + STAGES * V_BYTES, keys_empty = keys_full + 8 * STAGES,
+            values_full = keys_empty + 8 * STAGES, values_empty = values_full + 8 * STAGES,
+            queries_full = values_empty + 8 * STAGES, queries_empty = queries_full + 8;
+  // Two tile numbers: full, empty, and the numbers
+  const u32 tiles_full = queries_empty + 8, tiles_empty = tiles_full + 16, numbers = tiles_empty + 16;
+
+  // 1. barriers
+  if (threadIdx.x == 0) {
+    tma::prefetch(q_map);
+    tma::prefetch(k_map);
+    tma::prefetch(v_map);
+    for (int i = 0; i < STAGES; ++i) {
+      barrier::init(keys_full + 8 * i, 1);
+      barrier::init(keys_empty + 8 * i, 4 * CONSUMERS);
+      barrier::init(values_full + 8 * i, 1);
+      barrier::init(values_empty + 8 * i, 4 * CONSUMERS);
+    }
+    for (int i = 0; i < 2; ++i) {
+      barrier::init(tiles_full + 8 * i, 1);
+      barrier::init(tiles_empty + 8 * i, 4 * CONSUMERS);
+    }
+    barrier::init(queries_full, 1);
+    barrier::init(queries_empty, 4 * CONSUMERS);
+    barrier::fence_init();
+  }
+  __syncthreads();
+  const u32 group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+  Cursor<STAGES> at_keys, at_values;
+  Cursor<1> at_queries;
+  Cursor<2> at_numbers;
+
+  // 2. producer warpgroup: one thread of a warp issues the loads, keys one k_block ahead of values
+  if (group == 0) {
+    warpgroup::give_registers<CONSUMERS == 2 ? 40 : 32>();
+    if (__shfl_sync(~0u, threadIdx.x / 32, 0) != 0) return;
+    const bool lead = threadIdx.x == 0;
+    u32 number = blockIdx.x;
+#pragma unroll 1
+    while (true) {
+      if (lead) {
+        barrier::wait(tiles_empty + 8 * at_numbers.stage, at_numbers.parity ^ 1);
+        store_shared(numbers + 4 * at_numbers.stage, i32(number));
+        barrier::arrive(tiles_full + 8 * at_numbers.stage);
+      }
+      at_numbers.next();
+      if (number >= count) return;
+      const Place at(p, number, tiles, section, heads);
+      const Work work(p, at);
+      if (lead && work.begin < work.end) {
+        const u32 kv_head = at.head / p.group;
+        const int first_query = Extent(p.starts_q, at.batch, p.rows).first,
+                  first_key = Extent(p.starts_k, at.batch, p.keys).first;
+        const HeadBoxes of_queries(p.q_strides, first_query, p.starts_q ? 0 : at.batch, at.head);
+        const HeadBoxes of_keys(p.k_strides, first_key, p.starts_k ? 0 : at.batch, kv_head);
+        const HeadBoxes of_values(p.v_strides, first_key, p.starts_k ? 0 : at.batch, kv_head);
+        barrier::wait(queries_empty, at_queries.parity ^ 1);
+        of_queries.template load<BM, D>(queries, q_map, work.row, queries_full);
+        at_queries.next();
+        // Keys of `block`, values of the block after it
+#pragma unroll 1
+        for (int block = work.end - 1; block >= work.begin - 1; --block) {
+          if (block >= work.begin) {
+            barrier::wait(keys_empty + 8 * at_keys.stage, at_keys.parity ^ 1);
+            of_keys.template load<BN, D>(
+                keys + at_keys.stage * K_BYTES, k_map, block * BN, keys_full + 8 * at_keys.stage);
+            at_keys.next();
+          }
+          if (block + 1 < work.end) {
+            barrier::wait(values_empty + 8 * at_values.stage, at_values.parity ^ 1);
+            of_values.template load<BN, DV>(
+                values + at_values.stage * V_BYTES, v_map, (block + 1) * BN, values_full + 8 * at_values.stage);
+            at_values.next();
+          }
+        }
+      }
+      if (lead) number = counter ? gridDim.x + atomicAdd(counter, 1u) : number + gridDim.x;
+      number = __shfl_sync(~0u, number, 0);
+    }
+  }
+
+  // 3. consumer warpgroups
+  warpgroup::take_registers<CONSUMERS == 2 ? 232 : 160>();
+  const u32 consumer = group - 1, thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32;
+  // The scale is not 0, so that factor * -inf stays -inf.
+  const float signed_scale = float(p.scale);
+  const Units units = units_of<CHANGES>(p, fmaxf(fabsf(signed_scale), 0x1p-149f));
+  const float factor = units.unit * math::LOG2E;
+  const u64 of_queries = warpgroup::descriptor<false>(queries) + consumer * warpgroup::NEXT_64;
+  const auto release = [&](u32 empty) {
+    if (lane == 0) barrier::arrive(empty);
+  };
+  const auto turn = [&](u32 of) { return BARRIER_TURN + of; };
+  if (ORDERED && consumer == CONSUMERS - 1) barrier_arrive(turn(0), 256);
+
+#pragma unroll 1
+  while (true) {
+    barrier::wait(tiles_full + 8 * at_numbers.stage, at_numbers.parity);
+    const u32 number = load_shared<u32>(numbers + 4 * at_numbers.stage);
+    __syncwarp();
+    release(tiles_empty + 8 * at_numbers.stage);
+    at_numbers.next();
+    if (number >= count) break;
+    const Place at(p, number, tiles, section, heads);
+    const Work work(p, at);
+    const int own_row = work.row + int(consumer) * 64, row = own_row + int(warp * 16 + lane / 4);
+    OnlineSoftmax<1> softmax;
+    float acc[1][DV / 8][4];
+#pragma unroll
+    for (int c = 0; c < DV / 8; ++c)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) acc[0][c][e] = 0.0f;
+
+    if (work.begin < work.end) {
+      const Band& band = work.band;
+      const int own_last = min(own_row + 63, work.head.rows - 1);
+      // k_blocks [whole_begin, whole_end) are visible to every query of the consumer.
+      const int whole_begin = (band.of(own_last).first + BN - 1) / BN, whole_end = band.of(own_row).end / BN;
+      float s[1][BN / 8][4];
+      u32 weights[BN / 16][4];
+      // S = Q K^T of the next k_block, not waited for
+      const auto issue_scores = [&] {
+        barrier::wait(keys_full + 8 * at_keys.stage, at_keys.parity);
+        const u64 of_keys = warpgroup::descriptor<false>(keys + at_keys.stage * K_BYTES);
+        pin_tile(s[0]);
+        warpgroup::arrive();
+#pragma unroll
+        for (int k = 0; k < D / 16; ++k)
+          wgmma_scores(s[0], of_queries + (k / 4 * (Q_PANEL >> 4) + k % 4 * warpgroup::NEXT_K<false>),
+              of_keys + (k / 4 * (KV_PANEL >> 4) + k % 4 * warpgroup::NEXT_K<false>), k != 0);
+        warpgroup::commit();
+      };
+      // O += P V, not waited for
+      const auto issue_values = [&] {
+        barrier::wait(values_full + 8 * at_values.stage, at_values.parity);
+        const u64 of_values = descriptor_of_values<BN>(values + at_values.stage * V_BYTES);
+        pin_tile(acc[0]);
+        warpgroup::arrive();
+#pragma unroll
+        for (int k = 0; k < BN / 16; ++k) wgmma_values(acc[0], weights[k], of_values + k * warpgroup::NEXT_K<true>, 1);
+        warpgroup::commit();
+      };
+      // Scores of `block` have arrived
+      const auto scores_done = [&](int block) {
+        pin_tile(s[0]);
+        release(keys_empty + 8 * at_keys.stage);
+        at_keys.next();
+        if (block == work.begin) release(queries_empty);
+      };
+      const auto values_done = [&] {
+        pin_tile(acc[0]);
+        release(values_empty + 8 * at_values.stage);
+        at_values.next();
+      };
+      // Scores become weights; `shrink` are the rows' factors for O.
+      const auto weigh = [&](int block, float (&shrink)[1][1][4]) {
+        const bool edge = block < whole_begin || block >= whole_end;
+        change_scores<CHANGES, T>(
+            s, p, work.head, band, units, 0.0f, row, block * BN + int(lane % 4 * 2), edge, false);
+        softmax.follow(s, factor, shrink, [](float (&)[2]) {});
+        softmax.weigh(s, factor);
+      };
+      const auto pack = [&] {
+#pragma unroll
+        for (int k = 0; k < BN / 16; ++k) pack_weights<T>(weights[k], s[0], k);
+      };
+
+      // 3a. queries, negated if scale < 0, so that the largest product stays the largest score
+      barrier::wait(queries_full, at_queries.parity);
+      at_queries.next();
+      if (signed_scale < 0) {
+#pragma unroll 1
+        for (u32 i = thread; i < D / 64 * 64 * PANEL_ROW / 4; i += 128) {
+          constexpr u32 OWN = 64 * PANEL_ROW / 4;
+          const u32 word = queries + i / OWN * Q_PANEL + (consumer * OWN + i % OWN) * 4;
+          asm volatile("st.shared.b32 [%0], %1;" ::"r"(word), "r"(load_shared<u32>(word) ^ 0x80008000u) : "memory");
+        }
+        tma::fence_shared();
+        barrier_sync(BARRIER_CONSUMER + consumer, 128);
+      }
+
+      // 3b. scores of the last k_block
+      issue_scores();
+      warpgroup::wait<0>();
+      scores_done(work.end - 1);
+      float first_shrink[1][1][4] = {};
+      weigh(work.end - 1, first_shrink);
+      pack();
+      // Zeros for values behind the last key that any query of the sequence sees
+      const int seen = band.of(work.head.rows - 1).end;
+      if (seen < min(work.end * BN, int(p.keys) - Extent(p.starts_k, at.batch, p.keys).first)) {
+        barrier::wait(values_full + 8 * at_values.stage, at_values.parity);
+        const u32 slot = values + at_values.stage * V_BYTES;
+        const u32 from = (seen - (work.end - 1) * BN) * PANEL_ROW, chunks = (KV_PANEL - from) / 16;
+#pragma unroll 1
+        for (u32 i = threadIdx.x - 128; i < DV / 64 * chunks; i += 128 * CONSUMERS)
+          store_shared(slot + i / chunks * KV_PANEL + from + i % chunks * 16, Vec<float, 4>{});
+        tma::fence_shared();
+        barrier_sync(BARRIER_ZEROED, 128 * CONSUMERS);
+      }
+
+      // 3c. main loop: scores of `block`, values of block + 1
+#pragma unroll 1
+      for (int block = work.end - 2; block >= work.begin; --block) {
+        if constexpr (ORDERED) barrier_sync(turn(consumer), 256);
+        issue_scores();
+        issue_values();
+        if constexpr (ORDERED) barrier_arrive(turn(consumer + 1 == CONSUMERS ? 0 : consumer + 1), 256);
+        warpgroup::wait<1>();
+        scores_done(block);
+        float shrink[1][1][4] = {{{1.0f, 1.0f, 1.0f, 1.0f}}};
+        weigh(block, shrink);
+        warpgroup::wait<0>();
+        values_done();
+        if (__any_sync(~0u, shrink[0][0][0] != 1.0f || shrink[0][0][2] != 1.0f)) {
+#pragma unroll
+          for (int c = 0; c < DV / 8; ++c)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) acc[0][c][e] *= shrink[0][0][e / 2 * 2];
+        }
+        pack();
+      }
+      // 3d. values of the first k_block
+      issue_values();
+      warpgroup::wait<0>();
+      values_done();
+    }
+
+    // 4. epilogue: row sums, 1 / l, lse; rows of O by 16 bytes a thread
+    const float sink = sink_of<T, float>(p, work.head);
+    float scale[2];
+    softmax.add_up();
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float lse;
+      softmax.finish(r, factor, sink, scale[r], lse);
+      if (work.head.lse && lane % 4 == 0 && row + 8 * r < work.head.rows)
+        work.head.lse[(row + 8 * r) * p.lse_strides.row] = lse;
+    }
+    const auto store = [&](int r) {
+      Out* const to = work.head.out + (row + 8 * r) * p.out_strides.row;
+      const bool exists = row + 8 * r < work.head.rows;
+      if constexpr (sizeof(Out) == 2) {
+#pragma unroll
+        for (int c = 0; c < DV / 8; c += 4) {
+          u32 words[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            words[i] = round_pair(acc[0][c + i][r * 2] * scale[r], acc[0][c + i][r * 2 + 1] * scale[r], Out{});
+          gather_groups(words, lane);
+          const u32 column = 8 * (c + lane % 4);
+          if (exists && column < p.d_v)
+            *reinterpret_cast<Vec<u32, 4>*>(to + column) = Vec<u32, 4>{{words[0], words[1], words[2], words[3]}};
+        }
+      } else {
+#pragma unroll
+        for (int c = 0; c < DV / 8; ++c) {
+          const u32 column = 8 * c + lane % 4 * 2;
+          if (exists && column < p.d_v)
+            *reinterpret_cast<Vec<Out, 2>*>(to + column) = Vec<Out, 2>{
+                {acc[0][c][r * 2] * scale[r], acc[0][c][r * 2 + 1] * scale[r]}};
+        }
+      }
+    };
+    store(0);
+    store(1);
+  }
+  // The last consumer's last turn is taken too, so that no barrier is left half full
+  if (ORDERED && consumer == 0) barrier_sync(turn(0), 256);
+}

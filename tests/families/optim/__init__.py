@@ -1,0 +1,23 @@
+"""Steps of optimizers."""
+
+from __future__ import annotations
+
+from .. import Family
+from .independent import CHECKS
+
+__all__ = ["FAMILY"]
+
+FAMILY = Family(
+    independent=CHECKS,
+    always=(
+        "max_exp_avg_sq", "master", "lr", "beta1", "beta2", "eps", "weight_decay", "maximize", "learning_rate", "grad_scale",
+        "found_inf", "table", "stochastic", "seed", "momentum_buffer", "momentum", "dampening", "nesterov", "square_avg",
+        "grad_avg", "alpha", "lr_decay",
+    ),
+    also={
+        "adamw_update": ("parts unaligned f16[361]", "skipped f32[130]", "by chance bf16[301]"),
+        "sgd_update": ("later bf16[517]", "parts unaligned f16[361]"),
+        "rmsprop_update": ("both f64[133]",),
+    },
+    cases={"torch_test.py::test_torch_optimizers_take_the_same_200_steps": 1},
+)  # fmt: skip

@@ -1,0 +1,133 @@
+"""Steps of optimizers one element at a time, on Python's floats, as torch.optim writes them. No oracle code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ...gauntlet import Problem
+from ..answers import near
+from ..random import word_at
+
+__all__ = ["CHECKS"]
+
+Rule = Callable[..., tuple[float, ...]]
+
+
+def _host(problem: Problem, name: str) -> np.ndarray[Any, Any]:
+    return np.asarray(problem.slots[name].host()).astype(np.float64).reshape(-1)
+
+
+def _scalar(problem: Problem, name: str, other: float) -> float:
+    return float(_host(problem, name)[0]) if name in problem.slots else other
+
+
+def _places(problem: Problem, names: list[str]) -> Iterator[tuple[int, ...]]:
+    """Where each updated element is in every array."""
+    if "table" not in problem.slots:
+        yield from ((i,) * len(names) for i in range(_host(problem, "param").size))
+        return
+    sizes = [problem.slots[name].host().dtype.itemsize for name in names]
+    for count, _first, *begins in problem.slots["table"].host().tolist():
+        yield from (tuple(b // s + i for b, s in zip(begins, sizes)) for i in range(count))
+
+
+def _by_chance(x: float, word: int) -> float:
+    """To the bf16 number below |x| or above it: the latter for as many of 2**16 words as x is 2**-16 of their distance away."""
+    part, exponent = math.frexp(np.float32(x))
+    spacing = math.ldexp(1.0, max(exponent - 8, -133))
+    low = math.floor(abs(x) / spacing) * spacing
+    away = round((abs(float(np.float32(x))) - low) / spacing * 2**16)
+    return math.copysign(low + spacing * (away + word % 2**16 >= 2**16), part)
+
+
+def _check(rule: Rule, states: tuple[str, ...]) -> Callable[[Problem], None]:
+    """The check of an optimizer whose `rule` is (problem, lr, step, p, g, *states) -> (p, *states)."""
+
+    def check(problem: Problem) -> None:
+        desc = problem.desc
+        kept = [name for name in states if name in problem.slots]
+        names = ["param", "grad", *kept, *(["master"] if "master" in problem.slots else [])]
+        old = {name: _host(problem, name) for name in names}
+        new = {name: x.copy() for name, x in old.items() if name != "grad"}
+        size = {name: np.abs(x) for name, x in new.items()}
+        skipped = _scalar(problem, "found_inf", 0.0) != 0
+        step = _scalar(problem, "step", 0.0) + (not skipped)
+        lr, scale = _scalar(problem, "learning_rate", desc.lr), _scalar(problem, "grad_scale", 1.0)
+        for position, places in enumerate([] if skipped else _places(problem, names)):
+            at = dict(zip(names, places))
+            p, g, *held = (float(old[name][at[name]]) for name in ("param", "grad", *kept))
+            p = float(old["master"][at["master"]]) if "master" in at else p
+            g = (-g if desc.maximize else g) / scale
+            made = dict(zip(("param", *kept), rule(desc, lr, step, p, g, *held)))
+            made |= {"master": made["param"]} if "master" in at else {}
+            if desc.stochastic:
+                made["param"] = _by_chance(
+                    made["param"], word_at({"seed": desc.seed, "subsequence": int(step)}, position, 32)
+                )
+            for name, x in made.items():
+                new[name][at[name]] = x
+                size[name][at[name]] = abs(p) + abs(g) + g * g + sum(map(abs, held)) + abs(x)
+        for name, x in new.items():
+            near(problem, name, x.reshape(desc.shape), size=size[name].reshape(desc.shape))
+        near(problem, "step", step)
+
+    return check
+
+
+def _adam(
+    desc: Any, lr: float, step: float, p: float, g: float, exp_avg: float, exp_avg_sq: float, *most: float
+) -> tuple[float, ...]:
+    if desc.name == "adamw_update":
+        p *= 1 - lr * desc.weight_decay
+    else:
+        g += desc.weight_decay * p
+    exp_avg += (g - exp_avg) * (1 - desc.beta1)
+    exp_avg_sq = exp_avg_sq * desc.beta2 + g * g * (1 - desc.beta2)
+    greatest = tuple(max(x, exp_avg_sq) for x in most)
+    second = greatest[0] if greatest else exp_avg_sq
+    denom = math.sqrt(second) / math.sqrt(1 - desc.beta2**step) + desc.eps
+    return p - lr / (1 - desc.beta1**step) * exp_avg / denom, exp_avg, exp_avg_sq, *greatest
+
+
+def _sgd(desc: Any, lr: float, step: float, p: float, g: float, *buffer: float) -> tuple[float, ...]:
+    g += desc.weight_decay * p
+    if not buffer:
+        return (p - lr * g,)
+    held = g if step == 1 else desc.momentum * buffer[0] + (1 - desc.dampening) * g
+    return p - lr * (g + desc.momentum * held if desc.nesterov else held), held
+
+
+def _rmsprop(desc: Any, lr: float, step: float, p: float, g: float, square: float, *more: float) -> tuple[float, ...]:  # noqa: ARG001
+    g += desc.weight_decay * p
+    square, held = desc.alpha * square + (1 - desc.alpha) * g * g, list(more)
+    if desc.has("grad_avg"):
+        held[0] = desc.alpha * held[0] + (1 - desc.alpha) * g
+    variance = square - (held[0] ** 2 if desc.has("grad_avg") else 0)
+    moved = g / ((math.sqrt(variance) if variance >= 0 else math.nan) + desc.eps)
+    if desc.has("momentum_buffer"):
+        moved = held[-1] = desc.momentum * held[-1] + moved
+    return p - lr * moved, square, *held
+
+
+def _adagrad(desc: Any, lr: float, step: float, p: float, g: float, total: float) -> tuple[float, ...]:
+    g += desc.weight_decay * p
+    total += g * g
+    return p - lr / (1 + (step - 1) * desc.lr_decay) * g / (math.sqrt(total) + desc.eps), total
+
+
+def _lion(desc: Any, lr: float, step: float, p: float, g: float, exp_avg: float) -> tuple[float, ...]:  # noqa: ARG001
+    between = exp_avg * desc.beta1 + g * (1 - desc.beta1)
+    sign = (between > 0) - (between < 0)
+    return p * (1 - lr * desc.weight_decay) - lr * sign, exp_avg * desc.beta2 + g * (1 - desc.beta2)
+
+
+ADAM = _check(_adam, ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"))
+CHECKS: dict[str, Callable[[Problem], None]] = {
+    "adam_update": ADAM, "adamw_update": ADAM, "sgd_update": _check(_sgd, ("momentum_buffer",)),
+    "rmsprop_update": _check(_rmsprop, ("square_avg", "grad_avg", "momentum_buffer")),
+    "adagrad_update": _check(_adagrad, ("state_sum",)), "lion_update": _check(_lion, ("exp_avg",)),
+}  # fmt: skip

@@ -1,0 +1,111 @@
+"""Lists of arrays as one step: any number and sizes, scalars in memory, what is refused and leaves everything as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+from baracuda_py.ops.optim._lists import rows_of
+
+COVERS = ("adam_update", "adamw_update")
+LENGTHS = (3, 0, 2049, 17, 1)
+Lists = list[list[np.ndarray[Any, Any]]]
+
+
+def _lists(dtype: Any = np.float32, lengths: tuple[int, ...] = LENGTHS) -> Lists:
+    rng = np.random.default_rng(5)
+    made = [[rng.standard_normal(n).astype(dtype) for n in lengths] for _ in range(3)]
+    return [*made, [np.square(x) for x in made[2]]]
+
+
+def _copies(lists: Lists) -> Lists:
+    return [[x.copy() for x in held] for held in lists]
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_lists_are_updated_as_their_arrays(device: str) -> None:
+    """Bit for bit: where an element is in a list does not count."""
+    lists, alone, step = _lists(), _lists(), np.float32(4).reshape(())
+    step = np.array(step)
+    assert bp.adamw(*lists, step, lr=0.1, device=device) is None
+    assert step == 5
+    for i in range(len(LENGTHS)):
+        bp.adamw_update(*(held[i] for held in alone), np.array(4, np.float32), lr=0.1, device=device)
+    for got, wanted in zip(lists, alone):
+        assert [x.tobytes() for x in got] == [x.tobytes() for x in wanted]
+
+
+def test_lists_take_their_scalars_from_memory() -> None:
+    lists, wanted, step = _lists(), _lists(), np.zeros((), np.float32)
+    scaled = [lists[0], [4 * g for g in lists[1]], *lists[2:]]
+    bp.adamw(*scaled, step, lr=np.array(0.25, np.float32), grad_scale=np.array(4, np.float32), device="ptx")
+    bp.adamw(*wanted, np.zeros((), np.float32), lr=0.25, device="ptx")
+    assert [x.tobytes() for x in lists[0]] == [x.tobytes() for x in wanted[0]]
+    before = _copies(lists)
+    bp.adamw(*lists, step, found_inf=np.ones((), np.float32), device="ptx")
+    assert step == 1
+    assert all(np.array_equal(a, b) for old, new in zip(before, lists) for a, b in zip(old, new))
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_lists_without_gradient_or_elements(device: str) -> None:
+    lists, step = _lists(), np.zeros((), np.float32)
+    before = _copies(lists)
+    grads: list[Any] = [None, *lists[1][1:]]
+    bp.adam(lists[0], grads, *lists[2:], step, device=device)
+    assert np.array_equal(before[0][0], lists[0][0])
+    assert not np.array_equal(before[0][2], lists[0][2])
+    bp.adam([], [], [], [], step, device=device)
+    assert step == 2
+
+
+def _changed(of: Callable[[Lists], None]) -> Lists:
+    lists = _lists()
+    of(lists)
+    return lists
+
+
+@pytest.mark.parametrize(
+    ("of", "error", "says"),
+    [
+        (lambda x: x[1].pop(), bp.InvalidProblemError, "params has 5 arrays and grads 4"),
+        (lambda x: x.__setitem__(1, 7), bp.InvalidProblemError, "grads is a int"),
+        (lambda x: x[2].__setitem__(2, np.zeros(5, np.float32)), bp.InvalidProblemError, r"exp_avgs\[2\] \(5,\)"),
+        (lambda x: x[1].__setitem__(3, x[0][3]), bp.OverlapError, r"grads\[3\] and params\[3\] share|params\[3\] and grads\[3\]"),
+        (lambda x: x[0].__setitem__(3, x[0][2][:17]), bp.OverlapError, r"params\[2\]"),
+        (lambda x: x[1].__setitem__(3, x[1][3].astype(np.float64)), bp.OperandTypeError, r"grads\[3\] holds f64"),
+        (lambda x: x[3][4].setflags(write=False), bp.OperandTypeError, r"exp_avg_sqs\[4\] is written"),
+        (lambda x: [held.__setitem__(3, np.repeat(held[3], 2)[::2]) for held in x], bp.InvalidProblemError, "has strides"),
+    ],
+)  # fmt: skip
+def test_lists_that_are_refused(of: Callable[[Any], None], error: type[Exception], says: str) -> None:
+    lists = _changed(of)
+    held = [x for arrays in lists if isinstance(arrays, list) for x in arrays]
+    before, step = [x.copy() for x in held], np.zeros((), np.float32)
+    with pytest.raises(error, match=says):
+        bp.adamw(*lists, step, device="cpu")
+    assert step == 0
+    assert all(np.array_equal(a, b) for a, b in zip(before, held))
+
+
+@pytest.mark.parametrize("row", [(5, 0, 0, 0, 0, 4), (9, 0, 0, 0, 0, 0), (2, 0, 0, 2, 0, 0), (2, 0, 24, 0, 0, 0)])
+def test_table_that_reaches_out_is_refused(row: tuple[int, ...]) -> None:
+    """In host memory, where it can be read: bytes, elements and gaps."""
+    x = [np.zeros(8, np.float32) for _ in range(4)]
+    rows = np.array([(4, 0, 16, 16, 16, 16), row], np.int64)
+    with pytest.raises(bp.InvalidProblemError, match=r"row [01] of table reaches out of"):
+        bp.adamw_update(*x, np.zeros((), np.float32), table=rows, device="ptx")
+
+
+def test_rows_have_every_element_once() -> None:
+    for lengths in ((5,), (0, 0), (2048, 2049, 1), (9_000_000, 3), (40_000_000,)):
+        begins = np.cumsum([0, *lengths])[:-1]
+        rows = rows_of(lengths, [begins * 4, begins * 2], [4, 2])
+        assert rows[:, 0].sum() == sum(lengths) and (rows[:, 0] > 0).all()
+        ends = np.cumsum(rows[:, 0])
+        for column, size in ((1, 1), (2, 4), (3, 2)):
+            assert np.array_equal(rows[:, column], (ends - rows[:, 0]) * size)
