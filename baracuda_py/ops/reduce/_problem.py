@@ -140,7 +140,7 @@ def checked_p(op: str, p: Any) -> float:
     """The p of a norm; InvalidProblemError for what is none."""
     p = {"inf": math.inf, "-inf": -math.inf}.get(p, p) if isinstance(p, str) else p  # as JSON has it
     try:
-        held = float(p) if isinstance(p, numbers.Real) and not isinstance(p, bool) else math.nan
+        held = math.nan if isinstance(p, bool) or not isinstance(p, numbers.Real) else float(p)
     except OverflowError:  # of an int
         held = math.nan
     if not (held in NORMS or TINY < abs(held) < 1 / TINY):
