@@ -1,19 +1,19 @@
-// out = softmax(change(scale q k^T)) v, lse on request, by wgmma (Hopper); f16, bf16. FlashAttention-3 forward (J. Shah et
-// al., arXiv:2407.08608): asynchronous products, one block of scores ahead of the values.
+// out = softmax(change(scale q k^T)) v, lse on request, by wgmma (Hopper); f16, bf16. FlashAttention-3 forward (J. Shah
+// et al., arXiv:2407.08608): asynchronous products, one block of scores ahead of the values.
 //
 // Tiling:    one CTA per BM queries of one head; k_blocks of BN keys, from the last visible key down to the first. Head
 //            dims are filled up to D and DV, multiples of 64, with zeros by TMA.
 // Threads:   one producer warpgroup, of which one thread issues TMA, and BM / 64 consumer warpgroups of 64 queries:
-//            S = Q K^T from shared memory, online softmax in registers (softmax.cuh), P rounded to T in registers as the
-//            A operand of O += P V. S of the next k_block is issued before P V of this one, and its softmax is computed
-//            while P V runs; AHEAD: so are the first scores of the next tile with the last P V of this one.
+//            S = Q K^T from shared memory, online softmax in registers (softmax.cuh), P rounded to T in registers as
+//            the A operand of O += P V. S of the next k_block is issued before P V of this one, and its softmax is
+//            computed while P V runs; AHEAD: so are the first scores of the next tile with the last P V of this one.
 // Pipeline:  STAGES slots of keys and STAGES of values, full and empty mbarriers each. ORDERED: named barriers let the
 //            consumers issue their products in turn, so that one's softmax runs during the other's products.
 // Masking:   only k_blocks at an edge of a consumer's rows compare indices. CHANGES (changes.cuh): softcap.
 // Tails:     TMA zero-fills past the tensor; values behind the last key that any query sees are overwritten with zeros
 //            (weights of 0 would meet a NaN), their scores are masked.
 // Grid:      query tiles from the last to the first (longest first under causal), `section` heads interleaved for L2. A
-//            CTA takes the next tile that nobody has taken (`counter`), or every gridDim.x-th; its Q and K are loaded
+//            CTA takes the next tile that no CTA has taken (`counter`), or every gridDim.x-th; its Q and K are loaded
 //            while the last one ends. The producer hands the tiles' numbers to the consumers.
 // Shared:    Q, STAGES x (K, V) as panels of 64 columns in the 128-byte swizzle, barriers, two tile numbers.
 // Bound:     tensor cores; exponentials for D = 64.
@@ -266,7 +266,8 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
     const int own_row = work.row + int(consumer) * 64, own_last = min(own_row + 63, work.head.rows - 1);
     const int whole_begin = (work.band.of(own_last).first + BN - 1) / BN, whole_end = work.band.of(own_row).end / BN;
     const bool edge = block < whole_begin || block >= whole_end;
-    change_scores<CHANGES, T>(s, p, work.head, work.band, units, 0.0f, row_of(work), block * BN + int(lane % 4 * 2), edge, false);
+    const int column = block * BN + int(lane % 4 * 2);
+    change_scores<CHANGES, T>(s, p, work.head, work.band, units, 0.0f, row_of(work), column, edge, false);
     softmax.follow(s, factor, shrink, [](float (&)[2]) {});
     softmax.weigh(s, factor);
   };

@@ -31,8 +31,10 @@ TMA_KINDS = {ElementKind.F16: "float16", ElementKind.BF16: "bfloat16"}
 
 class WgmmaCosts(Fitted, table="attention.wgmma"):
     unit_efficiency: float
-    latency_s: float
-    unmeasured_time_ratio: float
+    tile_latency_s: float
+    uneven_time_ratio: float
+    counter_s: float
+    doubted_time_ratio: float
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,8 @@ class Wgmma(Candidate[Any]):
                 yield config
 
     def cost(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> Cost:
-        """The busier of tensor cores and exponentials, in as many waves of one CTA an SM as there are."""
+        """The busier of tensor cores and exponentials, and what a tile waits for; in as many rounds of one CTA an SM as there
+        are, or, of tiles of several lengths that a counter gives out, until the last one ends."""
         costs, tile = WgmmaCosts.of(device), config.queries * config.keys
         clock_sms = device.rate("issue") / 128
         limits = {
@@ -174,12 +177,16 @@ class Wgmma(Candidate[Any]):
             "exponentials": tile / EXPONENTIALS,
         }
         limit = max(limits, key=lambda name: limits[name])
-        clocks = desc.tiles(config.queries, config.keys) * limits[limit] / costs.unit_efficiency
         ctas = max(placed(desc, config.queries, device).ctas, 1)
-        waves = -(-ctas // device.sms) * device.sms / ctas
-        seconds = max(clocks * min(waves, 2.0) / clock_sms, desc.nbytes / device.bandwidth)
-        seconds = (device.overhead + costs.latency_s + seconds) * costs.unmeasured_time_ratio
-        return Cost(desc.nbytes, int(desc.flops), seconds, limit)
+        blocks = desc.tiles(config.queries, config.keys)
+        seconds = blocks * limits[limit] / costs.unit_efficiency / clock_sms + ctas * costs.tile_latency_s / device.sms
+        uneven = desc.ragged or desc.visible != (None, None)
+        if config.dynamic and uneven:
+            seconds += seconds / ctas * min(ctas, device.sms)  # the last tile, of the mean's length
+        else:
+            seconds *= -(-ctas // device.sms) * device.sms / ctas * (costs.uneven_time_ratio if uneven else 1.0)
+        seconds = max(seconds, desc.nbytes / device.bandwidth) + costs.counter_s * config.dynamic
+        return Cost(desc.nbytes, int(desc.flops), (device.overhead + seconds) * costs.doubted_time_ratio, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> PrecisionGuarantee:
         # A row's sums follow its own keys, in blocks that are as long in every configuration.
