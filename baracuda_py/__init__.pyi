@@ -88,10 +88,16 @@ from .ops.quantized.gguf.matmul import (GgufMatmulDescriptor as _GgufMatmulDescr
 from .ops.quantized.gguf.quantize import (GgufQuantizeDescriptor as _GgufQuantizeDescriptor,
     GgufQuantizePlan as _GgufQuantizePlan)
 from .tensor import (GpuBuffer as GpuBuffer)
+from .ops.optim.norms import (GradientClipDescriptor as _GradientClipDescriptor, GradientClipPlan as _GradientClipPlan,
+    GradientNormDescriptor as _GradientNormDescriptor, GradientNormPlan as _GradientNormPlan)
 from .call.graph import (Graph as Graph)
 from .ops.norm.channels.backward import (GroupNormBackwardDescriptor as _GroupNormBackwardDescriptor,
     GroupNormBackwardPlan as _GroupNormBackwardPlan)
 from .ops.norm.channels.forward import (GroupNormDescriptor as _GroupNormDescriptor, GroupNormPlan as _GroupNormPlan)
+from .ops.random.gumbel.backward import (GumbelSoftmaxBackwardDescriptor as _GumbelSoftmaxBackwardDescriptor,
+    GumbelSoftmaxBackwardPlan as _GumbelSoftmaxBackwardPlan)
+from .ops.random.gumbel.forward import (GumbelSoftmaxDescriptor as _GumbelSoftmaxDescriptor,
+    GumbelSoftmaxPlan as _GumbelSoftmaxPlan)
 from .packed import (Int4Layout as Int4Layout, PackedGguf as PackedGguf, PackedInt4 as PackedInt4, PackedNf4 as PackedNf4)
 from .ops.quantized.int4.matmul import (Int4MatmulDescriptor as _Int4MatmulDescriptor, Int4MatmulPlan as _Int4MatmulPlan)
 from .ops.quantized.int8.matmul import (Int8MatmulDescriptor as _Int8MatmulDescriptor, Int8MatmulPlan as _Int8MatmulPlan)
@@ -114,6 +120,8 @@ from .ops.gemm.matmul import (MatmulDescriptor as _MatmulDescriptor, MatmulPlan 
 from .ops.attention.merge import (MergeAttentionDescriptor as _MergeAttentionDescriptor,
     MergeAttentionPlan as _MergeAttentionPlan)
 from .ops.quantized.nf4.matmul import (Nf4MatmulDescriptor as _Nf4MatmulDescriptor, Nf4MatmulPlan as _Nf4MatmulPlan)
+from .ops.loss.nll.nll import (NllBackwardDescriptor as _NllBackwardDescriptor, NllBackwardPlan as _NllBackwardPlan,
+    NllDescriptor as _NllDescriptor, NllPlan as _NllPlan)
 from .ops.indexing.nonzero import (NonzeroDescriptor as _NonzeroDescriptor, NonzeroPlan as _NonzeroPlan)
 from .ops.norm.backward import (NormBackwardDescriptor as _NormBackwardDescriptor, NormBackwardPlan as _NormBackwardPlan)
 from .ops.norm.forward import (NormDescriptor as _NormDescriptor, NormPlan as _NormPlan)
@@ -173,7 +181,8 @@ from .ops.rearrange.triangle import (TriangleDescriptor as _TriangleDescriptor, 
 from .ops.elementwise.unary import (UnaryDescriptor as _UnaryDescriptor, UnaryPlan as _UnaryPlan)
 from .ops.reduce.norms import (VectorNormPlan as _VectorNormPlan)
 from .ops.shape_layout.write_slice import (WriteSliceDescriptor as _WriteSliceDescriptor, WriteSlicePlan as _WriteSlicePlan)
-from .ops.optim.lists import (adagrad as adagrad, adam as adam, adamw as adamw, lion as lion, rmsprop as rmsprop, sgd as sgd)
+from .ops.optim.lists import (adagrad as adagrad, adam as adam, adamw as adamw, clip_grad_norm as clip_grad_norm,
+    grad_norm as grad_norm, lion as lion, rmsprop as rmsprop, sgd as sgd)
 from .ops.creation.arrays import (arange as arange, eye as eye, full as full, linspace as linspace)
 from .ops.random.arrays import (bernoulli as bernoulli, exponential as exponential, gumbel as gumbel, integers as integers,
     normal as normal, random_bits as random_bits, truncated_normal as truncated_normal, uniform as uniform)
@@ -387,6 +396,8 @@ class _Min:
 class _MomentumBuffer:
     momentum_buffer_element: ElementKind | None
     momentum_buffer: _Layout | None
+class _Norm:
+    norm: _Layout
 class _Offset:
     offset_element: ElementKind | None
     offset: _Layout | None
@@ -1011,6 +1022,14 @@ class GluBackwardDescriptor(_BackwardDescriptor):
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_y_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., y_align: int | None = ..., grad_x_align: int | None = ..., grad_y_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class GradientClipDescriptor(_GradientClipDescriptor, _Grad, _Norm, _Table):
+    def __init__(self, shape: Sequence[int], element: ElementLike, max_norm: float = ..., *,
+        table_shape: _Ints = ...) -> None: ...
+class GradientNormDescriptor(_GradientNormDescriptor, _Grad, _Norm, _GradScale, _Table):
+    scale: _Layout
+    found_inf: _Layout
+    def __init__(self, shape: Sequence[int], element: ElementLike, max_norm: float = ..., *, table_shape: _Ints = ...,
+        grad_scale_element: _Kind = ...) -> None: ...
 class GroupNormBackwardDescriptor(_GroupNormBackwardDescriptor, _GradX2, _GradWeight, _GradBias, _Grad2, _X3, _Weight2,
     _Mean2, _Rstd2):
     def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., name: str = ...,
@@ -1027,6 +1046,16 @@ class GroupNormDescriptor(_GroupNormDescriptor, _Out3, _Mean, _Rstd, _X3, _Weigh
         out_strides: _Ints = ..., mean_strides: _Ints = ..., rstd_strides: _Ints = ..., x_align: int | None = ...,
         weight_align: int | None = ..., bias_align: int | None = ..., out_align: int | None = ...,
         mean_align: int | None = ..., rstd_align: int | None = ...) -> None: ...
+class GumbelSoftmaxBackwardDescriptor(_GumbelSoftmaxBackwardDescriptor, _GradX2, _Grad2, _X3, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., tau: float = ..., seed: int = ...,
+        offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., grad_strides: _Ints = ...,
+        x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
+        position_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+class GumbelSoftmaxDescriptor(_GumbelSoftmaxDescriptor, _Out3, _X3, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., hard: bool = ..., tau: float = ...,
+        seed: int = ..., offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ...,
+        out_strides: _Ints = ..., x_align: int | None = ..., position_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class HardshrinkBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1338,6 +1367,17 @@ class Nf4MatmulDescriptor(_Nf4MatmulDescriptor, _Out3, _X3, _Codes, _Absmax, _Sc
         bias_shape: _Ints = ..., scales_element: _Kind = ..., offset_element: _Kind = ..., bias_element: _Kind = ...,
         x_strides: _Ints = ..., bias_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
         codes_align: int | None = ..., bias_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class NllBackwardDescriptor(_NllBackwardDescriptor, _GradX2, _Status2, _Grad2, _X3, _Labels, _Weight2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, labels_element: ElementLike = ..., reduction: str = ...,
+        ignore_index: int = ..., *, weight_element: _Kind = ..., status_element: _Kind = ..., grad_strides: _Ints = ...,
+        x_strides: _Ints = ..., labels_strides: _Ints = ..., weight_strides: _Ints = ..., grad_x_strides: _Ints = ...,
+        grad_align: int | None = ..., x_align: int | None = ..., labels_align: int | None = ...,
+        weight_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+class NllDescriptor(_NllDescriptor, _Out3, _Status2, _X3, _Labels, _Weight2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, labels_element: ElementLike = ..., reduction: str = ...,
+        ignore_index: int = ..., *, weight_element: _Kind = ..., status_element: _Kind = ..., x_strides: _Ints = ...,
+        labels_strides: _Ints = ..., weight_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
+        labels_align: int | None = ..., weight_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class NonzeroDescriptor(_NonzeroDescriptor, _Out2, _X3):
     count_align: int | None
     count: _Layout
@@ -1949,8 +1989,12 @@ class GgufDequantizePlan(_GgufDequantizePlan): desc: GgufDequantizeDescriptor
 class GgufMatmulPlan(_GgufMatmulPlan): desc: GgufMatmulDescriptor
 class GgufQuantizePlan(_GgufQuantizePlan): desc: GgufQuantizeDescriptor
 class GluBackwardPlan(_BackwardPlan): desc: GluBackwardDescriptor
+class GradientClipPlan(_GradientClipPlan): desc: GradientClipDescriptor
+class GradientNormPlan(_GradientNormPlan): desc: GradientNormDescriptor
 class GroupNormBackwardPlan(_GroupNormBackwardPlan): desc: GroupNormBackwardDescriptor
 class GroupNormPlan(_GroupNormPlan): desc: GroupNormDescriptor
+class GumbelSoftmaxBackwardPlan(_GumbelSoftmaxBackwardPlan): desc: GumbelSoftmaxBackwardDescriptor
+class GumbelSoftmaxPlan(_GumbelSoftmaxPlan): desc: GumbelSoftmaxDescriptor
 class HardshrinkBackwardPlan(_BackwardPlan): desc: HardshrinkBackwardDescriptor
 class HardsigmoidBackwardPlan(_BackwardPlan): desc: HardsigmoidBackwardDescriptor
 class HardswishBackwardPlan(_BackwardPlan): desc: HardswishBackwardDescriptor
@@ -1985,6 +2029,8 @@ class ModBackwardPlan(_BackwardPlan): desc: ModBackwardDescriptor
 class MultiplyBackwardPlan(_BackwardPlan): desc: MultiplyBackwardDescriptor
 class NegBackwardPlan(_BackwardPlan): desc: NegBackwardDescriptor
 class Nf4MatmulPlan(_Nf4MatmulPlan): desc: Nf4MatmulDescriptor
+class NllBackwardPlan(_NllBackwardPlan): desc: NllBackwardDescriptor
+class NllPlan(_NllPlan): desc: NllDescriptor
 class NonzeroPlan(_NonzeroPlan): desc: NonzeroDescriptor
 class NormBackwardPlan(_NormBackwardPlan): desc: NormBackwardDescriptor
 class NormPlan(_NormPlan): desc: NormDescriptor
@@ -2397,6 +2443,14 @@ def linear_cross_entropy_backward(grad: Any, hidden: Any, weight: Any, labels: A
     label_smoothing: float = 0.0, reduction: str = 'mean', z_loss: float = 0.0, return_status: bool = False,
     grad_hidden: Any = None, grad_weight: Any = None, status: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(NllDescriptor, NllPlan)
+def nll_loss(x: Any, labels: Any, weight: Any = None, *, ignore_index: int = -100, reduction: str = 'mean',
+    return_status: bool = False, out: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(NllBackwardDescriptor, NllBackwardPlan)
+def nll_loss_backward(grad: Any, x: Any, labels: Any, weight: Any = None, *, ignore_index: int = -100,
+    reduction: str = 'mean', return_status: bool = False, grad_x: Any = None, status: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PointwiseDescriptor, PointwisePlan)
 def mse_loss(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -2559,6 +2613,13 @@ def adamw_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, step: Any
     weight_decay: float = 0.01, maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None,
     grad_scale: Any = None, found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(GradientNormDescriptor, GradientNormPlan)
+def gradient_norm(grad: Any, *, max_norm: float = 1e+38, grad_scale: Any = None, table: Any = None, norm: Any = None,
+    scale: Any = None, found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(GradientClipDescriptor, GradientClipPlan)
+def gradient_clip(grad: Any, *, max_norm: float = 1.0, table: Any = None, norm: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(SgdUpdateDescriptor, SgdUpdatePlan)
 def sgd_update(param: Any, grad: Any, step: Any, *, momentum_buffer: Any = None, master: Any = None, lr: float = 0.001,
     momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, maximize: bool = False,
@@ -2667,6 +2728,14 @@ def dropout(x: Any, p: float = 0.5, *, residual: Any = None, seed: int = 0, offs
 @_op(DropoutBackwardDescriptor, DropoutBackwardPlan)
 def dropout_backward(grad: Any, p: float = 0.5, *, seed: int = 0, offset: int = 0, subsequence: int = 0,
     position: Any = None, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(GumbelSoftmaxBackwardDescriptor, GumbelSoftmaxBackwardPlan)
+def gumbel_softmax_backward(grad: Any, x: Any, tau: float = 1.0, *, axis: int = -1, seed: int = 0, offset: int = 0,
+    subsequence: int = 0, position: Any = None, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(GumbelSoftmaxDescriptor, GumbelSoftmaxPlan)
+def gumbel_softmax(x: Any, tau: float = 1.0, *, hard: bool = False, axis: int = -1, seed: int = 0, offset: int = 0,
+    subsequence: int = 0, position: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(TakePositionDescriptor, TakePositionPlan)
 def take_position(counter: Any, count: int = 0, *, position: Any = None, stream: Any = None,

@@ -57,7 +57,7 @@ FIXED = {
         "uniform",
     ),
     "ops.random.generator": ("Generator", "GeneratorState"),
-    "ops.optim.lists": ("adagrad", "adam", "adamw", "lion", "rmsprop", "sgd"),
+    "ops.optim.lists": ("adagrad", "adam", "adamw", "clip_grad_norm", "grad_norm", "lion", "rmsprop", "sgd"),
     "ops.rearrange.join": ("concatenate", "stack"),
     "ops.rearrange.views": ("broadcast_to", "chunk", "diagonal", "meshgrid", "rot90", "split", "unfold"),
     "call.bound": ("BoundPlan",),

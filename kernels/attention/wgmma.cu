@@ -6,15 +6,16 @@
 // Threads:   one producer warpgroup, of which one thread issues TMA, and BM / 64 consumer warpgroups of 64 queries:
 //            S = Q K^T from shared memory, online softmax in registers (softmax.cuh), P rounded to T in registers as the
 //            A operand of O += P V. S of the next k_block is issued before P V of this one, and its softmax is computed
-//            while P V runs.
+//            while P V runs; AHEAD: so are the first scores of the next tile with the last P V of this one.
 // Pipeline:  STAGES slots of keys and STAGES of values, full and empty mbarriers each. ORDERED: named barriers let the
 //            consumers issue their products in turn, so that one's softmax runs during the other's products.
 // Masking:   only k_blocks at an edge of a consumer's rows compare indices. CHANGES (changes.cuh): softcap.
 // Tails:     TMA zero-fills past the tensor; values behind the last key that any query sees are overwritten with zeros
 //            (weights of 0 would meet a NaN), their scores are masked.
-// Grid:      CTAs take tiles in turn, there and back, from the last queries to the first (longest first under causal),
-//            `section` heads interleaved for L2. The next tile's Q and K are loaded while the last one ends.
-// Shared:    Q, STAGES x (K, V) as panels of 64 columns in the 128-byte swizzle, barriers.
+// Grid:      query tiles from the last to the first (longest first under causal), `section` heads interleaved for L2. A
+//            CTA takes the next tile that nobody has taken (`counter`), or every gridDim.x-th; its Q and K are loaded
+//            while the last one ends. The producer hands the tiles' numbers to the consumers.
+// Shared:    Q, STAGES x (K, V) as panels of 64 columns in the 128-byte swizzle, barriers, two tile numbers.
 // Bound:     tensor cores; exponentials for D = 64.
 #include "attention/changes.cuh"
 #include "attention/softmax.cuh"
@@ -83,11 +84,11 @@ __device__ __forceinline__ void gather_groups(u32 (&x)[4], u32 lane) {
       }
 }
 
-template <class T, class Out, int D, int DV, int BM, int BN, int STAGES, bool ORDERED, int CHANGES>
+template <class T, class Out, int D, int DV, int BM, int BN, int STAGES, bool ORDERED, bool AHEAD, int CHANGES>
 __global__ void __launch_bounds__(128 + 2 * BM, 1)
     attention_wgmma(const __grid_constant__ Problem<T, Out, float> p, const __grid_constant__ TensorMap q_map,
         const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map, u32 tiles, u32 section,
-        u32 heads, u32 count) {
+        u32 heads, u32 count, u32* counter) {
   constexpr int CONSUMERS = BM / 64;
   constexpr u32 Q_PANEL = BM * PANEL_ROW, KV_PANEL = BN * PANEL_ROW;
   constexpr u32 K_BYTES = D / 64 * KV_PANEL, V_BYTES = DV / 64 * KV_PANEL;
@@ -99,6 +100,8 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
   const u32 keys_full = values + STAGES * V_BYTES, keys_empty = keys_full + 8 * STAGES,
             values_full = keys_empty + 8 * STAGES, values_empty = values_full + 8 * STAGES,
             queries_full = values_empty + 8 * STAGES, queries_empty = queries_full + 8;
+  // Two tile numbers: full, empty, and the numbers
+  const u32 tiles_full = queries_empty + 8, tiles_empty = tiles_full + 16, numbers = tiles_empty + 16;
 
   // 1. barriers
   if (threadIdx.x == 0) {
@@ -111,6 +114,10 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
       barrier::init(values_full + 8 * i, 1);
       barrier::init(values_empty + 8 * i, 4 * CONSUMERS);
     }
+    for (int i = 0; i < 2; ++i) {
+      barrier::init(tiles_full + 8 * i, 1);
+      barrier::init(tiles_empty + 8 * i, 4 * CONSUMERS);
+    }
     barrier::init(queries_full, 1);
     barrier::init(queries_empty, 4 * CONSUMERS);
     barrier::fence_init();
@@ -119,20 +126,24 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
   const u32 group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   Cursor<STAGES> at_keys, at_values;
   Cursor<1> at_queries;
-  // Tile number `round` of this CTA
-  const auto number = [&](u32 round) {
-    return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-  };
+  Cursor<2> at_numbers;
 
-  // 2. producer warpgroup: one elected thread of a warp issues the loads, keys one k_block ahead of values
+  // 2. producer warpgroup: one thread of a warp issues the loads, keys one k_block ahead of values
   if (group == 0) {
     warpgroup::give_registers<CONSUMERS == 2 ? 40 : 32>();
     if (__shfl_sync(~0u, threadIdx.x / 32, 0) != 0) return;
-    const bool lead = elected();
+    const bool lead = threadIdx.x == 0;
+    u32 number = blockIdx.x;
 #pragma unroll 1
-    for (u32 round = 0; round * gridDim.x < count; ++round) {
-      if (number(round) >= count) continue;
-      const Place at(p, number(round), tiles, section, heads);
+    while (true) {
+      if (lead) {
+        barrier::wait(tiles_empty + 8 * at_numbers.stage, at_numbers.parity ^ 1);
+        store_shared(numbers + 4 * at_numbers.stage, i32(number));
+        barrier::arrive(tiles_full + 8 * at_numbers.stage);
+      }
+      at_numbers.next();
+      if (number >= count) return;
+      const Place at(p, number, tiles, section, heads);
       const Work work(p, at);
       if (lead && work.begin < work.end) {
         const u32 kv_head = at.head / p.group;
@@ -161,9 +172,9 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
           }
         }
       }
-      __syncwarp();
+      if (lead) number = counter ? gridDim.x + atomicAdd(counter, 1u) : number + gridDim.x;
+      number = __shfl_sync(~0u, number, 0);
     }
-    return;
   }
 
   // 3. consumer warpgroups
@@ -180,93 +191,118 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
   const auto turn = [&](u32 of) { return BARRIER_TURN + of; };
   if (ORDERED && consumer == CONSUMERS - 1) barrier_arrive(turn(0), 256);
 
+  const auto take_number = [&] {
+    barrier::wait(tiles_full + 8 * at_numbers.stage, at_numbers.parity);
+    const u32 taken = load_shared<u32>(numbers + 4 * at_numbers.stage);
+    __syncwarp();
+    release(tiles_empty + 8 * at_numbers.stage);
+    at_numbers.next();
+    return taken;
+  };
+  const auto work_of = [&](u32 number) { return Work(p, Place(p, min(number, count - 1), tiles, section, heads)); };
+  const auto row_of = [&](const Work& work) { return work.row + int(consumer * 64 + warp * 16 + lane / 4); };
+  OnlineSoftmax<1> softmax;
+  float acc[1][DV / 8][4], s[1][BN / 8][4];
+  u32 weights[BN / 16][4];
+  // Queries, negated if scale < 0, so that the largest product stays the largest score
+  const auto await_queries = [&] {
+    barrier::wait(queries_full, at_queries.parity);
+    at_queries.next();
+    if (signed_scale < 0) {
 #pragma unroll 1
-  for (u32 round = 0; round * gridDim.x < count; ++round) {
-    if (number(round) >= count) continue;
-    const Place at(p, number(round), tiles, section, heads);
-    const Work work(p, at);
-    const int own_row = work.row + int(consumer) * 64, row = own_row + int(warp * 16 + lane / 4);
-    OnlineSoftmax<1> softmax;
-    float acc[1][DV / 8][4] = {};
-
-    if (work.begin < work.end) {
-      const Band& band = work.band;
-      const int own_last = min(own_row + 63, work.head.rows - 1);
-      // k_blocks [whole_begin, whole_end) are visible to every query of the consumer.
-      const int whole_begin = (band.of(own_last).first + BN - 1) / BN, whole_end = band.of(own_row).end / BN;
-      float s[1][BN / 8][4];
-      u32 weights[BN / 16][4];
-      // S = Q K^T of the next k_block, not waited for
-      const auto issue_scores = [&] {
-        barrier::wait(keys_full + 8 * at_keys.stage, at_keys.parity);
-        const u64 of_keys = warpgroup::descriptor<false>(keys + at_keys.stage * K_BYTES);
-        pin_tile(s[0]);
-        warpgroup::arrive();
-#pragma unroll
-        for (int k = 0; k < D / 16; ++k)
-          wgmma_scores(s[0], of_queries + (k / 4 * (Q_PANEL >> 4) + k % 4 * warpgroup::NEXT_K<false>),
-              of_keys + (k / 4 * (KV_PANEL >> 4) + k % 4 * warpgroup::NEXT_K<false>), k != 0);
-        warpgroup::commit();
-      };
-      // O += P V, not waited for
-      const auto issue_values = [&] {
-        barrier::wait(values_full + 8 * at_values.stage, at_values.parity);
-        const u64 of_values = descriptor_of_values<BN>(values + at_values.stage * V_BYTES);
-        pin_tile(acc[0]);
-        warpgroup::arrive();
-#pragma unroll
-        for (int k = 0; k < BN / 16; ++k) wgmma_values(acc[0], weights[k], of_values + k * warpgroup::NEXT_K<true>, 1);
-        warpgroup::commit();
-      };
-      // Scores of `block` have arrived
-      const auto scores_done = [&](int block) {
-        pin_tile(s[0]);
-        release(keys_empty + 8 * at_keys.stage);
-        at_keys.next();
-        if (block == work.begin) release(queries_empty);
-      };
-      const auto values_done = [&] {
-        pin_tile(acc[0]);
-        release(values_empty + 8 * at_values.stage);
-        at_values.next();
-      };
-      // Scores become weights; `shrink` are the rows' factors for O.
-      const auto weigh = [&](int block, float (&shrink)[1][1][4]) {
-        const bool edge = block < whole_begin || block >= whole_end;
-        change_scores<CHANGES, T>(
-            s, p, work.head, band, units, 0.0f, row, block * BN + int(lane % 4 * 2), edge, false);
-        softmax.follow(s, factor, shrink, [](float (&)[2]) {});
-        softmax.weigh(s, factor);
-      };
-      const auto pack = [&] {
-#pragma unroll
-        for (int k = 0; k < BN / 16; ++k) pack_weights<T>(weights[k], s[0], k);
-      };
-
-      // 3a. queries, negated if scale < 0, so that the largest product stays the largest score
-      barrier::wait(queries_full, at_queries.parity);
-      at_queries.next();
-      if (signed_scale < 0) {
-#pragma unroll 1
-        for (u32 i = thread; i < D / 64 * 64 * PANEL_ROW / 4; i += 128) {
-          constexpr u32 OWN = 64 * PANEL_ROW / 4;
-          const u32 word = queries + i / OWN * Q_PANEL + (consumer * OWN + i % OWN) * 4;
-          asm volatile("st.shared.b32 [%0], %1;" ::"r"(word), "r"(load_shared<u32>(word) ^ 0x80008000u) : "memory");
-        }
-        tma::fence_shared();
-        barrier_sync(BARRIER_CONSUMER + consumer, 128);
+      for (u32 i = thread; i < D / 64 * 64 * PANEL_ROW / 4; i += 128) {
+        constexpr u32 OWN = 64 * PANEL_ROW / 4;
+        const u32 word = queries + i / OWN * Q_PANEL + (consumer * OWN + i % OWN) * 4;
+        asm volatile("st.shared.b32 [%0], %1;" ::"r"(word), "r"(load_shared<u32>(word) ^ 0x80008000u) : "memory");
       }
+      tma::fence_shared();
+      barrier_sync(BARRIER_CONSUMER + consumer, 128);
+    }
+  };
+  // S = Q K^T of the next k_block, not waited for
+  const auto issue_scores = [&] {
+    barrier::wait(keys_full + 8 * at_keys.stage, at_keys.parity);
+    const u64 of_keys = warpgroup::descriptor<false>(keys + at_keys.stage * K_BYTES);
+    pin_tile(s[0]);
+    warpgroup::arrive();
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k)
+      wgmma_scores(s[0], of_queries + (k / 4 * (Q_PANEL >> 4) + k % 4 * warpgroup::NEXT_K<false>),
+          of_keys + (k / 4 * (KV_PANEL >> 4) + k % 4 * warpgroup::NEXT_K<false>), k != 0);
+    warpgroup::commit();
+  };
+  // O += P V, not waited for
+  const auto issue_values = [&] {
+    barrier::wait(values_full + 8 * at_values.stage, at_values.parity);
+    const u64 of_values = descriptor_of_values<BN>(values + at_values.stage * V_BYTES);
+    pin_tile(acc[0]);
+    warpgroup::arrive();
+#pragma unroll
+    for (int k = 0; k < BN / 16; ++k) wgmma_values(acc[0], weights[k], of_values + k * warpgroup::NEXT_K<true>, 1);
+    warpgroup::commit();
+  };
+  // Both, in this consumer's turn
+  const auto issue_both = [&] {
+    if constexpr (ORDERED) barrier_sync(turn(consumer), 256);
+    issue_scores();
+    issue_values();
+    if constexpr (ORDERED) barrier_arrive(turn(consumer + 1 == CONSUMERS ? 0 : consumer + 1), 256);
+  };
+  // Scores of `block` have arrived
+  const auto scores_done = [&](const Work& work, int block) {
+    pin_tile(s[0]);
+    release(keys_empty + 8 * at_keys.stage);
+    at_keys.next();
+    if (block == work.begin) release(queries_empty);
+  };
+  const auto values_done = [&] {
+    pin_tile(acc[0]);
+    release(values_empty + 8 * at_values.stage);
+    at_values.next();
+  };
+  // Scores become weights; `shrink` are the rows' factors for O. k_blocks [whole_begin, whole_end) are visible to every
+  // query of the consumer.
+  const auto weigh = [&](const Work& work, int block, float (&shrink)[1][1][4]) {
+    const int own_row = work.row + int(consumer) * 64, own_last = min(own_row + 63, work.head.rows - 1);
+    const int whole_begin = (work.band.of(own_last).first + BN - 1) / BN, whole_end = work.band.of(own_row).end / BN;
+    const bool edge = block < whole_begin || block >= whole_end;
+    change_scores<CHANGES, T>(s, p, work.head, work.band, units, 0.0f, row_of(work), block * BN + int(lane % 4 * 2), edge, false);
+    softmax.follow(s, factor, shrink, [](float (&)[2]) {});
+    softmax.weigh(s, factor);
+  };
+  const auto weigh_first = [&](const Work& work) {
+    float shrink[1][1][4] = {};
+    softmax = OnlineSoftmax<1>();
+    weigh(work, work.end - 1, shrink);
+  };
+  const auto pack = [&] {
+#pragma unroll
+    for (int k = 0; k < BN / 16; ++k) pack_weights<T>(weights[k], s[0], k);
+  };
 
-      // 3b. scores of the last k_block
-      issue_scores();
-      warpgroup::wait<0>();
-      scores_done(work.end - 1);
-      float first_shrink[1][1][4] = {};
-      weigh(work.end - 1, first_shrink);
-      pack();
+  u32 number = take_number();
+  Work work = work_of(number);
+  bool primed = false;  // the tile's first scores have become weights
+#pragma unroll 1
+  while (number < count) {
+#pragma unroll
+    for (int c = 0; c < DV / 8; ++c)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) acc[0][c][e] = 0.0f;
+    const bool sees = work.begin < work.end;
+    if (sees) {
+      // 3a. scores of the last k_block
+      if (!primed) {
+        await_queries();
+        issue_scores();
+        warpgroup::wait<0>();
+        scores_done(work, work.end - 1);
+        weigh_first(work);
+        pack();
+      }
       // Zeros for values behind the last key that any query of the sequence sees
-      const int seen = band.of(work.head.rows - 1).end;
-      if (seen < min(work.end * BN, int(p.keys) - Extent(p.starts_k, at.batch, p.keys).first)) {
+      const int seen = work.band.of(work.head.rows - 1).end;
+      if (seen < min(work.end * BN, int(p.keys) - Extent(p.starts_k, work.head.batch, p.keys).first)) {
         barrier::wait(values_full + 8 * at_values.stage, at_values.parity);
         const u32 slot = values + at_values.stage * V_BYTES;
         const u32 from = (seen - (work.end - 1) * BN) * PANEL_ROW, chunks = (KV_PANEL - from) / 16;
@@ -276,18 +312,14 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
         tma::fence_shared();
         barrier_sync(BARRIER_ZEROED, 128 * CONSUMERS);
       }
-
-      // 3c. main loop: scores of `block`, values of block + 1
+      // 3b. main loop: scores of `block`, values of block + 1
 #pragma unroll 1
       for (int block = work.end - 2; block >= work.begin; --block) {
-        if constexpr (ORDERED) barrier_sync(turn(consumer), 256);
-        issue_scores();
-        issue_values();
-        if constexpr (ORDERED) barrier_arrive(turn(consumer + 1 == CONSUMERS ? 0 : consumer + 1), 256);
+        issue_both();
         warpgroup::wait<1>();
-        scores_done(block);
+        scores_done(work, block);
         float shrink[1][1][4] = {{{1.0f, 1.0f, 1.0f, 1.0f}}};
-        weigh(block, shrink);
+        weigh(work, block, shrink);
         warpgroup::wait<0>();
         values_done();
         if (__any_sync(~0u, shrink[0][0][0] != 1.0f || shrink[0][0][2] != 1.0f)) {
@@ -298,25 +330,43 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
         }
         pack();
       }
-      // 3d. values of the first k_block
+    } else {
+      softmax = OnlineSoftmax<1>();
+    }
+
+    // 3c. values of the first k_block, with the next tile's first scores
+    const u32 following = take_number();
+    const Work next = work_of(following);
+    primed = AHEAD && sees && following < count && next.begin < next.end;
+    OnlineSoftmax<1> sums = softmax;
+    if (primed) {
+      await_queries();
+      issue_both();
+      warpgroup::wait<1>();
+      scores_done(next, next.end - 1);
+      weigh_first(next);
+      warpgroup::wait<0>();
+      values_done();
+      pack();
+    } else if (sees) {
       issue_values();
       warpgroup::wait<0>();
       values_done();
     }
 
     // 4. epilogue: row sums, 1 / l, lse; rows of O by 16 bytes a thread
+    const int row = row_of(work);
     const float sink = sink_of<T, float>(p, work.head);
     float scale[2];
-    softmax.add_up();
+    sums.add_up();
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float lse;
-      softmax.finish(r, factor, sink, scale[r], lse);
+      sums.finish(r, factor, sink, scale[r], lse);
       if (work.head.lse && lane % 4 == 0 && row + 8 * r < work.head.rows)
         work.head.lse[(row + 8 * r) * p.lse_strides.row] = lse;
     }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    const auto store = [&](int r) {
       Out* const to = work.head.out + (row + 8 * r) * p.out_strides.row;
       const bool exists = row + 8 * r < work.head.rows;
       if constexpr (sizeof(Out) == 2) {
@@ -340,7 +390,11 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
                 {acc[0][c][r * 2] * scale[r], acc[0][c][r * 2 + 1] * scale[r]}};
         }
       }
-    }
+    };
+    store(0);
+    store(1);
+    number = following;
+    work = next;
   }
   // The last consumer's last turn is taken too, so that no barrier is left half full
   if (ORDERED && consumer == 0) barrier_sync(turn(0), 256);

@@ -113,19 +113,24 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
     for (int i = 0; i < PARTS; ++i) {
       const i64 x = col + i * WIDTH;
       const u32 buffer = buffers + (roomy ? i : i % 2) * staging::BUFFER<Out, BN>;
-      // Finish in registers, before any wait, so that the loads of c, bias and residual overlap
+      // Finish in registers, before any wait, so that the loads of c, bias and residual overlap: inside the matrix none
+      // of them is behind a branch
       Part part;
+      const auto finish_part = [&](bool inside) {
 #pragma unroll
-      for (int group = 0; group < WIDTH / 8; ++group)
+        for (int group = 0; group < WIDTH / 8; ++group)
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float pair[2];
-          const i64 at_row = row + m + half * 8, at_col = x + group * 8 + n;
-          pair_of(pair, i * WIDTH / 2 + group * 4 + half * 2, at_row, at_col);
-          if (!E::READS || (at_row < extents.m && at_col < extents.n))
-            epilogue.values(pair, at_row, at_col, at_col + 1 < extents.n);
-          part.set(group, half, pair);
-        }
+          for (int half = 0; half < 2; ++half) {
+            float pair[2];
+            const i64 at_row = row + m + half * 8, at_col = x + group * 8 + n;
+            pair_of(pair, i * WIDTH / 2 + group * 4 + half * 2, at_row, at_col);
+            if (inside || !E::READS || (at_row < extents.m && at_col < extents.n))
+              epilogue.values(pair, at_row, at_col, inside || at_col + 1 < extents.n);
+            part.set(group, half, pair);
+          }
+      };
+      if (E::READS && row + 64 <= extents.m && x + WIDTH <= extents.n) finish_part(true);
+      else finish_part(false);
       // Wait until the buffer's previous TMA store has read it
       if (BY_TMA && !roomy && threadIdx.x % 128 == 0) {
         if (i == 0 && PARTS % 2) tma::wait_stores_read<0>();  // PARTS odd: the previous call's last part used it too

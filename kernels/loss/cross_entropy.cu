@@ -7,6 +7,7 @@
 // Passes:   one (maximum and sum together), a second one where s > 0; the gradient takes one.
 // Labels:   `ignore`: loss and gradient are 0. Out of range: never read; both are NaN, and `status` is set.
 // Shared:   two values per warp.   Bound: DRAM.
+#include "loss/labelled.cuh"
 #include "math/log.cuh"
 #include "rows/fold.cuh"
 #include "rows/place.cuh"
@@ -16,23 +17,6 @@
 
 enum Operand { OUT, GRAD, LSE, LABELS, X, WEIGHT, OPERANDS };
 constexpr int TOTAL_THREADS = 512;  // the second launch bound of 1 keeps ptxas from spilling
-
-template <class C> __device__ __forceinline__ C not_a_number() { return C(__uint_as_float(0x7fc00000)); }
-
-// What a label says of its row.
-template <class C> struct Labelled {
-  i64 label;
-  bool counts;
-  C weight;  // of the label; 0 of an ignored one, NaN out of range
-
-  template <class L, class Weigh>
-  __device__ __forceinline__ Labelled(const L* from, i64 ignore, i64 classes, const Weigh& weigh) {
-    label = from ? i64(*from) : ignore;
-    counts = label != ignore;
-    weight = !counts ? C(0) : label < 0 || label >= classes ? not_a_number<C>() : weigh(label);
-  }
-  __device__ __forceinline__ bool wrong(i64 classes) const { return counts && (label < 0 || label >= classes); }
-};
 
 // The loss of a row, whose log(sum(exp(x))) is most + log_sum; `x_of` a column is there.
 template <class C, class I, class XOf>

@@ -87,6 +87,16 @@ def test_stripes_are_added_with_loads_in_flight() -> None:
     assert next(waits(stripes.sass)) >= 12 * 4
 
 
+def test_epilogue_of_wgmma_reads_whole_tiles_with_loads_in_flight() -> None:
+    """32 columns a store box: eight pairs a thread, of which the branch on beta parts one."""
+    _, (kernel, *_) = kernels(
+        "matmul", a_shape=(16384, 1664), b_shape=(1664, 4096), a_element="bf16", b_element="bf16", out_element="f32",
+        c_shape=(16384, 4096), c_element="f32",
+    )  # fmt: skip
+    assert "TMA_ROW" in kernel.name
+    assert sum(asked >= 7 * 8 for asked in waits(kernel.sass)) >= 4
+
+
 def test_waits_are_counted_in_order() -> None:
     """On code of our own: two loads before the first wait, one before the second."""
     text = "\n".join(

@@ -98,7 +98,7 @@ class LogitsProblem(Descriptor):
                 f"{self.op}: logits of {self.shape} have 2**31 rows or classes", "give fewer at a time"
             )
         for name, takes in (("weight", {self.element, self.computed}), ("lse", {self.computed})):
-            if self.has(name) and (kind := self.layout(name).element) not in takes:
+            if name in self.slot_of and self.has(name) and (kind := self.layout(name).element) not in takes:
                 said = " or ".join(sorted(map(str, takes)))
                 raise OperandTypeError(f"{self.op}: {name} must hold {said}, got {kind}", f"cast it to {self.computed}")
 
@@ -130,7 +130,7 @@ class LogitsProblem(Descriptor):
     def of_arrays(cls, arrays: Mapping[str, Any], flags: Mapping[str, bool], **options: Any) -> Self:
         """The descriptor of arrays, with the further outputs that flags ask for."""
         tensors = cls.taken(str(cls.name), arrays)  # type: ignore[attr-defined]
-        element = tensors["hidden" if "hidden" in tensors else "logits"].element
+        element = next(tensors[name].element for name in ("hidden", "logits", "x") if name in tensors)
         computed = computed_in(element).element
         kinds = {"lse": computed, "status": ElementKind.I32, "grad_hidden": element, "grad_weight": computed}
         asked = {f"{name}_element": kinds[name] for name, on in flags.items() if on and name not in tensors}

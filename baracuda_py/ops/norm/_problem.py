@@ -57,6 +57,16 @@ class Parted(Descriptor):
             if part.there and self.kind(name) is None:
                 complete(self, **{f"{name}_element": part.kind})
 
+    @classmethod
+    def refuse_half(cls, op: str, given: Collection[str]) -> None:
+        """Raises where one of the outputs mean and rstd is given alone: a call has both, or neither."""
+        pair = [name for name in ("mean", "rstd") if name in cls.slot_of and cls.slot_of[name].role == "out"]
+        if len(pair) == 2 and len(missing := [name for name in pair if name not in given]) == 1:
+            there = next(name for name in pair if name in given)
+            raise InvalidProblemError(
+                f"{op}: {there} is given without {missing[0]}", f"pass {missing[0]} too, or stats=True, which makes it"
+            )
+
     @property
     def computed(self) -> ElementKind:
         return computed_in(self.element).element
@@ -161,6 +171,8 @@ def described_by(descriptor: type[Normed]) -> Callable[..., Normed]:
                 "pass a weight of the extents of x's last axes",
             )
         options |= {} if normalized_shape is None else {"normalized_shape": normalized_shape}
+        if not stats and TABLE[name.removesuffix(descriptor.suffix)].centered:
+            descriptor.refuse_half(name, tensors)
         if stats and "rstd" not in tensors:
             options["rstd_element"] = computed_in(tensors["x"].element).element
         return descriptor.of_tensors(tensors, name=name, **options)

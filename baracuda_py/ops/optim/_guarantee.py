@@ -14,7 +14,7 @@ from ...numerics.guarantee import widely
 from ...types import Componentwise, ElementKind, PrecisionGuarantee, Term
 from .._rows import computed_in
 
-__all__ = ["of_reference", "of_update"]
+__all__ = ["of_norm", "of_reference", "of_update"]
 
 SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 3.1"
 OF_POWERS = 4.0  # unit roundoffs of f64 that a bias correction's power loses: 2 ulp
@@ -38,3 +38,23 @@ def of_update(desc: Any) -> PrecisionGuarantee:
 def of_reference(desc: Any) -> PrecisionGuarantee:
     """Of the oracle."""
     return widely(of_update(desc), desc)
+
+
+def of_norm(desc: Any) -> PrecisionGuarantee:
+    """Of the norm of gradients and what follows from it. Squares are added in f64, each by `depth` additions at most (Higham,
+    section 4.2): the norm errs by half of that, and by a root and a quotient; a factor by three roundings more."""
+    depth, computed = desc.depth, computed_in(desc.element)
+
+    def promise(name: str, *more: Term) -> PrecisionGuarantee:
+        terms = [Term(depth + 8.0, ElementKind.F64, "abs_result"), *more]
+        bound = Componentwise.rounded(terms, desc.layout(name).element, SOURCE, "beyond")
+        return PrecisionGuarantee.fixed_order(computed.math, ElementKind.F64, bound, batch_invariant=False)
+
+    parts = {
+        "norm": lambda: promise("norm"), "scale": lambda: promise("scale"),
+        "found_inf": lambda: PrecisionGuarantee.exact(ElementKind.F32),
+        "grad": lambda: promise(
+            "grad", Term(3.0, computed.element, "abs_result"), Term(2.0, computed.element, "computed_smallest_normal")
+        ),
+    }  # fmt: skip
+    return PrecisionGuarantee.by_output(**{o.name: parts[o.name]() for o in desc.operands if o.written})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -24,11 +24,11 @@ from ...types import (
     OverlapError,
     UnsupportedError,
 )
+from ._table import LEAD, rows_of
 
-__all__ = ["PARAMETERS", "rows_of", "update_lists"]
+__all__ = ["GRADIENTS", "PARAMETERS", "call_on_lists"]
 
 PARAMETERS, GRADIENTS = "params", "grads"
-TURN, MOST_TURNS, CTAS = 2048, 8, 1056  # elements of a CTA's turn, turns of a chunk at most, chunks that are enough
 ALIGN = 16  # elements between the starts of arrays in host memory
 KEPT = 64  # tables
 
@@ -47,48 +47,53 @@ _captured: dict[Any, _Table] = {}  # graphs hold their addresses
 _lock = Lock()
 
 
-def update_lists(
-    op: str, function: Callable[..., Any], lists: Mapping[str, Any], scalars: Mapping[str, Any], **options: Any
-) -> None:
-    """Calls `function`, the step of one array, once for lists of arrays, by the operand's name in `function` for each.
+def call_on_lists(
+    op: str, function: Callable[..., Any], lists: Mapping[str, Any], written: Collection[str], scalars: Mapping[str, Any],
+    **options: Any,
+) -> Any:  # fmt: skip
+    """What `function`, which takes one array of each list, returns of whole lists.
 
-    `lists` maps operands to (what the list is called, its arrays or None); all but grad are written. `scalars` are the arrays
-    that all share, `options` other arguments.
+    `lists` maps its operands to (what the list is called, its arrays or None), those that are `written` among them; `scalars`
+    are the arrays that all share, `options` other arguments.
     """
     arrays = _gathered(op, lists)
-    names = list(arrays)
-    whole = [x for name in names for x in arrays[name]]
-    key: list[Any] = [op, tuple(names), len(arrays["param"])]
-    pointers: list[int] = []
+    whole = [x for held in arrays.values() for x in held]
+    start: list[Any] = [op, tuple(arrays), len(whole)]
+    key, pointers, stream = [*start], list[int](), options.get("stream")
     known = bool(whole) and read(whole, None, key, pointers) is not None
     found = _found((*key, *pointers)) if known else None
-    stream = options.get("stream")
     if found is None:
-        tensors = _checked(op, lists, arrays, scalars)
+        tensors = _checked(op, lists, arrays, written, scalars)
         detect_frameworks()
-        if not whole or tensors["param"][0].ordinal == HOST_ORDINAL:
-            _update_on_host(op, function, tensors, scalars, options)
-            note_written(x for name in names if name != "grad" for x in arrays[name])
-            return
-        _refuse_capture(op, whole[0], stream)
+        if not whole or next(iter(tensors.values()))[0].ordinal == HOST_ORDINAL:
+            made = _call_on_host(op, function, tensors, written, scalars, options)
+            note_written(x for name in written for x in arrays.get(name, ()))
+            return made
+        if _capturing(whole[0], stream):
+            raise UnsupportedError(
+                f"{op}: a graph is being captured, and the table of these arrays is not in device memory yet",
+                f"call {op} on these arrays once before the capture",
+            )
         found = _table_of(tensors)
-        key, pointers = key[:3], []
+        key, pointers = [*start], []
         if read(whole, None, key, pointers) is not None:
             _keep((*key, *pointers), found)
     elif _capturing(whole[0], stream):
         _captured[*key, *pointers] = found
-    function(**{name: arrays[name][found.base] for name in names}, **scalars, table=found.rows, **options)
-    note_written(x for name in names if name != "grad" for x in arrays[name])
+    bases = {name: held[found.base] for name, held in arrays.items()}
+    made = function(**bases, **scalars, table=found.rows, **options)
+    note_written(x for name in written for x in arrays.get(name, ()))
+    return made
 
 
 def _gathered(op: str, lists: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The lists that there are, by operand, of one length; a parameter whose gradient is None is left out."""
     found = {name: (called, _listed(op, called, given)) for name, (called, given) in lists.items() if given is not None}
-    count = len(found["param"][1])
+    first, leading = next(iter(found.values()))
     for called, arrays in found.values():
-        if len(arrays) != count:
+        if len(arrays) != len(leading):
             raise InvalidProblemError(
-                f"{op}: {PARAMETERS} has {count} arrays and {called} {len(arrays)}", "pass one for each parameter"
+                f"{op}: {first} has {len(leading)} arrays and {called} {len(arrays)}", "pass one for each parameter"
             )
     with_gradient = [i for i, x in enumerate(found["grad"][1]) if x is not None]
     return {name: [arrays[i] for i in with_gradient] for name, (_, arrays) in found.items()}
@@ -104,49 +109,50 @@ def _listed(op: str, called: str, given: Any) -> list[Any]:
 
 
 def _checked(
-    op: str, lists: Mapping[str, Any], arrays: Mapping[str, list[Any]], scalars: Mapping[str, Any]
-) -> dict[str, list[Tensor]]:
+    op: str, lists: Mapping[str, Any], arrays: Mapping[str, list[Any]], written: Collection[str],
+    scalars: Mapping[str, Any],
+) -> dict[str, list[Tensor]]:  # fmt: skip
     """The arrays as tensors, of one device, one kind a list and one shape a parameter, in C order, none of which shares memory
     with one that is written."""
+    called = {name: lists[name][0] for name in arrays}
     tensors = {
-        name: [intake(x, what=f"{op}: {lists[name][0]}[{i}]") for i, x in enumerate(held)]
+        name: [intake(x, what=f"{op}: {called[name]}[{i}]") for i, x in enumerate(held)]
         for name, held in arrays.items()
     }
-    for i, param in enumerate(tensors["param"]):
+    leading = next(iter(tensors))
+    for i, lead in enumerate(tensors[leading]):
         for name, held in tensors.items():
-            _check_one(op, f"{lists[name][0]}[{i}]", held[i], held[0], param, i)
-            if held[i].readonly and name != "grad":
+            what = f"{called[name]}[{i}]"
+            _check_one(op, what, held[i], held[0], lead, f"{called[leading]}[{i}]")
+            if held[i].readonly and name in written:
                 raise OperandTypeError(
-                    f"{op}: {lists[name][0]}[{i}] is written and the {held[i].framework} array is read-only",
-                    "pass a writable array",
+                    f"{op}: {what} is written and the {held[i].framework} array is read-only", "pass a writable array"
                 )
-            if held[i].ordinal != tensors["param"][0].ordinal:
+            first = tensors[leading][0]
+            if held[i].ordinal != first.ordinal:
                 raise DeviceMismatchError(
-                    f"{op}: {PARAMETERS}[0] is on {_device(tensors['param'][0])} and {lists[name][0]}[{i}] on "
-                    f"{_device(held[i])}",
+                    f"{op}: {called[leading]}[0] is on {_device(first)} and {what} on {_device(held[i])}",
                     "pass arrays of one device",
                 )
     spans = [
-        (*t.interval(), name != "grad", f"{lists[name][0]}[{i}]")
+        (*x.interval(), name in written, f"{called[name]}[{i}]")
         for name, held in tensors.items()
-        for i, t in enumerate(held)
+        for i, x in enumerate(held)
     ]
-    for name, x in scalars.items():
-        if hasattr(x, "shape"):
-            spans.append((*intake(x, what=f"{op}: {name}").interval(), name == "step", name))
-    _refuse_shared(op, spans)
+    shared = {name: intake(x, what=f"{op}: {name}") for name, x in scalars.items() if hasattr(x, "shape")}
+    _refuse_shared(op, [*spans, *((*x.interval(), name == "step", name) for name, x in shared.items())])
     return tensors
 
 
-def _check_one(op: str, what: str, x: Tensor, first: Tensor, param: Tensor, i: int) -> None:
+def _check_one(op: str, what: str, x: Tensor, first: Tensor, lead: Tensor, leading: str) -> None:
     if x.element is not first.element:
         raise OperandTypeError(
             f"{op}: {what} holds {x.element}, and the first of its list {first.element}",
             "call it once for each kind",
         )
-    if x.shape != param.shape:
+    if x.shape != lead.shape:
         raise InvalidProblemError(
-            f"{op}: {PARAMETERS}[{i}] has shape {param.shape} and {what} {x.shape}", "pass arrays of one shape"
+            f"{op}: {leading} has shape {lead.shape} and {what} {x.shape}", "pass arrays of one shape"
         )
     wanted = c_strides(x.shape)
     if any(n > 1 and a != b for n, a, b in zip(x.shape, x.strides, wanted)) and 0 not in x.shape:
@@ -173,21 +179,6 @@ def _refuse_shared(op: str, spans: list[tuple[int, int, bool, str]]) -> None:
             ends[True] = max(ends[True], (high, what)) if written else ends[True]
 
 
-def rows_of(lengths: Sequence[int], begins: Sequence[Sequence[int]], sizes: Sequence[int]) -> Array:
-    """The rows of the chunks of arrays with so many elements, which begin at these bytes, in each list; `sizes` are the bytes of
-    an element of each."""
-    counts = np.asarray(lengths, np.int64)
-    turns = int(counts.sum()) // (TURN * CTAS)
-    chunk = TURN * min(MOST_TURNS, 1 << max(turns, 1).bit_length() - 1)
-    chunks = -(-counts // chunk)
-    of = np.repeat(np.arange(len(counts)), chunks)
-    within = (np.arange(len(of)) - np.repeat(np.cumsum(chunks) - chunks, chunks)) * chunk
-    firsts = np.cumsum(counts) - counts
-    columns = [np.minimum(counts[of] - within, chunk), firsts[of] + within]
-    columns += [np.asarray(begin, np.int64)[of] + within * size for begin, size in zip(begins, sizes)]
-    return np.stack(columns, axis=1)
-
-
 def _sizes(tensors: Mapping[str, list[Tensor]]) -> list[int]:
     return [held[0].element.bits // 8 for held in tensors.values()]
 
@@ -198,11 +189,12 @@ def _length(x: Tensor) -> int:
 
 def _table_of(tensors: Mapping[str, list[Tensor]]) -> _Table:
     """The table of arrays in a device's memory. Places count from one of them, that has elements if any has."""
-    lengths = [_length(x) for x in tensors["param"]]
+    leading = next(iter(tensors.values()))
+    lengths = [_length(x) for x in leading]
     base = max(range(len(lengths)), key=lengths.__getitem__)
     begins = [[x.pointer - held[base].pointer for x in held] for held in tensors.values()]
     cupy = require_cupy("a table of arrays")
-    with cupy.cuda.Device(tensors["param"][0].ordinal):
+    with cupy.cuda.Device(leading[0].ordinal):
         return _Table(base, cupy.asarray(rows_of(lengths, begins, _sizes(tensors))))
 
 
@@ -225,30 +217,25 @@ def _capturing(x: Any, stream: Any) -> bool:
     return is_capturing(current_stream() if own is None else own)
 
 
-def _refuse_capture(op: str, x: Any, stream: Any) -> None:
-    if _capturing(x, stream):
-        raise UnsupportedError(
-            f"{op}: a graph is being captured, and the table of these arrays is not in device memory yet",
-            f"call {op} on these arrays once before the capture",
-        )
-
-
-def _update_on_host(
-    op: str, function: Callable[..., Any], tensors: Mapping[str, list[Tensor]], scalars: Mapping[str, Any], options: Any
-) -> None:
-    """A step of host arrays: they are copied into one array a list, and what is written is copied back."""
+def _call_on_host(
+    op: str, function: Callable[..., Any], tensors: Mapping[str, list[Tensor]], written: Collection[str],
+    scalars: Mapping[str, Any], options: Any,
+) -> Any:  # fmt: skip
+    """A call on host arrays: they are copied into one array a list, and what is written is copied back."""
     if is_recording():
         raise UnsupportedError(f"{op}: a recording cannot hold lists of host arrays", "pass arrays of a GPU")
-    lengths = [_length(x) for x in tensors["param"]]
+    lengths = [_length(x) for x in next(iter(tensors.values()))]
     starts = np.cumsum([0, *(-(-n // ALIGN) * ALIGN for n in lengths)])
     flat = {name: _packed(held, starts) for name, held in tensors.items()}
-    begins = [[int(start) * size for start in starts[:-1]] for size in _sizes(tensors)] if lengths else []
-    rows = rows_of(lengths, begins, _sizes(tensors)) if lengths else np.zeros((0, 2 + len(tensors)), np.int64)
-    function(**flat, **scalars, table=rows, **options)
-    for name, held in tensors.items():
-        if name != "grad":
-            for part, x in zip(_parts(flat[name], held, starts), held):
-                x.array()[...] = part
+    rows = np.zeros((0, LEAD + len(tensors)), np.int64)
+    if lengths:
+        sizes = _sizes(tensors)
+        rows = rows_of(lengths, [[int(start) * size for start in starts[:-1]] for size in sizes], sizes)
+    made = function(**flat, **scalars, table=rows, **options)
+    for name in written:
+        for part, x in zip(_parts(flat[name], tensors[name], starts), tensors[name]) if name in tensors else ():
+            x.array()[...] = part
+    return made
 
 
 def _packed(held: list[Tensor], starts: Array) -> Array:

@@ -16,15 +16,13 @@ from ...tensor import Tensor
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OperandTypeError, PrecisionGuarantee
 from .._rows import FLOATS, computed_in
 from . import _guarantee
+from ._table import THREADS, check_table, chunk_of, refuse_rows
 
 __all__ = ["COUNT", "MASTER", "PARAMETER", "READ", "UpdateCandidate", "UpdateProblem"]
 
 F32 = (ElementKind.F32,)
 FILE = "optim/update.cu"
-THREADS, ARRAYS, HYPER, SCALARS = 256, 6, 5, 11  # as in the kernel, the scalars of a step included
-CTAS_PER_SM = 8
-TURNS = (1, 2, 4, 8, 16)  # of a CTA, with whole chunks
-LEAD = 2  # columns of a row ahead of the arrays' places
+ARRAYS, HYPER, SCALARS = 6, 5, 11  # as in the kernel, the scalars of a step included
 
 PARAMETER = Slot("param", "inout", takes=FLOATS, strided=False, aligned=False)
 MASTER = Slot("master", "inout", optional=True, takes=F32, shape="shape", strided=False, aligned=False)
@@ -119,12 +117,7 @@ class UpdateProblem(Descriptor):
             raise InvalidProblemError(
                 f"{self.op}: stochastic with {given}", "it rounds bf16 parameters that have no master: leave it out"
             )
-        table, columns = self.shape_of("table"), LEAD + len(self.arrays)
-        if table is not None and (len(table) != 2 or table[1] != columns):
-            raise InvalidProblemError(
-                f"{self.op}: table has shape {table}",
-                f"give rows of {columns}: elements, number of the first, and where it begins in {', '.join(self.arrays)}",
-            )
+        check_table(self)
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
         made = super().scalars(given)
@@ -135,23 +128,7 @@ class UpdateProblem(Descriptor):
         return made
 
     def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
-        """Refuses rows that reach out of an array, or write one element twice."""
-        if "table" not in tensors:
-            return
-        rows = tensors["table"].array()
-        for column, name in enumerate(self.arrays):
-            size, begin = self.layout(name).element.bits // 8, rows[:, LEAD + column]
-            end = begin + rows[:, 0] * size
-            bad = (rows[:, 0] < 0) | (begin < 0) | (begin % size != 0) | (end > size * math.prod(self.shape))
-            order = np.argsort(begin, kind="stable")
-            if name != "grad":
-                bad[order[1:]] |= (begin[order[1:]] < end[order[:-1]]) & (rows[order[1:], 0] > 0)
-            if bad.any():
-                raise InvalidProblemError(
-                    f"{self.op}: row {int(np.flatnonzero(bad)[0])} of table reaches out of {name}, is not at an element of it, "
-                    "or meets another row",
-                    "give each element to one row",
-                )
+        refuse_rows(self, tensors, {name: name != "grad" for name in self.arrays})
 
     def vector(self) -> int:
         """Elements of a thread's turn: 16 bytes of the widest array."""
@@ -167,7 +144,7 @@ class UpdateCandidate(Candidate[UpdateProblem]):
     def cost(self, desc: UpdateProblem, device: DeviceSpec, config: str) -> Cost:
         once = sum(desc.layout(name).element.bits // 8 for name in desc.arrays)
         written = once - desc.layout("grad").element.bits // 8
-        count = math.prod(desc.shape) if desc.chunks is None else desc.chunks * chunk_of(desc, 1 << 40, device)
+        count = math.prod(desc.shape) if desc.chunks is None else desc.chunks * chunk_of(0)
         moved = Cost.streaming(device, count * (once + written))
         return Cost(moved.bytes, 0, moved.seconds + device.overhead, moved.limit)
 
@@ -188,7 +165,7 @@ class UpdateCandidate(Candidate[UpdateProblem]):
         )  # fmt: skip
         counted = Launch(Kernel(FILE, f"optim_step<{desc.rule}, {computed.cuda}>"), (1, 1, 1), (1, 1, 1), args)
         count = math.prod(desc.shape)
-        chunk = chunk_of(desc, count, device)
+        chunk = chunk_of(count)
         ctas = -(-count // chunk) if desc.chunks is None else desc.chunks
         if not ctas:
             return (counted,)
@@ -199,10 +176,3 @@ class UpdateCandidate(Candidate[UpdateProblem]):
         kernel = Kernel(FILE, f"optim_update<{', '.join((desc.rule, *parts))}>")
         args = (bases, place("table"), np.uint64(count), np.uint32(chunk), shared, Run("seed"))
         return counted, Launch(kernel, (ctas, 1, 1), (THREADS, 1, 1), args)
-
-
-def chunk_of(desc: UpdateProblem, count: int, device: DeviceSpec) -> int:
-    """Elements of a CTA: as many turns as leave every SM some CTAs."""
-    turn = THREADS * desc.vector()
-    few = [n for n in TURNS if count >= turn * n * CTAS_PER_SM * device.sms]
-    return turn * (few[-1] if few else 1)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...types import PlanPreference
-from ._lists import GRADIENTS, PARAMETERS, update_lists
+from ._lists import GRADIENTS, PARAMETERS, call_on_lists
 from .adam import adam_update, adamw_update
+from .norms import gradient_clip, gradient_norm
 from .rules import adagrad_update, lion_update, rmsprop_update, sgd_update
 
-__all__ = ["adagrad", "adam", "adamw", "lion", "rmsprop", "sgd"]
+__all__ = ["adagrad", "adam", "adamw", "clip_grad_norm", "grad_norm", "lion", "rmsprop", "sgd"]
 
 
 def _step(
@@ -23,7 +24,8 @@ def _step(
         scalars["learning_rate"] = lr
     else:
         options["lr"] = lr
-    update_lists(op, function, lists, {name: x for name, x in scalars.items() if x is not None}, **options)
+    held = {name: x for name, x in scalars.items() if x is not None}
+    call_on_lists(op, function, lists, ("param", *states, "master"), held, **options)
 
 
 def adamw(
@@ -144,3 +146,33 @@ def lion(
         beta2=betas[1], weight_decay=weight_decay,
         maximize=maximize, stochastic=stochastic, seed=seed, stream=stream, pref=pref, device=device,
     )  # fmt: skip
+
+
+def grad_norm(
+    grads: Any, *, max_norm: float = 1e38, grad_scale: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None,
+) -> Any:  # fmt: skip
+    """The Euclidean norm of all gradients of a list, and the scalars by which an optimizer clips them, in device memory.
+
+    grads: a list of C-ordered arrays of one kind, any number and sizes; None is left out. Returns the named tuple (norm, scale,
+    found_inf) of `gradient_norm`: ``adamw(..., grad_scale=scale, found_inf=found_inf)`` takes gradients of norm `max_norm` at
+    most, and no step where the norm is infinite or NaN. Lists, captures and errors are as of `adamw`.
+    """
+    scalars = {} if grad_scale is None else {"grad_scale": grad_scale}
+    return call_on_lists(
+        "grad_norm", gradient_norm, {"grad": (GRADIENTS, grads)}, (), scalars, max_norm=max_norm, stream=stream, pref=pref,
+        device=device,
+    )  # fmt: skip
+
+
+def clip_grad_norm(
+    grads: Any, max_norm: float, *, stream: Any = None, pref: PlanPreference | None = None, device: Any = None
+) -> Any:
+    """Scales all gradients of a list in place so that their norm is `max_norm` at most; returns the norm they had.
+
+    grads: as of `grad_norm`, which spares this pass over them where an optimizer follows. The norm stays in device memory.
+    """
+    return call_on_lists(
+        "clip_grad_norm", gradient_clip, {"grad": (GRADIENTS, grads)}, ("grad",), {}, max_norm=max_norm, stream=stream,
+        pref=pref, device=device,
+    ).norm  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 from ...samples.sample import Sample, values
 from ...types import ElementKind
 
-__all__ = ["adagrad", "adam", "lion", "rmsprop", "sgd"]
+__all__ = ["adagrad", "adam", "clip", "lion", "norm", "rmsprop", "sgd"]
 
 BF16, F16, F32, F64 = ElementKind.BF16, ElementKind.F16, ElementKind.F32, ElementKind.F64
 Array = np.ndarray[Any, Any]
@@ -133,3 +133,34 @@ def lion(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]: 
     if full:
         yield sample("parts", (), F32, gap=4, scalars={"learning_rate": one(0.5), "grad_scale": one(4)})
         yield sample("skipped", (130,), F32, scalars={"found_inf": one(2)})
+
+
+def norm(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Every kind, odd lengths, several chunks, parts, no numbers, scales in memory."""
+    for one_sample in _gradients(seed, full=full):
+        given, options = dict(one_sample.operands), dict(one_sample.options)
+        if "scaled" in one_sample.label:
+            given["grad_scale"] = one(64)
+        yield Sample(one_sample.label, given, options)
+
+
+def clip(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """The same, clipped."""
+    yield from _gradients(seed, full=full)
+
+
+def _gradients(seed: int, *, full: bool) -> Iterator[Sample]:
+    rng = np.random.default_rng(seed)
+    yield Sample("f32[7, 43]", {"grad": values(rng, (7, 43), F32)}, {"max_norm": 1.0})
+    yield Sample("scaled bf16[6001]", {"grad": values(rng, (6001,), BF16)}, {"max_norm": 0.5})
+    yield Sample("within f64[133]", {"grad": values(rng, (133,), F64)}, {"max_norm": 1e6})
+    count, table = table_of([2], LENGTHS, 3)
+    yield Sample("parts f16", {"grad": values(rng, (count,), F16), "table": table}, {"max_norm": 2.0})
+    yield Sample("infinite f32", {"grad": np.array([1, np.inf, 0], np.float32)}, {"max_norm": 2.0})
+    yield Sample("NaN f16", {"grad": np.array([1, np.nan, 0], np.float16)}, {"max_norm": 2.0})
+    yield Sample("none f32", {"grad": np.zeros((0, 2), np.float32)}, {"max_norm": 2.0})
+    if full:
+        yield Sample("zeros bf16", {"grad": np.zeros(9, BF16.dtype)}, {"max_norm": 0.0})
+        yield Sample("large f32", {"grad": np.full(5, 1e30, np.float32)}, {"max_norm": 1.0})
+        count, table = table_of([4], LENGTHS, 4)
+        yield Sample("scaled parts f32", {"grad": values(rng, (count,), F32), "table": table}, {"max_norm": 2.0})

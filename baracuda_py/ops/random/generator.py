@@ -13,6 +13,7 @@ from .._empty import empty_array
 from ..creation.constants import fill
 from ._drawn import MOST_SUBSEQUENCES
 from .dropout import dropout
+from .gumbel.forward import gumbel_softmax
 from .take_position import take_position
 
 __all__ = ["Generator", "GeneratorState"]
@@ -96,3 +97,10 @@ class Generator:
         """`dropout` of the next positions, one per element of x."""
         how = {} if device is None else {"device": device}
         return self.fill(dropout, x, math.prod(x.shape), p=p, residual=residual, stream=stream, **how)
+
+    def gumbel_softmax(
+        self, x: Any, tau: float = 1.0, *, hard: bool = False, axis: int = -1, stream: Any = None, device: Any = None
+    ) -> Any:
+        """`gumbel_softmax` of the next positions, one per element of x."""
+        how = {} if device is None else {"device": device}
+        return self.fill(gumbel_softmax, x, math.prod(x.shape), tau=tau, hard=hard, axis=axis, stream=stream, **how)

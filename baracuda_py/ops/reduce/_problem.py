@@ -139,12 +139,16 @@ def _kept(op: str, keepdims: Any) -> int:
 def checked_p(op: str, p: Any) -> float:
     """The p of a norm; InvalidProblemError for what is none."""
     p = {"inf": math.inf, "-inf": -math.inf}.get(p, p) if isinstance(p, str) else p  # as JSON has it
-    if isinstance(p, bool) or not isinstance(p, numbers.Real) or not (float(p) in NORMS or TINY < abs(p) < 1 / TINY):
+    try:
+        held = math.nan if isinstance(p, bool) or not isinstance(p, numbers.Real) else float(p)
+    except OverflowError:  # of an int
+        held = math.nan
+    if not (held in NORMS or TINY < abs(held) < 1 / TINY):
         raise InvalidProblemError(
             f"{op}: p must be 0, inf, -inf, or of a magnitude from {TINY:g} to {1 / TINY:g}, got {shown(p)}",
             "give one of these, such as 2.0",
         )
-    return float(p)
+    return held
 
 
 class Reduced(Descriptor):

@@ -39,8 +39,8 @@ def reduce(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
             x = strided_like(VALUES[name](rng, x), x)
         yield Sample(sample.label, {"x": x}, options)
     if name == "norm":
-        for p, shape, axis, element in POWERS:
-            yield Sample(f"{element}{list(shape)} p={p}", {"x": values(rng, shape, element)}, {"axis": axis, "p": p})
+        for p, shape, along, element in POWERS:
+            yield Sample(f"{element}{list(shape)} p={p}", {"x": values(rng, shape, element)}, {"axis": along, "p": p})
     if name in LOGICAL:
         for shape, axis in (((5, 1024), 1), ((7, 33), 0), ((6, 17, 40), (0, 2)), ((40_003,), 0), ((2, 5), None)):
             yield Sample(f"bool{list(shape)} {axis}", {"x": rng.random(shape) < 0.99}, {"axis": axis})

@@ -38,15 +38,16 @@ __device__ __forceinline__ float rounded_by_chance(float x, u32 word) {
 // W elements at `position` and on of the stream (seed, step), 32 random bits each.
 template <int W> __device__ __forceinline__ void round_by_chance(float (&x)[W], u64 seed, u64 position, u64 step) {
   u32 word[W];
-  if constexpr (W % 4 == 0)
+  if constexpr (W % 4 == 0) {
     philox::draw_chunk<philox::RandomBits<u32>>(seed, position, step, philox::Numbers<u64>(), word);
-  else
+  } else {
 #pragma unroll
     for (int i = 0; i < W; ++i) {
       const philox::PhiloxBlock block = philox::block_at<4>(seed, (position + i) / 4, step);
       const u32 place = u32(position + i) % 4;
       word[i] = place == 0 ? block.word[0] : place == 1 ? block.word[1] : place == 2 ? block.word[2] : block.word[3];
     }
+  }
 #pragma unroll
   for (int i = 0; i < W; ++i) x[i] = rounded_by_chance(x[i], word[i]);
 }

@@ -24,7 +24,7 @@ def operands(rows: int, inner: int, classes: int, dtype: Any = np.float32) -> tu
 
 
 def described(rows: int, inner: int, classes: int, *, gradients: bool = True) -> Any:
-    more = {"grad_hidden_element": "bf16", "grad_weight_element": "f32"} if gradients else {}
+    more: dict[str, Any] = {"grad_hidden_element": "bf16", "grad_weight_element": "f32"} if gradients else {}
     return bp.LinearCrossEntropyDescriptor((rows, inner), (classes, inner), "bf16", **more)
 
 

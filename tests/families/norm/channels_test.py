@@ -141,6 +141,10 @@ def test_group_norm_bounds_at_the_ends_of_the_range(op: str, kind: Any) -> None:
         (lambda x: bp.group_norm_backward(x, x, needs="weight"), "name 'bias'"),
         (lambda x: bp.batch_norm_backward(x, x, None, *(np.ones((2, 8), np.float32),) * 2), "mean must have shape"),
         (lambda x: bp.batch_norm(x[0, 0]), "has no axis of channels"),
+        (lambda x: bp.batch_norm(x, mean=np.zeros(8, np.float32)), "mean is given without rstd: pass rstd too"),
+        (lambda x: bp.group_norm(x, 2, rstd=np.zeros((2, 2), np.float32)), "rstd is given without mean"),
+        (lambda x: bp.layer_norm(x, mean=np.zeros((2, 8), np.float32)), "mean is given without rstd"),
+        (lambda x: bp.layer_norm(x, rstd=np.zeros((2, 8), np.float32)), "rstd is given without mean"),
     ],
 )
 def test_group_norm_refuses(call: Any, says: str) -> None:

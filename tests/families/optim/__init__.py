@@ -12,7 +12,7 @@ FAMILY = Family(
     always=(
         "max_exp_avg_sq", "master", "lr", "beta1", "beta2", "eps", "weight_decay", "maximize", "learning_rate", "grad_scale",
         "found_inf", "table", "stochastic", "seed", "momentum_buffer", "momentum", "dampening", "nesterov", "square_avg",
-        "grad_avg", "alpha", "lr_decay",
+        "grad_avg", "alpha", "lr_decay", "max_norm", "norm", "scale",
     ),
     also={
         "adamw_update": ("parts unaligned f16[361]", "skipped f32[130]", "by chance bf16[301]"),

@@ -1,4 +1,5 @@
-"""Steps of optimizers one element at a time, on Python's floats, as torch.optim writes them. No oracle code."""
+"""Steps of optimizers, as torch.optim writes them, and norms of gradients, by Python's floats, one element at a time. No
+oracle code."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def _scalar(problem: Problem, name: str, other: float) -> float:
 def _places(problem: Problem, names: list[str]) -> Iterator[tuple[int, ...]]:
     """Where each updated element is in every array."""
     if "table" not in problem.slots:
-        yield from ((i,) * len(names) for i in range(_host(problem, "param").size))
+        yield from ((i,) * len(names) for i in range(_host(problem, names[0]).size))
         return
     sizes = [problem.slots[name].host().dtype.itemsize for name in names]
     for count, _first, *begins in problem.slots["table"].host().tolist():
@@ -125,9 +126,37 @@ def _lion(desc: Any, lr: float, step: float, p: float, g: float, exp_avg: float)
     return p * (1 - lr * desc.weight_decay) - lr * sign, exp_avg * desc.beta2 + g * (1 - desc.beta2)
 
 
+def _norm(problem: Problem) -> tuple[list[int], float]:
+    """The elements that count, and the norm of these."""
+    held = _host(problem, "grad")
+    places = [i for (i,) in _places(problem, ["grad"])]
+    x = [float(held[i]) for i in places]
+    odd = [v for v in x if not math.isfinite(v)]
+    return places, sum(map(abs, odd)) if odd else math.sqrt(math.fsum(v * v for v in x))
+
+
+def _gradient_norm(problem: Problem) -> None:
+    scale, most = _scalar(problem, "grad_scale", 1.0), problem.desc.max_norm
+    norm = _norm(problem)[1] / scale
+    near(problem, "norm", norm)
+    near(problem, "scale", scale * max(1.0, (norm + 1e-6) / most if most else math.inf) if norm == norm else norm)
+    near(problem, "found_inf", float(not math.isfinite(norm)))
+
+
+def _gradient_clip(problem: Problem) -> None:
+    places, norm = _norm(problem)
+    wanted = _host(problem, "grad").copy()
+    for i in places:
+        with np.errstate(all="ignore"):
+            wanted[i] *= min(1.0, problem.desc.max_norm / (norm + 1e-6)) if norm == norm else norm
+    near(problem, "norm", norm)
+    near(problem, "grad", wanted.reshape(problem.desc.shape))
+
+
 ADAM = _check(_adam, ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"))
 CHECKS: dict[str, Callable[[Problem], None]] = {
     "adam_update": ADAM, "adamw_update": ADAM, "sgd_update": _check(_sgd, ("momentum_buffer",)),
     "rmsprop_update": _check(_rmsprop, ("square_avg", "grad_avg", "momentum_buffer")),
     "adagrad_update": _check(_adagrad, ("state_sum",)), "lion_update": _check(_lion, ("exp_avg",)),
+    "gradient_norm": _gradient_norm, "gradient_clip": _gradient_clip,
 }  # fmt: skip

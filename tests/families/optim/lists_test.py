@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.ops.optim._lists import rows_of
+from baracuda_py.ops.optim._table import rows_of
 
-COVERS = ("adam_update", "adamw_update")
+COVERS = ("adam_update", "adamw_update", "sgd_update", "gradient_norm", "gradient_clip")
 LENGTHS = (3, 0, 2049, 17, 1)
 Lists = list[list[np.ndarray[Any, Any]]]
 
@@ -109,3 +110,52 @@ def test_rows_have_every_element_once() -> None:
         ends = np.cumsum(rows[:, 0])
         for column, size in ((1, 1), (2, 4), (3, 2)):
             assert np.array_equal(rows[:, column], (ends - rows[:, 0]) * size)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_norm_of_a_list_clips_a_step_without_writing(device: str) -> None:
+    """By grad_scale, as gradients that were scaled in place."""
+    lists, clipped = _lists(np.float64), _lists(np.float64)
+    before = [g.copy() for g in lists[1]]
+    norm, scale, found_inf = bp.grad_norm(lists[1], max_norm=2.0, device=device)
+    assert np.isclose(norm, np.sqrt(sum((g * g).sum() for g in before)), rtol=1e-14)
+    assert found_inf == 0
+    assert bp.clip_grad_norm(clipped[1], 2.0, device=device) == norm
+    for held, options in ((lists, {"grad_scale": scale}), (clipped, {})):
+        bp.adamw(*held, np.zeros((), np.float32), device=device, **options)
+    assert all(np.array_equal(a, b) for a, b in zip(before, lists[1]))
+    assert all(np.allclose(a, b, rtol=1e-6) for a, b in zip(lists[0], clipped[0]))
+
+
+def test_norm_does_not_depend_on_alignment() -> None:
+    """Bit for bit."""
+    x = np.random.default_rng(1).standard_normal(9001).astype(np.float32)
+    norms = {bp.gradient_norm(y[3:], device="ptx").norm.tobytes() for y in (x, np.concatenate([x[:1], x])[1:])}
+    assert len(norms) == 1
+
+
+def test_norm_that_is_no_number_skips_the_step() -> None:
+    lists, step = _lists(), np.zeros((), np.float32)
+    lists[1][2][7] = np.inf
+    before = _copies(lists)
+    _, scale, found_inf = bp.grad_norm(lists[1], max_norm=1.0, device="ptx")
+    bp.adamw(*lists, step, grad_scale=scale, found_inf=found_inf, device="ptx")
+    assert step == 0
+    assert all(np.array_equal(a, b) for old, new in zip(before, lists) for a, b in zip(old, new))
+
+
+def _risen(seed: int, device: str) -> np.ndarray[Any, Any]:
+    """Ones after a step of an eighth of their spacing, which one in eight takes whole."""
+    ones = [np.ones(n, np.float32).astype(ml_dtypes.bfloat16) for n in (6, 4093)]
+    grads = [np.full(x.shape, -1.0, np.float32) for x in ones]
+    bp.sgd(ones, grads, np.zeros((), np.float32), lr=2.0**-10, stochastic=True, seed=seed, device=device)
+    return np.concatenate(ones).astype(np.float64)
+
+
+def test_rounding_by_chance_is_right_on_average() -> None:
+    """The emulated kernel's bits are the oracle's, aligned or not; a seed decides them."""
+    risen = _risen(1, "ptx")
+    assert set(risen) == {1.0, 1.0 + 2.0**-7}
+    assert abs(risen.mean() - 1 - 2.0**-10) < 4 * 2.0**-7 * np.sqrt(7 / 64 / risen.size)
+    assert np.array_equal(risen, _risen(1, "cpu"))
+    assert not np.array_equal(risen, _risen(2, "cpu"))

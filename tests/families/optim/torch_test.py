@@ -12,9 +12,10 @@ import baracuda_py as bp
 
 torch = pytest.importorskip("torch")
 
-COVERS = ("adam_update", "adamw_update", "sgd_update", "rmsprop_update", "adagrad_update")
+COVERS = ("adam_update", "adamw_update", "sgd_update", "rmsprop_update", "adagrad_update", "gradient_clip")
 SHAPES = ((37,), (5, 7), (), (0, 3), (3, 1, 2))
 STEPS = 200
+EMULATED = 1  # of these, the first
 
 # What a call of each optimizer takes: the functions' arguments, and those of torch's under other names.
 Case = tuple[str, Mapping[str, Any]]
@@ -107,7 +108,20 @@ def test_torch_optimizers_take_the_same_200_steps(name: str, options: Mapping[st
     mine, torchs = BY_NAME[name](name, params, dict(options))
     for i in range(STEPS):
         grads = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in SHAPES]
-        mine(params, grads, device="ptx" if i < 2 else "cpu")
+        mine(params, grads, device="ptx" if i < EMULATED else "cpu")
         torchs(wanted, [g.clone() for g in grads])
     for got, want in zip(params, wanted):
         torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("max_norm", [0.5, 1e3])
+def test_torch_clips_gradients_to_the_same(max_norm: float) -> None:
+    params = [torch.nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
+    for i, p in enumerate(params):
+        p.grad = torch.linspace(-1, 2, p.numel()).reshape(p.shape) + i
+    grads = [p.grad.clone() for p in params]
+    wanted = torch.nn.utils.clip_grad_norm_(params, max_norm, foreach=False)
+    norm = torch.as_tensor(bp.clip_grad_norm(grads, max_norm, device="ptx"))
+    torch.testing.assert_close(norm, wanted, rtol=1e-6, atol=0)
+    for got, p in zip(grads, params):
+        torch.testing.assert_close(got, p.grad, rtol=1e-6, atol=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -140,6 +140,51 @@ def _dropout(problem: Problem) -> None:
     near(problem, desc.made, np.reshape(wanted, x.shape), size=np.abs(x.astype(np.float64)))
 
 
+def _rows_of_scores(problem: Problem) -> Iterator[tuple[tuple[Any, ...], list[Any]]]:
+    """The index of each row along the axis, and its scores (x + g) / tau, one element at a time."""
+    options, x = dict(problem.sample.options), problem.slots["x"].host().astype(np.float64)
+    axis, begin, bits = options.get("axis", -1), _begin(problem), 64 if problem.desc.element.bits == 64 else 32
+    noise = [-math.log(-math.log(_open(word_at(options, begin + i, bits), bits))) for i in range(x.size)]
+    z = np.atleast_1d((x + np.reshape(noise, x.shape)) / options.get("tau", 1.0))
+    for place in np.ndindex(*np.delete(z.shape, axis)) if x.size else ():
+        index = list(place)
+        index.insert(axis % z.ndim, slice(None))
+        yield tuple(index), z[tuple(index)].tolist()
+
+
+def _soft(scores: list[float]) -> list[float]:
+    most = max(scores)
+    if math.isinf(most) or any(map(math.isnan, scores)):
+        return [math.nan] * len(scores)
+    terms = [math.exp(z - most) for z in scores]
+    total = math.fsum(terms)
+    return [term / total for term in terms]
+
+
+def _gumbel_softmax(problem: Problem) -> None:
+    wanted = np.full(np.atleast_1d(problem.slots["x"].host()).shape, 0.0)
+    for index, scores in _rows_of_scores(problem):
+        p = _soft(scores)
+        if problem.sample.options.get("hard") and not math.isnan(p[0]):
+            first = p.index(max(p))
+            p = [float(i == first) for i in range(len(p))]
+        wanted[index] = p
+    near(problem, "out", wanted.reshape(problem.slots["x"].host().shape), size=1.0)
+
+
+def _gumbel_softmax_backward(problem: Problem) -> None:
+    grad = np.atleast_1d(problem.slots["grad"].host().astype(np.float64))
+    wanted, size = np.zeros(grad.shape), np.zeros(grad.shape)
+    tau = problem.sample.options.get("tau", 1.0)
+    for index, scores in _rows_of_scores(problem):
+        p, g = _soft(scores), grad[index].tolist()
+        total = math.fsum(a * b for a, b in zip(p, g))
+        wanted[index] = [a * (b - total) / tau for a, b in zip(p, g)]
+        size[index] = max(map(abs, g)) / tau
+    shape = problem.slots["x"].host().shape
+    near(problem, "grad_x", wanted.reshape(shape), size=size.reshape(shape))
+
+
 def _ends(*names: str) -> Callable[[dict[str, Any]], float]:
     return lambda options: 1.0 + sum(abs(options.get(name, 1.0)) for name in names)
 
@@ -149,14 +194,17 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
     "fill_exponential": _floats(_exponential, _ends("scale")), "fill_gumbel": _floats(_gumbel, _ends("loc", "scale")),
     "fill_truncated_normal": _floats(_truncated, _ends("mean", "std")), "fill_random_bits": _bits,
     "fill_bernoulli": _bernoulli, "fill_integers": _integers, "take_position": _take,
-    "dropout": _dropout, "dropout_backward": _dropout,
+    "dropout": _dropout, "dropout_backward": _dropout, "gumbel_softmax": _gumbel_softmax,
+    "gumbel_softmax_backward": _gumbel_softmax_backward,
 }  # fmt: skip
 
 FAMILY = Family(
     independent=CHECKS,
     always=(
+        "axis",
         "count",
         "grad_x",
+        "hard",
         "high",
         "loc",
         "low",
@@ -169,6 +217,7 @@ FAMILY = Family(
         "seed",
         "std",
         "subsequence",
+        "tau",
     ),
     cases={
         "random_streams_test.py::test_random_fills_equal_those_of_their_parts": 6,

@@ -12,7 +12,7 @@ import numpy as np
 from ....plan.candidate import Candidate, Cost, Feasibility, no
 from ....plan.constraints import Kinds
 from ....plan.grammar import Config, term
-from ....runtime.steps import Kernel, Launch, Ptr, Step, TensorMap
+from ....runtime.steps import Fill, Kernel, Launch, Packed, Ptr, Scratch, Step, TensorMap
 from ....types import DeviceSpec, ElementKind, PrecisionGuarantee
 from ..._fitted import Fitted
 from ...products.checks import on_hopper
@@ -43,7 +43,9 @@ class WgmmaConfig(Config):
     keys: int = term("keys a CTA takes at a time", leads=True)
     stages: int = term("blocks of keys and of values in shared memory", default=2)
     ping_pong: bool = term("consumer warpgroups issue their products in turn", default=False)
-    persistent: bool = term("a CTA an SM, which takes tiles in turn", default=False)
+    persistent: bool = term("a CTA an SM, which takes every so many'th tile", default=False)
+    dynamic: bool = term("a CTA an SM, which takes the next tile that no other has taken", default=False)
+    ahead: bool = term("the next tile's first scores are computed while this one ends", default=False)
     dims: tuple[int, int] = term("columns of queries and of values, filled up", default=(0, 0), hidden=True)
 
     @property
@@ -53,35 +55,19 @@ class WgmmaConfig(Config):
     @property
     def shared_bytes(self) -> int:
         d, d_v = self.dims
-        barriers = 8 * (4 * self.stages + 2)
+        barriers = 8 * (4 * self.stages + 7)
         return 2 * (self.queries * d + self.stages * self.keys * (d + d_v)) + barriers
 
     @property
     def template(self) -> str:
-        sizes = (*self.dims, self.queries, self.keys, self.stages, str(self.ping_pong).lower())
-        return ", ".join(map(str, sizes))
+        flags = (str(flag).lower() for flag in (self.ping_pong, self.ahead))
+        return ", ".join(map(str, (*self.dims, self.queries, self.keys, self.stages, *flags)))
 
 
-# Queries, keys, whether consumers take turns and whether CTAs are persistent, by the larger head dim. Of those that are predicted
-# alike the first is taken.
-MENU: dict[int, tuple[tuple[int, int, bool, bool], ...]] = {
-    64: (
-        (128, 192, True, True),
-        (192, 112, True, True),
-        (128, 128, True, True),
-        (128, 192, False, True),
-        (192, 112, False, True),
-    ),
-    128: (
-        (128, 176, True, True),
-        (128, 128, True, True),
-        (128, 176, False, True),
-        (128, 128, False, True),
-        (128, 176, True, False),
-    ),
-    192: ((128, 112, True, True), (128, 112, False, True)),
-    256: ((128, 80, True, True), (128, 80, False, True)),
-}
+# Queries and keys by the larger head dim, and how CTAs go on. Of those that are predicted alike the first is taken.
+TILES: dict[int, tuple[int, int]] = {64: (192, 112), 128: (128, 128), 192: (128, 112), 256: (128, 80)}
+WAYS = ((True, True), (True, False), (False, True), (False, False))  # ping_pong and dynamic
+MOST_AHEAD = 128  # columns, where registers hold two tiles' statistics
 
 
 def filled(columns: int) -> int:
@@ -165,8 +151,17 @@ class Wgmma(Candidate[Any]):
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[WgmmaConfig]:
         dims = filled(desc.d), filled(desc.d_v)
-        for queries, keys, ping_pong, persistent in MENU[max(dims)]:
-            config = WgmmaConfig(queries, keys, ping_pong=ping_pong, persistent=persistent, dims=dims)
+        queries, keys = TILES[max(dims)]
+        for ping_pong, dynamic in WAYS:
+            config = WgmmaConfig(
+                queries,
+                keys,
+                ping_pong=ping_pong,
+                dynamic=dynamic,
+                persistent=not dynamic,
+                ahead=max(dims) <= MOST_AHEAD,
+                dims=dims,
+            )
             if config.shared_bytes <= device.shared_bytes:
                 yield config
 
@@ -187,11 +182,10 @@ class Wgmma(Candidate[Any]):
         return Cost(desc.nbytes, int(desc.flops), seconds, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> PrecisionGuarantee:
-        # As flash's: the first configuration alone may promise that a row's bits do not depend on the batch.
-        lone = config == next(iter(self.configs(desc, device)))
+        # A row's sums follow its own keys, in blocks that are as long in every configuration.
         blocks = -(-desc.most_k // config.keys)
         return _guarantee.forward(
-            desc, dot=config.dims[0], keys=desc.most_k, blocks=blocks, each=2.0, weights=desc.element, batch_invariant=lone,
+            desc, dot=config.dims[0], keys=desc.most_k, blocks=blocks, each=2.0, weights=desc.element, batch_invariant=True,
         )  # fmt: skip
 
     def lower(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> tuple[Step, ...]:
@@ -200,6 +194,8 @@ class Wgmma(Candidate[Any]):
         kernel = Kernel("attention/wgmma.cu", entry, prelude(config.keys, config.dims[1], desc.element))
         places = placed(desc, config.queries, device)
         maps = (boxes(desc, name, config.queries if name == "q" else config.keys) for name in ("q", "k", "v"))
-        args = (problem_struct(desc), *maps, *places.args, np.uint32(places.ctas))
-        ctas = min(places.ctas, device.sms) if config.persistent else places.ctas
-        return (Launch(kernel, (ctas, 1, 1), (config.threads, 1, 1), args, config.shared_bytes),)
+        counter: Scratch | Packed = Scratch.named("counter", 16) if config.dynamic else Packed(bytes(8))
+        args = (problem_struct(desc), *maps, *places.args, np.uint32(places.ctas), counter)
+        ctas = min(places.ctas, device.sms) if config.persistent or config.dynamic else places.ctas
+        launch = Launch(kernel, (ctas, 1, 1), (config.threads, 1, 1), args, config.shared_bytes)
+        return (Fill(counter, 0, 16), launch) if isinstance(counter, Scratch) else (launch,)

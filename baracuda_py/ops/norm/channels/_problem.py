@@ -149,6 +149,8 @@ def described_by(descriptor: type[ChannelNormed]) -> Callable[..., ChannelNormed
     def of(*, name: str, stats: bool = False, **operands: Any) -> ChannelNormed:
         options = {field: operands.pop(field) for field in [*operands] if field not in descriptor.slot_of}
         tensors = descriptor.taken(name, operands)
+        if not stats:
+            descriptor.refuse_half(name, tensors)
         if stats and "rstd" not in tensors:
             options["rstd_element"] = computed_in(tensors["x"].element).element
         return descriptor.of_tensors(tensors, name=name, **options)

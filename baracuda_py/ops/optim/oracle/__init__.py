@@ -10,10 +10,11 @@ import numpy as np
 
 from ....numerics.rounding import wide_dtype
 from .moments import adagrad, adam, rmsprop
+from .norms import NORM_MEASURES, gradient_clip, gradient_norm
 from .parts import Parts, Step
 from .signs import lion, sgd
 
-__all__ = ["MEASURES", "update"]
+__all__ = ["MEASURES", "NORM_MEASURES", "gradient_clip", "gradient_norm", "update"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

@@ -59,7 +59,7 @@ def _quotient(
 
 def _beyond(parts: Parts, divisor: tuple[Array, Array], *sizes: Array) -> Array:
     """Whether the divisor may lose half of itself, or anything is near the end of what is computed in."""
-    return (2 * parts.unit * divisor[1] > divisor[0]) | parts.large(*sizes, divisor[0])
+    return np.asarray((2 * parts.unit * divisor[1] > divisor[0]) | parts.large(*sizes, divisor[0]))
 
 
 def _step(

@@ -11,7 +11,7 @@ from ....numerics.rounding import wide, wide_dtype
 from ....types import ElementKind
 from ...random.oracle import bits_at
 
-__all__ = ["Parts", "Step"]
+__all__ = ["Array", "Parts", "Step", "places_of"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 LEAD = 2  # columns of a table ahead of the arrays' places
@@ -28,19 +28,25 @@ class Step(NamedTuple):
     beyond: Array
 
 
+def places_of(desc: Any, given: Mapping[str, Array]) -> dict[str, Any]:
+    """Of every array the elements that count, as an index: all, or those that a table's rows name."""
+    at: dict[str, Any] = dict.fromkeys(desc.arrays, slice(None))
+    if "table" in given:
+        rows = given["table"].astype(np.int64)
+        for column, name in enumerate(desc.arrays):
+            size = desc.layout(name).element.bits // 8
+            parts = [np.arange(n) + begin // size for n, begin in zip(rows[:, 0], rows[:, LEAD + column])]
+            at[name] = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+    return at
+
+
 class Parts:
     def __init__(self, desc: Any, given: Mapping[str, Array]) -> None:
         self.desc, self.given = desc, given
         computed = ElementKind.F64 if desc.element is ElementKind.F64 else ElementKind.F32
         self.unit: Any = computed.unit_roundoff
         self.tiny: Any = wide_dtype(computed)(computed.smallest_normal)
-        self.at: dict[str, Any] = dict.fromkeys(desc.arrays, slice(None))
-        if "table" in given:
-            rows = given["table"].astype(np.int64)
-            for column, name in enumerate(desc.arrays):
-                size = desc.layout(name).element.bits // 8
-                parts = [np.arange(n) + begin // size for n, begin in zip(rows[:, 0], rows[:, LEAD + column])]
-                self.at[name] = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        self.at = places_of(desc, given)
 
     @property
     def skipped(self) -> bool:
@@ -74,7 +80,9 @@ class Parts:
 
     def large(self, *sizes: Array) -> Array:
         """Whether one of these is near the end of what is computed in."""
-        return np.any([np.broadcast_to(size > 2.0**-10 / self.tiny, sizes[0].shape) for size in sizes], axis=0)
+        return np.asarray(
+            np.any([np.broadcast_to(size > 2.0**-10 / self.tiny, sizes[0].shape) for size in sizes], axis=0)
+        )
 
     def placed(self, name: str, values: Any, other: Any = None) -> Array:
         """`values` where the step updates an array, elsewhere what it holds, or `other`."""

@@ -1,0 +1,69 @@
+"""The chunks of arrays, and the rows of a table that names them: elements, number of the first, and its place in each array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...tensor import Tensor
+from ...types import InvalidProblemError
+
+__all__ = ["LEAD", "THREADS", "check_table", "chunk_of", "refuse_rows", "rows_of"]
+
+THREADS = 256  # of a CTA, as in the kernels
+LEAD = 2  # columns of a row ahead of the arrays' places
+TURN, MOST_TURNS, CTAS = 2048, 8, 1056  # elements of a short chunk, that times it at most, chunks that are enough
+
+Array = np.ndarray[Any, Any]
+
+
+def chunk_of(count: int) -> int:
+    """Elements of a CTA, where there are so many in all: no device changes it, and so no order of additions."""
+    return TURN * min(MOST_TURNS, 1 << max(count // (TURN * CTAS), 1).bit_length() - 1)
+
+
+def rows_of(lengths: Sequence[int], begins: Sequence[Sequence[int]], sizes: Sequence[int]) -> Array:
+    """The rows of the chunks of arrays with so many elements, which begin at these bytes, in each list; `sizes` are the bytes of
+    an element of each."""
+    counts = np.asarray(lengths, np.int64)
+    chunk = chunk_of(int(counts.sum()))
+    chunks = -(-counts // chunk)
+    of = np.repeat(np.arange(len(counts)), chunks)
+    within = (np.arange(len(of)) - np.repeat(np.cumsum(chunks) - chunks, chunks)) * chunk
+    firsts = np.cumsum(counts) - counts
+    columns = [np.minimum(counts[of] - within, chunk), firsts[of] + within]
+    columns += [np.asarray(begin, np.int64)[of] + within * size for begin, size in zip(begins, sizes)]
+    return np.stack(columns, axis=1)
+
+
+def check_table(desc: Any) -> None:
+    """Raises InvalidProblemError for a table of another number of columns."""
+    table, columns = desc.shape_of("table"), LEAD + len(desc.arrays)
+    if table is not None and (len(table) != 2 or table[1] != columns):
+        raise InvalidProblemError(
+            f"{desc.op}: table has shape {table}",
+            f"give rows of {columns}: elements, number of the first, and where it begins in {', '.join(desc.arrays)}",
+        )
+
+
+def refuse_rows(desc: Any, tensors: Mapping[str, Tensor], written: Mapping[str, bool]) -> None:
+    """Raises for rows in host memory that reach out of an array, or of one that is written name an element twice."""
+    if "table" not in tensors:
+        return
+    rows = tensors["table"].array()
+    for column, name in enumerate(desc.arrays):
+        size, begin = desc.layout(name).element.bits // 8, rows[:, LEAD + column]
+        end = begin + rows[:, 0] * size
+        bad = (rows[:, 0] < 0) | (begin < 0) | (begin % size != 0) | (end > size * math.prod(desc.shape))
+        order = np.argsort(begin, kind="stable")
+        if written[name]:
+            bad[order[1:]] |= (begin[order[1:]] < end[order[:-1]]) & (rows[order[1:], 0] > 0)
+        if bad.any():
+            raise InvalidProblemError(
+                f"{desc.op}: row {int(np.flatnonzero(bad)[0])} of table reaches out of {name}, is not at an element of it, or "
+                "meets another row",
+                "give each element to one row",
+            )

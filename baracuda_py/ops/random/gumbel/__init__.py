@@ -1,0 +1,1 @@
+"""Softmax of logits with Gumbel noise, and its gradient."""
