@@ -18,7 +18,7 @@ from .._launch import THREADS, index_scalar, index_type, pack_dims
 from .._rows import computed_in
 
 __all__ = [
-    "BLOCK", "MOST_SUBSEQUENCES", "VALUES", "Drawn", "FillRandom", "Positioned", "grid_stride", "positioned",
+    "BLOCK", "MOST_SUBSEQUENCES", "POSITION", "VALUES", "Drawn", "FillRandom", "Positioned", "grid_stride", "positioned",
 ]  # fmt: skip
 
 BLOCK = 128  # bits of a Philox block
