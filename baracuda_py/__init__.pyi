@@ -67,17 +67,13 @@ from .ops.random.dropout import (DropoutBackwardDescriptor as _DropoutBackwardDe
     DropoutBackwardPlan as _DropoutBackwardPlan, DropoutDescriptor as _DropoutDescriptor, DropoutPlan as _DropoutPlan)
 from .ops.creation.sequences import (FillArangeDescriptor as _FillArangeDescriptor, FillArangePlan as _FillArangePlan,
     FillLinspaceDescriptor as _FillLinspaceDescriptor, FillLinspacePlan as _FillLinspacePlan)
-from .ops.random.discrete import (FillBernoulliDescriptor as _FillBernoulliDescriptor,
-    FillBernoulliPlan as _FillBernoulliPlan, FillIntegersDescriptor as _FillIntegersDescriptor,
-    FillIntegersPlan as _FillIntegersPlan, FillRandomBitsDescriptor as _FillRandomBitsDescriptor,
-    FillRandomBitsPlan as _FillRandomBitsPlan)
+from .ops.random.discrete import (FillBernoulliDescriptor as _FillBernoulliDescriptor, FillPlan as _FillPlan,
+    FillIntegersDescriptor as _FillIntegersDescriptor, FillRandomBitsDescriptor as _FillRandomBitsDescriptor)
 from .ops.creation.constants import (FillDescriptor as _FillDescriptor, FillEyeDescriptor as _FillEyeDescriptor,
     FillEyePlan as _FillEyePlan, FillPlan as _FillPlan, OneHotDescriptor as _OneHotDescriptor, OneHotPlan as _OneHotPlan)
-from .ops.random.continuous import (FillExponentialDescriptor as _FillExponentialDescriptor,
-    FillExponentialPlan as _FillExponentialPlan, FillGumbelDescriptor as _FillGumbelDescriptor,
-    FillGumbelPlan as _FillGumbelPlan, FillNormalDescriptor as _FillNormalDescriptor, FillNormalPlan as _FillNormalPlan,
-    FillTruncatedNormalDescriptor as _FillTruncatedNormalDescriptor, FillTruncatedNormalPlan as _FillTruncatedNormalPlan,
-    FillUniformDescriptor as _FillUniformDescriptor, FillUniformPlan as _FillUniformPlan)
+from .ops.random.continuous import (FillExponentialDescriptor as _FillExponentialDescriptor, FillPlan as _FillPlan,
+    FillGumbelDescriptor as _FillGumbelDescriptor, FillNormalDescriptor as _FillNormalDescriptor,
+    FillTruncatedNormalDescriptor as _FillTruncatedNormalDescriptor, FillUniformDescriptor as _FillUniformDescriptor)
 from .ops.rearrange.moves import (FlipDescriptor as _FlipDescriptor, FlipPlan as _FlipPlan,
     RepeatInterleaveDescriptor as _RepeatInterleaveDescriptor, RepeatInterleavePlan as _RepeatInterleavePlan,
     RollDescriptor as _RollDescriptor, RollPlan as _RollPlan, TileDescriptor as _TileDescriptor, TilePlan as _TilePlan)
@@ -1966,17 +1962,17 @@ class Exp2BackwardPlan(_BackwardPlan): desc: Exp2BackwardDescriptor
 class ExpBackwardPlan(_BackwardPlan): desc: ExpBackwardDescriptor
 class Expm1BackwardPlan(_BackwardPlan): desc: Expm1BackwardDescriptor
 class FillArangePlan(_FillArangePlan): desc: FillArangeDescriptor
-class FillBernoulliPlan(_FillBernoulliPlan): desc: FillBernoulliDescriptor
-class FillExponentialPlan(_FillExponentialPlan): desc: FillExponentialDescriptor
+class FillBernoulliPlan(_FillPlan): desc: FillBernoulliDescriptor
+class FillExponentialPlan(_FillPlan): desc: FillExponentialDescriptor
 class FillEyePlan(_FillEyePlan): desc: FillEyeDescriptor
-class FillGumbelPlan(_FillGumbelPlan): desc: FillGumbelDescriptor
-class FillIntegersPlan(_FillIntegersPlan): desc: FillIntegersDescriptor
+class FillGumbelPlan(_FillPlan): desc: FillGumbelDescriptor
+class FillIntegersPlan(_FillPlan): desc: FillIntegersDescriptor
 class FillLinspacePlan(_FillLinspacePlan): desc: FillLinspaceDescriptor
-class FillNormalPlan(_FillNormalPlan): desc: FillNormalDescriptor
+class FillNormalPlan(_FillPlan): desc: FillNormalDescriptor
 class FillPlan(_FillPlan): desc: FillDescriptor
-class FillRandomBitsPlan(_FillRandomBitsPlan): desc: FillRandomBitsDescriptor
-class FillTruncatedNormalPlan(_FillTruncatedNormalPlan): desc: FillTruncatedNormalDescriptor
-class FillUniformPlan(_FillUniformPlan): desc: FillUniformDescriptor
+class FillRandomBitsPlan(_FillPlan): desc: FillRandomBitsDescriptor
+class FillTruncatedNormalPlan(_FillPlan): desc: FillTruncatedNormalDescriptor
+class FillUniformPlan(_FillPlan): desc: FillUniformDescriptor
 class FlipPlan(_FlipPlan): desc: FlipDescriptor
 class FmaBackwardPlan(_BackwardPlan): desc: FmaBackwardDescriptor
 class FmaxBackwardPlan(_BackwardPlan): desc: FmaxBackwardDescriptor

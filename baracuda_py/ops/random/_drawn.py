@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 
 from ...plan.candidate import Candidate, Cost, exact_results
-from ...plan.descriptor import Descriptor, Slot
+from ...plan.descriptor import Descriptor, Slot, described
 from ...runtime.steps import Kernel, Launch, Packed, Ptr, Run, Step, Struct
 from ...tensor.axes import merge_axes
 from ...types import Componentwise, DeviceSpec, ElementKind, InvalidProblemError, PrecisionGuarantee, Term
 from .._launch import THREADS, index_scalar, index_type, pack_dims
 from .._rows import computed_in
 
-__all__ = ["BLOCK", "MOST_SUBSEQUENCES", "POSITION", "VALUES", "Drawn", "FillRandom", "Positioned", "grid_stride"]
+__all__ = [
+    "BLOCK", "MOST_SUBSEQUENCES", "POSITION", "VALUES", "Drawn", "FillRandom", "Positioned", "grid_stride", "positioned",
+]  # fmt: skip
 
 BLOCK = 128  # bits of a Philox block
 CHUNK = 16  # bytes of the widest store
@@ -37,9 +40,15 @@ class Positioned(Descriptor):
     """A problem whose elements depend on the random bits at positions `offset` + i of the stream (`seed`, `subsequence`); with
     the operand `position` at position[0] + `offset` + i."""
 
-    seed: int
-    offset: int
-    subsequence: int
+    shape: tuple[int, ...]
+    element: ElementKind
+    seed: int = 0
+    offset: int = 0
+    subsequence: int = 0
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
 
     @property
     def single(self) -> tuple[int, ...]:
@@ -61,21 +70,29 @@ class Positioned(Descriptor):
             raise InvalidProblemError(f"{self.op}: position holds a negative number", "give a position of 0 or more")
 
 
+P = TypeVar("P", bound=Positioned)
+
+
+@dataclass_transform(frozen_default=True)
+def positioned(*slots: Slot) -> Callable[[type[P]], type[P]]:
+    """Makes a class that declares run-time numbers a descriptor with the operands `slots` and `position`."""
+
+    def made(cls: type[P]) -> type[P]:
+        own = tuple(inspect.get_annotations(cls))
+        cls.values = (*own, *VALUES)
+        return described(*slots, POSITION, fields=("shape", "element", *cls.values))(cls)
+
+    return made
+
+
 class Drawn(Positioned):
     """x of `shape`, whose elements in C order become random numbers of a distribution."""
-
-    shape: tuple[int, ...]
-    element: ElementKind
 
     derived = NUMBERS
     distribution: ClassVar[str]  # of kernels/include/random/distributions.cuh
     instructions: ClassVar[float]  # of an element, beside Philox; estimated from the source
     errors: ClassVar[tuple[tuple[float, str], ...]] = ()  # terms of the bound, in roundings of what it is computed in
     source: ClassVar[str] = ""
-
-    @property
-    def count(self) -> int:
-        return math.prod(self.shape)
 
     @property
     def bits(self) -> int:

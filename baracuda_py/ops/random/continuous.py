@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 
 from ...numerics.rounding import round_to
-from ...plan.descriptor import Slot, described
-from ...plan.plan import Plan
-from ...plan.registry import Op, register
+from ...plan.descriptor import Slot
 from ...types import ElementKind
-from .._function import function_of
 from .._rows import FLOATS
-from . import oracle, samples
-from ._drawn import POSITION, VALUES, Drawn, FillRandom
+from ._drawn import Drawn, positioned
+from ._family import FillPlan, published
 
 __all__ = [
     "FillExponentialDescriptor",
@@ -25,6 +22,7 @@ __all__ = [
     "FillGumbelPlan",
     "FillNormalDescriptor",
     "FillNormalPlan",
+    "FillPlan",
     "FillTruncatedNormalDescriptor",
     "FillTruncatedNormalPlan",
     "FillUniformDescriptor",
@@ -62,30 +60,17 @@ class Between(Drawn):
         return _next(values["low"], self.element, 1), _next(values["high"], self.element, -1)
 
 
-PROBES = (
-    {"shape": (999,), "element": "f32"},
-    {"shape": (33, 7), "element": "bf16"},
-    {"shape": (40,), "element": "f64"},
-)
+PROBES = {"f32": (999,), "bf16": (33, 7), "f64": (40,)}
 
 
-# ---- uniform -----------------------------------------------------------------------------------------------------------
-
-
-@described(X, POSITION)
+@positioned(X)
 class FillUniformDescriptor(Between):
     """x of `shape`, whose elements become uniform numbers of [`low`, `high`)."""
 
-    shape: tuple[int, ...]
-    element: ElementKind
     low: float = 0.0
     high: float = 1.0
-    seed: int = 0
-    offset: int = 0
-    subsequence: int = 0
 
     name = "fill_uniform"
-    values = ("low", "high", *VALUES)
     distribution = "RandomUniform"
     instructions = 5
     errors = ((2.0, "spread"),)
@@ -100,47 +85,25 @@ class FillUniformDescriptor(Between):
         return values["low"], values["high"] - values["low"], *self.ends(values)
 
 
-class FillUniformPlan(Plan[FillUniformDescriptor]):
-    """Uniform random numbers: operand `x`, and `position` where the offset is in memory."""
-
-    descriptor = FillUniformDescriptor
-    candidates = (FillRandom(),)
-    measures = oracle.MEASURES
-    reference = oracle.fill_uniform
-    reference_guarantee = oracle.guarantee
-    probes = PROBES
-
-
-@function_of(FillUniformPlan)
-def fill_uniform(
-    x: Any, low: float = 0.0, high: float = 1.0, *, seed: int = 0, offset: int = 0, subsequence: int = 0, position: Any = None
-) -> Any:  # fmt: skip
-    """Sets the elements of `x` to uniform random numbers of [low, high), in place, and returns `x`; `uniform` makes the array.
-
-    x: an array of f16, bf16, f32 or f64, any strides. Element i, in C order, is low + k / 2**d * (high - low), k the highest d
-    random bits at position offset + i of the stream (seed, subsequence), d = 11 for f16, 8 for bf16, 24 for f32, 53 for f64;
-    rounded to x's kind, and never `high`. position: an array of one i64 in x's memory, which is added to `offset` when the
-    kernel runs. Raises InvalidProblemError for numbers that are not finite, and where no number of x's kind is in [low, high).
-    """
+FillUniformPlan, fill_uniform = published(
+    FillUniformDescriptor,
+    "uniform random numbers of [low, high)",
+    """Element i, in C order, is low + k / 2**d * (high - low), k the highest d random bits at position offset + i of the
+    stream (seed, subsequence), d = 11 for f16, 8 for bf16, 24 for f32, 53 for f64; rounded to x's kind, and never `high`.
+    Raises InvalidProblemError for numbers that are not finite, and where no number of x's kind is in [low, high).""",
+    PROBES,
+    "Tensor.uniform_",
+)
 
 
-# ---- normal ------------------------------------------------------------------------------------------------------------
-
-
-@described(X, POSITION)
+@positioned(X)
 class FillNormalDescriptor(Drawn):
     """x of `shape`, whose elements become normal numbers of `mean` and standard deviation `std`."""
 
-    shape: tuple[int, ...]
-    element: ElementKind
     mean: float = 0.0
     std: float = 1.0
-    seed: int = 0
-    offset: int = 0
-    subsequence: int = 0
 
     name = "fill_normal"
-    values = ("mean", "std", *VALUES)
     distribution = "RandomNormal"
     instructions = 16
     source = "Higham, section 3.1; sine, cosine and root: PTX ISA, sin.approx, cos.approx and sqrt.approx (f64: CUDA's)"
@@ -158,47 +121,25 @@ class FillNormalDescriptor(Drawn):
         return values["mean"], values["std"]
 
 
-class FillNormalPlan(Plan[FillNormalDescriptor]):
-    """Normal random numbers: operand `x`, and `position` where the offset is in memory."""
-
-    descriptor = FillNormalDescriptor
-    candidates = (FillRandom(),)
-    measures = oracle.MEASURES
-    reference = oracle.fill_normal
-    reference_guarantee = oracle.guarantee
-    probes = PROBES
-
-
-@function_of(FillNormalPlan)
-def fill_normal(
-    x: Any, mean: float = 0.0, std: float = 1.0, *, seed: int = 0, offset: int = 0, subsequence: int = 0, position: Any = None
-) -> Any:  # fmt: skip
-    """Sets the elements of `x` to normal random numbers, in place, and returns `x`; `normal` makes the array.
-
-    x: an array of f16, bf16, f32 or f64, any strides. By Box and Muller: of the random bits w at position offset + i of the
-    stream (seed, subsequence), those at an even position p and at p + 1 are u = (w + 1/2) / 2**32 and v = w / 2**32 (f64: of 64
-    bits), and the elements there mean + std * sqrt(-2 log u) * cos(2 pi v), and sin. |z| is at most 6.77 (f64: 9.51). position:
-    an array of one i64 in x's memory, which is added to `offset` when the kernel runs. Raises InvalidProblemError for numbers
-    that are not finite, and a negative `std`.
-    """
+FillNormalPlan, fill_normal = published(
+    FillNormalDescriptor,
+    "normal random numbers",
+    """By Box and Muller: of the random bits w at position offset + i of the stream (seed, subsequence), those at an even
+    position p and at p + 1 are u = (w + 1/2) / 2**32 and v = w / 2**32 (f64: of 64 bits), and the elements there mean + std
+    * sqrt(-2 log u) * cos(2 pi v), and sin. |z| is at most 6.77 (f64: 9.51). Raises InvalidProblemError for numbers that
+    are not finite, and a negative `std`.""",
+    PROBES,
+    "Tensor.normal_",
+)
 
 
-# ---- exponential -------------------------------------------------------------------------------------------------------
-
-
-@described(X, POSITION)
+@positioned(X)
 class FillExponentialDescriptor(Drawn):
     """x of `shape`, whose elements become exponential numbers of mean `scale`."""
 
-    shape: tuple[int, ...]
-    element: ElementKind
     scale: float = 1.0
-    seed: int = 0
-    offset: int = 0
-    subsequence: int = 0
 
     name = "fill_exponential"
-    values = ("scale", *VALUES)
     distribution = "RandomExponential"
     instructions = 22
     errors = ((7.0, "spread"),)
@@ -211,47 +152,25 @@ class FillExponentialDescriptor(Drawn):
         return (values["scale"],)
 
 
-class FillExponentialPlan(Plan[FillExponentialDescriptor]):
-    """Exponential random numbers: operand `x`, and `position` where the offset is in memory."""
-
-    descriptor = FillExponentialDescriptor
-    candidates = (FillRandom(),)
-    measures = oracle.MEASURES
-    reference = oracle.fill_exponential
-    reference_guarantee = oracle.guarantee
-    probes = PROBES
-
-
-@function_of(FillExponentialPlan)
-def fill_exponential(
-    x: Any, scale: float = 1.0, *, seed: int = 0, offset: int = 0, subsequence: int = 0, position: Any = None
-) -> Any:
-    """Sets the elements of `x` to exponential random numbers, in place, and returns `x`; `exponential` makes the array.
-
-    x: an array of f16, bf16, f32 or f64, any strides. Element i, in C order, is -scale * log(u), u = (w + 1/2) / 2**32 of the
-    random bits w at position offset + i of the stream (seed, subsequence) (f64: of 64 bits); scale is the mean. position: an
-    array of one i64 in x's memory, which is added to `offset` when the kernel runs. Raises InvalidProblemError for a scale that
-    is negative or not finite.
-    """
+FillExponentialPlan, fill_exponential = published(
+    FillExponentialDescriptor,
+    "exponential random numbers",
+    """Element i, in C order, is -scale * log(u), u = (w + 1/2) / 2**32 of the random bits w at position offset + i of the
+    stream (seed, subsequence) (f64: of 64 bits); scale is the mean. Raises InvalidProblemError for a scale that is
+    negative or not finite.""",
+    PROBES,
+    "Tensor.exponential_",
+)
 
 
-# ---- gumbel ------------------------------------------------------------------------------------------------------------
-
-
-@described(X, POSITION)
+@positioned(X)
 class FillGumbelDescriptor(Drawn):
     """x of `shape`, whose elements become numbers of Gumbel's distribution, of mode `loc`."""
 
-    shape: tuple[int, ...]
-    element: ElementKind
     loc: float = 0.0
     scale: float = 1.0
-    seed: int = 0
-    offset: int = 0
-    subsequence: int = 0
 
     name = "fill_gumbel"
-    values = ("loc", "scale", *VALUES)
     distribution = "RandomGumbel"
     instructions = 45
     errors = ((8.0, "spread"),)
@@ -264,49 +183,26 @@ class FillGumbelDescriptor(Drawn):
         return values["loc"], values["scale"]
 
 
-class FillGumbelPlan(Plan[FillGumbelDescriptor]):
-    """Random numbers of Gumbel's distribution: operand `x`, and `position` where the offset is in memory."""
-
-    descriptor = FillGumbelDescriptor
-    candidates = (FillRandom(),)
-    measures = oracle.MEASURES
-    reference = oracle.fill_gumbel
-    reference_guarantee = oracle.guarantee
-    probes = PROBES
-
-
-@function_of(FillGumbelPlan)
-def fill_gumbel(
-    x: Any, loc: float = 0.0, scale: float = 1.0, *, seed: int = 0, offset: int = 0, subsequence: int = 0, position: Any = None
-) -> Any:  # fmt: skip
-    """Sets the elements of `x` to random numbers of Gumbel's distribution, in place, and returns `x`; `gumbel` makes the array.
-
-    x: an array of f16, bf16, f32 or f64, any strides. Element i, in C order, is loc - scale * log(-log(u)), u = (w + 1/2) / 2**32
-    of the random bits w at position offset + i of the stream (seed, subsequence) (f64: of 64 bits). position: an array of one
-    i64 in x's memory, which is added to `offset` when the kernel runs. Raises InvalidProblemError for numbers that are not
-    finite, and a negative `scale`.
-    """
+FillGumbelPlan, fill_gumbel = published(
+    FillGumbelDescriptor,
+    "random numbers of Gumbel's distribution",
+    """Element i, in C order, is loc - scale * log(-log(u)), u = (w + 1/2) / 2**32 of the random bits w at position offset +
+    i of the stream (seed, subsequence) (f64: of 64 bits). Raises InvalidProblemError for numbers that are not finite, and
+    a negative `scale`.""",
+    PROBES,
+)
 
 
-# ---- truncated normal --------------------------------------------------------------------------------------------------
-
-
-@described(X, POSITION)
+@positioned(X)
 class FillTruncatedNormalDescriptor(Between):
     """x of `shape`, whose elements become normal numbers of `mean` and `std` that are between `low` and `high`."""
 
-    shape: tuple[int, ...]
-    element: ElementKind
     mean: float = 0.0
     std: float = 1.0
     low: float = -2.0
     high: float = 2.0
-    seed: int = 0
-    offset: int = 0
-    subsequence: int = 0
 
     name = "fill_truncated_normal"
-    values = ("mean", "std", "low", "high", *VALUES)
     distribution = "RandomTruncatedNormal"
     instructions = 60
     errors = ((4.0, "spread"), (6.0, "tail"))
@@ -340,44 +236,13 @@ class FillTruncatedNormalDescriptor(Between):
         return low, high - low, values["std"] * math.sqrt(2), values["mean"], *self.ends(values)
 
 
-class FillTruncatedNormalPlan(Plan[FillTruncatedNormalDescriptor]):
-    """Normal random numbers between two: operand `x`, and `position` where the offset is in memory."""
-
-    descriptor = FillTruncatedNormalDescriptor
-    candidates = (FillRandom(),)
-    measures = oracle.MEASURES
-    reference = oracle.fill_truncated_normal
-    reference_guarantee = oracle.guarantee
-    probes = PROBES
-
-
-@function_of(FillTruncatedNormalPlan)
-def fill_truncated_normal(
-    x: Any, mean: float = 0.0, std: float = 1.0, low: float = -2.0, high: float = 2.0, *, seed: int = 0, offset: int = 0,
-    subsequence: int = 0, position: Any = None,
-) -> Any:  # fmt: skip
-    """Sets the elements of `x` to normal random numbers between `low` and `high`, in place, and returns `x`; `truncated_normal`
-    makes the array.
-
-    x: an array of f16, bf16, f32 or f64, any strides. Element i, in C order, is mean + std * sqrt(2) * erfinv(A + u (B - A)),
-    A and B erf at both ends, u = (w + 1/2) / 2**32 of the random bits w at position offset + i of the stream (seed, subsequence)
-    (f64: of 64 bits), computed in f64 and clamped to [low, high) in x's kind. position: an array of one i64 in x's memory, which
-    is added to `offset` when the kernel runs. Raises InvalidProblemError for numbers that are not finite, a `std` that is not
-    positive, and ends between which there are few normal numbers, less than one of 2**33.
-    """
-
-
-for _plan, _function, _torch in (
-    (FillUniformPlan, fill_uniform, "Tensor.uniform_"), (FillNormalPlan, fill_normal, "Tensor.normal_"),
-    (FillExponentialPlan, fill_exponential, "Tensor.exponential_"), (FillGumbelPlan, fill_gumbel, ""),
-    (FillTruncatedNormalPlan, fill_truncated_normal, "nn.init.trunc_normal_"),
-):  # fmt: skip
-    register(
-        Op(
-            _function.__name__,
-            _plan,
-            _function,
-            getattr(samples, _function.__name__),
-            peers={"torch": _torch} if _torch else {},
-        )
-    )
+FillTruncatedNormalPlan, fill_truncated_normal = published(
+    FillTruncatedNormalDescriptor,
+    "normal random numbers between `low` and `high`",
+    """Element i, in C order, is mean + std * sqrt(2) * erfinv(A + u (B - A)), A and B erf at both ends, u = (w + 1/2) /
+    2**32 of the random bits w at position offset + i of the stream (seed, subsequence) (f64: of 64 bits), computed in f64
+    and clamped to [low, high) in x's kind. Raises InvalidProblemError for numbers that are not finite, a `std` that is not
+    positive, and ends between which there are few normal numbers, less than one of 2**33.""",
+    PROBES,
+    "nn.init.trunc_normal_",
+)

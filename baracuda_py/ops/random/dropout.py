@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from ...plan.candidate import Candidate, Cost
-from ...plan.descriptor import Slot, described
+from ...plan.descriptor import Slot
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...runtime.steps import Kernel, Launch, Packed, Ptr, Run, Step
@@ -25,7 +24,7 @@ from .._function import function_of
 from .._launch import THREADS, index_scalar, index_type, pack_dims
 from .._rows import FLOATS, computed_in
 from . import oracle, samples
-from ._drawn import CHUNK, PHILOX_INSTRUCTIONS, POSITION, VALUES, Positioned, grid_stride
+from ._drawn import CHUNK, PHILOX_INSTRUCTIONS, VALUES, Positioned, grid_stride, positioned
 
 __all__ = [
     "DropoutBackwardDescriptor",
@@ -43,17 +42,9 @@ ELEMENT_INSTRUCTIONS = 6  # estimated from the source, not counted
 class Dropped(Positioned):
     """Elements of `shape`, each 0 with probability `p`, else divided by 1 - p."""
 
-    shape: tuple[int, ...]
-    element: ElementKind
-    p: float
-
     derived = ("threshold", "scale")
     made: ClassVar[str] = "out"
     read: ClassVar[str] = "x"
-
-    @property
-    def count(self) -> int:
-        return math.prod(self.shape)
 
     @property
     def arrays(self) -> tuple[str, str, str]:
@@ -125,24 +116,17 @@ def _merged(desc: Dropped) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]
     return (extents, strides) if extents else ((1,), ((size,),) * 3)
 
 
-@described(
+@positioned(
     Slot("out", "out", takes=FLOATS),
     Slot("x", takes=FLOATS),
     Slot("residual", optional=True, takes=FLOATS, shape="shape"),
-    POSITION,
 )
 class DropoutDescriptor(Dropped):
     """x of `shape`, elements of which become 0 with probability `p`; a residual is added."""
 
-    shape: tuple[int, ...]
-    element: ElementKind
     p: float = 0.5
-    seed: int = 0
-    offset: int = 0
-    subsequence: int = 0
 
     name = "dropout"
-    values = ("p", *VALUES)
 
     def check(self) -> None:
         kind = self.element_of("residual")
@@ -183,19 +167,13 @@ def dropout(
     """
 
 
-@described(Slot("grad_x", "out", takes=FLOATS), Slot("grad", takes=FLOATS), POSITION)
+@positioned(Slot("grad_x", "out", takes=FLOATS), Slot("grad", takes=FLOATS))
 class DropoutBackwardDescriptor(Dropped):
     """The gradient of dropout's x, of `shape`, from that of its result."""
 
-    shape: tuple[int, ...]
-    element: ElementKind
     p: float = 0.5
-    seed: int = 0
-    offset: int = 0
-    subsequence: int = 0
 
     name = "dropout_backward"
-    values = ("p", *VALUES)
     made, read = "grad_x", "grad"
 
 

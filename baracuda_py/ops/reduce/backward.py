@@ -63,22 +63,14 @@ class ReduceBackwardPlan(Plan[ReduceBackwardDescriptor]):
         return guarantee(desc, 1.0)
 
 
-class VectorNormBackwardPlan(Plan[VectorNormBackwardDescriptor]):
+class VectorNormBackwardPlan(ReduceBackwardPlan):
     """The gradient of a p-norm: operands `grad_x`, `grad`, `x` and `y`."""
 
     descriptor = VectorNormBackwardDescriptor
-    category = OpCategory.REDUCE
-    candidates = (ComposedGradient(),)
-    measures = oracle.BACKWARD_MEASURES
     probes = tuple(
         {"shape": shape, "element": e, "axes": (axis,), "p": p}
         for shape, axis in (((3, 4096), 1), ((100, 300), 0)) for e in ("f32", "bf16") for p in NORMS
     )  # fmt: skip
-    reference = oracle.backward
-
-    @staticmethod
-    def reference_guarantee(desc: VectorNormBackwardDescriptor) -> PrecisionGuarantee:
-        return guarantee(desc, 1.0)
 
 
 def _of_x(grad: Any, x: Any, /, axis: Any = None, *, keepdims: bool = False, grad_x: Any = None) -> Any: ...

@@ -12,17 +12,20 @@ import numpy as np
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.descriptor import Layout
+from ...plan.family import Oracle
 from ...plan.grammar import Config, term
+from ...plan.plan import Plan
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Scratch, Step
-from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
+from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from .._columns import ColumnConfig, ColumnCosts
 from .._fitted import Fitted
 from .._launch import grid_of, index_scalar, index_type
 from .._rows import WARP, OperandStrides, Rows, share
-from ._exclusive import EXCLUSIVE
-from ._problem import CumsumDescriptor
+from ._exclusive import EXCLUSIVE, OfShifted
+from ._problem import LATER, NAMES, CumsumDescriptor
+from ._reversed import OfReversed
 
-__all__ = ["CANDIDATES"]
+__all__ = ["either_way"]
 
 LONGEST, CHUNK = 1 << 15, 1 << 14  # elements: of a row that one CTA goes along, and of a longer row's chunks
 TALLEST, CHUNK_DOWN = 1024, 512  # the same down columns
@@ -236,3 +239,23 @@ def _cost(desc: CumsumDescriptor, device: DeviceSpec, chunks: int, efficiency: f
 
 
 CANDIDATES: tuple[Candidate[Any], ...] = (RowsCumsum(), ColumnsCumsum())
+
+
+class ScanOfReversed(OfReversed):
+    """The scan of the reversed x, into a reversed result."""
+
+    def supports(self, desc: CumsumDescriptor, device: DeviceSpec) -> Feasibility:
+        if desc.exclusive:
+            return EXCLUSIVE
+        if not desc.reverse:
+            return Feasibility("the scan goes from the first element on", instead="rows")
+        return super().supports(desc, device)
+
+
+def either_way(descriptor: type[CumsumDescriptor], reference: Oracle) -> tuple[Candidate[Any], ...]:
+    """The candidates of scans from either end, with each element itself or without it."""
+    own = {"descriptor": descriptor, "category": OpCategory.SCAN, "reference": staticmethod(reference)}
+    forward = type("_ForwardPlan", (Plan,), {**own, "candidates": CANDIDATES})
+    candidates = (*CANDIDATES, ScanOfReversed(forward, NAMES))
+    inclusive = type("_InclusivePlan", (forward,), {**own, "candidates": candidates})
+    return (*candidates, OfShifted(inclusive, "out", LATER))

@@ -13,7 +13,8 @@ from ...plan.selection import Selection, selected
 from ...runtime.steps import Launch, Ptr, Step
 from ...tensor.axes import alignment_of
 from ...types import DeviceSpec, PrecisionGuarantee
-from .._fill import filled
+from .._fill import FILL, filled
+from ._reversed import launched
 
 __all__ = ["EXCLUSIVE", "OfShifted", "shifted_fields"]
 
@@ -59,9 +60,9 @@ class OfShifted(Candidate[Any]):
 
     variant = "exclusive"
 
-    plan: type[Plan[Any]]
-    written: str
-    later: Collection[str]
+    def __init__(self, plan: type[Plan[Any]], written: str, later: Collection[str]) -> None:
+        self.plan, self.written, self.later = plan, written, later
+        self.launches = (*launched(plan), FILL)  # type: ignore[misc]
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         return OK if desc.exclusive else Feasibility("the scan counts each element itself", instead="rows")

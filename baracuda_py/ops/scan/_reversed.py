@@ -52,13 +52,13 @@ class Reversed:
 class OfReversed(Candidate[Any]):
     """The forward scan of reversed operands, into a reversed result.
 
-    `desc.reversed()` is its problem, and `names` maps the operands to those of the forward scan.
+    `desc.reversed()` is its problem, `plan` that of forward scans, and `names` maps the operands to those of the forward scan.
     """
 
     variant = "reversed"
 
-    plan: type[Plan[Any]]
-    names: Mapping[str, str]
+    def __init__(self, plan: type[Plan[Any]], names: Mapping[str, str]) -> None:
+        self.plan, self.names, self.launches = plan, names, launched(plan)  # type: ignore[misc]
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         return OK

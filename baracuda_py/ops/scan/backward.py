@@ -68,8 +68,6 @@ class CumsumBackwardDescriptor(AlongAxis):
 class CumsumOfReversed(OfReversed):
     """cumsum of the reversed gradient, into a reversed result."""
 
-    plan, names, launches = CumsumPlan, NAMES, launched(CumsumPlan)
-
     def supports(self, desc: CumsumBackwardDescriptor, device: DeviceSpec) -> Feasibility:
         if desc.reverse or desc.exclusive:
             return Feasibility("the call was reversed or exclusive", instead="scan")
@@ -117,7 +115,7 @@ class CumsumBackwardPlan(Plan[CumsumBackwardDescriptor]):
 
     descriptor = CumsumBackwardDescriptor
     category = OpCategory.SCAN
-    candidates = (CumsumOfReversed(), CumsumInOtherDirection())
+    candidates = (CumsumOfReversed(CumsumPlan, NAMES), CumsumInOtherDirection())
     measures = oracle.BACKWARD_MEASURES
     probes = (
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f64") for n in (100, 100_000)),

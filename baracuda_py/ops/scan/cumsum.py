@@ -5,53 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from ...numerics.guarantee import widely
-from ...plan.candidate import Feasibility
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
-from ...types import DeviceSpec, OpCategory, PrecisionGuarantee
-from .._fill import FILL
+from ...types import OpCategory, PrecisionGuarantee
 from .._function import function_of
 from . import oracle, samples
-from ._candidates import CANDIDATES
-from ._exclusive import EXCLUSIVE, OfShifted
-from ._problem import LATER, NAMES, CumsumDescriptor, promised
-from ._reversed import OfReversed, launched
+from ._candidates import either_way
+from ._problem import CumsumDescriptor, promised
 
 __all__ = ["CumsumDescriptor", "CumsumPlan", "cumsum"]
-
-
-class _ForwardPlan(Plan[CumsumDescriptor]):
-    """Running sums from the first element on: operands `x` and `out`."""
-
-    descriptor = CumsumDescriptor
-    category = OpCategory.SCAN
-    candidates = CANDIDATES
-    reference = oracle.cumsum
-
-
-class _CumsumOfReversed(OfReversed):
-    """cumsum of the reversed x, into a reversed result."""
-
-    plan, names, launches = _ForwardPlan, NAMES, launched(_ForwardPlan)
-
-    def supports(self, desc: CumsumDescriptor, device: DeviceSpec) -> Feasibility:
-        if desc.exclusive:
-            return EXCLUSIVE
-        if not desc.reverse:
-            return Feasibility("the scan goes from the first element on", instead="rows")
-        return super().supports(desc, device)
-
-
-class _InclusivePlan(_ForwardPlan):
-    """Running sums in either direction: operands `x` and `out`."""
-
-    candidates = (*CANDIDATES, _CumsumOfReversed())
-
-
-class _ExclusiveCumsum(OfShifted):
-    """cumsum of all elements but one, into the further results."""
-
-    plan, written, later, launches = _InclusivePlan, "out", LATER, (*launched(_InclusivePlan), FILL)
 
 
 class CumsumPlan(Plan[CumsumDescriptor]):
@@ -59,7 +21,7 @@ class CumsumPlan(Plan[CumsumDescriptor]):
 
     descriptor = CumsumDescriptor
     category = OpCategory.SCAN
-    candidates = (*_InclusivePlan.candidates, _ExclusiveCumsum())
+    candidates = either_way(CumsumDescriptor, oracle.cumsum)
     measures = oracle.MEASURES
     probes = (
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f64") for n in (100, 4096, 100_000)),

@@ -10,12 +10,10 @@ from ...numerics.guarantee import widely
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...types import OpCategory, PrecisionGuarantee
-from .._fill import FILL
 from .._function import function_of
 from . import oracle, samples
 from ._exclusive import OfShifted
 from ._gradient import LATER, ScanBackwardDescriptor, ScanGradient
-from ._reversed import launched
 from ._running import SCANS, ScanDescriptor
 
 __all__ = [
@@ -37,18 +35,12 @@ class _InclusivePlan(Plan[ScanBackwardDescriptor]):
     reference = oracle.gradient
 
 
-class _ExclusiveGradient(OfShifted):
-    """The gradient of the scan of all elements but one; that of the last one is 0."""
-
-    plan, written, later, launches = _InclusivePlan, "grad_x", LATER, (*launched(_InclusivePlan), FILL)
-
-
 class ScanBackwardPlan(Plan[ScanBackwardDescriptor]):
     """The gradient of a scan: operands `grad_x`, `grad`, `x` and `y`."""
 
     descriptor = ScanBackwardDescriptor
     category = OpCategory.SCAN
-    candidates = (*_InclusivePlan.candidates, _ExclusiveGradient())
+    candidates = (*_InclusivePlan.candidates, OfShifted(_InclusivePlan, "grad_x", LATER))
     measures = oracle.GRADIENT_MEASURES
     probes = (
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f64") for n in (100, 4096, 100_000)),
@@ -75,7 +67,8 @@ grad: the gradient of the result, f16, bf16, f32 or f64, of any strides. x: the 
 axis, {options}: as in the call of {name}; with reverse, the sum is over j <= i, and neighbours are those on the other side.
 grad_x: an array like x, {own}; allocated in C order if not given.
 {further}
-Computed in f32 (f64 for f64) and rounded once; the order is fixed, and no row's results depend on how many rows there are.
+Computed in f32 (f64 for f64) and rounded once; the order is fixed, and no row's results depend on how many rows there are (a
+single column is stored like a row, and is computed in a row's order).
 Returns grad_x. Raises InvalidProblemError for an axis that there is not, OperandTypeError for a dtype that is not taken
 (integers have no gradient).
 """

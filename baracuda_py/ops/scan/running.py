@@ -6,54 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ...numerics.guarantee import widely
-from ...plan.candidate import Feasibility
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
-from ...types import DeviceSpec, OpCategory, PrecisionGuarantee
-from .._fill import FILL
+from ...types import OpCategory, PrecisionGuarantee
 from .._function import function_of
 from . import oracle, samples
-from ._candidates import CANDIDATES
-from ._exclusive import EXCLUSIVE, OfShifted
-from ._problem import LATER, NAMES
-from ._reversed import OfReversed, launched
+from ._candidates import either_way
 from ._running import SCANS, ScanDescriptor
 
 __all__ = ["ScanDescriptor", "ScanPlan", "cummax", "cummin", "cumprod", "logcumsumexp"]
-
-
-class _ForwardPlan(Plan[ScanDescriptor]):
-    """A scan from the first element on: operands `x` and `out`."""
-
-    descriptor = ScanDescriptor
-    category = OpCategory.SCAN
-    candidates = CANDIDATES
-    reference = oracle.running
-
-
-class _ScanOfReversed(OfReversed):
-    """The scan of the reversed x, into a reversed result."""
-
-    plan, names, launches = _ForwardPlan, NAMES, launched(_ForwardPlan)
-
-    def supports(self, desc: ScanDescriptor, device: DeviceSpec) -> Feasibility:
-        if desc.exclusive:
-            return EXCLUSIVE
-        if not desc.reverse:
-            return Feasibility("the scan goes from the first element on", instead="rows")
-        return super().supports(desc, device)
-
-
-class _InclusivePlan(_ForwardPlan):
-    """A scan in either direction: operands `x` and `out`."""
-
-    candidates = (*CANDIDATES, _ScanOfReversed())
-
-
-class _ExclusiveScan(OfShifted):
-    """The scan of all elements but one, into the further results."""
-
-    plan, written, later, launches = _InclusivePlan, "out", LATER, (*launched(_InclusivePlan), FILL)
 
 
 class ScanPlan(Plan[ScanDescriptor]):
@@ -61,7 +22,7 @@ class ScanPlan(Plan[ScanDescriptor]):
 
     descriptor = ScanDescriptor
     category = OpCategory.SCAN
-    candidates = (*_InclusivePlan.candidates, _ExclusiveScan())
+    candidates = either_way(ScanDescriptor, oracle.running)
     measures = oracle.RUNNING_MEASURES
     probes = (
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f64") for n in (100, 4096, 100_000)),
@@ -91,7 +52,7 @@ _EXCLUSIVE = """exclusive: of the elements before each one (behind it, with reve
 """
 _EXACT = "The results are exact."
 _ROUNDED = """Computed in f32 (f64 for f64) and rounded once; the order is fixed, and no row's results depend on how many rows
-there are."""
+there are (a single column is stored like a row, and is computed in a row's order)."""
 
 
 def _published(name: str) -> Callable[..., Any]:

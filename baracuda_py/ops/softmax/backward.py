@@ -21,6 +21,8 @@ from . import _guarantee, oracle, samples
 from .forward import TABLE, Softmaxed
 
 __all__ = [
+    "DOC",
+    "SLOTS",
     "SoftmaxBackward",
     "SoftmaxBackwardDescriptor",
     "SoftmaxBackwardPlan",
@@ -149,7 +151,7 @@ class SoftmaxBackwardPlan(Plan[SoftmaxBackwardDescriptor]):
 def _along(grad: Any, y: Any, /, axis: int = -1, *, grad_x: Any = None) -> Any: ...
 
 
-_DOC = """The gradient of `{name}` with respect to x: {formula} along an axis.
+DOC = """The gradient of `{name}` with respect to x: {formula} along an axis{where}.
 
 grad, y: the gradient of the result and the result, of one shape and dtype (f16, bf16, f32, f64), any strides. axis: of the
 forward op.
@@ -159,7 +161,7 @@ grad_x: like y, grad or y itself included; allocated in C order if not given. Re
 
 def _published(name: str, formula: str) -> Callable[..., Any]:
     """The gradient of `name`, which is registered."""
-    called, doc = f"{name}_backward", _DOC.format(name=name, formula=formula)
+    called, doc = f"{name}_backward", DOC.format(name=name, formula=formula, where="")
     function = function_of(SoftmaxBackwardPlan, called=called, doc=doc, name=called)(_along)
     register(Op(called, SoftmaxBackwardPlan, function, samples.softmax_backward, {"name": called}))
     return function

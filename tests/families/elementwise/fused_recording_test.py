@@ -184,6 +184,33 @@ def test_fused_recording_leaves_partial_reads() -> None:
     assert np.allclose(y, np.exp(new)[::-1] + new, atol=1e-6)
 
 
+def test_fused_recording_leaves_other_views_of_one_row() -> None:
+    """A view that is reversed along an axis of one element has a result's elements, and is not taken for an input."""
+    x = values(1, 4)
+    step, y = recorded(lambda x: bp.add(bp.exp(x)[::-1], x), x)
+    for _ in range(2):
+        step(x=(new := values(1, 4)))
+        assert np.allclose(y, np.exp(new) + new, atol=1e-6)
+
+
+def test_fused_recording_writes_what_a_call_was_given() -> None:
+    """Into an array of the program, to which nothing else refers: whoever made its memory may read that."""
+    x = values(6, 4)
+    step, y = recorded(lambda x: bp.exp(bp.neg(x, out=np.empty_like(x))), x)
+    assert outputs(step) == ["t1, t2"] and "the result of neg may still be read" in step.fused[0]
+    step(x=(new := values(6, 4)))
+    assert np.allclose(y, np.exp(-new))
+
+
+def test_fused_recording_keeps_kinds_of_casts() -> None:
+    """Integers that a cast makes go on as such, and each result has the kind that its call gave it."""
+    x = values(6, 4) * 10
+    step, y = recorded(lambda x: bp.neg(bp.cast(bp.abs(x), "i32")), x)
+    assert ops(step) == ["abs + cast + neg"] and y.dtype == np.int32
+    step(x=(new := values(6, 4) * 10))
+    assert np.array_equal(y, -np.abs(new).astype(np.int32))
+
+
 def test_fused_recording_leaves_results_of_two_kinds() -> None:
     x = values(6, 4)
     with bp.device("ptx"), bp.record(x=x, fuse=True) as step:
@@ -213,6 +240,10 @@ def test_fused_recording_leaves_other_devices() -> None:
         y = bp.exp(bp.neg(x, device="cpu"), device="ptx")
     assert step.fused == () and [plan.device.emulated for plan in step.plans] == [False, True]
     assert np.allclose(y, np.exp(-x))
+    with bp.record(x=x, fuse=True) as step:
+        z = bp.exp(bp.neg(x, device="ptx:sm_80"), device="ptx:sm_90a")
+    assert step.fused == () and [plan.device.arch for plan in step.plans] == ["sm_80", "sm_90a"]
+    assert np.allclose(z, np.exp(-x))
 
 
 def test_fused_recording_splits_what_is_too_large() -> None:

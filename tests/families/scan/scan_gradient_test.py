@@ -47,6 +47,26 @@ def test_gradient_of_scan_is_that_of_torch(op: str, device: str) -> None:
         np.testing.assert_allclose(gradient(op, x, grad, device, axis=axis, reverse=reverse), wanted, 1e-5, 1e-5)
 
 
+@pytest.mark.parametrize("op", [*OPS, "cumsum"])
+def test_scan_gradient_of_a_line_in_any_batch(op: str) -> None:
+    """The bits of some rows and columns, by themselves and beside others, which the plan promises."""
+    rng = np.random.default_rng(9)
+    x, grad = (rng.uniform(0.9, 1.1, (19, 300)).astype(np.float32) * rng.choice([-1, 1], (19, 300)) for _ in "xg")
+    x, grad = x.astype(np.float32), grad.astype(np.float32)
+
+    def made(rows: int, axis: int) -> Any:
+        one, by = (np.ascontiguousarray(array[:rows] if axis else array[:rows].T) for array in (x, grad))
+        if op == "cumsum":
+            return bp.cumsum_backward(by, axis, device="ptx")
+        return gradient(op, one, by, "ptx", axis=axis)
+
+    if op != "cumsum":
+        assert get_op(f"{op}_backward").function.plan(grad, x, x, device="ptx").precision_guarantee.batch_invariant
+    whole = made(19, 1)
+    assert all(np.array_equal(made(rows, 1), whole[:rows]) for rows in (1, 2))
+    assert np.array_equal(made(2, 0), made(19, 0)[:, :2])
+
+
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
 def test_scan_gradient_of_equal_elements_and_nan(device: str) -> None:
     """The latest of equal elements has the gradient; a NaN begins a part of its own."""

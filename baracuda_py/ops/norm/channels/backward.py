@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,7 +14,6 @@ from ....plan.descriptor import Descriptor, Layout, Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
 from ....runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Run, Scratch, Step
-from ....tensor import Tensor
 from ....types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from ..._function import CallArgs, function_of
 from ..._launch import grid_of, index_scalar
@@ -24,8 +24,8 @@ from . import oracle, samples
 from ._problem import ChannelNormed, ChannelRows, channel_rows
 
 __all__ = [
-    "GroupNormBackwardDescriptor", "GroupNormBackwardPlan", "RowsGroupNormBackward", "batch_norm_backward", "gradients_asked",
-    "group_norm_backward",
+    "SLOTS", "GroupNormBackwardDescriptor", "GroupNormBackwardPlan", "RowsGroupNormBackward", "batch_norm_backward",
+    "gradients_asked", "group_norm_backward",
 ]  # fmt: skip
 
 FILE, KERNEL = "norm/channels_backward.cu", "norm_channels_backward"
@@ -35,13 +35,18 @@ LANES = 512  # threads that share a channel at most
 ADDERS = 32  # warps that add stripes up
 
 
-@described(
+SLOTS = (
     Slot("grad_x", "out", takes=FLOATS),
     Slot("grad_weight", "out", optional=True, shape="channel_shape", strided=False),
     Slot("grad_bias", "out", optional=True, shape="channel_shape", strided=False),
     Slot("grad", takes=FLOATS),
     Slot("x", takes=FLOATS),
     Slot("weight", optional=True, takes=FLOATS, shape="channel_shape"),
+)
+
+
+@described(
+    *SLOTS,
     Slot("mean", shape="row_shape", element="mean_element"),
     Slot("rstd", shape="row_shape", element="rstd_element"),
 )
@@ -67,15 +72,17 @@ class GroupNormBackwardDescriptor(ChannelNormed):
         grad_weight: Any = None, grad_bias: Any = None, *, needs: Sequence[str] = (), name: str = "group_norm_backward",
     ) -> GroupNormBackwardDescriptor:  # fmt: skip
         """The descriptor of arrays of any layout; the statistics have an axis of groups."""
-        tensors = cls.taken(name, {
-            "grad": grad, "x": x, "weight": weight, "mean": mean, "rstd": rstd, "grad_x": grad_x, "grad_weight": grad_weight,
-            "grad_bias": grad_bias,
-        })  # fmt: skip
-        return cls._read(tensors, name, needs)
+        return cls._read(
+            name, needs, grad=grad, x=x, weight=weight, mean=mean, rstd=rstd, grad_x=grad_x, grad_weight=grad_weight,
+            grad_bias=grad_bias,
+        )  # fmt: skip
 
     @classmethod
-    def _read(cls, tensors: Mapping[str, Tensor], name: str, needs: Sequence[str], **options: Any) -> Self:
-        """Of all operands that a call has."""
+    def _read(
+        cls, name: str, needs: Sequence[str], options: Mapping[str, Any] = MappingProxyType({}), **operands: Any
+    ) -> Self:
+        """Of all operands that a call may have."""
+        tensors, options = cls.taken(name, operands), dict(options)
         groups = tensors["mean"].shape[1:2] if name == "group_norm_backward" else ()
         options |= {"num_groups": groups[0]} if groups else {}
         if needs and "weight" not in tensors and "grad_bias" not in tensors:
@@ -208,40 +215,38 @@ def gradients_asked(
     return given, describe, (name, needs, tuple(given)), values, None
 
 
-@function_of(GroupNormBackwardPlan)
-def group_norm_backward(
-    grad: Any, x: Any, weight: Any = None, mean: Any = None, rstd: Any = None, *, needs: Sequence[str] = (), grad_x: Any = None,
-    grad_weight: Any = None, grad_bias: Any = None,
-) -> CallArgs:  # fmt: skip
+def _published(name: str, doc: str) -> Callable[..., Any]:
+    """The gradient of a norm by the statistics that it saved, which is registered."""
+
+    def body(
+        grad: Any, x: Any, weight: Any = None, mean: Any = None, rstd: Any = None, *, needs: Sequence[str] = (),
+        grad_x: Any = None, grad_weight: Any = None, grad_bias: Any = None,
+    ) -> CallArgs:  # fmt: skip
+        operands = {
+            "grad_x": grad_x, "grad_weight": grad_weight, "grad_bias": grad_bias, "grad": grad, "x": x, "weight": weight,
+            "mean": mean, "rstd": rstd,
+        }  # fmt: skip
+        return gradients_asked(name, needs, operands, GroupNormBackwardDescriptor.of)
+
+    function = function_of(GroupNormBackwardPlan, called=name, doc=doc)(body)
+    register(Op(name, GroupNormBackwardPlan, function, samples.backward, {"name": name}))
+    return function
+
+
+group_norm_backward = _published(
+    "group_norm_backward",
     """The gradients of `group_norm` and `instance_norm` with respect to x, weight and bias.
 
     grad, x: [N, C, *], of one dtype (f16, bf16, f32, f64), any strides; fastest where positions are contiguous. weight: [C] or
     None. mean, rstd: [N, groups], f32 (f64 for f64), of the forward op. needs: "bias" asks for grad_bias without a weight.
     Returns the named tuple (grad_x, grad_weight, grad_bias), or grad_x alone where weight is None and no grad_bias is asked for;
     each is allocated if not given, and grad_x may be grad or x. Sums go in a fixed order, which the shape decides.
-    """
-    operands = {
-        "grad_x": grad_x, "grad_weight": grad_weight, "grad_bias": grad_bias, "grad": grad, "x": x, "weight": weight,
-        "mean": mean, "rstd": rstd,
-    }  # fmt: skip
-    return gradients_asked("group_norm_backward", needs, operands, GroupNormBackwardDescriptor.of)
-
-
-@function_of(GroupNormBackwardPlan)
-def batch_norm_backward(
-    grad: Any, x: Any, weight: Any = None, mean: Any = None, rstd: Any = None, *, needs: Sequence[str] = (), grad_x: Any = None,
-    grad_weight: Any = None, grad_bias: Any = None,
-) -> CallArgs:  # fmt: skip
+    """,
+)
+batch_norm_backward = _published(
+    "batch_norm_backward",
     """The gradients of `batch_norm` with respect to x, weight and bias.
 
     As `group_norm_backward`; mean, rstd: [C].
-    """
-    operands = {
-        "grad_x": grad_x, "grad_weight": grad_weight, "grad_bias": grad_bias, "grad": grad, "x": x, "weight": weight,
-        "mean": mean, "rstd": rstd,
-    }  # fmt: skip
-    return gradients_asked("batch_norm_backward", needs, operands, GroupNormBackwardDescriptor.of)
-
-
-for _name, _function in (("group_norm_backward", group_norm_backward), ("batch_norm_backward", batch_norm_backward)):
-    register(Op(_name, GroupNormBackwardPlan, _function, samples.backward, {"name": _name}))
+    """,
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from ....plan.candidate import Candidate, Cost
 from ....plan.descriptor import Slot, described, scalar
@@ -18,8 +18,8 @@ from .. import _guarantee
 from .._problem import Part
 from . import oracle, samples
 from ._problem import ChannelNormed, ChannelRows, channel_rows, described_by
-from .backward import GroupNormBackwardDescriptor, RowsGroupNormBackward, gradients_asked
-from .forward import GroupNormDescriptor
+from .backward import SLOTS, GroupNormBackwardDescriptor, RowsGroupNormBackward, gradients_asked
+from .forward import GroupNormDescriptor, WithEps
 
 __all__ = [
     "BatchNormInferenceBackwardDescriptor", "BatchNormInferenceBackwardPlan", "BatchNormInferenceDescriptor",
@@ -39,7 +39,7 @@ ITEMS, THREADS = 4, 256
     Slot("weight", optional=True, takes=FLOATS, shape="channel_shape"),
     Slot("bias", optional=True, takes=FLOATS, shape="channel_shape"),
 )
-class BatchNormInferenceDescriptor(ChannelNormed):
+class BatchNormInferenceDescriptor(WithEps, ChannelNormed):
     """(x - mean) / sqrt(var + eps) weight + bias of each channel of an x of `shape` [N, C, *]."""
 
     shape: tuple[int, ...]
@@ -49,11 +49,9 @@ class BatchNormInferenceDescriptor(ChannelNormed):
     name: str = "batch_norm_inference"
     mean_element: ElementKind | None = None
     var_element: ElementKind | None = None
-    values: ClassVar[tuple[str, ...]] = ("eps",)
 
     names = ("batch_norm_inference",)
     flagged = ("weight", "bias")
-    check_values = GroupNormDescriptor.check_values
     in_place = GroupNormDescriptor.in_place
 
     def parts(self) -> Mapping[str, Part]:
@@ -61,11 +59,6 @@ class BatchNormInferenceDescriptor(ChannelNormed):
         weight = weight if weight is self.computed else self.element
         statistics = {name: Part(self.computed, True) for name in ("mean", "var")}
         return {**statistics, "weight": Part(weight), "bias": Part(weight)}
-
-    def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
-        values = super().scalars(given)
-        self.check_values(self.op, values, {})
-        return values
 
     def rows(self) -> ChannelRows:
         """One row of all elements."""
@@ -152,26 +145,19 @@ def batch_norm_inference(
 
 
 @described(
-    Slot("grad_x", "out", takes=FLOATS),
-    Slot("grad_weight", "out", optional=True, shape="channel_shape", strided=False),
-    Slot("grad_bias", "out", optional=True, shape="channel_shape", strided=False),
-    Slot("grad", takes=FLOATS),
-    Slot("x", takes=FLOATS),
-    Slot("weight", optional=True, takes=FLOATS, shape="channel_shape"),
+    *SLOTS,
     Slot("mean", shape="channel_shape", element="mean_element"),
     Slot("var", shape="channel_shape", element="var_element"),
 )
-class BatchNormInferenceBackwardDescriptor(GroupNormBackwardDescriptor):
+class BatchNormInferenceBackwardDescriptor(WithEps, GroupNormBackwardDescriptor):
     """The gradient of batch_norm_inference; `grad_bias_element` asks for grad_bias without a weight."""
 
     name: str = "batch_norm_inference_backward"
     eps: float = 1e-5
     var_element: ElementKind | None = None
-    values: ClassVar[tuple[str, ...]] = ("eps",)
 
     names = ("batch_norm_inference_backward",)
     statistics = ("mean", "var")
-    check_values = GroupNormDescriptor.check_values
 
     @classmethod
     def of(
@@ -179,16 +165,10 @@ class BatchNormInferenceBackwardDescriptor(GroupNormBackwardDescriptor):
         grad_weight: Any = None, grad_bias: Any = None, *, needs: Sequence[str] = (), eps: float = 1e-5,
         name: str = "batch_norm_inference_backward",
     ) -> BatchNormInferenceBackwardDescriptor:  # fmt: skip
-        tensors = cls.taken(name, {
-            "grad": grad, "x": x, "weight": weight, "mean": mean, "var": var, "grad_x": grad_x, "grad_weight": grad_weight,
-            "grad_bias": grad_bias,
-        })  # fmt: skip
-        return cls._read(tensors, name, needs, eps=eps)
-
-    def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
-        values = super().scalars(given)
-        self.check_values(self.op, values, {})
-        return values
+        return cls._read(
+            name, needs, {"eps": eps}, grad=grad, x=x, weight=weight, mean=mean, var=var, grad_x=grad_x,
+            grad_weight=grad_weight, grad_bias=grad_bias,
+        )  # fmt: skip
 
 
 class RowsFixedBackward(RowsGroupNormBackward):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from ....plan.candidate import Candidate, Cost
-from ....plan.descriptor import Slot, described
+from ....plan.descriptor import Descriptor, Slot, described
 from ....plan.fields import integer
 from ....plan.plan import Plan
 from ....plan.registry import Gradient, Op, register
@@ -20,10 +20,27 @@ from ..forward import KERNEL_OPERANDS, NormDescriptor
 from . import oracle, samples
 from ._problem import BATCHED, GROUPED, ChannelNormed, ChannelRows, channel_rows, described_by
 
-__all__ = ["GroupNormDescriptor", "GroupNormPlan", "RowsGroupNorm", "batch_norm", "group_norm", "instance_norm"]
+__all__ = [
+    "GroupNormDescriptor", "GroupNormPlan", "RowsGroupNorm", "WithEps", "batch_norm", "group_norm", "instance_norm",
+]  # fmt: skip
 
 FILE, KERNEL = "norm/forward.cu", "norm"
 STATS, ONE = 8, 16  # bits of the kernel's WITH
+
+
+class WithEps(Descriptor):
+    """A problem with a run-time value `eps`, which is 0 or positive as f32."""
+
+    values: ClassVar[tuple[str, ...]] = ("eps",)
+
+    @classmethod
+    def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> None:
+        NormDescriptor.check_values(op, values, operands)
+
+    def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
+        values = super().scalars(given)
+        self.check_values(self.op, values, {})
+        return values
 
 
 @described(
@@ -34,7 +51,7 @@ STATS, ONE = 8, 16  # bits of the kernel's WITH
     Slot("weight", optional=True, takes=FLOATS, shape="channel_shape"),
     Slot("bias", optional=True, takes=FLOATS, shape="channel_shape"),
 )
-class GroupNormDescriptor(ChannelNormed):
+class GroupNormDescriptor(WithEps, ChannelNormed):
     """`name` of an x of `shape` [N, C, *] over `num_groups` groups of channels, by default of one channel each; of
     batch_norm, over all items too.
 
@@ -46,7 +63,6 @@ class GroupNormDescriptor(ChannelNormed):
     num_groups: int | None = None
     eps: float = 1e-5
     name: str = "group_norm"
-    values: ClassVar[tuple[str, ...]] = ("eps",)
 
     names: ClassVar[tuple[str, ...]] = (*GROUPED, BATCHED)
     flagged = ("weight", "bias")
@@ -63,15 +79,6 @@ class GroupNormDescriptor(ChannelNormed):
     def in_place(self, written: str, read: str) -> bool:
         """out may be x itself: a thread writes columns that it alone has read."""
         return written == "out" and read == "x"
-
-    @classmethod
-    def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> None:
-        NormDescriptor.check_values(op, values, operands)
-
-    def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
-        values = super().scalars(given)
-        self.check_values(self.op, values, {})
-        return values
 
     def rows(self) -> ChannelRows:
         return channel_rows(self, KERNEL_OPERANDS, 2)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from ....numerics.rounding import round_to
 from ....plan.descriptor import Slot, described
-from ....plan.plan import Plan
 from ....plan.registry import Op, register
 from ....samples.sample import Sample, values
-from ....types import ElementKind, OpCategory, PrecisionGuarantee
+from ....types import ElementKind
 from ..._function import function_of
 from ..._rows import FLOATS
 from .. import oracle, samples
-from .._gradient import ComposedGradient, ReduceBackwardDescriptor, guarantee
+from .._gradient import ReduceBackwardDescriptor
 from .._pairs import PAIRS
 from .._problem import ReduceDescriptor, Row
+from ..backward import ReduceBackwardPlan
 
 __all__ = [
     "AminmaxBackwardDescriptor",
@@ -47,6 +47,12 @@ class PairBackwardDescriptor(ReduceBackwardDescriptor):
     def takes_y(self) -> bool:
         return False
 
+    @classmethod
+    def _read(cls, name: str, operands: Mapping[str, Any], axis: Any, keepdims: bool, **options: Any) -> Self:
+        tensors = cls.taken(name, operands)
+        options |= cls.options_of(name, tensors["x"].shape, axis, keepdims)
+        return cls.of_tensors(tensors, name=name, **options)
+
     def check(self) -> None:
         self.check_axes(self.row)
 
@@ -62,11 +68,6 @@ class PairBackwardDescriptor(ReduceBackwardDescriptor):
 class AminmaxBackwardDescriptor(PairBackwardDescriptor):
     """The gradient of the smallest and the largest with respect to an x of `shape`, for the axes and keepdims of the call."""
 
-    shape: tuple[int, ...]
-    element: ElementKind
-    axes: tuple[int, ...] | None = None
-    keepdims: int = 0
-    correction: int = 0
     name: str = "aminmax_backward"
 
     called: ClassVar[Mapping[str, str]] = MappingProxyType({"grad_min": "grad"})
@@ -78,8 +79,7 @@ class AminmaxBackwardDescriptor(PairBackwardDescriptor):
     ) -> AminmaxBackwardDescriptor:  # fmt: skip
         """The descriptor of arrays of any layout."""
         given = {"x": x, "grad_min": grad_min, "grad_max": grad_max, "min": min, "max": max, "grad_x": grad_x}
-        tensors = cls.taken(name, given)
-        return cls.of_tensors(tensors, name=name, **cls.options_of(name, tensors["x"].shape, axis, keepdims))
+        return cls._read(name, given, axis, keepdims)
 
 
 @described(
@@ -91,11 +91,6 @@ class AminmaxBackwardDescriptor(PairBackwardDescriptor):
 class VarMeanBackwardDescriptor(PairBackwardDescriptor):
     """The gradient of variance and mean with respect to an x of `shape`, for the axes, keepdims and correction of the call."""
 
-    shape: tuple[int, ...]
-    element: ElementKind
-    axes: tuple[int, ...] | None = None
-    keepdims: int = 0
-    correction: int = 0
     name: str = "var_mean_backward"
 
     called: ClassVar[Mapping[str, str]] = MappingProxyType({"grad_var": "grad"})
@@ -106,45 +101,22 @@ class VarMeanBackwardDescriptor(PairBackwardDescriptor):
         keepdims: bool = False, name: str = "var_mean_backward",
     ) -> VarMeanBackwardDescriptor:  # fmt: skip
         """The descriptor of arrays of any layout."""
-        tensors = cls.taken(name, {"x": x, "grad_var": grad_var, "grad_mean": grad_mean, "grad_x": grad_x})
-        options = cls.options_of(name, tensors["x"].shape, axis, keepdims)
-        return cls.of_tensors(tensors, correction=correction, name=name, **options)
+        given = {"x": x, "grad_var": grad_var, "grad_mean": grad_mean, "grad_x": grad_x}
+        return cls._read(name, given, axis, keepdims, correction=correction)
 
 
-PROBES = (
-    *({"shape": (3, n), "element": e, "axes": (1,)} for e in ("f32", "bf16", "f64") for n in (100, 4096)),
-    *({"shape": (n, 300), "element": e, "axes": (0,)} for e in ("f32", "bf16") for n in (100, 4096)),
-)
-
-
-class AminmaxBackwardPlan(Plan[AminmaxBackwardDescriptor]):
+class AminmaxBackwardPlan(ReduceBackwardPlan):
     """The gradient of aminmax: operands `grad_x`, `grad_min`, `grad_max`, `x`, `min` and `max`."""
 
     descriptor = AminmaxBackwardDescriptor
-    category = OpCategory.REDUCE
-    candidates = (ComposedGradient(),)
-    measures = oracle.BACKWARD_MEASURES
-    probes = PROBES
-    reference = oracle.backward
-
-    @staticmethod
-    def reference_guarantee(desc: AminmaxBackwardDescriptor) -> PrecisionGuarantee:
-        return guarantee(desc, 1.0)
+    probes = ReduceBackwardPlan.probes[:-1]
 
 
-class VarMeanBackwardPlan(Plan[VarMeanBackwardDescriptor]):
+class VarMeanBackwardPlan(ReduceBackwardPlan):
     """The gradient of var_mean: operands `grad_x`, `grad_var`, `grad_mean` and `x`."""
 
     descriptor = VarMeanBackwardDescriptor
-    category = OpCategory.REDUCE
-    candidates = (ComposedGradient(),)
-    measures = oracle.BACKWARD_MEASURES
-    probes = PROBES
-    reference = oracle.backward
-
-    @staticmethod
-    def reference_guarantee(desc: VarMeanBackwardDescriptor) -> PrecisionGuarantee:
-        return guarantee(desc, 1.0)
+    probes = ReduceBackwardPlan.probes[:-1]
 
 
 @function_of(AminmaxBackwardPlan, name="aminmax_backward")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from ....numerics.guarantee import widely
 from ....plan.candidate import Candidate, Cost
@@ -18,10 +18,11 @@ from ..._rows import FLOATS, RowConfig, computed_in, row_configs, row_cost
 from . import oracle, samples
 
 __all__ = [
-    "FILE", "SOURCE", "TABLE", "SparseSoftmax", "SparseSoftmaxDescriptor", "SparseSoftmaxPlan", "entmax15", "sparsemax",
+    "SOURCE", "TABLE", "RowsSparse", "SparsePlan", "SparseSoftmax", "SparseSoftmaxDescriptor", "SparseSoftmaxPlan",
+    "entmax15", "sparsemax",
 ]  # fmt: skip
 
-FILE, KERNEL = "softmax/sparse.cu", "sparse_softmax"
+FILE = "softmax/sparse.cu"
 SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 4.2"
 TABLE = {"sparsemax": "max(x - t, 0)", "entmax15": "max(x / 2 - t, 0)**2"}  # op: what it computes
 
@@ -54,41 +55,59 @@ class SparseSoftmaxDescriptor(SparseSoftmax):
         self._names_op(tuple(TABLE), "name")
         super().__post_init__()
 
+    def promised(self, depth: int) -> PrecisionGuarantee:
+        """With d additions a term: f(t), a sum of terms that add up to 1, errs by (d + 4) u near its root, and t by that divided
+        by f', which is 1 at least. z, t and their difference are 1 at most where they count, and take a rounding each; a square
+        doubles what s <= 1 errs by, and f' = 2 sum s is 2 at least then."""
+        computed = computed_in(self.element)
+        terms = Term(depth + 12.0, computed.element, "one"), Term(1.0, computed.element, "abs_result")
+        bound = Componentwise.rounded(terms, self.element, SOURCE)
+        return PrecisionGuarantee.fixed_order(computed.math, computed.element, bound)
 
-class RowsSparseSoftmax(Candidate[SparseSoftmaxDescriptor]):
-    """A group of threads per row, which stays in registers where it fits; else each of Newton's steps reads it again."""
+
+class RowsSparse(Candidate[Any]):
+    """A group of threads per row, which stays in registers where it fits."""
 
     variant = "rows"
-    launches = (f"{FILE}:{KERNEL}",)
+    kernel: ClassVar[str]
+    instructions: ClassVar[float]
+
+    def __init_subclass__(cls) -> None:
+        cls.launches = (f"{FILE}:{cls.kernel}",)
+
+    def guarantee(self, desc: Any, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
+        return desc.promised(config.depth(desc.extent))  # type: ignore[no-any-return]
+
+    def cost(self, desc: Any, device: DeviceSpec, config: RowConfig) -> Cost:
+        return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=self.instructions)
+
+    def lower(self, desc: Any, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
+        return (desc.rows().launch(FILE, self.kernel, desc.template, config),)
+
+
+class RowsSparseSoftmax(RowsSparse):
+    """A group of threads per row, which stays in registers where it fits; else each of Newton's steps reads it again."""
+
+    kernel, instructions = "sparse_softmax", 60.0
 
     def configs(self, desc: SparseSoftmaxDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         return row_configs(desc.extent, desc.rows().vector(desc.element), desc.element)
 
-    def guarantee(self, desc: SparseSoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
-        return _promise(desc, config.depth(desc.extent))
 
-    def cost(self, desc: SparseSoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
-        return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=60.0)
+class SparsePlan(Plan[Any]):
+    """What the plans of sparse softmax and of its gradient share."""
 
-    def lower(self, desc: SparseSoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
-        return (desc.rows().launch(FILE, KERNEL, desc.template, config),)
+    category = OpCategory.SOFTMAX
 
-
-def _promise(desc: SparseSoftmaxDescriptor, depth: int) -> PrecisionGuarantee:
-    """With d additions a term: f(t), a sum of terms that add up to 1, errs by (d + 4) u near its root, and t by that divided by
-    f', which is 1 at least. z, t and their difference are 1 at most where they count, and take a rounding each; a square doubles
-    what s <= 1 errs by, and f' = 2 sum s is 2 at least then."""
-    computed = computed_in(desc.element)
-    terms = Term(depth + 12.0, computed.element, "one"), Term(1.0, computed.element, "abs_result")
-    bound = Componentwise.rounded(terms, desc.element, SOURCE)
-    return PrecisionGuarantee.fixed_order(computed.math, computed.element, bound)
+    @staticmethod
+    def reference_guarantee(desc: Any) -> PrecisionGuarantee:
+        return widely(desc.promised(1), desc, desc.extent)
 
 
-class SparseSoftmaxPlan(Plan[SparseSoftmaxDescriptor]):
+class SparseSoftmaxPlan(SparsePlan):
     """sparsemax or entmax15 along an axis: operands `x` and `out`."""
 
     descriptor = SparseSoftmaxDescriptor
-    category = OpCategory.SOFTMAX
     candidates = (RowsSparseSoftmax(),)
     measures = oracle.MEASURES
     probes = (
@@ -96,10 +115,6 @@ class SparseSoftmaxPlan(Plan[SparseSoftmaxDescriptor]):
         {"shape": (6, 40), "element": "f32", "x_strides": (1, 6), "name": "entmax15"},
     )
     reference = oracle.sparse
-
-    @staticmethod
-    def reference_guarantee(desc: SparseSoftmaxDescriptor) -> PrecisionGuarantee:
-        return widely(_promise(desc, 1), desc, desc.extent)
 
 
 def _along(x: Any, /, axis: int = -1) -> Any: ...
