@@ -1,8 +1,8 @@
-// The norm of gradients, of one array or a list of arrays, and gradients scaled to a norm at most: two launches, or three.
+// The norm of gradients, of an array or a list of them, and gradients scaled to a norm at most: two launches or three.
 //
 // optim_squares: a CTA per chunk adds up its squares in f64.
-// optim_total:   one CTA adds up the chunks' sums, and makes of them the norm, what an optimizer divides gradients by, whether
-//                the norm is no number, and what gradients are multiplied by.
+// optim_total:   one CTA adds up the chunks' sums, and makes of them the norm, what an optimizer divides gradients by,
+//                whether the norm is no number, and what gradients are multiplied by.
 // optim_scaled:  a CTA per chunk multiplies its elements.
 // Order:         elements and chunks alone fix it, not the grid, the device or alignment.
 // Lists:         as in update.cu.

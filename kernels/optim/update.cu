@@ -1,12 +1,13 @@
 // One step of an optimizer, in place, on one array of parameters or on a list of arrays: two launches.
 //
 // optim_step:   one thread counts the step and computes what all elements share, unless the gradients overflowed.
-// optim_update: a CTA per chunk of elements; V elements of every array per thread and turn, in accesses of 16 bytes where a
-//            chunk's arrays are aligned to that, else one by one.
+// optim_update: a CTA per chunk of elements; V elements of every array per thread and turn, in accesses of 16 bytes
+//            where a chunk's arrays are aligned to that, else one by one.
 // Lists:     a row of `table` per chunk: its elements, the number of its first one, and, per array, where it begins in
 //            bytes from that array's base.
 // Arrays:    parameter, gradient, the rule's states, and the parameter in f32 (MASTER), of which the other is a copy.
-// CHANCE:    bf16 parameters are rounded by 16 random bits each, at its position in the list, of the stream (seed, step).
+// CHANCE:    bf16 parameters are rounded by 16 random bits each, at its position in the list, of the stream
+//            (seed, step).
 // Shared:    none.   Bound: DRAM, every array read, and all but the gradient written, once.
 #include "core/index.cuh"
 #include "optim/pieces.cuh"

@@ -166,7 +166,7 @@ def _device(x: Tensor) -> str:
 
 
 def _refuse_shared(op: str, spans: list[tuple[int, int, bool, str]]) -> None:
-    """Raises where an array that is written meets another, in one pass over the arrays by address."""
+    """Raises where an array that is written overlaps another, in one pass over the arrays by address."""
     ends: dict[bool, tuple[int, str]] = {False: (0, ""), True: (0, "")}  # the last end of all, and of those written
     for low, high, written, what in sorted(spans):
         end, other = ends[not written]

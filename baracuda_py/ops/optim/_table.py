@@ -15,14 +15,14 @@ __all__ = ["LEAD", "THREADS", "check_table", "chunk_of", "refuse_rows", "rows_of
 
 THREADS = 256  # of a CTA, as in the kernels
 LEAD = 2  # columns of a row ahead of the arrays' places
-TURN, MOST_TURNS, CTAS = 2048, 8, 1056  # elements of a short chunk, that times it at most, chunks that are enough
+SHORT_CHUNK, LONGEST, CTAS = 2048, 8, 1056  # elements of a short chunk, that times it at most, chunks that are enough
 
 Array = np.ndarray[Any, Any]
 
 
 def chunk_of(count: int) -> int:
     """Elements of a CTA, where there are so many in all: no device changes it, and so no order of additions."""
-    return TURN * min(MOST_TURNS, 1 << max(count // (TURN * CTAS), 1).bit_length() - 1)
+    return SHORT_CHUNK * min(LONGEST, 1 << max(count // (SHORT_CHUNK * CTAS), 1).bit_length() - 1)
 
 
 def rows_of(lengths: Sequence[int], begins: Sequence[Sequence[int]], sizes: Sequence[int]) -> Array:
@@ -64,6 +64,6 @@ def refuse_rows(desc: Any, tensors: Mapping[str, Tensor], written: Mapping[str, 
         if bad.any():
             raise InvalidProblemError(
                 f"{desc.op}: row {int(np.flatnonzero(bad)[0])} of table reaches out of {name}, is not at an element of it, or "
-                "meets another row",
+                "overlaps another row",
                 "give each element to one row",
             )

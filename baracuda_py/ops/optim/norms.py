@@ -131,7 +131,7 @@ class NormChunks(Candidate[NormProblem]):
     """A CTA per chunk and one that adds up; clipping takes a third launch."""
 
     variant = "chunks"
-    launches = (f"{FILE}:optim_squares", f"{FILE}:optim_total")
+    launches: ClassVar[tuple[str, ...]] = (f"{FILE}:optim_squares", f"{FILE}:optim_total")
 
     def cost(self, desc: NormProblem, device: DeviceSpec, config: str) -> Cost:
         moved = Cost.streaming(device, desc.element.nbytes(math.prod(desc.shape)) * (2 * len(self.launches) - 3))

@@ -42,7 +42,7 @@ class _Maker:
         grad: ElementKind | None = None, step: float = 0, states: Sequence[str] = (), master: bool = False,
         scalars: Mapping[str, Array] = NOTHING, gap: int = 0, **options: Any,
     ) -> Sample:  # fmt: skip
-        """`states` are further ones. With a `gap`, parts of arrays, which lie so many elements behind each other."""
+        """`states` are further ones. With a `gap`, parts of arrays, so many elements between them."""
         names, table = (*self.always, *states), None
         kinds = [kind, grad or kind, *[state] * len(names), *([F32] if master else [])]
         if gap:

@@ -27,8 +27,8 @@ template <class T, int W> struct ElementRun {
   }
 };
 
-// x as a bf16, one of the two next to it, the farther one with the probability of its distance: 16 random bits are added
-// to those that bf16 lacks. NaN and infinities are left to the conversion.
+// x as a bf16, one of the two next to it, the farther one with the probability of its distance: 16 random bits are
+// added to those that bf16 lacks. NaN and infinities are left to the conversion.
 __device__ __forceinline__ float rounded_by_chance(float x, u32 word) {
   const u32 bits = __float_as_uint(x);
   const u32 up = (bits + (word & 0xFFFFu)) & 0xFFFF0000u;
