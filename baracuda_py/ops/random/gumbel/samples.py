@@ -18,7 +18,7 @@ FAR = (1 << 34) + 3
 
 
 def _problems(full: bool) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Label, operands but grad, and options: every kind, axes whose elements are no neighbours in C order, layouts, offsets inside
+    """Label, operands but grad, and options: every kind, axes other than the last, layouts, offsets inside
     blocks, positions in memory, corners, long rows."""
     rng = np.random.default_rng(12)
     for i, element in enumerate((F32, BF16, F16, F64)):
