@@ -67,9 +67,9 @@ class WgmmaConfig(Config):
 
 
 # Queries and keys by the larger head dim, and how CTAs go on. Of those that are predicted alike the first is taken.
-TILES: dict[int, tuple[int, int]] = {64: (192, 112), 128: (128, 128), 192: (128, 112), 256: (128, 80)}
+TILES: dict[int, tuple[int, int]] = {64: (192, 112), 128: (128, 128), 192: (128, 112), 256: (128, 64)}
 WAYS = ((True, True), (True, False), (False, True), (False, False))  # ping_pong and dynamic
-MOST_AHEAD = 128  # columns, where registers hold two tiles' statistics
+MOST_AHEAD, MOST_IN_TURN = 128, 192  # columns, as far as registers go
 
 
 def filled(columns: int) -> int:
@@ -154,7 +154,7 @@ class Wgmma(Candidate[Any]):
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[WgmmaConfig]:
         dims = filled(desc.d), filled(desc.d_v)
         queries, keys = TILES[max(dims)]
-        for ping_pong, dynamic in WAYS:
+        for ping_pong, dynamic in WAYS if max(dims) <= MOST_IN_TURN else WAYS[2:]:
             config = WgmmaConfig(
                 queries,
                 keys,

@@ -147,7 +147,7 @@ by_wgmma(
 )
 by_wgmma("one-block", whole("d128", 300, 100, 128, heads=2), "128x128 ping_pong persistent ahead")
 by_wgmma("three-consumers", whole("d64", 210, 380, 64, causal=True), "192x112 ping_pong dynamic ahead")
-by_wgmma("wide", whole("d256", 130, 180, 256, heads=2, scale=-0.05), "128x80 ping_pong persistent")
+by_wgmma("wide", whole("d256", 130, 180, 256, heads=2, scale=-0.05), "128x64 persistent")
 by_wgmma("window", whole("d192 d_v128", 150, 390, 192, 128, heads=2, window=(50, 5)), "128x112 dynamic")
 by_wgmma("nothing-seen", whole("d64", 500, 90, 64, heads=2, causal=True), "192x112 ping_pong persistent ahead")
 by_wgmma("grows", growing(1), "*")
