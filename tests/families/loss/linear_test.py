@@ -83,7 +83,9 @@ def test_linear_chunks_take_each_row_once() -> None:
     options: dict[str, Any] = {"return_gradients": True, "reduction": "none"}
     whole = bp.linear_cross_entropy(hidden, weight, labels, **options, device="ptx")
     desc = bp.LinearCrossEntropyDescriptor.of(hidden, weight, labels, **options)
-    for each in Plan.candidates[0].configs(desc.canonical(), Plan.select(desc, device="ptx").selection.device):
+    configs = list(Plan.candidates[0].configs(desc.canonical(), Plan.select(desc, device="ptx").selection.device))
+    assert [config.rows for config in configs] == [40, 32, 16]
+    for each in configs:
         got = bp.linear_cross_entropy(
             hidden, weight, labels, **options, pref=bp.PlanPreference(config=str(each)), device="ptx"
         )
