@@ -1,8 +1,8 @@
 // loss = -w[y] x[y] of each row of log-probabilities x and its label y, and the gradient of x, which is 0 elsewhere.
 //
 // Mapping:  one thread per row. nll_backward writes x[y]'s gradient into rows that are 0 already.
-// Labels:   ignored: loss and gradient are 0. Out of range: never read; loss and the row's gradients are NaN, and `status`
-//           is set.
+// Labels:   ignored: loss and gradient are 0. Out of range: never read; loss and the row's gradients are NaN, and
+//           `status` is set.
 // Shared:   none.   Bound: DRAM, one sector per row.
 #include "core/dtype.cuh"
 #include "loss/labelled.cuh"

@@ -1,5 +1,5 @@
-// Losses of an element and its target, Loss::apply of the text before this file: each, their sum, or the gradient of x, and
-// Loss::second, that of a third operand. Computed in C.
+// Losses of an element and its target, Loss::apply of the text before this file: each, their sum, or the gradient of x,
+// and Loss::second, that of a third operand. Computed in C.
 //
 // pointwise:       one result per thread, or both gradients.
 // pointwise_sum:   a CTA adds up every gridDim.x-th tile; the number of elements alone fixes the grid, so the order.

@@ -83,7 +83,9 @@ def test_linear_chunks_take_each_row_once() -> None:
     options: dict[str, Any] = {"return_gradients": True, "reduction": "none"}
     whole = bp.linear_cross_entropy(hidden, weight, labels, **options, device="ptx")
     desc = bp.LinearCrossEntropyDescriptor.of(hidden, weight, labels, **options)
-    for each in Plan.candidates[0].configs(desc.canonical(), Plan.select(desc, device="ptx").selection.device):
+    configs = list(Plan.candidates[0].configs(desc.canonical(), Plan.select(desc, device="ptx").selection.device))
+    assert [config.rows for config in configs] == [40, 32, 16]
+    for each in configs:
         got = bp.linear_cross_entropy(
             hidden, weight, labels, **options, pref=bp.PlanPreference(config=str(each)), device="ptx"
         )
@@ -94,10 +96,10 @@ def test_linear_chunks_take_each_row_once() -> None:
 def test_linear_gradients_alone_and_into_views() -> None:
     hidden, weight, labels = operands(6, 8, 10)
     both = bp.linear_cross_entropy(hidden, weight, labels, return_gradients=True, device="ptx")
-    room = np.full((10, 16), 7, np.float32)
-    one = bp.linear_cross_entropy(hidden, weight, labels, grad_weight=room[:, ::2], device="ptx")
-    assert one._fields == ("out", "grad_weight") and np.array_equal(room[:, ::2], both.grad_weight)
-    assert (room[:, 1::2] == 7).all()
+    storage = np.full((10, 16), 7, np.float32)
+    one = bp.linear_cross_entropy(hidden, weight, labels, grad_weight=storage[:, ::2], device="ptx")
+    assert one._fields == ("out", "grad_weight") and np.array_equal(storage[:, ::2], both.grad_weight)
+    assert (storage[:, 1::2] == 7).all()
 
 
 @pytest.mark.parametrize("rows", [1024, 8192])

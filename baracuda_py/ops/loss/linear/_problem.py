@@ -70,7 +70,7 @@ class LinearProblem(LogitsProblem):
             x.element.nbytes(math.prod(x.shape)) for x in (self.layout(o.name) for o in self.operands if o.written)
         )
         most = max(outputs // CHUNK_OF_OUTPUTS, CHUNK_BYTES) // self.logits_bytes(1)
-        step = TILE_ROWS if most >= 4 * TILE_ROWS else ROWS
+        step = TILE_ROWS if min(most, self.count) >= 4 * TILE_ROWS else ROWS
         most = self.count if self.count <= most else max(most // step * step, 1)
         yield most
         for part in (2, 4):
