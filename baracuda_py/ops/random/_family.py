@@ -18,7 +18,7 @@ from ._drawn import VALUES, Drawn, FillRandom
 
 __all__ = ["FillPlan", "published"]
 
-COLUMNS = 120  # of the documentation
+COLUMNS = 125  # of the documentation
 
 
 class FillPlan(Plan[Drawn]):

@@ -244,6 +244,10 @@ def test_fused_recording_leaves_other_devices() -> None:
         z = bp.exp(bp.neg(x, device="ptx:sm_80"), device="ptx:sm_90a")
     assert step.fused == () and [plan.device.arch for plan in step.plans] == ["sm_80", "sm_90a"]
     assert np.allclose(z, np.exp(-x))
+    fixed = bp.PlanPreference(batch_invariant=True)
+    with bp.device("ptx"), bp.record(x=x, fuse=True) as step:
+        bp.exp(bp.neg(x), pref=fixed)
+    assert step.fused == () and [plan.pref == fixed for plan in step.plans] == [False, True]
 
 
 def test_fused_recording_splits_what_is_too_large() -> None:
