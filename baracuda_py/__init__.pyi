@@ -67,11 +67,11 @@ from .ops.random.dropout import (DropoutBackwardDescriptor as _DropoutBackwardDe
     DropoutBackwardPlan as _DropoutBackwardPlan, DropoutDescriptor as _DropoutDescriptor, DropoutPlan as _DropoutPlan)
 from .ops.creation.sequences import (FillArangeDescriptor as _FillArangeDescriptor, FillArangePlan as _FillArangePlan,
     FillLinspaceDescriptor as _FillLinspaceDescriptor, FillLinspacePlan as _FillLinspacePlan)
-from .ops.random.discrete import (FillBernoulliDescriptor as _FillBernoulliDescriptor, FillPlan as _FillPlan,
+from .ops.random.discrete import (FillBernoulliDescriptor as _FillBernoulliDescriptor, DrawnPlan as _DrawnPlan,
     FillIntegersDescriptor as _FillIntegersDescriptor, FillRandomBitsDescriptor as _FillRandomBitsDescriptor)
 from .ops.creation.constants import (FillDescriptor as _FillDescriptor, FillEyeDescriptor as _FillEyeDescriptor,
     FillEyePlan as _FillEyePlan, FillPlan as _FillPlan, OneHotDescriptor as _OneHotDescriptor, OneHotPlan as _OneHotPlan)
-from .ops.random.continuous import (FillExponentialDescriptor as _FillExponentialDescriptor, FillPlan as _FillPlan,
+from .ops.random.continuous import (FillExponentialDescriptor as _FillExponentialDescriptor, DrawnPlan as _DrawnPlan,
     FillGumbelDescriptor as _FillGumbelDescriptor, FillNormalDescriptor as _FillNormalDescriptor,
     FillTruncatedNormalDescriptor as _FillTruncatedNormalDescriptor, FillUniformDescriptor as _FillUniformDescriptor)
 from .ops.rearrange.moves import (FlipDescriptor as _FlipDescriptor, FlipPlan as _FlipPlan,
@@ -1962,17 +1962,17 @@ class Exp2BackwardPlan(_BackwardPlan): desc: Exp2BackwardDescriptor
 class ExpBackwardPlan(_BackwardPlan): desc: ExpBackwardDescriptor
 class Expm1BackwardPlan(_BackwardPlan): desc: Expm1BackwardDescriptor
 class FillArangePlan(_FillArangePlan): desc: FillArangeDescriptor
-class FillBernoulliPlan(_FillPlan): desc: FillBernoulliDescriptor
-class FillExponentialPlan(_FillPlan): desc: FillExponentialDescriptor
+class FillBernoulliPlan(_DrawnPlan): desc: FillBernoulliDescriptor
+class FillExponentialPlan(_DrawnPlan): desc: FillExponentialDescriptor
 class FillEyePlan(_FillEyePlan): desc: FillEyeDescriptor
-class FillGumbelPlan(_FillPlan): desc: FillGumbelDescriptor
-class FillIntegersPlan(_FillPlan): desc: FillIntegersDescriptor
+class FillGumbelPlan(_DrawnPlan): desc: FillGumbelDescriptor
+class FillIntegersPlan(_DrawnPlan): desc: FillIntegersDescriptor
 class FillLinspacePlan(_FillLinspacePlan): desc: FillLinspaceDescriptor
-class FillNormalPlan(_FillPlan): desc: FillNormalDescriptor
+class FillNormalPlan(_DrawnPlan): desc: FillNormalDescriptor
 class FillPlan(_FillPlan): desc: FillDescriptor
-class FillRandomBitsPlan(_FillPlan): desc: FillRandomBitsDescriptor
-class FillTruncatedNormalPlan(_FillPlan): desc: FillTruncatedNormalDescriptor
-class FillUniformPlan(_FillPlan): desc: FillUniformDescriptor
+class FillRandomBitsPlan(_DrawnPlan): desc: FillRandomBitsDescriptor
+class FillTruncatedNormalPlan(_DrawnPlan): desc: FillTruncatedNormalDescriptor
+class FillUniformPlan(_DrawnPlan): desc: FillUniformDescriptor
 class FlipPlan(_FlipPlan): desc: FlipDescriptor
 class FmaBackwardPlan(_BackwardPlan): desc: FmaBackwardDescriptor
 class FmaxBackwardPlan(_BackwardPlan): desc: FmaxBackwardDescriptor

@@ -83,7 +83,8 @@ cross_entropy(I count, I length, i64 ignore, C smoothing, C z_loss, C* losses, i
 
 template <class T, class W, class C, class L, int DIGITS, int V, int ITEMS, int LANES, int R, class I>
 __global__ void __launch_bounds__(LANES) cross_entropy_unaligned(I length, i64 ignore, C smoothing, C z_loss, C* losses,
-    i32* status, rows::Places<I, R, 0, OPERANDS> places, C* out, const C*, C* lse, const L* labels, const T* x, const W*) {
+    i32* status, rows::Places<I, R, 0, OPERANDS> places, C* out, const C*, C* lse, const L* labels, const T* x,
+    const W*) {
   using Sum = rows::ShiftedSum<C, DIGITS>;
   const I row = I(blockIdx.x);
   i64 at[OPERANDS];
@@ -111,7 +112,8 @@ __global__ void __launch_bounds__(LANES) cross_entropy_unaligned(I length, i64 i
   // 3. loss
   if (threadIdx.x != 0) return;
   *(losses ? losses + row : places.template of_row<OUT>(out, at)) =
-      row_loss(own, length, smoothing, z_loss, sum.most, log_sum, shared, status, [&](I label) { return from + label; });
+      row_loss(own, length, smoothing, z_loss, sum.most, log_sum, shared, status,
+          [&](I label) { return from + label; });
   if (lse) *places.template of_row<LSE>(lse, at) = total;
 }
 

@@ -87,7 +87,7 @@ def test_stripes_are_added_with_loads_in_flight() -> None:
     assert next(waits(stripes.sass)) >= 12 * 4
 
 
-def test_epilogue_of_wgmma_reads_whole_tiles_with_loads_in_flight() -> None:
+def test_wgmma_epilogue_reads_with_loads_in_flight() -> None:
     """32 columns a store box: eight pairs a thread, of which the branch on beta parts one."""
     _, (kernel, *_) = kernels(
         "matmul", a_shape=(16384, 1664), b_shape=(1664, 4096), a_element="bf16", b_element="bf16", out_element="f32",

@@ -16,12 +16,12 @@ from .._function import function_of
 from . import oracle, samples
 from ._drawn import VALUES, Drawn, FillRandom
 
-__all__ = ["FillPlan", "published"]
+__all__ = ["DrawnPlan", "published"]
 
 COLUMNS = 125  # of the documentation
 
 
-class FillPlan(Plan[Drawn]):
+class DrawnPlan(Plan[Drawn]):
     """What the plans of random fills share: operand `x`, and `position` where the offset is in memory."""
 
     candidates = (FillRandom(),)
@@ -39,17 +39,17 @@ def published(
     probes: Mapping[str, tuple[int, ...]],
     peer: str = "",
     kinds: str = "f16, bf16, f32 or f64",
-) -> tuple[type[FillPlan], Callable[..., Any]]:
+) -> tuple[type[DrawnPlan], Callable[..., Any]]:
     """The plan and the function of a distribution, which are registered. `what` are its numbers, `law` tells how they are made of
     the random bits, and what it raises; `peer` is the function in PyTorch."""
     name = str(descriptor.name)  # type: ignore[attr-defined]
     own = {
         "__doc__": f"{what[0].upper()}{what[1:]}: operand `x`, and `position` where the offset is in memory.",
-        "__module__": descriptor.__module__, "declared_as": FillPlan, "descriptor": descriptor,
+        "__module__": descriptor.__module__, "declared_as": DrawnPlan, "descriptor": descriptor,
         "reference": getattr(oracle, name),
         "probes": tuple({"shape": shape, "element": kind} for kind, shape in probes.items()),
     }  # fmt: skip
-    plan: type[FillPlan] = type(descriptor.__name__.removesuffix("Descriptor") + "Plan", (FillPlan,), own)
+    plan: type[DrawnPlan] = type(descriptor.__name__.removesuffix("Descriptor") + "Plan", (DrawnPlan,), own)
 
     def template() -> Any: ...
 

@@ -13,7 +13,7 @@ from ...plan.descriptor import Slot
 from ...types import ElementKind
 from .._rows import FLOATS
 from ._drawn import Drawn, positioned
-from ._family import FillPlan, published
+from ._family import DrawnPlan, published
 
 __all__ = [
     "FillExponentialDescriptor",
@@ -22,7 +22,7 @@ __all__ = [
     "FillGumbelPlan",
     "FillNormalDescriptor",
     "FillNormalPlan",
-    "FillPlan",
+    "DrawnPlan",
     "FillTruncatedNormalDescriptor",
     "FillTruncatedNormalPlan",
     "FillUniformDescriptor",

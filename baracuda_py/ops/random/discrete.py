@@ -11,14 +11,14 @@ from ...plan.descriptor import Slot
 from ...types import ElementKind
 from .._rows import FLOATS
 from ._drawn import Drawn, positioned
-from ._family import FillPlan, published
+from ._family import DrawnPlan, published
 
 __all__ = [
     "FillBernoulliDescriptor",
     "FillBernoulliPlan",
     "FillIntegersDescriptor",
     "FillIntegersPlan",
-    "FillPlan",
+    "DrawnPlan",
     "FillRandomBitsDescriptor",
     "FillRandomBitsPlan",
     "fill_bernoulli",

@@ -194,7 +194,7 @@ def test_fused_recording_leaves_other_views_of_one_row() -> None:
 
 
 def test_fused_recording_writes_what_a_call_was_given() -> None:
-    """Into an array of the program, to which nothing else refers: whoever made its memory may read that."""
+    """Into an array of the program, to which nothing else refers: the owner of its memory may read it."""
     x = values(6, 4)
     step, y = recorded(lambda x: bp.exp(bp.neg(x, out=np.empty_like(x))), x)
     assert outputs(step) == ["t1, t2"] and "the result of neg may still be read" in step.fused[0]

@@ -34,7 +34,6 @@ class WgmmaCosts(Fitted, table="attention.wgmma"):
     tile_latency_s: float
     uneven_time_ratio: float
     counter_s: float
-    doubted_time_ratio: float
 
 
 @dataclass(frozen=True)
@@ -186,7 +185,7 @@ class Wgmma(Candidate[Any]):
         else:
             seconds *= -(-ctas // device.sms) * device.sms / ctas * (costs.uneven_time_ratio if uneven else 1.0)
         seconds = max(seconds, desc.nbytes / device.bandwidth) + costs.counter_s * config.dynamic
-        return Cost(desc.nbytes, int(desc.flops), (device.overhead + seconds) * costs.doubted_time_ratio, limit)
+        return Cost(desc.nbytes, int(desc.flops), device.overhead + seconds, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> PrecisionGuarantee:
         # A row's sums follow its own keys, in blocks that are as long in every configuration.
