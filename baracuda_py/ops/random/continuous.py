@@ -16,13 +16,13 @@ from ._drawn import Drawn, positioned
 from ._family import DrawnPlan, published
 
 __all__ = [
+    "DrawnPlan",
     "FillExponentialDescriptor",
     "FillExponentialPlan",
     "FillGumbelDescriptor",
     "FillGumbelPlan",
     "FillNormalDescriptor",
     "FillNormalPlan",
-    "DrawnPlan",
     "FillTruncatedNormalDescriptor",
     "FillTruncatedNormalPlan",
     "FillUniformDescriptor",

@@ -14,11 +14,11 @@ from ._drawn import Drawn, positioned
 from ._family import DrawnPlan, published
 
 __all__ = [
+    "DrawnPlan",
     "FillBernoulliDescriptor",
     "FillBernoulliPlan",
     "FillIntegersDescriptor",
     "FillIntegersPlan",
-    "DrawnPlan",
     "FillRandomBitsDescriptor",
     "FillRandomBitsPlan",
     "fill_bernoulli",
