@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 __all__ = ["TABLE", "Row"]
 
-D, V, M = "(x - target)", "maximum(var, eps)", "(margin - target * (x - other))"
+D, M = "(x - target)", "(margin - target * (x - other))"
+V = "where(var < 0, log(var), maximum(var, eps))"  # NaN for less than 0
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ TABLE = {row.name: row for row in (
         "where(target == -1, 0, x) + where(target == 1, 0, maximum(margin - x, 0))",
         "where(target == -1, 0, 1) - where((target == 1) | (margin - x < 0), 0, 1)", "margin", "target -1 or 1"),
     Row("gaussian_nll_loss", "gaussian_nll_loss", f"0.5 * (log({V}) + {D} * {D} / {V})", f"{D} / {V}", "eps",
-        "var of variances, those below eps count as eps, and have the gradient of eps",
+        "var of variances: those below eps count as eps, and have the gradient of eps; NaN for negative ones",
         full="0.9189385332046727", third="var", third_slope=f"0.5 * (1 - {D} * {D} / {V}) / {V}"),
     Row("margin_ranking_loss", "margin_ranking_loss", f"maximum({M}, 0)", f"where({M} < 0, 0, -target)", "margin",
         "x and other of two scores, target 1 where x should be the larger and -1 where other should",

@@ -16,9 +16,13 @@ __all__ = ["backward", "forward"]
 UNIT = ("bce", "bce_with_logits", "kl_div")  # whose target is from 0 to 1
 SIGNS = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss")  # whose target is -1 or 1
 THIRD = {"gaussian_nll_loss": "var", "margin_ranking_loss": "other"}
+# Defaults of functions that differ from the descriptor's, which all losses share.
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "poisson_nll_loss": {"log_input": True, "eps": 1e-8}, "margin_ranking_loss": {"margin": 0.0},
+}  # fmt: skip
 OPTIONS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "smooth_l1_loss": ({"beta": 0.3},), "huber_loss": ({"delta": 0.3},), "hinge_embedding_loss": ({"margin": 0.4},),
-    "margin_ranking_loss": ({"margin": 0.4},), "gaussian_nll_loss": ({"full": True, "eps": 0.1},),
+    "margin_ranking_loss": ({"margin": 0.4},), "gaussian_nll_loss": ({"full": True, "eps": 1e-3},),
     "poisson_nll_loss": ({"full": True}, {"log_input": False, "eps": 1e-3}),
 }  # fmt: skip
 
@@ -41,7 +45,7 @@ def forward(name: str, fixed: Any, seed: int = 0, *, full: bool = False) -> Iter
         if name in THIRD:
             third = rng.standard_normal(shape)
             arrays[THIRD[name]] = round_to(np.abs(third) + 0.2 if name == "gaussian_nll_loss" else third, kind)
-        return Sample(f"{kind}{list(shape)} {view} {label}", arrays, options)
+        return Sample(f"{kind}{list(shape)} {view} {label}", arrays, {**DEFAULTS.get(name, {}), **options})
 
     for kind in (ElementKind.F32, ElementKind.BF16, ElementKind.F16, ElementKind.F64):
         yield sample("mean", (7, 33), kind)
