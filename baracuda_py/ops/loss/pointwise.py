@@ -155,6 +155,7 @@ PROBES = (
     {"shape": (3, 1030), "element": "f32"},
     {"shape": (7, 64), "element": "bf16", "target_strides": (1, 7), "reduction": "none"},
     {"shape": (7, 64), "element": "f64"},
+    *({"shape": (7, 64), "element": "f32", f"{third}_element": "f32"} for third in THIRDS),  # of losses that have one
 )
 
 
