@@ -195,7 +195,9 @@ def _table_of(tensors: Mapping[str, list[Tensor]]) -> _Table:
     begins = [[x.pointer - held[base].pointer for x in held] for held in tensors.values()]
     cupy = require_cupy("a table of arrays")
     with cupy.cuda.Device(leading[0].ordinal):
-        return _Table(base, cupy.asarray(rows_of(lengths, begins, _sizes(tensors))))
+        rows = cupy.asarray(rows_of(lengths, begins, _sizes(tensors)))
+        cupy.cuda.get_current_stream().synchronize()  # a launch on another stream reads what is copied on this one
+        return _Table(base, rows)
 
 
 def _found(key: Any) -> _Table | None:
@@ -208,8 +210,9 @@ def _found(key: Any) -> _Table | None:
 def _keep(key: Any, table: _Table) -> None:
     with _lock:
         _tables[key] = table
-        while len(_tables) > KEPT:
-            _tables.popitem(last=False)
+        dropped = [_tables.popitem(last=False)[1] for _ in range(len(_tables) - KEPT)]
+    for each in dropped:
+        each.rows.device.synchronize()  # a launch on any stream may still read it
 
 
 def _capturing(x: Any, stream: Any) -> bool:
