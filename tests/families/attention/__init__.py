@@ -80,7 +80,7 @@ FAMILY = Family(
             "operand 'sinks' is missing",
         ),
     ),
-    wanted=("decode-halves-of-values",),
+    wanted=("decode-halves-of-values", "attention-wgmma-one-block"),
     two=("attention_backward",),
     also={
         "attention_decode": ("bf16 several splits",),
