@@ -171,7 +171,7 @@ def described_by(descriptor: type[Normed]) -> Callable[..., Normed]:
                 "pass a weight of the extents of x's last axes",
             )
         options |= {} if normalized_shape is None else {"normalized_shape": normalized_shape}
-        if not stats and TABLE[name.removesuffix(descriptor.suffix)].centered:
+        if not stats and any(row.centered and name.startswith(norm) for norm, row in TABLE.items()):
             descriptor.refuse_half(name, tensors)
         if stats and "rstd" not in tensors:
             options["rstd_element"] = computed_in(tensors["x"].element).element

@@ -42,6 +42,7 @@ def forward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample
         yield sample("none", (9, 8), F32, view, reduction="none", return_status=True)
     yield sample("one row", (9,), F32)
     yield sample("no rows", (0, 4), F32)
+    yield sample("every label counts", (2, 5), F32)
 
 
 def backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
