@@ -56,6 +56,11 @@ class Pointwise(Descriptor):
         return TABLE[self.name.removesuffix("_backward")]
 
     @property
+    def needed(self) -> tuple[str, ...]:
+        """The fields that say that there is a third operand."""
+        return (f"{self.row.third}_element",) if self.row.third else ()
+
+    @property
     def out_shape(self) -> tuple[int, ...]:
         return self.shape if self.reduction == "none" else ()
 
