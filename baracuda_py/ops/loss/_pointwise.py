@@ -11,9 +11,11 @@ import numpy as np
 
 from ...numerics.expression import Expression
 from ...plan.descriptor import Descriptor
+from ...plan.fields import flag
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Run
 from ...tensor.axes import collapse
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
+from ...types.keeping import complete
 from .._launch import index_scalar, index_type, pack_dims
 from .._rows import computed_in
 from ..elementwise.backward.formula import expression_of
@@ -50,6 +52,7 @@ class Pointwise(Descriptor):
         self._names_op(tuple(name + "_backward" * self.gradient for name in TABLE), "name")
         super().__post_init__()
         self._member(REDUCTIONS, "reduction")
+        complete(self, **{name: flag(getattr(self, name), f"{self.op}: {name}") for name in SWITCHES})
 
     @property
     def row(self) -> Row:
