@@ -20,10 +20,10 @@ from ...types import (
 )
 from ...types.keeping import complete
 from .._function import DerivedArgs, SignatureRules, function_of
-from ._forward.flash import HALVES, Flash
+from ._forward.flash import HALVES
 from ._forward.simt import Simt
 from ._forward.tc import Tc
-from ._forward.wgmma import Wgmma
+from ._forward.wgmma import FlashBesideWgmma, Wgmma
 from ._problem import guarantee as _guarantee
 from ._problem.attended import FLOATS, SHORT_KEYS, Attended, computed
 from .oracle import forward as oracle
@@ -147,7 +147,7 @@ class AttentionPlan(Plan[AttentionDescriptor]):
 
     descriptor = AttentionDescriptor
     category = OpCategory.ATTENTION
-    candidates = (Flash(), Wgmma(), Tc(), Simt())
+    candidates = (FlashBesideWgmma(), Wgmma(), Tc(), Simt())
     measures = oracle.MEASURES
     probes = (
         *(

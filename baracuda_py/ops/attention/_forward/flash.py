@@ -283,12 +283,16 @@ class Flash(Candidate[Any]):
         blocks = -(-desc.most_k // config.keys)
         # A row's sums follow its own keys, in blocks that `keys` alone decides, and scores' bases its own scores. Which
         # configuration is chosen goes by the batch as well: the first one alone may promise this.
-        lone = config == next(iter(self.configs(desc, device)))
+        lone = config == next(iter(self.configs(desc, device))) and not self.leaves_batches(desc, device)
         tf32 = desc.element is ElementKind.F32
         return _guarantee.forward(
             desc, dot=config.dims[0], keys=desc.most_k, blocks=blocks, each=2.0, weights=None if tf32 else desc.element,
             tf32=tf32, batch_invariant=lone,
         )  # fmt: skip
+
+    def leaves_batches(self, desc: Any, device: DeviceSpec) -> bool:
+        """Whether another variant serves this problem with the same bits in every batch: one of them alone may promise it."""
+        return False
 
     def lower(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> tuple[Step, ...]:
         types = f"{desc.element.number}, {desc.layout('out').element.number}"

@@ -18,9 +18,9 @@ from ..._fitted import Fitted
 from ...products.checks import on_hopper
 from .._problem import guarantee as _guarantee
 from .._problem.struct import problem_struct
-from .flash import EXPONENTIALS, HALVES, OPERANDS, changes, not_kept_short, placed, within
+from .flash import EXPONENTIALS, HALVES, OPERANDS, Flash, changes, not_kept_short, placed, within
 
-__all__ = ["Wgmma", "WgmmaConfig", "prelude"]
+__all__ = ["FlashBesideWgmma", "Wgmma", "WgmmaConfig", "prelude"]
 
 PANEL = 64  # columns of a panel in shared memory, 128 bytes
 HEAD_DIMS = (64, 128, 192, 256)  # that kernels are made for; others are filled up with zeros
@@ -188,10 +188,12 @@ class Wgmma(Candidate[Any]):
         return Cost(desc.nbytes, int(desc.flops), device.overhead + seconds, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> PrecisionGuarantee:
-        # A row's sums follow its own keys, in blocks that are as long in every configuration.
+        # A row's sums follow its own keys, in blocks that are as long in every configuration; the first one alone is chosen
+        # for that.
+        lone = config == next(iter(self.configs(desc, device)))
         blocks = -(-desc.most_k // config.keys)
         return _guarantee.forward(
-            desc, dot=config.dims[0], keys=desc.most_k, blocks=blocks, each=2.0, weights=desc.element, batch_invariant=True,
+            desc, dot=config.dims[0], keys=desc.most_k, blocks=blocks, each=2.0, weights=desc.element, batch_invariant=lone,
         )  # fmt: skip
 
     def lower(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> tuple[Step, ...]:
@@ -205,3 +207,10 @@ class Wgmma(Candidate[Any]):
         ctas = min(places.ctas, device.sms) if config.persistent or config.dynamic else places.ctas
         launch = Launch(kernel, (ctas, 1, 1), (config.threads, 1, 1), args, config.shared_bytes)
         return (Fill(counter, 0, 16), launch) if isinstance(counter, Scratch) else (launch,)
+
+
+class FlashBesideWgmma(Flash):
+    """Where wgmma serves, batch-invariant calls are its own: which of the two is chosen goes by the batch."""
+
+    def leaves_batches(self, desc: Any, device: DeviceSpec) -> bool:
+        return bool(Wgmma().supports(desc, device))
