@@ -179,6 +179,7 @@ RUNNING = ("cumprod", "cummax", "cummin", "logcumsumexp")
 UNIT = ("logit", "log2", "log10", "log1p", "asin", "acos", "atanh", "erfinv")  # of operands between 0 and 1
 MORE.update({name: (getattr(bp, name), ((3, 4),)) for name in (*ONE_MORE, *UNIT, "acosh")})
 MORE.update({name: (getattr(bp, name), ((3, 4),) * 2) for name in TWO_MORE})
+TARGET = torch.linspace(-0.93, 1.1, 12, dtype=torch.float64).reshape(3, 4)  # of losses, which have no gradient by it
 MORE.update({
     **{name: (getattr(bp, name), ((3, 4), (3, 4), (4,))) for name in ("fma", "lerp", "addcmul", "addcdiv")},
     **{name: (partial(getattr(bp, name), axis=0), ((3, 4),)) for name in RUNNING},
@@ -188,6 +189,19 @@ MORE.update({
     "reduce_to": (lambda x: bp.reduce_to(x, (3, 1)), ((2, 3, 4),)),
     "diag": (lambda x: bp.diag(x, 1), ((4,),)),
     "cross_entropy": (lambda x: bp.cross_entropy(x, torch.tensor([1, 3, 0]), label_smoothing=0.1), ((3, 4),)),
+    "linear_cross_entropy": (
+        lambda h, w: bp.linear_cross_entropy(h, w, torch.tensor([1, 3, 0]), label_smoothing=0.1), ((3, 5), (4, 5))),
+    "nll_loss": (lambda x: bp.nll_loss(x, torch.tensor([1, 3, 0])), ((3, 4),)),
+    "gumbel_softmax": (lambda x: bp.gumbel_softmax(x, 0.7, seed=3), ((3, 4),)),
+    "gaussian_nll_loss": (lambda x, v: bp.gaussian_nll_loss(x, TARGET, v.abs() + 0.5), ((3, 4),) * 2),
+    "margin_ranking_loss": (lambda x, y: bp.margin_ranking_loss(x, y, TARGET.sign()), ((3, 4),) * 2),
+    "kl_div": (lambda x: bp.kl_div(x, TARGET.sigmoid()), ((3, 4),)),
+    "bce": (lambda x: bp.bce(x.sigmoid(), TARGET.sigmoid()), ((3, 4),)),
+    "bce_with_logits": (lambda x: bp.bce_with_logits(x, TARGET.sigmoid()), ((3, 4),)),
+    **{name: (partial(lambda loss, x: loss(x, TARGET), getattr(bp, name)), ((3, 4),))
+       for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "poisson_nll_loss")},
+    **{name: (partial(lambda loss, x: loss(x, TARGET.sign()), getattr(bp, name)), ((3, 4),))
+       for name in ("soft_margin_loss", "hinge_embedding_loss")},
     "roll": (lambda x: bp.roll(x, 2, axis=0), ((3, 4),)),
     "dropout": (lambda x, r: bp.dropout(x, 0.3, residual=r, seed=4), ((3, 4), (3, 4))),
     "tile": (lambda x: bp.tile(x, (2, 1)), ((3, 4),)),

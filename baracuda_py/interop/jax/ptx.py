@@ -32,7 +32,7 @@ _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(%\w+?)<\d+>")
 _ADDRESS = re.compile(r"^[ \t]*mov\.[bu]64\s+(%\w+),\s*([A-Za-z_$][\w$]*);\n", re.M)
 _BEHIND = re.compile(r"^[ \t]*add\.s64\s+(%\w+),\s*(%\w+),\s*(-?\d+);\n", re.M)
 _LOAD = re.compile(r"ld\.param(?:\.v([24]))?\.(\w+)\s+(\{[^}]*\}|%\w+),\s*\[([\w$%]+)(?:\+(-?\d+))?\];")
-_OTHER_LOAD = re.compile(r"ld\.param(?![^;]*\[buffer_)")
+_LOADED = re.compile(r"ld\.param[^;]*\[([\w$%]+)")
 _SIZES = {"8": 1, "16": 2, "32": 4, "64": 8}
 
 
@@ -52,8 +52,8 @@ def baked(text: str, args: Sequence[Any], values: Mapping[str, Any], buffers: Bu
     def moved(found: re.Match[str]) -> str:
         lanes, kind, target, name, offset = found.groups()
         name, begin = held.get(name, (name, 0))
-        if name not in places:
-            return found[0].replace(".param", ".local", 1)  # an address that is computed
+        if name not in places:  # an address that is computed, or what a called function takes or returns
+            return found[0].replace(".param", ".local", 1) if name.startswith("%") else found[0]
         size, at = _SIZES[kind.lstrip("bufs")], begin + int(offset or 0)
         registers = [r.strip() for r in target.strip("{}").split(",")]
         assert len(registers) == int(lanes or 1)
@@ -63,7 +63,7 @@ def baked(text: str, args: Sequence[Any], values: Mapping[str, Any], buffers: Bu
 
     body = _without_unused(_LOAD.sub(moved, body))
     indexed = [name for name in names if re.search(rf"\b{re.escape(name)}\b", body)]
-    if "cvta.param" in body or _OTHER_LOAD.search(body):
+    if "cvta.param" in body or any(name in places or name[0] == "%" for name in _LOADED.findall(body)):
         raise UnsupportedError("a kernel passes the address of a parameter on")
     sizes = {name: int(size or 8) for name, size in _PARAMETER.findall(head[2])}
     if indexed:
