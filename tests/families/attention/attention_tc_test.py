@@ -40,10 +40,10 @@ def test_every_tile_gives_the_same_bits(masked: bool) -> None:
 
 def test_names_take_it_where_keys_are_few() -> None:
     """As many as KAIO's attention_tc takes; beyond, the fastest. Batch invariance can be had on both sides."""
-    for keys, variant in ((384, "tc"), (385, "flash")):
+    for keys, *variants in ((384, "tc", "tc"), (385, "flash", "wgmma")):
         shape = {"q_shape": (1, 1, 2048, 64), "k_shape": (1, 1, keys, 64), "v_shape": (1, 1, keys, 64)}
         desc = bp.AttentionDescriptor(**shape, element=BF16, name="attention_tc")
-        for pref in (PlanPreference(), PlanPreference(batch_invariant=True)):
+        for pref, variant in zip((PlanPreference(), PlanPreference(batch_invariant=True)), variants, strict=True):
             assert bp.AttentionPlan.select(desc, pref, device="h200").sku.variant == variant
     desc = bp.AttentionDescriptor((9, 64), (1025, 64), (1025, 64), element=BF16)
     with pytest.raises(bp.UnsupportedError, match="1025 keys"):

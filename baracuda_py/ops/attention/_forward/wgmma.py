@@ -188,12 +188,10 @@ class Wgmma(Candidate[Any]):
         return Cost(desc.nbytes, int(desc.flops), device.overhead + seconds, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> PrecisionGuarantee:
-        # A row's sums follow its own keys, in blocks that are as long in every configuration; the first one alone is chosen
-        # for that.
-        lone = config == next(iter(self.configs(desc, device)))
+        # A row's sums follow its own keys, in blocks that are as long in every configuration.
         blocks = -(-desc.most_k // config.keys)
         return _guarantee.forward(
-            desc, dot=config.dims[0], keys=desc.most_k, blocks=blocks, each=2.0, weights=desc.element, batch_invariant=lone,
+            desc, dot=config.dims[0], keys=desc.most_k, blocks=blocks, each=2.0, weights=desc.element, batch_invariant=True,
         )  # fmt: skip
 
     def lower(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> tuple[Step, ...]:
