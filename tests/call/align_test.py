@@ -284,9 +284,8 @@ def refused_in_int8(error: bp.BaracudaError, sample: Sample, offset: int) -> Non
 
 
 TAKES = ("contiguize", "write_slice", "kv_append")
-ALONE = {
-    "write_slice": {"start"}
-}  # operands whose elements are read as such, of descriptors that have no table of them
+# Operands whose elements are read as such, of descriptors that have no table of them.
+ALONE = {"write_slice": {"start", "status"}}
 
 
 @pytest.mark.parametrize("op", COVERS)
