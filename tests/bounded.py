@@ -37,6 +37,7 @@ CASES: dict[str, int | tuple[str, ...]] = by_op(lambda family: family.cases) | {
     "emulated_gauntlet_test.py::test_wanted": WANTED,
     "emulated_run_test.py::test_products_take_their_scalars_at_every_call": 2,
     "invariance_test.py::test_invariance_of_a_layer_in_bits": 1,
+    "batches_test.py::test_lines_have_the_same_bits_in_any_batch": 4,
     "row_menu_test.py::test_row_menu": 6,
     "unaligned_test.py::test_in_place_of_what_is_read": 1,
     "unaligned_test.py::test_unaligned_rows": ("softmax", "softmax_backward"),

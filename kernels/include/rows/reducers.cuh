@@ -149,7 +149,11 @@ template <class C, class Out, int DIGITS> struct LogSumExp {
   using Result = Out;
   static __device__ __forceinline__ State none() { return State::none(); }
   template <int V, class I> static __device__ __forceinline__ void add(State& s, const C (&x)[V], I) { s.add(x); }
-  static __device__ __forceinline__ State join(const State& a, const State& b) { return State::join(a, b); }
+  // State::join, rounded in one way: which of both products ptxas fuses with the addition goes by the code around it.
+  static __device__ __forceinline__ State join(const State& a, const State& b) {
+    const C most = math::maximum(a.most, b.most), by = State::shift(most);
+    return {most, ::fma(a.sum, State::term(a.most - by), b.sum * State::term(b.most - by))};
+  }
   template <int LANES> static __device__ __forceinline__ State gather(const State& own) {
     return State::template gather<LANES>(own);
   }
