@@ -163,6 +163,7 @@ from .ops.scan._gradient import (ScanBackwardDescriptor as _ScanBackwardDescript
 from .ops.scan.gradients import (ScanBackwardPlan as _ScanBackwardPlan)
 from .ops.scan._running import (ScanDescriptor as _ScanDescriptor)
 from .ops.scan.running import (ScanPlan as _ScanPlan)
+from .ops.sort.searchsorted import (SearchsortedDescriptor as _SearchsortedDescriptor, SearchsortedPlan as _SearchsortedPlan)
 from .ops.softmax.backward import (SoftmaxBackwardDescriptor as _SoftmaxBackwardDescriptor,
     SoftmaxBackwardPlan as _SoftmaxBackwardPlan)
 from .ops.softmax.forward import (SoftmaxDescriptor as _SoftmaxDescriptor, SoftmaxPlan as _SoftmaxPlan)
@@ -1737,6 +1738,16 @@ class ScanDescriptor(_ScanDescriptor, _Out, _X):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
         exclusive: bool = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ..., name: str = ...) -> None: ...
+class SearchsortedDescriptor(_SearchsortedDescriptor, _Out3):
+    sorted_sequence_strides: tuple[int, ...] | None
+    sorted_sequence_align: int | None
+    sorted_sequence: _Layout
+    values_strides: tuple[int, ...] | None
+    values_align: int | None
+    def __init__(self, sequence_shape: Sequence[int], values_shape: Sequence[int], element: ElementLike,
+        index_element: ElementLike = ..., right: bool = ..., *, sorted_sequence_strides: _Ints = ...,
+        values_strides: _Ints = ..., out_strides: _Ints = ..., sorted_sequence_align: int | None = ...,
+        values_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class SeluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -2065,6 +2076,7 @@ class RopePlan(_RopePlan): desc: RopeDescriptor
 class RsqrtBackwardPlan(_BackwardPlan): desc: RsqrtBackwardDescriptor
 class ScanBackwardPlan(_ScanBackwardPlan): desc: ScanBackwardDescriptor
 class ScanPlan(_ScanPlan): desc: ScanDescriptor
+class SearchsortedPlan(_SearchsortedPlan): desc: SearchsortedDescriptor
 class SeluBackwardPlan(_BackwardPlan): desc: SeluBackwardDescriptor
 class SgdUpdatePlan(_SgdUpdatePlan): desc: SgdUpdateDescriptor
 class SigmoidBackwardPlan(_BackwardPlan): desc: SigmoidBackwardDescriptor
@@ -2969,6 +2981,9 @@ def sparsemax(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None,
 @_op(SparseSoftmaxDescriptor, SparseSoftmaxPlan)
 def entmax15(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(SearchsortedDescriptor, SearchsortedPlan)
+def searchsorted(sorted_sequence: Any, values: Any, *, right: bool = False, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(TopkDescriptor, TopkPlan)
 def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, sorted: bool = True, values: Any = None,
     indices: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["topk"]
+__all__ = ["searchsorted", "topk"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -24,3 +24,14 @@ def topk(desc: Any, x: Array) -> tuple[Array, Array]:
     found = np.take_along_axis(rows, first, axis=1), first.astype(np.int64)
     values, indices = (np.moveaxis(y.reshape(*lines.shape[:-1], desc.k), -1, desc.axis) for y in found)
     return values, indices
+
+
+def searchsorted(desc: Any, sorted_sequence: Array, values: Array) -> Array:
+    """How many elements of its row come before each value, or equal it too where the problem goes to the right."""
+    wide = [x.astype(np.float64) if desc.element.is_float else x for x in (sorted_sequence, values)]
+    rows = wide[0].reshape(-1, wide[0].shape[-1]) if wide[0].size else np.zeros((1, 0))
+    many = sorted_sequence.ndim > 1 and wide[0].size > 0
+    lines = wide[1].reshape(len(rows) if many else 1, -1)
+    found = [np.searchsorted(row, line, side="right" if desc.right else "left") for row, line in zip(rows, lines)]
+    places = np.asarray(found, desc.index_element.dtype)
+    return places.reshape(values.shape)

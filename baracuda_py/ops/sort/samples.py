@@ -10,7 +10,7 @@ import numpy as np
 from ...samples.sample import Sample, adversarial, layouts, values
 from ...types import ElementKind
 
-__all__ = ["topk"]
+__all__ = ["searchsorted", "topk"]
 
 KEYS = (
     ElementKind.F32, ElementKind.BF16, ElementKind.F16, ElementKind.F64, ElementKind.I32, ElementKind.U8, ElementKind.I64,
@@ -59,3 +59,35 @@ def topk(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]: 
     tied[:, ::1000], above[:, : 30 * 144 : 144] = 1, 1
     yield sample(tied, 40)
     yield sample(above, 50)
+
+
+def searchsorted(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Every kind, both sides, ties, corners, sequences of no element on, one for all values and one per row, layouts."""
+    rng = np.random.default_rng(seed)
+
+    def sample(sequence: Any, found: Any, label: str = "", **options: Any) -> Sample:
+        said = " ".join((label, *(f"{name} {value}" for name, value in options.items())))
+        operands = {"sorted_sequence": sequence, "values": found}
+        return Sample(f"{sequence.dtype}{list(sequence.shape)}{list(found.shape)} {said}", operands, options)
+
+    for i, element in enumerate(KEYS):
+        corners = adversarial(element)
+        yield sample(np.sort(corners), corners[::-1].copy(), "corners", right=bool(i % 2))
+        few = rng.integers(0, 9, (3, 40)).astype(element.dtype)
+        yield sample(np.sort(few[0, :33]), few, "ties", right=bool((i + 1) % 2))
+    for shape, wanted in (
+        ((0,), (5,)),
+        ((1,), (3, 4)),
+        ((1000,), ()),
+        ((7,), (0, 3)),
+        ((4, 0), (4, 3)),
+        ((2, 1, 9), (2, 1, 5)),
+    ):
+        yield sample(np.sort(values(rng, shape, ElementKind.F32), -1), values(rng, wanted, ElementKind.F32))
+    rows = np.sort(values(rng, (5, 333), ElementKind.F32), -1)
+    for name, view in layouts(rows).items() if full else (("C", rows), ("F", np.asfortranarray(rows))):
+        yield sample(view, values(rng, (5, 70), ElementKind.F32), name, right=True)
+    for name, view in layouts(values(rng, (6, 50), ElementKind.F16)).items():
+        yield sample(np.sort(values(rng, (300,), ElementKind.F16)), view, f"values {name}")
+    one = sample(np.sort(values(rng, (100,), ElementKind.F32)), values(rng, (3, 50), ElementKind.F32), "int32")
+    yield Sample(one.label, {**one.operands, "out": np.zeros((3, 50), np.int32)}, {})

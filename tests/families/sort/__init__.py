@@ -1,4 +1,4 @@
-"""The greatest elements of each row."""
+"""The greatest elements of each row, and the places of values in sorted ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["FAMILY"]
 
 FAMILY = Family(
     independent=CHECKS,
-    always=("axis", "largest", "sorted", "values", "indices"),
+    always=("axis", "largest", "sorted", "values", "indices", "right"),
     wanted=("topk-aligned-parts", "topk-nan-among-many", "topk-held-nan-700-9"),
     cases={
         "topk_test.py::test_short_rows_and_one_element": 8,

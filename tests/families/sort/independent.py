@@ -29,4 +29,21 @@ def _topk(problem: Problem) -> None:
         )
 
 
-CHECKS: dict[str, Callable[[Problem], None]] = {"topk": _topk}
+def _searchsorted(problem: Problem) -> None:
+    """Elements of the row that come before the value, counted one by one."""
+    sequence, given, places = (
+        problem.slots["sorted_sequence"].host(),
+        problem.slots["values"].host(),
+        problem.wide["out"],
+    )
+    right = problem.sample.options.get("right", False)
+    kind = float if problem.desc.element.is_float else int
+    for at in np.ndindex(*given.shape):
+        row = sequence[at[:-1]] if sequence.ndim > 1 else sequence
+        value, numbers = kind(given[at]), [kind(one) for one in row]
+        before = [one < value or (one == one and value != value) for one in numbers]
+        equal = [one == value or (one != one and value != value) for one in numbers]
+        assert places[at] == sum(before) + (sum(equal) if right else 0)
+
+
+CHECKS: dict[str, Callable[[Problem], None]] = {"searchsorted": _searchsorted, "topk": _topk}
