@@ -24,7 +24,7 @@ __all__ = ["SearchsortedDescriptor", "SearchsortedPlan", "searchsorted"]
 
 INDICES = (ElementKind.I64, ElementKind.I32)
 STEP_INSTRUCTIONS = 12  # of a halving, estimated from the source
-COMPUTED = {ElementKind.F16: "float", ElementKind.BF16: "float"}  # others are compared as they are
+COMPUTED = {ElementKind.F16: "float", ElementKind.BF16: "float"}  # others are compared unconverted
 
 
 @described(
