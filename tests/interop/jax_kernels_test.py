@@ -21,7 +21,7 @@ from baracuda_py.interop.jax.call import Call, problem_of, shape_of, signature_o
 from baracuda_py.interop.jax.handler import TARGET, selection_of  # noqa: E402
 from baracuda_py.interop.jax.ptx import SCRATCH, baked, copying, filling  # noqa: E402
 from baracuda_py.interop.jax.ways import PTX, way_of  # noqa: E402
-from baracuda_py.plan.registry import all_ops  # noqa: E402
+from baracuda_py.plan.registry import all_ops, get_op  # noqa: E402
 from baracuda_py.runtime.steps import Packed, Ptr, Run, Scratch, Struct, TensorMap  # noqa: E402
 from baracuda_py.types import DeviceSpec  # noqa: E402
 
@@ -95,8 +95,9 @@ def test_jax_ways_of_all_ops() -> None:
                     assert str(way).startswith(f"{name}: {way.way}, because ")
                     if not way.kernels:
                         handled[name] = way.why
-    assert set(handled) <= {"matmul", "attention", "attention_backward", "batched_matmul"}, handled
-    assert all("tensor map" in why for why in handled.values())
+    assert handled and all("tensor map" in why for why in handled.values()), handled
+    for name in handled:
+        assert any("wgmma" in kernel for each in get_op(name).plan.candidates for kernel in each.launches), name
 
 
 def test_jax_tensor_maps_go_through_the_handler() -> None:
