@@ -110,10 +110,7 @@ class UpdateProblem(Descriptor):
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
         made = super().scalars(given)
-        for name, value in made.items():
-            if name != "seed" and not 0 <= value < (1 if name in self.rule.below_one else math.inf):
-                upper = "less than 1" if name in self.rule.below_one else "finite"
-                raise InvalidProblemError(f"{self.op}: {name}={value}", f"give a number of 0 or more, {upper}")
+        self.rule.refuse_values(self.op, made)
         if made.get("momentum") and not self.has("momentum_buffer"):
             raise InvalidProblemError(
                 f"{self.op}: momentum={made['momentum']} without momentum_buffer",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +11,7 @@ from textwrap import fill
 from typing import Any
 
 from ...plan.registry import Samples
+from ...types import InvalidProblemError
 from .oracle import Parts, Step
 
 __all__ = ["SHARED", "Rule"]
@@ -59,6 +61,13 @@ class Rule:
 
     def class_name(self, what: str) -> str:
         return f"{self.op.title().replace('_', '')}{what}"
+
+    def refuse_values(self, op: str, values: Mapping[str, float]) -> None:
+        """Raises for run-time values that are out of range."""
+        for name, value in values.items():
+            if name != "seed" and not 0 <= value < (1 if name in self.below_one else math.inf):
+                upper = "less than 1" if name in self.below_one else "finite"
+                raise InvalidProblemError(f"{op}: {name}={value}", f"give a number of 0 or more, {upper}")
 
     @cached_property
     def arrays(self) -> tuple[str, ...]:

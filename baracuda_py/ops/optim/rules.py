@@ -11,7 +11,12 @@ from . import oracle, samples
 from ._rule import BY_FORMULA, Rule
 from ._update import UpdatePlan, UpdateProblem, publish
 
-__all__ = ["RULES", "UpdatePlan", "UpdateProblem"]  # and the descriptors, plans and functions that are published below
+__all__ = [
+    "RULES",
+    "Rule",
+    "UpdatePlan",
+    "UpdateProblem",
+]  # and the descriptors, plans and functions that are published below
 
 OF_GRADIENT = "weight_decay times param is added to the gradient."
 KIND = "of param's shape, of its kind or f32"
