@@ -19,12 +19,7 @@ from .types import (Activation as Activation, ArchSku as ArchSku, BackendKind as
     ReadOnlyFault as ReadOnlyFault, Term as Term, TernaryKind as TernaryKind, TrapFault as TrapFault, Ulp as Ulp,
     UnaryKind as UnaryKind, UninitialisedFault as UninitialisedFault, UnsupportedError as UnsupportedError,
     WorkspaceTooSmallError as WorkspaceTooSmallError, known_devices as known_devices)
-from .ops.optim.rules import (AdagradUpdateDescriptor as _AdagradUpdateDescriptor, AdagradUpdatePlan as _AdagradUpdatePlan,
-    LionUpdateDescriptor as _LionUpdateDescriptor, LionUpdatePlan as _LionUpdatePlan,
-    RmspropUpdateDescriptor as _RmspropUpdateDescriptor, RmspropUpdatePlan as _RmspropUpdatePlan,
-    SgdUpdateDescriptor as _SgdUpdateDescriptor, SgdUpdatePlan as _SgdUpdatePlan)
-from .ops.optim.adam import (AdamUpdateDescriptor as _AdamUpdateDescriptor, AdamUpdatePlan as _AdamUpdatePlan,
-    AdamwUpdateDescriptor as _AdamwUpdateDescriptor, AdamwUpdatePlan as _AdamwUpdatePlan)
+from .ops.optim.rules import (UpdateProblem as _UpdateProblem, UpdatePlan as _UpdatePlan)
 from .ops.reduce.paired.backward import (AminmaxBackwardDescriptor as _AminmaxBackwardDescriptor,
     AminmaxBackwardPlan as _AminmaxBackwardPlan, VarMeanBackwardDescriptor as _VarMeanBackwardDescriptor,
     VarMeanBackwardPlan as _VarMeanBackwardPlan)
@@ -182,13 +177,12 @@ from .ops.rearrange.triangle import (TriangleDescriptor as _TriangleDescriptor, 
 from .ops.elementwise.unary import (UnaryDescriptor as _UnaryDescriptor, UnaryPlan as _UnaryPlan)
 from .ops.reduce.norms import (VectorNormPlan as _VectorNormPlan)
 from .ops.shape_layout.write_slice import (WriteSliceDescriptor as _WriteSliceDescriptor, WriteSlicePlan as _WriteSlicePlan)
-from .ops.optim.lists import (adagrad as adagrad, adam as adam, adamw as adamw, clip_grad_norm as clip_grad_norm,
-    grad_norm as grad_norm, lion as lion, rmsprop as rmsprop, sgd as sgd)
 from .ops.creation.arrays import (arange as arange, eye as eye, full as full, linspace as linspace)
 from .ops.random.arrays import (bernoulli as bernoulli, exponential as exponential, gumbel as gumbel, integers as integers,
     normal as normal, random_bits as random_bits, truncated_normal as truncated_normal, uniform as uniform)
 from .ops.rearrange.views import (broadcast_to as broadcast_to, chunk as chunk, diagonal as diagonal, meshgrid as meshgrid,
     rot90 as rot90, split as split, unfold as unfold)
+from .ops.optim.lists import (clip_grad_norm as clip_grad_norm, grad_norm as grad_norm)
 from .emulator.options import (emulation as emulation)
 from .runtime.gpu.streams import (fence as fence)
 from .ops.gemm.linear import (linear as linear)
@@ -565,22 +559,35 @@ class AcoshBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class AdagradUpdateDescriptor(_AdagradUpdateDescriptor, _Param, _Master, _Step, _Grad, _LearningRate, _GradScale, _FoundInf,
-    _Table):
+class AdagradUpdateDescriptor(_UpdateProblem, _Param, _Master, _Step, _Grad, _LearningRate, _GradScale, _FoundInf, _Table):
     state_sum: _Layout
+    state_element: ElementKind | None
+    lr_decay: float
+    weight_decay: float
+    eps: float
     def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
         maximize: bool = ..., stochastic: bool = ..., lr: float = ..., lr_decay: float = ..., weight_decay: float = ...,
         eps: float = ..., seed: int = ..., *, table_shape: _Ints = ..., master_element: _Kind = ...,
         learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
-class AdamUpdateDescriptor(_AdamUpdateDescriptor, _Param, _ExpAvg, _ExpAvgSq, _MaxExpAvgSq, _Master, _Step, _Grad,
-    _LearningRate, _GradScale, _FoundInf, _Table):
+class AdamUpdateDescriptor(_UpdateProblem, _Param, _ExpAvg, _ExpAvgSq, _MaxExpAvgSq, _Master, _Step, _Grad, _LearningRate,
+    _GradScale, _FoundInf, _Table):
+    state_element: ElementKind | None
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
     def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
         maximize: bool = ..., stochastic: bool = ..., lr: float = ..., beta1: float = ..., beta2: float = ...,
         eps: float = ..., weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ...,
         max_exp_avg_sq_element: _Kind = ..., master_element: _Kind = ..., learning_rate_element: _Kind = ...,
         grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
-class AdamwUpdateDescriptor(_AdamwUpdateDescriptor, _Param, _ExpAvg, _ExpAvgSq, _MaxExpAvgSq, _Master, _Step, _Grad,
-    _LearningRate, _GradScale, _FoundInf, _Table):
+class AdamwUpdateDescriptor(_UpdateProblem, _Param, _ExpAvg, _ExpAvgSq, _MaxExpAvgSq, _Master, _Step, _Grad, _LearningRate,
+    _GradScale, _FoundInf, _Table):
+    state_element: ElementKind | None
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
     def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
         maximize: bool = ..., stochastic: bool = ..., lr: float = ..., beta1: float = ..., beta2: float = ...,
         eps: float = ..., weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ...,
@@ -1244,8 +1251,12 @@ class LinearCrossEntropyDescriptor(_LinearCrossEntropyDescriptor, _Out3, _Lse, _
         grad_weight_strides: _Ints = ..., hidden_align: int | None = ..., weight_align: int | None = ...,
         labels_align: int | None = ..., out_align: int | None = ..., lse_align: int | None = ...,
         grad_hidden_align: int | None = ..., grad_weight_align: int | None = ...) -> None: ...
-class LionUpdateDescriptor(_LionUpdateDescriptor, _Param, _ExpAvg, _Master, _Step, _Grad, _LearningRate, _GradScale,
-    _FoundInf, _Table):
+class LionUpdateDescriptor(_UpdateProblem, _Param, _ExpAvg, _Master, _Step, _Grad, _LearningRate, _GradScale, _FoundInf,
+    _Table):
+    state_element: ElementKind | None
+    beta1: float
+    beta2: float
+    weight_decay: float
     def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
         maximize: bool = ..., stochastic: bool = ..., lr: float = ..., beta1: float = ..., beta2: float = ...,
         weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ..., master_element: _Kind = ...,
@@ -1680,11 +1691,16 @@ class RepeatInterleaveBackwardDescriptor(_RepeatInterleaveBackwardDescriptor, _G
 class RepeatInterleaveDescriptor(_RepeatInterleaveDescriptor, _Out2, _X3):
     def __init__(self, shape: Sequence[int], element: ElementLike, repeats: int, axis: int | None = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class RmspropUpdateDescriptor(_RmspropUpdateDescriptor, _Param, _MomentumBuffer, _Master, _Step, _Grad, _LearningRate,
-    _GradScale, _FoundInf, _Table):
+class RmspropUpdateDescriptor(_UpdateProblem, _Param, _MomentumBuffer, _Master, _Step, _Grad, _LearningRate, _GradScale,
+    _FoundInf, _Table):
     square_avg: _Layout
     grad_avg_element: ElementKind | None
     grad_avg: _Layout | None
+    state_element: ElementKind | None
+    alpha: float
+    eps: float
+    weight_decay: float
+    momentum: float
     def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
         maximize: bool = ..., stochastic: bool = ..., lr: float = ..., alpha: float = ..., eps: float = ...,
         weight_decay: float = ..., momentum: float = ..., seed: int = ..., *, table_shape: _Ints = ...,
@@ -1752,8 +1768,12 @@ class SeluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class SgdUpdateDescriptor(_SgdUpdateDescriptor, _Param, _MomentumBuffer, _Master, _Step, _Grad, _LearningRate, _GradScale,
+class SgdUpdateDescriptor(_UpdateProblem, _Param, _MomentumBuffer, _Master, _Step, _Grad, _LearningRate, _GradScale,
     _FoundInf, _Table):
+    nesterov: bool
+    momentum: float
+    dampening: float
+    weight_decay: float
     def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., nesterov: bool = ...,
         maximize: bool = ..., stochastic: bool = ..., lr: float = ..., momentum: float = ..., dampening: float = ...,
         weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ..., momentum_buffer_element: _Kind = ...,
@@ -1924,9 +1944,9 @@ class WriteSliceDescriptor(_WriteSliceDescriptor):
 class AbsBackwardPlan(_BackwardPlan): desc: AbsBackwardDescriptor
 class AcosBackwardPlan(_BackwardPlan): desc: AcosBackwardDescriptor
 class AcoshBackwardPlan(_BackwardPlan): desc: AcoshBackwardDescriptor
-class AdagradUpdatePlan(_AdagradUpdatePlan): desc: AdagradUpdateDescriptor
-class AdamUpdatePlan(_AdamUpdatePlan): desc: AdamUpdateDescriptor
-class AdamwUpdatePlan(_AdamwUpdatePlan): desc: AdamwUpdateDescriptor
+class AdagradUpdatePlan(_UpdatePlan): desc: AdagradUpdateDescriptor
+class AdamUpdatePlan(_UpdatePlan): desc: AdamUpdateDescriptor
+class AdamwUpdatePlan(_UpdatePlan): desc: AdamwUpdateDescriptor
 class AddBackwardPlan(_BackwardPlan): desc: AddBackwardDescriptor
 class AddcdivBackwardPlan(_BackwardPlan): desc: AddcdivBackwardDescriptor
 class AddcmulBackwardPlan(_BackwardPlan): desc: AddcmulBackwardDescriptor
@@ -2020,7 +2040,7 @@ class LerpBackwardPlan(_BackwardPlan): desc: LerpBackwardDescriptor
 class LgammaBackwardPlan(_BackwardPlan): desc: LgammaBackwardDescriptor
 class LinearCrossEntropyBackwardPlan(_LinearCrossEntropyBackwardPlan): desc: LinearCrossEntropyBackwardDescriptor
 class LinearCrossEntropyPlan(_LinearCrossEntropyPlan): desc: LinearCrossEntropyDescriptor
-class LionUpdatePlan(_LionUpdatePlan): desc: LionUpdateDescriptor
+class LionUpdatePlan(_UpdatePlan): desc: LionUpdateDescriptor
 class Log10BackwardPlan(_BackwardPlan): desc: Log10BackwardDescriptor
 class Log1pBackwardPlan(_BackwardPlan): desc: Log1pBackwardDescriptor
 class Log2BackwardPlan(_BackwardPlan): desc: Log2BackwardDescriptor
@@ -2069,7 +2089,7 @@ class Relu6BackwardPlan(_BackwardPlan): desc: Relu6BackwardDescriptor
 class ReluBackwardPlan(_BackwardPlan): desc: ReluBackwardDescriptor
 class RepeatInterleaveBackwardPlan(_RepeatInterleaveBackwardPlan): desc: RepeatInterleaveBackwardDescriptor
 class RepeatInterleavePlan(_RepeatInterleavePlan): desc: RepeatInterleaveDescriptor
-class RmspropUpdatePlan(_RmspropUpdatePlan): desc: RmspropUpdateDescriptor
+class RmspropUpdatePlan(_UpdatePlan): desc: RmspropUpdateDescriptor
 class RollPlan(_RollPlan): desc: RollDescriptor
 class RopeBackwardPlan(_RopeBackwardPlan): desc: RopeBackwardDescriptor
 class RopePlan(_RopePlan): desc: RopeDescriptor
@@ -2078,7 +2098,7 @@ class ScanBackwardPlan(_ScanBackwardPlan): desc: ScanBackwardDescriptor
 class ScanPlan(_ScanPlan): desc: ScanDescriptor
 class SearchsortedPlan(_SearchsortedPlan): desc: SearchsortedDescriptor
 class SeluBackwardPlan(_BackwardPlan): desc: SeluBackwardDescriptor
-class SgdUpdatePlan(_SgdUpdatePlan): desc: SgdUpdateDescriptor
+class SgdUpdatePlan(_UpdatePlan): desc: SgdUpdateDescriptor
 class SigmoidBackwardPlan(_BackwardPlan): desc: SigmoidBackwardDescriptor
 class SiluBackwardPlan(_BackwardPlan): desc: SiluBackwardDescriptor
 class SiluMulBackwardPlan(_BackwardPlan): desc: SiluMulBackwardDescriptor
@@ -2613,6 +2633,13 @@ def layer_norm_fp8(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e
     normalized_shape: Sequence[int] | None = None, per: str = 'row', group_size: int | None = None, codes: Any = None,
     scales: Any = None, residual_out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(GradientNormDescriptor, GradientNormPlan)
+def gradient_norm(grad: Any, *, max_norm: float = 1e+38, grad_scale: Any = None, table: Any = None, norm: Any = None,
+    scale: Any = None, found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(GradientClipDescriptor, GradientClipPlan)
+def gradient_clip(grad: Any, *, max_norm: float = 1.0, table: Any = None, norm: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(AdamUpdateDescriptor, AdamUpdatePlan)
 def adam_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, step: Any, *, max_exp_avg_sq: Any = None,
     master: Any = None, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-08,
@@ -2625,13 +2652,6 @@ def adamw_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, step: Any
     weight_decay: float = 0.01, maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None,
     grad_scale: Any = None, found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
-@_op(GradientNormDescriptor, GradientNormPlan)
-def gradient_norm(grad: Any, *, max_norm: float = 1e+38, grad_scale: Any = None, table: Any = None, norm: Any = None,
-    scale: Any = None, found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
-@_op(GradientClipDescriptor, GradientClipPlan)
-def gradient_clip(grad: Any, *, max_norm: float = 1.0, table: Any = None, norm: Any = None, stream: Any = None,
-    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(SgdUpdateDescriptor, SgdUpdatePlan)
 def sgd_update(param: Any, grad: Any, step: Any, *, momentum_buffer: Any = None, master: Any = None, lr: float = 0.001,
     momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, maximize: bool = False,
@@ -3406,6 +3426,30 @@ def lgamma(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreferen
 @_op(UnaryDescriptor, UnaryPlan)
 def digamma(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+def adagrad(params: Any, grads: Any, state_sums: Any, step: Any, *, masters: Any = None, lr: Any = 0.01,
+    lr_decay: float = 0.0, weight_decay: float = 0.0, eps: float = 1e-10, maximize: bool = False, stochastic: bool = False,
+    seed: int = 0, grad_scale: Any = None, found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> None: ...
+def adam(params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, step: Any, *, max_exp_avg_sqs: Any = None,
+    masters: Any = None, lr: Any = 0.001, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-08,
+    weight_decay: float = 0.0, maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None,
+    found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> None: ...
+def adamw(params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, step: Any, *, max_exp_avg_sqs: Any = None,
+    masters: Any = None, lr: Any = 0.001, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-08,
+    weight_decay: float = 0.01, maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None,
+    found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> None: ...
+def lion(params: Any, grads: Any, exp_avgs: Any, step: Any, *, masters: Any = None, lr: Any = 0.0001,
+    betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0, maximize: bool = False, stochastic: bool = False,
+    seed: int = 0, grad_scale: Any = None, found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> None: ...
+def rmsprop(params: Any, grads: Any, square_avgs: Any, step: Any, *, grad_avgs: Any = None, momentum_buffers: Any = None,
+    masters: Any = None, lr: Any = 0.01, alpha: float = 0.99, eps: float = 1e-08, weight_decay: float = 0.0,
+    momentum: float = 0.0, maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None,
+    found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> None: ...
+def sgd(params: Any, grads: Any, step: Any, *, momentum_buffers: Any = None, masters: Any = None, lr: Any = 0.001,
+    momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, maximize: bool = False,
+    stochastic: bool = False, seed: int = 0, grad_scale: Any = None, found_inf: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> None: ...
 absolute = abs
 amax = max
 amin = min

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import enum
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import types
+from ..ops.optim import lists
 from ..plan.descriptor import Descriptor
 from ..plan.plan import Plan
 from ..plan.registry import all_ops
@@ -57,7 +59,7 @@ FIXED = {
         "uniform",
     ),
     "ops.random.generator": ("Generator", "GeneratorState"),
-    "ops.optim.lists": ("adagrad", "adam", "adamw", "clip_grad_norm", "grad_norm", "lion", "rmsprop", "sgd"),
+    "ops.optim.lists": tuple(lists.__all__),
     "ops.rearrange.join": ("concatenate", "stack"),
     "ops.rearrange.views": ("broadcast_to", "chunk", "diagonal", "meshgrid", "rot90", "split", "unfold"),
     "call.bound": ("BoundPlan",),
@@ -151,11 +153,15 @@ def stub_text(found: dict[str, str]) -> str:
         "",
     ]
     classes: list[Any] = []
+    functions: dict[str, Any] = {}
     imported: dict[str, dict[str, None]] = {"plan.descriptor": {"Layout as _Layout": None}}
     for name, place in found.items():
         module, _, attribute = place.partition(":")
         public = getattr(importlib.import_module(f"baracuda_py.{module}"), attribute)
         if name in operations:
+            continue
+        if hasattr(public, "__signature__"):  # made of a row: its module declares no such name
+            functions[name] = public
             continue
         if _converts(public) or _plans(public):
             attribute = _declared(public)
@@ -173,11 +179,16 @@ def stub_text(found: dict[str, str]) -> str:
         lines += _plan_lines(public) if _plans(public) else _constructor_lines(public, shared)
     lines += FUNCTION_TYPE.splitlines()[1:]
     for name, op in operations.items():
-        lines += [f"@_op({op.plan.descriptor.__name__}, {op.plan.__name__})"]
-        parameters, result = signature_text(op.function)[1:].rsplit(")", 1)
-        lines += _filled(f"def {name}(", split_parameters(parameters), f"){result}: ...")
+        lines += [f"@_op({op.plan.descriptor.__name__}, {op.plan.__name__})", *_function_lines(name, op.function)]
+    for name, function in functions.items():
+        lines += _function_lines(name, function)
     lines += [f"{alias} = {op}" for alias, op in ALIASES.items() if alias not in operations]
     return "\n".join([*lines, ""])
+
+
+def _function_lines(name: str, function: Any) -> list[str]:
+    parameters, result = signature_text(function)[1:].rsplit(")", 1)
+    return _filled(f"def {name}(", split_parameters(parameters), f"){result}: ...")
 
 
 def _declared(public: type) -> str:
@@ -255,7 +266,9 @@ def _constructor_lines(public: Any, shared: Mapping[_Operand, str]) -> list[str]
     lines = _filled(f"class {name}(", bases, "):")
     lines += [line for operand in operands if operand not in shared for line in operand.attributes]
     known = {field for operand in operands for field, _ in operand.fields}
-    lines += [f"    {f.name}: {f.type}" for f in fields(public) if f.name in put_in and f.name not in known]
+    of_row = _own_fields(public) if hasattr(public, "declared_as") and put_in else ()
+    own = [f for f in fields(public) if (f.name in put_in or f.name in of_row) and f.name not in known]
+    lines += [f"    {f.name}: {f.type}" for f in own]
     parameters = ["self"]
     for f in fields(public):
         parameters += ["*"] if f.name in put_in and "*" not in parameters else []
@@ -263,6 +276,12 @@ def _constructor_lines(public: Any, shared: Mapping[_Operand, str]) -> list[str]
         taken = _taken(str(f.type))
         parameters.append(f"{f.name}: {SHORT.get(taken, taken)}{default}")
     return [*lines, *_filled("    def __init__(", parameters, ") -> None: ...")]
+
+
+def _own_fields(public: Any) -> set[str]:
+    """The fields of a row that the class which its module declares lacks."""
+    declared = {name for base in public.declared_as.__mro__ for name in inspect.get_annotations(base)}
+    return {f.name for f in fields(public)} - declared
 
 
 def _taken(stored: str) -> str:

@@ -6,11 +6,11 @@ torch.compile, where a gradient is recorded, for fake tensors, and inside torch.
 
 from __future__ import annotations
 
-from . import nn
+from . import nn, optim
 from .answers import call_op
 from .enabling import Enabled, Installed, enable, install
 from .library import define_all
 
-__all__ = ["Enabled", "Installed", "call_op", "define_all", "enable", "install", "nn"]
+__all__ = ["Enabled", "Installed", "call_op", "define_all", "enable", "install", "nn", "optim"]
 
 define_all()

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...call.operands.key import detect_frameworks, read
 from ...call.operands.stream import framework_stream
+from ...runtime.gpu.capture import keep_for_capture
 from ...runtime.gpu.driver import require_cupy
 from ...runtime.gpu.streams import current_stream, is_capturing, stream_pointer
 from ...runtime.scope import is_recording
@@ -43,7 +44,6 @@ class _Table(NamedTuple):
 
 
 _tables: OrderedDict[Any, _Table] = OrderedDict()
-_captured: dict[Any, _Table] = {}  # graphs hold their addresses
 _lock = Lock()
 
 
@@ -69,7 +69,7 @@ def call_on_lists(
             made = _call_on_host(op, function, tensors, written, scalars, options)
             note_written(x for name in written for x in arrays.get(name, ()))
             return made
-        if _capturing(whole[0], stream):
+        if _capture_of(whole[0], stream) is not None:
             raise UnsupportedError(
                 f"{op}: a graph is being captured, and the table of these arrays is not in device memory yet",
                 f"call {op} on these arrays once before the capture",
@@ -78,8 +78,8 @@ def call_on_lists(
         key, pointers = [*start], []
         if read(whole, None, key, pointers) is not None:
             _keep((*key, *pointers), found)
-    elif _capturing(whole[0], stream):
-        _captured[*key, *pointers] = found
+    elif (capturing := _capture_of(whole[0], stream)) is not None:
+        keep_for_capture(capturing, found.rows)
     bases = {name: held[found.base] for name, held in arrays.items()}
     made = function(**bases, **scalars, table=found.rows, **options)
     note_written(x for name in written for x in arrays.get(name, ()))
@@ -215,9 +215,11 @@ def _keep(key: Any, table: _Table) -> None:
         each.rows.device.synchronize()  # a launch on any stream may still read it
 
 
-def _capturing(x: Any, stream: Any) -> bool:
+def _capture_of(x: Any, stream: Any) -> int | None:
+    """The stream of a call, if a graph is being captured on it."""
     own = framework_stream(x) if stream is None else stream_pointer(stream)
-    return is_capturing(current_stream() if own is None else own)
+    queue = current_stream() if own is None else own
+    return queue if is_capturing(queue) else None
 
 
 def _call_on_host(

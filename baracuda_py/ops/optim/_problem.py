@@ -9,32 +9,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...plan.candidate import Candidate, Cost
-from ...plan.descriptor import Descriptor, Slot
+from ...plan.descriptor import Descriptor
 from ...plan.fields import flag
 from ...runtime.steps import Arg, Kernel, Launch, Ptr, Run, Scratch, Step, Struct
 from ...tensor import Tensor
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OperandTypeError, PrecisionGuarantee
-from .._rows import FLOATS, computed_in
+from .._rows import computed_in
 from . import _guarantee
+from ._rule import Rule
 from ._table import THREADS, check_table, chunk_of, refuse_rows
 
-__all__ = ["COUNT", "MASTER", "PARAMETER", "READ", "UpdateCandidate", "UpdateProblem"]
+__all__ = ["UpdateCandidate", "UpdateProblem"]
 
-F32 = (ElementKind.F32,)
 FILE = "optim/update.cu"
 ARRAYS, HYPER, SCALARS = 6, 5, 11  # as in the kernel, the scalars of a step included
-
-PARAMETER = Slot("param", "inout", takes=FLOATS, strided=False, aligned=False)
-MASTER = Slot("master", "inout", optional=True, takes=F32, shape="shape", strided=False, aligned=False)
-COUNT = Slot("step", "inout", element=ElementKind.F32, shape="scalar_shape", strided=False, aligned=False)
-READ = (
-    Slot("grad", takes=FLOATS, element="grad_element", strided=False, aligned=False),
-    *(
-        Slot(name, optional=True, takes=F32, shape="scalar_shape", strided=False, aligned=False)
-        for name in ("learning_rate", "grad_scale", "found_inf")
-    ),
-    Slot("table", optional=True, element=ElementKind.I64, strided=False, aligned=False),
-)
 
 
 class UpdateProblem(Descriptor):
@@ -48,18 +36,19 @@ class UpdateProblem(Descriptor):
     lr: float
     seed: int
 
-    states: ClassVar[tuple[str, ...]]  # all that a problem may have, in the rule's order
-    hyper: ClassVar[tuple[str, ...]]  # run-time values behind lr, in the rule's order
-    below_one: ClassVar[tuple[str, ...]] = ()  # those of them that are below 1
+    rule: ClassVar[Rule]
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._each(("maximize", "stochastic"), flag)
+        self._each((*self.rule.flags, "maximize", "stochastic"), flag)
 
     @property
-    def rule(self) -> str:
+    def rule_type(self) -> str:
         """The rule's type in C++."""
-        raise NotImplementedError
+        has = {name: self.has(name) for name in self.rule.arrays} | {
+            name: getattr(self, name) for name in self.rule.flags
+        }
+        return f"optim::{self.rule.cuda.format(**{name: str(x).lower() for name, x in has.items()})}"
 
     @property
     def scalar_shape(self) -> tuple[int, ...]:
@@ -68,7 +57,7 @@ class UpdateProblem(Descriptor):
     @property
     def kept(self) -> tuple[str, ...]:
         """The states that the problem has."""
-        return tuple(name for name in self.states if self.has(name))
+        return tuple(name for name in self.rule.arrays if self.has(name))
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -121,10 +110,14 @@ class UpdateProblem(Descriptor):
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
         made = super().scalars(given)
-        for name, value in made.items():
-            if name != "seed" and not 0 <= value < (1 if name in self.below_one else math.inf):
-                upper = "less than 1" if name in self.below_one else "finite"
-                raise InvalidProblemError(f"{self.op}: {name}={value}", f"give a number of 0 or more, {upper}")
+        self.rule.refuse_values(self.op, made)
+        if made.get("momentum") and not self.has("momentum_buffer"):
+            raise InvalidProblemError(
+                f"{self.op}: momentum={made['momentum']} without momentum_buffer",
+                "pass zeros of param's shape at first",
+            )
+        if self.rule.refuse is not None:
+            self.rule.refuse(self, made)
         return made
 
     def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
@@ -158,12 +151,12 @@ class UpdateCandidate(Candidate[UpdateProblem]):
         def place(name: str) -> Arg:
             return Ptr(name) if desc.has(name) else null
 
-        hyper: tuple[Arg, ...] = (*(Run(name, "float64") for name in ("lr", *desc.hyper)),)
+        hyper: tuple[Arg, ...] = (*(Run(name, "float64") for name in ("lr", *desc.rule.hyper)),)
         args: tuple[Arg, ...] = (
             shared, Ptr("step"), *map(place, ("learning_rate", "grad_scale", "found_inf")), *hyper,
             *[np.float64(0)] * (HYPER + 1 - len(hyper)), np.uint32(desc.maximize),
         )  # fmt: skip
-        counted = Launch(Kernel(FILE, f"optim_step<{desc.rule}, {computed.cuda}>"), (1, 1, 1), (1, 1, 1), args)
+        counted = Launch(Kernel(FILE, f"optim_step<{desc.rule_type}, {computed.cuda}>"), (1, 1, 1), (1, 1, 1), args)
         count = math.prod(desc.shape)
         chunk = chunk_of(count)
         ctas = -(-count // chunk) if desc.chunks is None else desc.chunks
@@ -173,6 +166,6 @@ class UpdateCandidate(Candidate[UpdateProblem]):
         kinds = (desc.element, desc.layout("grad").element, desc.state_kind)
         flags = (str(x).lower() for x in (desc.has("master"), desc.has("table"), desc.stochastic))
         parts = (*(kind.number for kind in kinds), computed.cuda, *flags, str(desc.vector()))
-        kernel = Kernel(FILE, f"optim_update<{', '.join((desc.rule, *parts))}>")
+        kernel = Kernel(FILE, f"optim_update<{', '.join((desc.rule_type, *parts))}>")
         args = (bases, place("table"), np.uint64(count), np.uint32(chunk), shared, Run("seed"))
         return counted, Launch(kernel, (ctas, 1, 1), (THREADS, 1, 1), args)

@@ -1,8 +1,8 @@
 """Captures of CUDA graphs: memory that lives as long as the graph, and calls that are otherwise forbidden during a capture.
 
 A replay uses the addresses that the capture used. So memory that is allocated during a capture comes from a pool of that
-capture. The pool is released once the graph and everything instantiated from it are destroyed, which CUDA reports through a
-user object that the graph retains.
+capture, and what was allocated before may be kept for it. Both are released once the graph and everything instantiated from it
+are destroyed, which CUDA reports through a user object that the graph retains.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..system.locks import new_lock
 from .bindings import bindings
 from .driver import require_gpu
 
-__all__ = ["pool_allocator", "relaxed", "release_pools"]
+__all__ = ["keep_for_capture", "pool_allocator", "relaxed", "release_pools"]
 
 # Python's own locks, which need no GIL: CUDA calls `release`.
 _allocate_lock = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThread_allocate_lock", ctypes.pythonapi))
@@ -42,13 +42,22 @@ def relaxed() -> Iterator[None]:
 
 def pool_allocator(stream: int) -> Callable[[int], Any]:
     """The allocator (in CuPy's form) of the capture that is in progress on `stream`."""
+    return _capture_on(stream).alloc
+
+
+def keep_for_capture(stream: int, held: Any) -> None:
+    """Keeps an object, whose memory a captured launch uses, as long as the graph that is being captured on `stream`."""
+    _capture_on(stream).kept[id(held)] = held
+
+
+def _capture_on(stream: int) -> _Capture:
     driver = bindings()
     _status, number, graph, *_ = _checked(driver.cuStreamGetCaptureInfo(driver.CUstream(stream)))
     with _changing:
         capture = _captures.get(int(number))
         if capture is None:
             capture = _captures[int(number)] = _Capture(graph)
-    return capture.alloc
+    return capture
 
 
 def release_pools() -> None:
@@ -64,6 +73,7 @@ class _Capture:
     """The memory of one capture. Scratch returns to the pool when its use is queued, for later calls of the same capture."""
 
     def __init__(self, graph: Any) -> None:
+        self.kept: dict[int, Any] = {}
         self._pool = require_gpu("a capture").cuda.MemoryPool()
         self._lock = _held_lock()
         driver = bindings()

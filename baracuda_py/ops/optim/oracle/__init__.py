@@ -14,21 +14,29 @@ from .norms import NORM_MEASURES, gradient_clip, gradient_norm
 from .parts import Parts, Step
 from .signs import lion, sgd
 
-__all__ = ["MEASURES", "NORM_MEASURES", "gradient_clip", "gradient_norm", "update"]
+__all__ = [
+    "MEASURES",
+    "NORM_MEASURES",
+    "Parts",
+    "Step",
+    "adagrad",
+    "adam",
+    "gradient_clip",
+    "gradient_norm",
+    "lion",
+    "rmsprop",
+    "sgd",
+    "update",
+]
 
 Array: TypeAlias = np.ndarray[Any, Any]
-
-RULES: dict[str, Callable[[Parts], Step]] = {
-    "adam_update": adam, "adamw_update": adam, "sgd_update": sgd, "rmsprop_update": rmsprop, "adagrad_update": adagrad,
-    "lion_update": lion,
-}  # fmt: skip
 
 
 def update(desc: Any, **given: Array) -> tuple[Array, ...]:
     """Every written operand, in order."""
     with np.errstate(all="ignore"):
         parts = Parts(desc, given)
-        return parts.results(RULES[desc.name](parts))
+        return parts.results(desc.rule.oracle(parts))
 
 
 def _measure(of: Callable[[Step, str], Any]) -> Callable[..., Array]:
@@ -39,7 +47,7 @@ def _measure(of: Callable[[Step, str], Any]) -> Callable[..., Array]:
             parts, nothing = Parts(desc, given), np.zeros(math.prod(desc.shape), wide_dtype(desc.element))
             if parts.skipped:
                 return nothing.reshape(desc.shape)
-            return parts.placed(output, of(RULES[desc.name](parts), output), nothing)
+            return parts.placed(output, of(desc.rule.oracle(parts), output), nothing)
 
     return measured
 

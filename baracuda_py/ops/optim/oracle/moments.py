@@ -75,11 +75,10 @@ def _step(
     )  # fmt: skip
 
 
-def adam(parts: Parts) -> Step:
+def adam(parts: Parts, *, decoupled: bool) -> Step:
     """Adam, AdamW, and AMSGrad of either."""
-    desc = parts.desc
     beta1, beta2, eps, weight_decay = parts.hyper()
-    g, size = parts.gradient(0 if desc.decoupled else weight_decay)
+    g, size = parts.gradient(0 if decoupled else weight_decay)
     first = _mean(parts, "exp_avg", beta1, g, size)
     second = _squares(parts, "exp_avg_sq", beta2, g, size)
     states = {"exp_avg": first, "exp_avg_sq": second}
@@ -92,7 +91,7 @@ def adam(parts: Parts) -> Step:
     powers = (beta1**parts.step, beta2**parts.step)
     beyond = _beyond(parts, divisor, size, first[1], second[1], step_size * first[1] / divisor[0])
     return _step(
-        parts, moved, states, beyond, decay=1 - parts.lr * weight_decay if desc.decoupled else 1,
+        parts, moved, states, beyond, decay=1 - parts.lr * weight_decay if decoupled else 1,
         correction=sum(x / (1 - x) + 1 for x in powers),
     )  # fmt: skip
 

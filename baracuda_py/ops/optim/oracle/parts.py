@@ -63,7 +63,7 @@ class Parts:
 
     def hyper(self) -> tuple[Any, ...]:
         """The run-time values behind lr."""
-        return tuple(wide_dtype(self.desc.element)(getattr(self.desc, name)) for name in self.desc.hyper)
+        return tuple(wide_dtype(self.desc.element)(getattr(self.desc, name)) for name in self.desc.rule.hyper)
 
     def of(self, name: str) -> Array:
         return wide(np.asarray(self.given[name]).reshape(-1)[self.at[name]], self.desc.element)

@@ -1,0 +1,255 @@
+"""torch's optimizers on this library's steps of lists: one launch for the parameters of a group and a dtype, behind the one that
+counts the step.
+
+They take torch's arguments, keep torch's state under torch's names, in the parameters' dtype, and load torch's state dicts. The
+step count is a scalar on the parameters' device, and so may the learning rate be: a captured step needs no update. Parameters on
+the host need ``with bp.device("cpu")`` or ``"ptx"`` around `step`, as functions do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+
+from ...ops.optim import lists
+from ...ops.optim.rules import RULES, Rule
+from ...types import DeviceMismatchError, InvalidProblemError, OperandTypeError, UnsupportedError
+
+__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Lion", "RMSprop"]
+
+BY_NAME = {rule.name: rule for rule in RULES}
+TORCH_NAMES = {"state_sum": "sum"}  # states that torch calls otherwise
+ON_REQUEST = {"max_exp_avg_sq": "amsgrad", "grad_avg": "centered", "momentum_buffer": "momentum"}
+
+
+class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
+    """What the optimizers share. `maximize` ascends. `stochastic` rounds bf16 parameters up or down by chance, by `seed`.
+    `foreach`, `fused` and `capturable` are taken and change nothing: all of it is so in any case."""
+
+    rule: ClassVar[Rule]
+    _step_supports_amp_scaling = True  # torch.amp.GradScaler passes its scale and found_inf, which the kernel reads
+
+    def __init__(
+        self, params: Any, defaults: Mapping[str, Any], *, maximize: bool = False, stochastic: bool = False, seed: int = 0,
+        foreach: bool | None = None, fused: bool | None = None, capturable: bool = False, differentiable: bool = False,
+    ) -> None:  # fmt: skip
+        if differentiable:
+            raise UnsupportedError(
+                f"{type(self).__name__}: differentiable=True", "steps are not differentiated: leave it out"
+            )
+        ways = {"foreach": foreach, "fused": fused, "capturable": capturable, "differentiable": False}
+        super().__init__(params, {**defaults, "maximize": maximize, "stochastic": stochastic, "seed": seed, **ways})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """A further group, whose values are checked."""
+        name, group = type(self).__name__, {**self.defaults, **param_group}
+        values = {key: group[key] for key in ("lr", *self.rule.hyper) if isinstance(group.get(key), (int, float))}
+        self.rule.refuse_values(name, {**values, **dict(zip(("beta1", "beta2"), group.get("betas", ())))})
+        if group.get("nesterov") and (group["momentum"] <= 0 or group["dampening"] != 0):
+            raise InvalidProblemError(
+                f"{name}: nesterov with momentum={group['momentum']} and dampening={group['dampening']}",
+                "give a momentum, and dampening=0",
+            )
+        super().add_param_group(param_group)
+
+    def state_dict(self) -> dict[str, Any]:
+        """torch's, in which each parameter has its own step, as in those of torch's optimizers."""
+        made = super().state_dict()
+        own = {
+            i: {key: x.clone() if key == "step" else x for key, x in held.items()} for i, held in made["state"].items()
+        }
+        return {**made, "state": own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A loaded state: its steps are put on the parameters' devices, one for all parameters of a group that have counted the
+        same number."""
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for key, default in self.defaults.items():
+                group.setdefault(key, default)
+            counted: dict[tuple[float, Any], Any] = {}
+            for p in group["params"]:
+                held = self.state.get(p, {})
+                for key in [key for key, x in held.items() if x is None]:
+                    del held[key]
+                if held:
+                    count = float(held.get("step", 1.0))  # torch's SGD keeps none, and a buffer from its first step on
+                    made = torch.tensor(count, dtype=torch.float32, device=p.device)
+                    held["step"] = counted.setdefault((count, p.device), made)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """A step of every group; returns what `closure` returns, which is called first, with gradients recorded.
+
+        Raises OperandTypeError for a sparse gradient, DeviceMismatchError for a group on several devices, InvalidProblemError
+        for parameters that are not C-ordered.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        groups = [group for group in self.param_groups if group["params"]]
+        for group in groups:
+            self._refuse(group)
+        with torch.no_grad():
+            for group in groups:
+                self._step(group)
+        return loss
+
+    def _step(self, group: dict[str, Any]) -> None:
+        known = self.rule.signature_of_lists().parameters.keys() - {"params"}
+        options = {name: x for name, x in group.items() if name in known} | dict(self._scalars(group))
+        keys = {f"{name}s": TORCH_NAMES.get(name, name) for name in self._states(group)}
+        for params in self._counted_together(group):
+            states = {name: [self.state[p][key] for p in params] for name, key in keys.items()}
+            count = self.state[params[0]]["step"]
+            getattr(lists, self.rule.name)(params, [p.grad for p in params], step=count, **states, **options)
+
+    def _states(self, group: Mapping[str, Any]) -> list[str]:
+        """The states of a group's parameters."""
+        return [*self.rule.states, *(name for name in self.rule.optional if group[ON_REQUEST[name]])]
+
+    def _scalars(self, group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """The arguments that may be in device memory, as f32 scalars; a learning rate on the host as a number."""
+        device = group["params"][0].device
+        for name in ("lr", "grad_scale", "found_inf"):
+            x = group["lr"] if name == "lr" else getattr(self, name, None)
+            if isinstance(x, torch.Tensor):
+                on_host = name == "lr" and x.device.type == "cpu" and device.type != "cpu"
+                yield name, float(x) if on_host else x.detach().to(device, torch.float32).reshape(())
+            elif x is not None:
+                yield name, x
+
+    def _counted_together(self, group: dict[str, Any]) -> Iterable[Sequence[Any]]:
+        """The parameters with gradients, by step count and dtypes. Parameters that start together share a count; those of a count
+        that have no gradient, or have other dtypes, get their own."""
+        given = [p for p in group["params"] if p.grad is not None]
+        for p in given:
+            for name in self._states(group):
+                if (key := TORCH_NAMES.get(name, name)) not in self.state[p]:
+                    self.state[p][key] = torch.full_like(p, group.get("initial_accumulator_value", 0.0))
+        starting = [p for p in given if "step" not in self.state[p]]
+        if starting:
+            self._share(starting, torch.zeros((), dtype=torch.float32, device=starting[0].device))
+        parts: dict[tuple[int, Any], list[Any]] = {}
+        for p in group["params"]:
+            if p in self.state:
+                kinds = None if p.grad is None else (p.dtype, p.grad.dtype)
+                parts.setdefault((id(self.state[p]["step"]), kinds), []).append(p)
+        seen = set[int]()
+        for (count, _), params in parts.items():
+            if count in seen:
+                self._share(params, self.state[params[0]]["step"].clone())
+            seen.add(count)
+        return [params for (_, kinds), params in parts.items() if kinds is not None]
+
+    def _share(self, params: Sequence[Any], count: Any) -> None:
+        for p in params:
+            self.state[p]["step"] = count
+
+    def _refuse(self, group: Mapping[str, Any]) -> None:
+        name, device = type(self).__name__, group["params"][0].device
+        for i, p in enumerate(group["params"]):
+            if p.grad is not None and p.grad.layout is not torch.strided:
+                layout = str(p.grad.layout).removeprefix("torch.")
+                raise OperandTypeError(
+                    f"{name}: the gradient of params[{i}] is {layout}", "make it dense, p.grad.to_dense()"
+                )
+            if p.device != device:
+                raise DeviceMismatchError(
+                    f"{name}: params[0] is on {device} and params[{i}] on {p.device}", "make a group for each device"
+                )
+
+
+class SGD(ListOptimizer):
+    """torch.optim.SGD by `sgd`."""
+
+    rule = BY_NAME["sgd"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-3, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
+        nesterov: bool = False, **ways: Any,
+    ) -> None:  # fmt: skip
+        own = {
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+        }
+        super().__init__(params, own, **ways)
+
+
+class Adam(ListOptimizer):
+    """torch.optim.Adam by `adam`."""
+
+    rule = BY_NAME["adam"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0.0, amsgrad: bool = False, **ways: Any,
+    ) -> None:  # fmt: skip
+        own = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
+        super().__init__(params, own, **ways)
+
+
+class AdamW(Adam):
+    """torch.optim.AdamW by `adamw`."""
+
+    rule = BY_NAME["adamw"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 1e-2, amsgrad: bool = False, **ways: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **ways)
+
+
+class RMSprop(ListOptimizer):
+    """torch.optim.RMSprop by `rmsprop`."""
+
+    rule = BY_NAME["rmsprop"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0,
+        momentum: float = 0.0, centered: bool = False, **ways: Any,
+    ) -> None:  # fmt: skip
+        own = {
+            "lr": lr,
+            "alpha": alpha,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "momentum": momentum,
+            "centered": centered,
+        }
+        super().__init__(params, own, **ways)
+
+
+class Adagrad(ListOptimizer):
+    """torch.optim.Adagrad by `adagrad`."""
+
+    rule = BY_NAME["adagrad"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0, eps: float = 1e-10, **ways: Any,
+    ) -> None:  # fmt: skip
+        own = {"lr": lr, "lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}
+        super().__init__(params, {**own, "initial_accumulator_value": initial_accumulator_value}, **ways)
+
+
+class Lion(ListOptimizer):
+    """Lion (X. Chen et al., NeurIPS 2023) by `lion`, which torch lacks."""
+
+    rule = BY_NAME["lion"]
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        **ways: Any,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay}, **ways)

@@ -1,0 +1,205 @@
+"""torch's optimizers on this library's steps, beside torch's own on the CPU."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import baracuda_py as bp
+
+torch = pytest.importorskip("torch")
+optim = pytest.importorskip("baracuda_py.interop.torch.optim")
+
+COVERS = ("adam_update", "adamw_update", "sgd_update", "rmsprop_update", "adagrad_update", "lion_update")
+SHAPES = ((37,), (5, 7), (), (0, 3), (3, 1, 2))
+KINDS = (torch.float64, torch.float32, torch.float64, torch.float32, torch.float32)
+STEPS = 50
+
+CASES = (
+    ("SGD", {"lr": 0.1, "weight_decay": 0.1}),
+    ("SGD", {"momentum": 0.9, "dampening": 0.5, "maximize": True}),
+    ("SGD", {"momentum": 0.9, "nesterov": True}),
+    ("Adam", {"weight_decay": 0.1, "betas": (0.5, 0.9)}),
+    ("AdamW", {}),
+    ("AdamW", {"amsgrad": True, "maximize": True, "lr": 0.01}),
+    ("RMSprop", {"centered": True, "momentum": 0.5, "alpha": 0.9}),
+    ("Adagrad", {"lr_decay": 0.1, "initial_accumulator_value": 0.5}),
+)
+
+
+@pytest.fixture(autouse=True)
+def on_host() -> Iterator[None]:
+    with bp.device("cpu"):
+        yield
+
+
+def _params(seed: int = 3) -> list[Any]:
+    generator = torch.Generator().manual_seed(seed)
+    made = [torch.randn(shape, generator=generator, dtype=kind) for shape, kind in zip(SHAPES, KINDS)]
+    return [torch.nn.Parameter(x) for x in made]
+
+
+def _give_gradients(step: int, *lists: list[Any], absent: bool = False) -> None:
+    """The same to each list; with `absent` the second parameter lacks one in some steps."""
+    for params in lists:
+        generator = torch.Generator().manual_seed(step)
+        for i, p in enumerate(params):
+            grad = torch.randn(p.shape, generator=generator, dtype=p.dtype)
+            p.grad = None if absent and i == 1 and step % 3 == 2 else grad
+
+
+def _same(ours: list[Any], theirs: list[Any]) -> None:
+    for a, b in zip(ours, theirs):
+        exact = {"rtol": 1e-11, "atol": 1e-12} if a.dtype == torch.float64 else {"rtol": 2e-5, "atol": 2e-6}
+        torch.testing.assert_close(a.detach(), b.detach(), **exact)
+
+
+def _groups(params: list[Any]) -> list[dict[str, Any]]:
+    return [{"params": params[:3]}, {"params": params[3:], "weight_decay": 0.25}]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), CASES, ids=lambda x: x if isinstance(x, str) else "-".join(x) or "default"
+)
+def test_torch_optimizer_takes_the_same_50_steps(name: str, options: dict[str, Any]) -> None:
+    """Two groups, of two dtypes, and a parameter whose gradient is sometimes absent."""
+    ours, theirs = _params(), _params()
+    mine = getattr(optim, name)(_groups(ours), **options)
+    torchs = getattr(torch.optim, name)(_groups(theirs), **options)
+    for i in range(STEPS):
+        _give_gradients(i, ours, theirs, absent=True)
+        mine.step()
+        torchs.step()
+    _same(ours, theirs)
+
+
+def test_lion_takes_the_steps_of_its_paper() -> None:
+    ours, theirs = _params(), [p.detach().clone() for p in _params()]
+    mine, averages = optim.Lion(ours, 0.01, (0.5, 0.75), 0.1), [torch.zeros_like(p) for p in theirs]
+    for i in range(STEPS):
+        _give_gradients(i, ours)
+        mine.step()
+        for p, m, own in zip(theirs, averages, ours):
+            p.mul_(1 - 0.01 * 0.1).sub_(0.01 * torch.sign(0.5 * m + 0.5 * own.grad))
+            m.copy_(0.75 * m + 0.25 * own.grad)
+    _same(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [CASES[0], CASES[2], CASES[3], CASES[6], CASES[7]], ids=lambda x: str(x)[:8]
+)
+@pytest.mark.parametrize("to_torch", [False, True])
+def test_state_dicts_go_both_ways(name: str, options: dict[str, Any], to_torch: bool) -> None:
+    ours, theirs = _params(), _params()
+    mine, torchs = getattr(optim, name)(ours, **options), getattr(torch.optim, name)(theirs, **options)
+    first, params = (mine, ours) if to_torch else (torchs, theirs)
+    for i in range(3):
+        _give_gradients(i, params, absent=True)
+        first.step()
+    other, its = (torchs, theirs) if to_torch else (mine, ours)
+    with torch.no_grad():
+        for p, q in zip(its, params):
+            p.copy_(q)
+    other.load_state_dict(copy.deepcopy(first.state_dict()))
+    for i in range(3, 8):
+        _give_gradients(i, ours, theirs)
+        mine.step()
+        torchs.step()
+    _same(ours, theirs)
+
+
+def test_closure_is_called_once_with_gradients_recorded() -> None:
+    (p,), calls = [torch.nn.Parameter(torch.ones(3))], []
+    mine = optim.SGD([p], lr=0.5)
+
+    def closure() -> Any:
+        mine.zero_grad()
+        calls.append(1)
+        loss = (p * p).sum()
+        loss.backward()
+        return loss
+
+    assert mine.step(closure).item() == 3
+    assert calls == [1]
+    assert torch.equal(p.detach(), torch.zeros(3))
+
+
+def test_step_is_one_call_for_a_group_and_a_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    whole = optim.lists.adamw
+    monkeypatch.setattr(
+        optim.lists, "adamw", lambda params, *a, **kw: (calls.append(len(params)), whole(params, *a, **kw))
+    )
+    params = _params()
+    mine = optim.AdamW(params)
+    for i in range(2):
+        _give_gradients(i, params)
+        mine.step()
+    assert calls == [2, 3] * 2
+
+
+def test_scaled_gradients_that_overflow_are_skipped() -> None:
+    """As torch.amp.GradScaler asks of optimizers that read its scalars."""
+    params = _params()
+    before = [p.detach().clone() for p in params]
+    mine = optim.AdamW(params)
+    _give_gradients(0, params)
+    mine.grad_scale, mine.found_inf = torch.full((1,), 64.0), torch.ones(1)
+    mine.step()
+    assert all(torch.equal(p.detach(), old) for p, old in zip(params, before))
+    assert all(held["step"] == 0 for held in mine.state.values())
+    mine.found_inf = torch.zeros(1)
+    mine.step()
+    theirs = [torch.nn.Parameter(x) for x in before]
+    for p, own in zip(theirs, params):
+        p.grad = own.grad / 64
+    torch.optim.AdamW(theirs).step()
+    _same(params, theirs)
+
+
+def test_learning_rate_of_a_scheduler_is_read_in_place() -> None:
+    """In f32, in which torch computes with a rate that is a tensor."""
+    ours, theirs = ([p for p in _params() if p.dtype == torch.float32] for _ in range(2))
+    rates = [torch.tensor(0.5), torch.tensor(0.5)]
+    mine, torchs = optim.Adam(ours, rates[0]), torch.optim.Adam(theirs, rates[1])
+    schedules = [torch.optim.lr_scheduler.StepLR(x, 2, 0.5) for x in (mine, torchs)]
+    for i in range(6):
+        _give_gradients(i, ours, theirs)
+        for x, schedule in zip((mine, torchs), schedules):
+            x.step()
+            schedule.step()
+    assert rates[0] == 0.0625
+    _same(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("made", "error", "says"),
+    [
+        (lambda p: optim.SGD([p], lr=-1.0), bp.InvalidProblemError, "SGD: lr=-1.0: give a number of 0 or more"),
+        (lambda p: optim.Adam([p], betas=(0.9, 1.0)), bp.InvalidProblemError, "beta2=1.0: .* less than 1"),
+        (lambda p: optim.SGD([p], nesterov=True), bp.InvalidProblemError, "nesterov with momentum=0.0"),
+        (lambda p: optim.AdamW([p], differentiable=True), bp.UnsupportedError, "differentiable=True"),
+        (lambda p: optim.AdamW([p], unknown=True), TypeError, "unknown"),
+    ],
+)
+def test_optimizer_arguments_that_are_refused(made: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        made(torch.nn.Parameter(torch.ones(3)))
+
+
+def test_sparse_gradient_and_several_devices_are_refused() -> None:
+    a, b = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    a.grad, b.grad = torch.ones(3), torch.ones(3).to_sparse()
+    mine = optim.Adam([a, b])
+    with pytest.raises(bp.OperandTypeError, match=r"Adam: the gradient of params\[1\] is sparse_coo: make it dense"):
+        mine.step()
+    b.grad = None
+    far = torch.nn.Parameter(torch.ones(3, device="meta"))
+    mine = optim.Adam([a, far])
+    with pytest.raises(bp.DeviceMismatchError, match=r"params\[0\] is on cpu and params\[1\] on meta"):
+        mine.step()
+    assert torch.equal(a.detach(), torch.ones(3))
+    assert not mine.state
