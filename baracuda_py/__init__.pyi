@@ -39,6 +39,8 @@ from .paged import (CacheStatistics as CacheStatistics, KVCacheSpec as KVCacheSp
     PagedSequence as PagedSequence)
 from .ops.shape_layout.contiguize import (ContiguizeDescriptor as _ContiguizeDescriptor, ContiguizePlan as _ContiguizePlan)
 from .ops.cache.copy_pages import (CopyPagesDescriptor as _CopyPagesDescriptor, CopyPagesPlan as _CopyPagesPlan)
+from .ops.loss.rows.problem import (RowLoss as _RowLoss)
+from .ops.loss.rows.rows import (RowLossPlan as _RowLossPlan)
 from .plan import (Cost as Cost, Feasibility as Feasibility, LaunchConfig as LaunchConfig, Op as Op, Operand as Operand,
     Plan as Plan, check as check, compare as compare, find as find, get_op as get_op, list_ops as list_ops)
 from .ops.loss.cross_entropy import (CrossEntropyBackwardDescriptor as _CrossEntropyBackwardDescriptor,
@@ -232,6 +234,10 @@ class _AlibiSlopes2:
     alibi_slopes_strides: tuple[int, ...] | None
     alibi_slopes_align: int | None
     alibi_slopes: _Layout | None
+class _Anchor:
+    anchor_strides: tuple[int, ...] | None
+    anchor_align: int | None
+    anchor: _Layout
 class _B:
     b_strides: tuple[int, ...] | None
     b_align: int | None
@@ -301,7 +307,7 @@ class _GradWeight:
     grad_weight: _Layout | None
 class _GradX:
     grad_x: _Layout
-class _GradX2:
+class _GradX3:
     grad_x_strides: tuple[int, ...] | None
     grad_x_align: int | None
     grad_x: _Layout
@@ -391,6 +397,10 @@ class _Min:
 class _MomentumBuffer:
     momentum_buffer_element: ElementKind | None
     momentum_buffer: _Layout | None
+class _Negative:
+    negative_strides: tuple[int, ...] | None
+    negative_align: int | None
+    negative: _Layout
 class _Norm:
     norm: _Layout
 class _Offset:
@@ -424,6 +434,10 @@ class _Positions:
     positions_element: ElementKind | None
     positions_strides: tuple[int, ...] | None
     positions: _Layout | None
+class _Positive:
+    positive_strides: tuple[int, ...] | None
+    positive_align: int | None
+    positive: _Layout
 class _Q:
     q_strides: tuple[int, ...] | None
     q_align: int | None
@@ -532,13 +546,21 @@ class _Weight3:
     weight: _Layout
 class _X:
     x: _Layout
-class _X2:
+class _X16:
     x_align: int | None
     x: _Layout
-class _X3:
+class _X17:
     x_strides: tuple[int, ...] | None
     x_align: int | None
     x: _Layout
+class _X1:
+    x1_strides: tuple[int, ...] | None
+    x1_align: int | None
+    x1: _Layout
+class _X2:
+    x2_strides: tuple[int, ...] | None
+    x2_align: int | None
+    x2: _Layout
 class _Y:
     y_strides: tuple[int, ...] | None
     y_align: int | None
@@ -631,7 +653,7 @@ class AminmaxBackwardDescriptor(_AminmaxBackwardDescriptor, _GradX, _X, _Min, _M
         y_align: int | None = ..., grad_x_align: int | None = ..., *, grad_min_strides: _Ints = ...,
         grad_max_strides: _Ints = ..., min_strides: _Ints = ..., max_strides: _Ints = ..., grad_min_align: int | None = ...,
         grad_max_align: int | None = ..., min_align: int | None = ..., max_align: int | None = ...) -> None: ...
-class AminmaxDescriptor(_AminmaxDescriptor, _Min, _Max, _X3):
+class AminmaxDescriptor(_AminmaxDescriptor, _Min, _Max, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ..., *,
         x_strides: _Ints = ..., min_strides: _Ints = ..., max_strides: _Ints = ..., x_align: int | None = ...,
         min_align: int | None = ..., max_align: int | None = ...) -> None: ...
@@ -721,7 +743,7 @@ class BatchNormInferenceBackwardDescriptor(_BatchNormInferenceBackwardDescriptor
         rstd_align: int | None = ..., grad_x_align: int | None = ..., grad_weight_align: int | None = ...,
         grad_bias_align: int | None = ..., eps: float = ..., var_element: _Kind = ..., *, var_strides: _Ints = ...,
         var_align: int | None = ...) -> None: ...
-class BatchNormInferenceDescriptor(_BatchNormInferenceDescriptor, _Out3, _X3, _Mean2, _Var2, _Weight2, _Bias):
+class BatchNormInferenceDescriptor(_BatchNormInferenceDescriptor, _Out3, _X17, _Mean2, _Var2, _Weight2, _Bias):
     def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., eps: float = ...,
         name: str = ..., mean_element: _Kind = ..., var_element: _Kind = ..., *, weight_element: _Kind = ...,
         bias_element: _Kind = ..., x_strides: _Ints = ..., mean_strides: _Ints = ..., var_strides: _Ints = ...,
@@ -767,7 +789,7 @@ class ClampBackwardDescriptor(_BackwardDescriptor):
         x_align: int | None = ..., min_align: int | None = ..., max_align: int | None = ..., grad_x_align: int | None = ...,
         grad_min_align: int | None = ..., grad_max_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class ContiguizeDescriptor(_ContiguizeDescriptor, _Out2, _X3):
+class ContiguizeDescriptor(_ContiguizeDescriptor, _Out2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, *, x_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ..., x_phase: int = ...) -> None: ...
 class CopyPagesDescriptor(_CopyPagesDescriptor, _KPages, _VPages, _KScales, _VScales, _Status):
@@ -791,6 +813,23 @@ class CoshBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class CosineEmbeddingLossBackwardDescriptor(_RowLoss, _Grad2, _X1, _X2, _Target):
+    grad_x1_strides: tuple[int, ...] | None
+    grad_x1_align: int | None
+    grad_x1: _Layout
+    grad_x2_strides: tuple[int, ...] | None
+    grad_x2_align: int | None
+    grad_x2: _Layout
+    def __init__(self, shape: Sequence[int], element: ElementLike, reduction: str = ..., margin: float = ..., *,
+        grad_strides: _Ints = ..., x1_strides: _Ints = ..., x2_strides: _Ints = ..., target_strides: _Ints = ...,
+        grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ...,
+        x2_align: int | None = ..., target_align: int | None = ..., grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ...) -> None: ...
+class CosineEmbeddingLossDescriptor(_RowLoss, _Out3, _X1, _X2, _Target):
+    def __init__(self, shape: Sequence[int], element: ElementLike, reduction: str = ..., margin: float = ..., *,
+        x1_strides: _Ints = ..., x2_strides: _Ints = ..., target_strides: _Ints = ..., out_strides: _Ints = ...,
+        x1_align: int | None = ..., x2_align: int | None = ..., target_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class CrossEntropyBackwardDescriptor(_CrossEntropyBackwardDescriptor, _Status2, _Grad2, _Logits, _Labels, _Lse2, _Weight2):
     grad_logits_strides: tuple[int, ...] | None
     grad_logits_align: int | None
@@ -812,11 +851,11 @@ class CubeBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class CumsumBackwardDescriptor(_CumsumBackwardDescriptor, _GradX2, _Grad2):
+class CumsumBackwardDescriptor(_CumsumBackwardDescriptor, _GradX3, _Grad2):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
         exclusive: bool = ..., *, grad_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         grad_x_align: int | None = ...) -> None: ...
-class CumsumDescriptor(_CumsumDescriptor, _Out3, _X3):
+class CumsumDescriptor(_CumsumDescriptor, _Out3, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
         exclusive: bool = ..., out_element: _Kind = ..., *, x_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
@@ -857,7 +896,7 @@ class DequantizeNf4Descriptor(_DequantizeNf4Descriptor, _Out2, _Codes, _Absmax, 
     def __init__(self, shape: Sequence[int], element: ElementLike = ..., block_size: int = ...,
         absmax_element: ElementLike = ..., *, scales_element: _Kind = ..., offset_element: _Kind = ...,
         codes_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class DiagDescriptor(_DiagDescriptor, _Out2, _X3):
+class DiagDescriptor(_DiagDescriptor, _Out2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, k: int = ..., *, x_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class DivideBackwardDescriptor(_BackwardDescriptor):
@@ -866,11 +905,11 @@ class DivideBackwardDescriptor(_BackwardDescriptor):
         y_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
         x2_align: int | None = ..., y_align: int | None = ..., grad_x1_align: int | None = ...,
         grad_x2_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class DropoutBackwardDescriptor(_DropoutBackwardDescriptor, _GradX2, _Grad2, _Position):
+class DropoutBackwardDescriptor(_DropoutBackwardDescriptor, _GradX3, _Grad2, _Position):
     def __init__(self, shape: Sequence[int], element: ElementLike, p: float = ..., seed: int = ..., offset: int = ...,
         subsequence: int = ..., *, position_element: _Kind = ..., grad_strides: _Ints = ..., grad_x_strides: _Ints = ...,
         grad_align: int | None = ..., position_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
-class DropoutDescriptor(_DropoutDescriptor, _Out3, _X3, _Residual, _Position):
+class DropoutDescriptor(_DropoutDescriptor, _Out3, _X17, _Residual, _Position):
     def __init__(self, shape: Sequence[int], element: ElementLike, p: float = ..., seed: int = ..., offset: int = ...,
         subsequence: int = ..., *, residual_element: _Kind = ..., position_element: _Kind = ..., x_strides: _Ints = ...,
         residual_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., residual_align: int | None = ...,
@@ -903,50 +942,50 @@ class Expm1BackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class FillArangeDescriptor(_FillArangeDescriptor, _X2):
+class FillArangeDescriptor(_FillArangeDescriptor, _X16):
     def __init__(self, shape: Sequence[int], element: ElementLike, start: Any = ..., step: Any = ..., *,
         x_align: int | None = ...) -> None: ...
-class FillBernoulliDescriptor(_FillBernoulliDescriptor, _X3, _Position):
+class FillBernoulliDescriptor(_FillBernoulliDescriptor, _X17, _Position):
     def __init__(self, shape: Sequence[int], element: ElementLike, p: float = ..., seed: int = ..., offset: int = ...,
         subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ..., x_align: int | None = ...,
         position_align: int | None = ...) -> None: ...
-class FillDescriptor(_FillDescriptor, _X2):
+class FillDescriptor(_FillDescriptor, _X16):
     def __init__(self, shape: Sequence[int], element: ElementLike, value: Any = ..., *,
         x_align: int | None = ...) -> None: ...
-class FillExponentialDescriptor(_FillExponentialDescriptor, _X3, _Position):
+class FillExponentialDescriptor(_FillExponentialDescriptor, _X17, _Position):
     def __init__(self, shape: Sequence[int], element: ElementLike, scale: float = ..., seed: int = ..., offset: int = ...,
         subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ..., x_align: int | None = ...,
         position_align: int | None = ...) -> None: ...
-class FillEyeDescriptor(_FillEyeDescriptor, _X2):
+class FillEyeDescriptor(_FillEyeDescriptor, _X16):
     def __init__(self, shape: Sequence[int], element: ElementLike, k: int = ..., *, x_align: int | None = ...) -> None: ...
-class FillGumbelDescriptor(_FillGumbelDescriptor, _X3, _Position):
+class FillGumbelDescriptor(_FillGumbelDescriptor, _X17, _Position):
     def __init__(self, shape: Sequence[int], element: ElementLike, loc: float = ..., scale: float = ..., seed: int = ...,
         offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ...,
         x_align: int | None = ..., position_align: int | None = ...) -> None: ...
-class FillIntegersDescriptor(_FillIntegersDescriptor, _X3, _Position):
+class FillIntegersDescriptor(_FillIntegersDescriptor, _X17, _Position):
     def __init__(self, shape: Sequence[int], element: ElementLike, low: int = ..., high: int = ..., seed: int = ...,
         offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ...,
         x_align: int | None = ..., position_align: int | None = ...) -> None: ...
-class FillLinspaceDescriptor(_FillLinspaceDescriptor, _X2):
+class FillLinspaceDescriptor(_FillLinspaceDescriptor, _X16):
     def __init__(self, shape: Sequence[int], element: ElementLike, start: float = ..., stop: float = ...,
         endpoint: bool = ..., *, x_align: int | None = ...) -> None: ...
-class FillNormalDescriptor(_FillNormalDescriptor, _X3, _Position):
+class FillNormalDescriptor(_FillNormalDescriptor, _X17, _Position):
     def __init__(self, shape: Sequence[int], element: ElementLike, mean: float = ..., std: float = ..., seed: int = ...,
         offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ...,
         x_align: int | None = ..., position_align: int | None = ...) -> None: ...
-class FillRandomBitsDescriptor(_FillRandomBitsDescriptor, _X3, _Position):
+class FillRandomBitsDescriptor(_FillRandomBitsDescriptor, _X17, _Position):
     def __init__(self, shape: Sequence[int], element: ElementLike, seed: int = ..., offset: int = ...,
         subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ..., x_align: int | None = ...,
         position_align: int | None = ...) -> None: ...
-class FillTruncatedNormalDescriptor(_FillTruncatedNormalDescriptor, _X3, _Position):
+class FillTruncatedNormalDescriptor(_FillTruncatedNormalDescriptor, _X17, _Position):
     def __init__(self, shape: Sequence[int], element: ElementLike, mean: float = ..., std: float = ..., low: float = ...,
         high: float = ..., seed: int = ..., offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ...,
         x_strides: _Ints = ..., x_align: int | None = ..., position_align: int | None = ...) -> None: ...
-class FillUniformDescriptor(_FillUniformDescriptor, _X3, _Position):
+class FillUniformDescriptor(_FillUniformDescriptor, _X17, _Position):
     def __init__(self, shape: Sequence[int], element: ElementLike, low: float = ..., high: float = ..., seed: int = ...,
         offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ...,
         x_align: int | None = ..., position_align: int | None = ...) -> None: ...
-class FlipDescriptor(_FlipDescriptor, _Out2, _X3):
+class FlipDescriptor(_FlipDescriptor, _Out2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: Any = ..., *, x_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class FmaBackwardDescriptor(_BackwardDescriptor):
@@ -984,7 +1023,7 @@ class FusedDescriptor(_FusedDescriptor):
         out_element: _Kind = ..., strides: tuple[tuple[int, ...] | None, ...] | None = ...,
         aligns: tuple[int | None, ...] | None = ..., out_strides: tuple[tuple[int, ...] | None, ...] | None = ...,
         out_aligns: tuple[int | None, ...] | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class GateQuantizedDescriptor(_GateQuantizedDescriptor, _Codes2, _Scales, _X3, _Y):
+class GateQuantizedDescriptor(_GateQuantizedDescriptor, _Codes2, _Scales, _X17, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, per: str = ..., group_size: int | None = ...,
         name: str = ..., *, x_strides: _Ints = ..., y_strides: _Ints = ..., codes_strides: _Ints = ...,
         x_align: int | None = ..., y_align: int | None = ..., codes_align: int | None = ...,
@@ -1014,14 +1053,14 @@ class GgufDequantizeDescriptor(_GgufDequantizeDescriptor, _Out2):
     blocks: _Layout
     def __init__(self, blocks_shape: Sequence[int], format: GgufFormat | str, shape: _Ints = ..., out_element: _Kind = ...,
         *, blocks_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class GgufMatmulDescriptor(_GgufMatmulDescriptor, _Out3, _X3):
+class GgufMatmulDescriptor(_GgufMatmulDescriptor, _Out3, _X17):
     w_align: int | None
     w: _Layout
     def __init__(self, x_shape: Sequence[int], x_element: ElementLike, w_shape: Sequence[int], format: GgufFormat | str,
         out_element: _Kind = ..., math: MathPrecision | str | None = ..., name: str = ..., *, x_strides: _Ints = ...,
         out_strides: _Ints = ..., x_align: int | None = ..., w_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
-class GgufQuantizeDescriptor(_GgufQuantizeDescriptor, _Out2, _X2):
+class GgufQuantizeDescriptor(_GgufQuantizeDescriptor, _Out2, _X16):
     def __init__(self, shape: Sequence[int], element: ElementLike, format: GgufFormat | str, pad: bool = ..., *,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class GluBackwardDescriptor(_BackwardDescriptor):
@@ -1038,7 +1077,7 @@ class GradientNormDescriptor(_GradientNormDescriptor, _Grad, _Norm, _GradScale, 
     found_inf: _Layout
     def __init__(self, shape: Sequence[int], element: ElementLike, max_norm: float = ..., *, table_shape: _Ints = ...,
         grad_scale_element: _Kind = ...) -> None: ...
-class GroupNormBackwardDescriptor(_GroupNormBackwardDescriptor, _GradX2, _GradWeight, _GradBias, _Grad2, _X3, _Weight2,
+class GroupNormBackwardDescriptor(_GroupNormBackwardDescriptor, _GradX3, _GradWeight, _GradBias, _Grad2, _X17, _Weight2,
     _Mean2, _Rstd2):
     def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., name: str = ...,
         mean_element: _Kind = ..., rstd_element: _Kind = ..., *, weight_element: _Kind = ...,
@@ -1047,19 +1086,19 @@ class GroupNormBackwardDescriptor(_GroupNormBackwardDescriptor, _GradX2, _GradWe
         grad_align: int | None = ..., x_align: int | None = ..., weight_align: int | None = ...,
         mean_align: int | None = ..., rstd_align: int | None = ..., grad_x_align: int | None = ...,
         grad_weight_align: int | None = ..., grad_bias_align: int | None = ...) -> None: ...
-class GroupNormDescriptor(_GroupNormDescriptor, _Out3, _Mean, _Rstd, _X3, _Weight2, _Bias):
+class GroupNormDescriptor(_GroupNormDescriptor, _Out3, _Mean, _Rstd, _X17, _Weight2, _Bias):
     def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., eps: float = ...,
         name: str = ..., *, weight_element: _Kind = ..., bias_element: _Kind = ..., mean_element: _Kind = ...,
         rstd_element: _Kind = ..., x_strides: _Ints = ..., weight_strides: _Ints = ..., bias_strides: _Ints = ...,
         out_strides: _Ints = ..., mean_strides: _Ints = ..., rstd_strides: _Ints = ..., x_align: int | None = ...,
         weight_align: int | None = ..., bias_align: int | None = ..., out_align: int | None = ...,
         mean_align: int | None = ..., rstd_align: int | None = ...) -> None: ...
-class GumbelSoftmaxBackwardDescriptor(_GumbelSoftmaxBackwardDescriptor, _GradX2, _Grad2, _X3, _Position):
+class GumbelSoftmaxBackwardDescriptor(_GumbelSoftmaxBackwardDescriptor, _GradX3, _Grad2, _X17, _Position):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., tau: float = ..., seed: int = ...,
         offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., grad_strides: _Ints = ...,
         x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         position_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
-class GumbelSoftmaxDescriptor(_GumbelSoftmaxDescriptor, _Out3, _X3, _Position):
+class GumbelSoftmaxDescriptor(_GumbelSoftmaxDescriptor, _Out3, _X17, _Position):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., hard: bool = ..., tau: float = ...,
         seed: int = ..., offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ...,
         out_strides: _Ints = ..., x_align: int | None = ..., position_align: int | None = ...,
@@ -1087,7 +1126,7 @@ class HypotBackwardDescriptor(_BackwardDescriptor):
         grad_x2_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ..., x2_align: int | None = ...,
         y_align: int | None = ..., grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class Int4MatmulDescriptor(_Int4MatmulDescriptor, _Out3, _X3, _Codes, _Scales, _Zeros, _Order, _Bias2):
+class Int4MatmulDescriptor(_Int4MatmulDescriptor, _Out3, _X17, _Codes, _Scales, _Zeros, _Order, _Bias2):
     def __init__(self, x_shape: Sequence[int], n: int, x_element: ElementLike, group_size: int = ...,
         packing: Int4Layout = ..., codes_element: ElementLike = ..., scales_element: ElementLike = ...,
         out_element: _Kind = ..., activation: Activation | str = ..., *, bias_shape: _Ints = ..., zeros_element: _Kind = ...,
@@ -1289,11 +1328,11 @@ class LogitBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class MaskedSoftmaxBackwardDescriptor(_MaskedSoftmaxBackwardDescriptor, _GradX2, _Grad2, _Y):
+class MaskedSoftmaxBackwardDescriptor(_MaskedSoftmaxBackwardDescriptor, _GradX3, _Grad2, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, scale: float = ..., name: str = ..., *,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
-class MaskedSoftmaxDescriptor(_MaskedSoftmaxDescriptor, _Out3, _X3, _Mask):
+class MaskedSoftmaxDescriptor(_MaskedSoftmaxDescriptor, _Out3, _X17, _Mask):
     def __init__(self, shape: Sequence[int], element: ElementLike, causal: bool = ..., scale: float = ..., offset: int = ...,
         name: str = ..., *, mask_shape: _Ints = ..., mask_element: _Kind = ..., x_strides: _Ints = ...,
         mask_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., mask_align: int | None = ...,
@@ -1363,6 +1402,28 @@ class ModBackwardDescriptor(_BackwardDescriptor):
         grad_x2_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ..., x2_align: int | None = ...,
         y_align: int | None = ..., grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class MultiMarginLossBackwardDescriptor(_RowLoss, _GradX3, _Status2, _Grad2, _X17, _Target, _Weight2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, target_element: ElementLike = ..., reduction: str = ...,
+        p: float = ..., margin: float = ..., *, weight_element: _Kind = ..., status_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., weight_strides: _Ints = ...,
+        grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., target_align: int | None = ...,
+        weight_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+class MultiMarginLossDescriptor(_RowLoss, _Out3, _Status2, _X17, _Target, _Weight2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, target_element: ElementLike = ..., reduction: str = ...,
+        p: float = ..., margin: float = ..., *, weight_element: _Kind = ..., status_element: _Kind = ...,
+        x_strides: _Ints = ..., target_strides: _Ints = ..., weight_strides: _Ints = ..., out_strides: _Ints = ...,
+        x_align: int | None = ..., target_align: int | None = ..., weight_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
+class MultilabelSoftMarginLossBackwardDescriptor(_RowLoss, _GradX3, _Grad2, _X17, _Target, _Weight2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, reduction: str = ..., *, weight_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., weight_strides: _Ints = ...,
+        grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., target_align: int | None = ...,
+        weight_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+class MultilabelSoftMarginLossDescriptor(_RowLoss, _Out3, _X17, _Target, _Weight2):
+    def __init__(self, shape: Sequence[int], element: ElementLike, reduction: str = ..., *, weight_element: _Kind = ...,
+        x_strides: _Ints = ..., target_strides: _Ints = ..., weight_strides: _Ints = ..., out_strides: _Ints = ...,
+        x_align: int | None = ..., target_align: int | None = ..., weight_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class MultiplyBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, grad_element: _Kind, x1_element: _Kind,
         x2_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x1_strides: _Ints = ...,
@@ -1373,29 +1434,30 @@ class NegBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class Nf4MatmulDescriptor(_Nf4MatmulDescriptor, _Out3, _X3, _Codes, _Absmax, _Scales2, _Offset, _Bias2):
+class Nf4MatmulDescriptor(_Nf4MatmulDescriptor, _Out3, _X17, _Codes, _Absmax, _Scales2, _Offset, _Bias2):
     def __init__(self, x_shape: Sequence[int], n: int, x_element: ElementLike, block_size: int = ...,
         absmax_element: ElementLike = ..., out_element: _Kind = ..., activation: Activation | str = ..., *,
         bias_shape: _Ints = ..., scales_element: _Kind = ..., offset_element: _Kind = ..., bias_element: _Kind = ...,
         x_strides: _Ints = ..., bias_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
         codes_align: int | None = ..., bias_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class NllBackwardDescriptor(_NllBackwardDescriptor, _GradX2, _Status2, _Grad2, _X3, _Labels, _Weight2):
+class NllBackwardDescriptor(_NllBackwardDescriptor, _GradX3, _Status2, _Grad2, _X17, _Labels, _Weight2):
     def __init__(self, shape: Sequence[int], element: ElementLike, labels_element: ElementLike = ..., reduction: str = ...,
         ignore_index: int = ..., *, weight_element: _Kind = ..., status_element: _Kind = ..., grad_strides: _Ints = ...,
         x_strides: _Ints = ..., labels_strides: _Ints = ..., weight_strides: _Ints = ..., grad_x_strides: _Ints = ...,
         grad_align: int | None = ..., x_align: int | None = ..., labels_align: int | None = ...,
         weight_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
-class NllDescriptor(_NllDescriptor, _Out3, _Status2, _X3, _Labels, _Weight2):
+class NllDescriptor(_NllDescriptor, _Out3, _Status2, _X17, _Labels, _Weight2):
     def __init__(self, shape: Sequence[int], element: ElementLike, labels_element: ElementLike = ..., reduction: str = ...,
         ignore_index: int = ..., *, weight_element: _Kind = ..., status_element: _Kind = ..., x_strides: _Ints = ...,
         labels_strides: _Ints = ..., weight_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
         labels_align: int | None = ..., weight_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class NonzeroDescriptor(_NonzeroDescriptor, _Out2, _X3):
+class NonzeroDescriptor(_NonzeroDescriptor, _Out2, _X17):
     count_align: int | None
     count: _Layout
     def __init__(self, shape: Sequence[int], element: ElementLike, *, x_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ..., count_align: int | None = ...) -> None: ...
-class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX2, _GradWeight, _GradBias, _Grad2, _X3, _Weight2, _Mean, _Rstd2):
+class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX3, _GradWeight, _GradBias, _Grad2, _X17, _Weight2, _Mean,
+    _Rstd2):
     def __init__(self, shape: Sequence[int], element: ElementLike, normalized_shape: _Ints = ..., name: str = ...,
         rstd_element: _Kind = ..., *, weight_element: _Kind = ..., mean_element: _Kind = ...,
         grad_weight_element: _Kind = ..., grad_bias_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
@@ -1403,7 +1465,7 @@ class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX2, _GradWeight, _Gra
         grad_align: int | None = ..., x_align: int | None = ..., weight_align: int | None = ...,
         mean_align: int | None = ..., rstd_align: int | None = ..., grad_x_align: int | None = ...,
         grad_weight_align: int | None = ..., grad_bias_align: int | None = ...) -> None: ...
-class NormDescriptor(_NormDescriptor, _Out3, _ResidualOut, _Mean, _Rstd, _X3, _Residual, _Weight2, _Bias):
+class NormDescriptor(_NormDescriptor, _Out3, _ResidualOut, _Mean, _Rstd, _X17, _Residual, _Weight2, _Bias):
     def __init__(self, shape: Sequence[int], element: ElementLike, normalized_shape: _Ints = ..., eps: float = ...,
         name: str = ..., *, residual_element: _Kind = ..., weight_element: _Kind = ..., bias_element: _Kind = ...,
         residual_out_element: _Kind = ..., mean_element: _Kind = ..., rstd_element: _Kind = ..., x_strides: _Ints = ...,
@@ -1412,7 +1474,7 @@ class NormDescriptor(_NormDescriptor, _Out3, _ResidualOut, _Mean, _Rstd, _X3, _R
         residual_align: int | None = ..., weight_align: int | None = ..., bias_align: int | None = ...,
         out_align: int | None = ..., residual_out_align: int | None = ..., mean_align: int | None = ...,
         rstd_align: int | None = ...) -> None: ...
-class NormQuantizedDescriptor(_NormQuantizedDescriptor, _Codes2, _Scales, _ResidualOut, _X3, _Residual, _Weight2, _Bias):
+class NormQuantizedDescriptor(_NormQuantizedDescriptor, _Codes2, _Scales, _ResidualOut, _X17, _Residual, _Weight2, _Bias):
     def __init__(self, shape: Sequence[int], element: ElementLike, normalized_shape: _Ints = ..., eps: float = ...,
         per: str = ..., group_size: int | None = ..., name: str = ..., *, residual_element: _Kind = ...,
         weight_element: _Kind = ..., bias_element: _Kind = ..., residual_out_element: _Kind = ..., x_strides: _Ints = ...,
@@ -1425,7 +1487,7 @@ class OneHotDescriptor(_OneHotDescriptor, _Out2):
     indices: _Layout
     def __init__(self, indices_shape: Sequence[int], indices_element: ElementLike, num_classes: int,
         dtype: ElementLike = ..., *, indices_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class PadDescriptor(_PadDescriptor, _Out2, _X3):
+class PadDescriptor(_PadDescriptor, _Out2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, pad_width: Any, mode: str = ...,
         constant_values: Any = ..., name: str = ..., *, x_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
@@ -1487,7 +1549,7 @@ class PlanPreference(_PlanPreference):
         math: MathPrecision | str | None = ..., deterministic: bool = ..., bit_stable: bool = ...,
         batch_invariant: bool = ..., exact_weights: bool = ..., max_workspace_bytes: int | None = ...,
         config: str | None = ...) -> None: ...
-class PointwiseBackwardDescriptor(_PointwiseBackwardDescriptor, _GradX2, _Grad2, _X3, _Target, _Other, _Var):
+class PointwiseBackwardDescriptor(_PointwiseBackwardDescriptor, _GradX3, _Grad2, _X17, _Target, _Other, _Var):
     grad_other_strides: tuple[int, ...] | None
     grad_other_align: int | None
     grad_other: _Layout | None
@@ -1502,7 +1564,7 @@ class PointwiseBackwardDescriptor(_PointwiseBackwardDescriptor, _GradX2, _Grad2,
         grad_var_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         target_align: int | None = ..., other_align: int | None = ..., var_align: int | None = ...,
         grad_x_align: int | None = ..., grad_other_align: int | None = ..., grad_var_align: int | None = ...) -> None: ...
-class PointwiseDescriptor(_PointwiseDescriptor, _Out3, _X3, _Target, _Other, _Var):
+class PointwiseDescriptor(_PointwiseDescriptor, _Out3, _X17, _Target, _Other, _Var):
     def __init__(self, shape: Sequence[int], element: ElementLike, name: str = ..., reduction: str = ...,
         log_target: bool = ..., log_input: bool = ..., full: bool = ..., beta: float = ..., delta: float = ...,
         margin: float = ..., eps: float = ..., *, other_element: _Kind = ..., var_element: _Kind = ...,
@@ -1523,7 +1585,7 @@ class PreluBackwardDescriptor(_BackwardDescriptor):
         grad_align: int | None = ..., x_align: int | None = ..., weight_align: int | None = ...,
         grad_x_align: int | None = ..., grad_weight_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class QkvProjectDescriptor(_QkvProjectDescriptor, _Q, _K, _V, _Status, _X3, _Positions, _InvFreq, _Cos, _Sin):
+class QkvProjectDescriptor(_QkvProjectDescriptor, _Q, _K, _V, _Status, _X17, _Positions, _InvFreq, _Cos, _Sin):
     wq_strides: tuple[int, ...] | None
     wq_align: int | None
     wq: _Layout
@@ -1617,7 +1679,7 @@ class QkvProjectDescriptor(_QkvProjectDescriptor, _Q, _K, _V, _Status, _X3, _Pos
         bias_q_align: int | None = ..., bias_k_align: int | None = ..., bias_v_align: int | None = ...,
         inv_freq_align: int | None = ..., cos_align: int | None = ..., sin_align: int | None = ...,
         q_align: int | None = ..., k_align: int | None = ..., v_align: int | None = ...) -> None: ...
-class QuantizeDescriptor(_QuantizeDescriptor, _Codes2, _Scales, _Zeros, _X3):
+class QuantizeDescriptor(_QuantizeDescriptor, _Codes2, _Scales, _Zeros, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, codes_element: _Kind = ..., per: str = ...,
         group_size: int | None = ..., name: str = ..., *, zeros_element: _Kind = ..., x_strides: _Ints = ...,
         codes_strides: _Ints = ..., x_align: int | None = ..., codes_align: int | None = ..., scales_align: int | None = ...,
@@ -1629,7 +1691,7 @@ class QuantizeInt4Descriptor(_QuantizeInt4Descriptor, _Out2, _Scales, _Zeros):
     def __init__(self, shape: Sequence[int], element: ElementLike, group_size: int = ..., scales_element: _Kind = ...,
         least_zero: int = ..., *, zeros_element: _Kind = ..., w_strides: _Ints = ..., w_align: int | None = ...,
         out_align: int | None = ..., scales_align: int | None = ..., zeros_align: int | None = ...) -> None: ...
-class QuantizeNf4Descriptor(_QuantizeNf4Descriptor, _Out2, _Absmax, _Scales2, _Offset, _X2):
+class QuantizeNf4Descriptor(_QuantizeNf4Descriptor, _Out2, _Absmax, _Scales2, _Offset, _X16):
     def __init__(self, shape: Sequence[int], element: ElementLike, block_size: int = ..., absmax_element: ElementLike = ...,
         *, scales_element: _Kind = ..., offset_element: _Kind = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
@@ -1637,7 +1699,7 @@ class ReciprocalBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class ReduceBackwardDescriptor(_ReduceBackwardDescriptor, _GradX2, _Grad2, _X3):
+class ReduceBackwardDescriptor(_ReduceBackwardDescriptor, _GradX3, _Grad2, _X17):
     y_strides: tuple[int, ...] | None
     y_align: int | None
     y: _Layout | None
@@ -1645,15 +1707,15 @@ class ReduceBackwardDescriptor(_ReduceBackwardDescriptor, _GradX2, _Grad2, _X3):
         correction: int = ..., name: str = ..., y_element: _Kind = ..., *, grad_strides: _Ints = ..., x_strides: _Ints = ...,
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
-class ReduceDescriptor(_ReduceDescriptor, _Out3, _X3):
+class ReduceDescriptor(_ReduceDescriptor, _Out3, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., name: str = ..., out_element: _Kind = ..., *, x_strides: _Ints = ...,
         out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class ReduceToBackwardDescriptor(_ReduceToBackwardDescriptor, _GradX2, _Grad2, _X3):
+class ReduceToBackwardDescriptor(_ReduceToBackwardDescriptor, _GradX3, _Grad2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, to: Any, *, grad_strides: _Ints = ...,
         x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         grad_x_align: int | None = ...) -> None: ...
-class ReduceToDescriptor(_ReduceToDescriptor, _Out3, _X3):
+class ReduceToDescriptor(_ReduceToDescriptor, _Out3, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, to: Any, out_element: _Kind = ..., *,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
@@ -1684,11 +1746,11 @@ class ReluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class RepeatInterleaveBackwardDescriptor(_RepeatInterleaveBackwardDescriptor, _GradX2, _Grad2, _X3):
+class RepeatInterleaveBackwardDescriptor(_RepeatInterleaveBackwardDescriptor, _GradX3, _Grad2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, repeats: int, axis: int | None = ..., *,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
-class RepeatInterleaveDescriptor(_RepeatInterleaveDescriptor, _Out2, _X3):
+class RepeatInterleaveDescriptor(_RepeatInterleaveDescriptor, _Out2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, repeats: int, axis: int | None = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class RmspropUpdateDescriptor(_UpdateProblem, _Param, _MomentumBuffer, _Master, _Step, _Grad, _LearningRate, _GradScale,
@@ -1706,10 +1768,10 @@ class RmspropUpdateDescriptor(_UpdateProblem, _Param, _MomentumBuffer, _Master, 
         weight_decay: float = ..., momentum: float = ..., seed: int = ..., *, table_shape: _Ints = ...,
         grad_avg_element: _Kind = ..., momentum_buffer_element: _Kind = ..., master_element: _Kind = ...,
         learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
-class RollDescriptor(_RollDescriptor, _Out2, _X3):
+class RollDescriptor(_RollDescriptor, _Out2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, shift: Any, axis: Any = ..., name: str = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class RopeBackwardDescriptor(_RopeBackwardDescriptor, _GradX2, _GradK, _Status, _Grad2, _Positions, _InvFreq, _Cos, _Sin):
+class RopeBackwardDescriptor(_RopeBackwardDescriptor, _GradX3, _GradK, _Status, _Grad2, _Positions, _InvFreq, _Cos, _Sin):
     k_grad_shape: tuple[int, ...] | None
     k_grad_element: ElementKind | None
     k_grad_strides: tuple[int, ...] | None
@@ -1723,7 +1785,7 @@ class RopeBackwardDescriptor(_RopeBackwardDescriptor, _GradX2, _GradK, _Status, 
         sin_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_k_strides: _Ints = ..., grad_align: int | None = ...,
         k_grad_align: int | None = ..., inv_freq_align: int | None = ..., cos_align: int | None = ...,
         sin_align: int | None = ..., grad_x_align: int | None = ..., grad_k_align: int | None = ...) -> None: ...
-class RopeDescriptor(_RopeDescriptor, _Out3, _Status, _X3, _Positions, _InvFreq, _Cos, _Sin):
+class RopeDescriptor(_RopeDescriptor, _Out3, _Status, _X17, _Positions, _InvFreq, _Cos, _Sin):
     k_out_strides: tuple[int, ...] | None
     k_out_align: int | None
     k_out: _Layout
@@ -1745,7 +1807,7 @@ class RsqrtBackwardDescriptor(_BackwardDescriptor):
         y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class ScanBackwardDescriptor(_ScanBackwardDescriptor, _GradX2, _Grad2, _X3, _Y):
+class ScanBackwardDescriptor(_ScanBackwardDescriptor, _GradX3, _Grad2, _X17, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
         exclusive: bool = ..., name: str = ..., *, grad_strides: _Ints = ..., x_strides: _Ints = ..., y_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., y_align: int | None = ...,
@@ -1801,11 +1863,11 @@ class SinhBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class SoftmaxBackwardDescriptor(_SoftmaxBackwardDescriptor, _GradX2, _Grad2, _Y):
+class SoftmaxBackwardDescriptor(_SoftmaxBackwardDescriptor, _GradX3, _Grad2, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., name: str = ..., *,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
-class SoftmaxDescriptor(_SoftmaxDescriptor, _Out3, _X3):
+class SoftmaxDescriptor(_SoftmaxDescriptor, _Out3, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., name: str = ..., *,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
@@ -1821,11 +1883,11 @@ class SoftsignBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class SparseSoftmaxBackwardDescriptor(_SparseSoftmaxBackwardDescriptor, _GradX2, _Grad2, _Y):
+class SparseSoftmaxBackwardDescriptor(_SparseSoftmaxBackwardDescriptor, _GradX3, _Grad2, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., name: str = ..., *,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
-class SparseSoftmaxDescriptor(_SparseSoftmaxDescriptor, _Out3, _X3):
+class SparseSoftmaxDescriptor(_SparseSoftmaxDescriptor, _Out3, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., name: str = ..., *,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
@@ -1842,7 +1904,7 @@ class SubtractBackwardDescriptor(_BackwardDescriptor):
         grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
         grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class TakeAlongAxisDescriptor(_TakeAlongAxisDescriptor, _Out3, _X3, _Indices, _Status):
+class TakeAlongAxisDescriptor(_TakeAlongAxisDescriptor, _Out3, _X17, _Indices, _Status):
     def __init__(self, x_shape: Sequence[int], indices_shape: Sequence[int], element: ElementLike,
         indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, x_strides: _Ints = ...,
         indices_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., indices_align: int | None = ...,
@@ -1873,30 +1935,52 @@ class ThresholdBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class TileBackwardDescriptor(_TileBackwardDescriptor, _GradX2, _Grad2, _X3):
+class TileBackwardDescriptor(_TileBackwardDescriptor, _GradX3, _Grad2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, reps: Any, *, grad_strides: _Ints = ...,
         x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         grad_x_align: int | None = ...) -> None: ...
-class TileDescriptor(_TileDescriptor, _Out2, _X3):
+class TileDescriptor(_TileDescriptor, _Out2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, reps: Any, *, x_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class TopkDescriptor(_TopkDescriptor, _Indices, _X3):
+class TopkDescriptor(_TopkDescriptor, _Indices, _X17):
     values_strides: tuple[int, ...] | None
     values_align: int | None
     def __init__(self, shape: Sequence[int], element: ElementLike, k: int, axis: int = ..., largest: bool = ...,
         sorted: bool = ..., *, x_strides: _Ints = ..., values_strides: _Ints = ..., indices_strides: _Ints = ...,
         x_align: int | None = ..., values_align: int | None = ..., indices_align: int | None = ...) -> None: ...
-class TraceBackwardDescriptor(_TraceBackwardDescriptor, _GradX2, _Grad2, _X3):
+class TraceBackwardDescriptor(_TraceBackwardDescriptor, _GradX3, _Grad2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, offset: int = ..., axis1: int = ..., axis2: int = ..., *,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
-class TraceDescriptor(_TraceDescriptor, _Out3, _X3):
+class TraceDescriptor(_TraceDescriptor, _Out3, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, offset: int = ..., axis1: int = ..., axis2: int = ...,
         out_element: _Kind = ..., *, x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
-class TriangleDescriptor(_TriangleDescriptor, _Out2, _X3):
+class TriangleDescriptor(_TriangleDescriptor, _Out2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, k: int = ..., name: str = ..., *, x_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class TripletMarginLossBackwardDescriptor(_RowLoss, _Grad2, _Anchor, _Positive, _Negative):
+    grad_anchor_strides: tuple[int, ...] | None
+    grad_anchor_align: int | None
+    grad_anchor: _Layout
+    grad_positive_strides: tuple[int, ...] | None
+    grad_positive_align: int | None
+    grad_positive: _Layout
+    grad_negative_strides: tuple[int, ...] | None
+    grad_negative_align: int | None
+    grad_negative: _Layout
+    def __init__(self, shape: Sequence[int], element: ElementLike, reduction: str = ..., p: float = ..., swap: bool = ...,
+        margin: float = ..., eps: float = ..., *, grad_strides: _Ints = ..., anchor_strides: _Ints = ...,
+        positive_strides: _Ints = ..., negative_strides: _Ints = ..., grad_anchor_strides: _Ints = ...,
+        grad_positive_strides: _Ints = ..., grad_negative_strides: _Ints = ..., grad_align: int | None = ...,
+        anchor_align: int | None = ..., positive_align: int | None = ..., negative_align: int | None = ...,
+        grad_anchor_align: int | None = ..., grad_positive_align: int | None = ...,
+        grad_negative_align: int | None = ...) -> None: ...
+class TripletMarginLossDescriptor(_RowLoss, _Out3, _Anchor, _Positive, _Negative):
+    def __init__(self, shape: Sequence[int], element: ElementLike, reduction: str = ..., p: float = ..., swap: bool = ...,
+        margin: float = ..., eps: float = ..., *, anchor_strides: _Ints = ..., positive_strides: _Ints = ...,
+        negative_strides: _Ints = ..., out_strides: _Ints = ..., anchor_align: int | None = ...,
+        positive_align: int | None = ..., negative_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class UnaryDescriptor(_UnaryDescriptor):
     def __init__(self, kind: UnaryKind | str, shape: Sequence[int], element: ElementLike, out_element: _Kind = ...,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...,
@@ -1913,7 +1997,7 @@ class VarMeanBackwardDescriptor(_VarMeanBackwardDescriptor, _GradX, _X):
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., *, grad_var_strides: _Ints = ...,
         grad_mean_strides: _Ints = ..., grad_var_align: int | None = ..., grad_mean_align: int | None = ...) -> None: ...
-class VarMeanDescriptor(_VarMeanDescriptor, _Var2, _Mean2, _X3):
+class VarMeanDescriptor(_VarMeanDescriptor, _Var2, _Mean2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., *, x_strides: _Ints = ..., var_strides: _Ints = ..., mean_strides: _Ints = ...,
         x_align: int | None = ..., var_align: int | None = ..., mean_align: int | None = ...) -> None: ...
@@ -1972,6 +2056,8 @@ class CopyPagesPlan(_CopyPagesPlan): desc: CopyPagesDescriptor
 class CopysignBackwardPlan(_BackwardPlan): desc: CopysignBackwardDescriptor
 class CosBackwardPlan(_BackwardPlan): desc: CosBackwardDescriptor
 class CoshBackwardPlan(_BackwardPlan): desc: CoshBackwardDescriptor
+class CosineEmbeddingLossBackwardPlan(_RowLossPlan): desc: CosineEmbeddingLossBackwardDescriptor
+class CosineEmbeddingLossPlan(_RowLossPlan): desc: CosineEmbeddingLossDescriptor
 class CrossEntropyBackwardPlan(_CrossEntropyBackwardPlan): desc: CrossEntropyBackwardDescriptor
 class CrossEntropyPlan(_CrossEntropyPlan): desc: CrossEntropyDescriptor
 class CubeBackwardPlan(_BackwardPlan): desc: CubeBackwardDescriptor
@@ -2057,6 +2143,10 @@ class MergeAttentionPlan(_MergeAttentionPlan): desc: MergeAttentionDescriptor
 class MinimumBackwardPlan(_BackwardPlan): desc: MinimumBackwardDescriptor
 class MishBackwardPlan(_BackwardPlan): desc: MishBackwardDescriptor
 class ModBackwardPlan(_BackwardPlan): desc: ModBackwardDescriptor
+class MultiMarginLossBackwardPlan(_RowLossPlan): desc: MultiMarginLossBackwardDescriptor
+class MultiMarginLossPlan(_RowLossPlan): desc: MultiMarginLossDescriptor
+class MultilabelSoftMarginLossBackwardPlan(_RowLossPlan): desc: MultilabelSoftMarginLossBackwardDescriptor
+class MultilabelSoftMarginLossPlan(_RowLossPlan): desc: MultilabelSoftMarginLossDescriptor
 class MultiplyBackwardPlan(_BackwardPlan): desc: MultiplyBackwardDescriptor
 class NegBackwardPlan(_BackwardPlan): desc: NegBackwardDescriptor
 class Nf4MatmulPlan(_Nf4MatmulPlan): desc: Nf4MatmulDescriptor
@@ -2127,6 +2217,8 @@ class TopkPlan(_TopkPlan): desc: TopkDescriptor
 class TraceBackwardPlan(_TraceBackwardPlan): desc: TraceBackwardDescriptor
 class TracePlan(_TracePlan): desc: TraceDescriptor
 class TrianglePlan(_TrianglePlan): desc: TriangleDescriptor
+class TripletMarginLossBackwardPlan(_RowLossPlan): desc: TripletMarginLossBackwardDescriptor
+class TripletMarginLossPlan(_RowLossPlan): desc: TripletMarginLossDescriptor
 class UnaryPlan(_UnaryPlan): desc: UnaryDescriptor
 class VarMeanBackwardPlan(_VarMeanBackwardPlan): desc: VarMeanBackwardDescriptor
 class VarMeanPlan(_VarMeanPlan): desc: VarMeanDescriptor
@@ -2559,6 +2651,36 @@ def margin_ranking_loss(x: Any, other: Any, target: Any, /, *, margin: float = 0
 def margin_ranking_loss_backward(grad: Any, x: Any, other: Any, target: Any, /, *, margin: float = 0.0,
     reduction: str = 'mean', grad_x: Any = None, grad_other: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(CosineEmbeddingLossDescriptor, CosineEmbeddingLossPlan)
+def cosine_embedding_loss(x1: Any, x2: Any, target: Any, *, margin: float = 0.0, reduction: str = 'mean', out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(CosineEmbeddingLossBackwardDescriptor, CosineEmbeddingLossBackwardPlan)
+def cosine_embedding_loss_backward(grad: Any, x1: Any, x2: Any, target: Any, *, margin: float = 0.0, reduction: str = 'mean',
+    grad_x1: Any = None, grad_x2: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(TripletMarginLossDescriptor, TripletMarginLossPlan)
+def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, *, margin: float = 1.0, p: float = 2.0,
+    eps: float = 1e-06, swap: bool = False, reduction: str = 'mean', out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(TripletMarginLossBackwardDescriptor, TripletMarginLossBackwardPlan)
+def triplet_margin_loss_backward(grad: Any, anchor: Any, positive: Any, negative: Any, *, margin: float = 1.0,
+    p: float = 2.0, eps: float = 1e-06, swap: bool = False, reduction: str = 'mean', grad_anchor: Any = None,
+    grad_positive: Any = None, grad_negative: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(MultiMarginLossDescriptor, MultiMarginLossPlan)
+def multi_margin_loss(x: Any, target: Any, weight: Any = None, *, p: float = 1.0, margin: float = 1.0,
+    reduction: str = 'mean', return_status: bool = False, out: Any = None, status: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MultiMarginLossBackwardDescriptor, MultiMarginLossBackwardPlan)
+def multi_margin_loss_backward(grad: Any, x: Any, target: Any, weight: Any = None, *, p: float = 1.0, margin: float = 1.0,
+    reduction: str = 'mean', return_status: bool = False, grad_x: Any = None, status: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MultilabelSoftMarginLossDescriptor, MultilabelSoftMarginLossPlan)
+def multilabel_soft_margin_loss(x: Any, target: Any, weight: Any = None, *, reduction: str = 'mean', out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MultilabelSoftMarginLossBackwardDescriptor, MultilabelSoftMarginLossBackwardPlan)
+def multilabel_soft_margin_loss_backward(grad: Any, x: Any, target: Any, weight: Any = None, *, reduction: str = 'mean',
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(NormBackwardDescriptor, NormBackwardPlan)
 def rms_norm_backward(grad: Any, x: Any, weight: Any = None, rstd: Any = None, *,
     normalized_shape: Sequence[int] | None = None, grad_x: Any = None, grad_weight: Any = None, stream: Any = None,

@@ -116,6 +116,7 @@ SPILLS: Mapping[str, tuple[int, str]] = _ATTENTION | {
     "logcumsumexp": (16, _SCANS),
     "batch_norm_inference_backward": (16, _CHANNELS),
     "join": (568, _JOINED),
+    "triplet_margin_loss_backward": (16, "three powers for each column, by another norm than 1 and 2"),
     "tile_backward": (8, _REPEATS),
     "repeat_interleave_backward": (8, _REPEATS),
 }

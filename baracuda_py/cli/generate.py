@@ -14,6 +14,7 @@ import argparse
 import enum
 import importlib
 import inspect
+import itertools
 import re
 import subprocess
 import sys
@@ -248,12 +249,14 @@ def _operands(public: Any) -> list[_Operand]:
 def _shared(descriptors: Sequence[Any]) -> dict[_Operand, str]:
     """The operands that several descriptors have alike, and what they are called in the stub."""
     count = Counter(operand for public in descriptors for operand in _operands(public))
-    named: Counter[str] = Counter()
-    shared = {}
+    titles = {operand: "_" + "".join(map(str.title, operand.name.split("_"))) for operand in count}
+    shared: dict[_Operand, str] = {}
     for operand in sorted(operand for operand, n in count.items() if n > 1):
-        name = "_" + "".join(map(str.title, operand.name.split("_")))
-        named[name] += 1
-        shared[operand] = name if named[name] == 1 else f"{name}{named[name]}"
+        name = titles[operand]
+        others = {title for title in titles.values() if title != name}  # the second x is not the first x2
+        taken = others | set(shared.values())
+        numbered = (f"{name}{n}" for n in itertools.count(2))
+        shared[operand] = next(one for one in itertools.chain([name], numbered) if one not in taken)
     return shared
 
 

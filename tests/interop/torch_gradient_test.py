@@ -202,6 +202,10 @@ MORE.update({
        for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "poisson_nll_loss")},
     **{name: (partial(lambda loss, x: loss(x, TARGET.sign()), getattr(bp, name)), ((3, 4),))
        for name in ("soft_margin_loss", "hinge_embedding_loss")},
+    "cosine_embedding_loss": (lambda x, y: bp.cosine_embedding_loss(x, y, TARGET[:, 1].sign()), ((3, 4),) * 2),
+    "triplet_margin_loss": (lambda x, y, z: bp.triplet_margin_loss(x, y, z, margin=2.0, swap=True), ((3, 4),) * 3),
+    "multi_margin_loss": (lambda x: bp.multi_margin_loss(x, torch.tensor([1, 3, 0]), p=2), ((3, 4),)),
+    "multilabel_soft_margin_loss": (lambda x: bp.multilabel_soft_margin_loss(x, TARGET.sigmoid()), ((3, 4),)),
     "roll": (lambda x: bp.roll(x, 2, axis=0), ((3, 4),)),
     "dropout": (lambda x, r: bp.dropout(x, 0.3, residual=r, seed=4), ((3, 4), (3, 4))),
     "tile": (lambda x: bp.tile(x, (2, 1)), ((3, 4),)),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from .. import Family
-from . import independent, independent_elements, independent_linear, independent_nll
+from . import independent, independent_elements, independent_linear, independent_nll, independent_rows
 
 __all__ = ["FAMILY"]
 
 _SUM = "sum f32[5, 9, 13] C reduction label_smoothing z_loss return_gradients return_status"
 FAMILY = Family(
-    independent=independent.CHECKS | independent_elements.CHECKS | independent_linear.CHECKS | independent_nll.CHECKS,
+    independent=independent.CHECKS
+    | independent_elements.CHECKS
+    | independent_linear.CHECKS
+    | independent_nll.CHECKS
+    | independent_rows.CHECKS,
     always=(
         "weight",
         "ignore_index",
@@ -34,6 +38,13 @@ FAMILY = Family(
         "eps",
         "grad_other",
         "grad_var",
+        "p",
+        "swap",
+        "grad_x1",
+        "grad_x2",
+        "grad_anchor",
+        "grad_positive",
+        "grad_negative",
     ),
     also=dict.fromkeys(independent_elements.LOSSES, ("f32[6, 40] F none",))
     | {
@@ -45,11 +56,13 @@ FAMILY = Family(
         "linear_cross_entropy_backward": (_SUM, "no rows f32[0, 8, 5] C return_gradients"),
         "cross_entropy_backward": ("wrong float32[9, 13] reduction return_status return_lse",),
     },
+    wanted=("streamed-multi_margin_loss_backward",),
     cases={
         "elements_test.py::test_elements_losses_are_those_of_torch": 8,
         "linear_test.py::test_linear_is_that_of_torch": 2,
         "linear_test.py::test_linear_is_differentiated_by_torch": 1,
         "linear_test.py::test_linear_chunks_keep_the_bound": 1,
         "nll_test.py::test_nll_is_that_of_torch": 3,
+        "rows_test.py::test_row_losses_are_those_of_torch": 8,
     },
 )
