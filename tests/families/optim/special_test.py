@@ -25,7 +25,7 @@ def _step() -> Any:
 
 
 @BACKENDS
-def test_special_gradients_reach_moments_and_parameters_as_in_torch(device: str) -> None:
+def test_special_gradients_reach_all_states_as_in_torch(device: str) -> None:
     """AMSGrad's maximum keeps a NaN, from the gradient or from before."""
     grads = [np.array(g, np.float32) for g in ([1, NAN, 2, 0.5], [1, 1, 1, NAN])]
     held = torch.nn.Parameter(torch.ones(4))
