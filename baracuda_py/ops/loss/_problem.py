@@ -88,14 +88,15 @@ class LogitsProblem(Descriptor):
         return rows_of(self, self.shape, (len(self.shape) - 1,), strides, per_row, ordered=True)
 
     def check(self) -> None:
+        given = "x" if "x" in self.slot_of else "logits"
         if len(self.shape) not in (1, 2) or not self.shape[-1]:
             raise InvalidProblemError(
-                f"{self.op}: logits must have shape [N, C] or [C] of one class or more, got {self.shape}",
-                "reshape logits to (-1, C), and labels to (-1,)",
+                f"{self.op}: {given} must have shape [N, C] or [C] of one class or more, got {self.shape}",
+                f"reshape {given} to (-1, C), and labels to (-1,)",
             )
         if max(self.shape) >= 2**31:
             raise InvalidProblemError(
-                f"{self.op}: logits of {self.shape} have 2**31 rows or classes", "give fewer at a time"
+                f"{self.op}: {given} of {self.shape} have 2**31 rows or classes", "give fewer at a time"
             )
         for name, takes in (("weight", {self.element, self.computed}), ("lse", {self.computed})):
             if name in self.slot_of and self.has(name) and (kind := self.layout(name).element) not in takes:

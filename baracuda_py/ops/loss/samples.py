@@ -64,6 +64,13 @@ def forward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample
         rows += [np.where(np.arange(len(corners)) % 3 == 0, np.asarray(x, element.dtype), corners[1]) for x in _ENDS]
         rows += [np.full(len(corners), -np.inf, element.dtype)]
         yield sample("corners", np.stack(rows), reduction="none", return_lse=True)
+    yield sample(
+        "odd", values(rng, (3, 2051), BF16), reduction="none", label_smoothing=0.1, z_loss=1e-2, return_lse=True
+    )
+    yield sample("odd", values(rng, (3, 2049), F32), np.int32, return_status=True, label_smoothing=0.2)
+    given = sample("stepped", values(rng, (5, 33), F32), weight=F32, label_smoothing=0.1)
+    steps = {name: layouts(given.operands[name])["stepped"] for name in ("labels", "weight")}
+    yield Sample(given.label, {**given.operands, **steps}, given.options)
 
 
 _ENDS = (-np.inf, np.inf, np.nan)

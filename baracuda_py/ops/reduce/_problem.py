@@ -33,7 +33,7 @@ __all__ = [
 
 INTEGERS = tuple(kind for kind in ElementKind if kind.is_integer and not kind.packed)
 CORRECTION = 1 << 31
-TINY = 1e-30  # f32 holds any p between this and its reciprocal, and 1 / p
+LEAST_P, GREATEST_P = 1e-30, 1e30  # of a magnitude: f32 holds it and 1 / p
 
 
 @dataclass(frozen=True)
@@ -143,9 +143,9 @@ def checked_p(op: str, p: Any) -> float:
         held = math.nan if isinstance(p, bool) or not isinstance(p, numbers.Real) else float(p)
     except OverflowError:  # of an int
         held = math.nan
-    if not (held in NORMS or TINY < abs(held) < 1 / TINY):
+    if not (held in NORMS or LEAST_P <= abs(held) <= GREATEST_P):
         raise InvalidProblemError(
-            f"{op}: p must be 0, inf, -inf, or of a magnitude from {TINY:g} to {1 / TINY:g}, got {shown(p)}",
+            f"{op}: p must be 0, inf, -inf, or of a magnitude from {LEAST_P:g} to {GREATEST_P:g}, got {shown(p)}",
             "give one of these, such as 2.0",
         )
     return held

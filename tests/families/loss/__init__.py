@@ -8,6 +8,7 @@ from . import independent, independent_elements, independent_linear, independent
 __all__ = ["FAMILY"]
 
 _SUM = "sum f32[5, 9, 13] C reduction label_smoothing z_loss return_gradients return_status"
+_ODD = "odd bfloat16[3, 2051] reduction label_smoothing z_loss return_lse"
 FAMILY = Family(
     independent=independent.CHECKS
     | independent_elements.CHECKS
@@ -51,10 +52,12 @@ FAMILY = Family(
         "cross_entropy": (
             "many rows float32[1500, 5] ignore_index",
             "streamed bfloat16[2, 40001] reduction label_smoothing",
+            _ODD,
+            "stepped float32[5, 33] label_smoothing",
         ),
         "linear_cross_entropy": (_SUM,),
         "linear_cross_entropy_backward": (_SUM, "no rows f32[0, 8, 5] C return_gradients"),
-        "cross_entropy_backward": ("wrong float32[9, 13] reduction return_status return_lse",),
+        "cross_entropy_backward": ("wrong float32[9, 13] reduction return_status return_lse", _ODD),
     },
     wanted=("streamed-multi_margin_loss_backward",),
     cases={

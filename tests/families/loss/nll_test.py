@@ -45,3 +45,9 @@ def test_nll_label_out_of_range(label: int, backend: str) -> None:
     assert np.isnan(slopes[:, :7]).all(axis=1).tolist() == [False, True, False, False, False]
     out, _ = bp.nll_loss(x, labels, reduction="none", status=status, device=backend)
     assert np.isnan(out).tolist() == [False, True, False, False, False]
+
+
+def test_nll_of_another_shape_names_x() -> None:
+    for shape in ((2, 3, 7), (4, 0), ()):
+        with pytest.raises(bp.InvalidProblemError, match=r"nll_loss: x must have shape \[N, C\].*reshape x to"):
+            bp.nll_loss(np.zeros(shape), np.zeros(shape[:-1], np.int64), device="cpu")

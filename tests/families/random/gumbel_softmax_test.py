@@ -69,6 +69,14 @@ def test_gumbel_softmax_refuses_what_is_no_temperature() -> None:
         bp.gumbel_softmax(X, axis=2, device="ptx")
 
 
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_gumbel_softmax_takes_the_ends_of_temperatures(device: str) -> None:
+    assert np.allclose(bp.gumbel_softmax(X, 1e30, device=device), 1 / X.shape[1], rtol=1e-6)
+    assert np.array_equal(
+        bp.gumbel_softmax(X, 1e-30, seed=21, device=device), bp.gumbel_softmax(X, seed=21, hard=True, device=device)
+    )
+
+
 def test_gumbel_softmax_with_torch_is_straight_through() -> None:
     torch = pytest.importorskip("torch")
     x = torch.tensor(X, requires_grad=True)

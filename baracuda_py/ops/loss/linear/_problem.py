@@ -43,9 +43,9 @@ class LinearProblem(LogitsProblem):
 
     def check(self) -> None:
         h, w = self.hidden_shape, self.weight_shape
-        if len(h) != 2 or len(w) != 2 or h[1] != w[1]:
+        if len(h) != 2 or len(w) != 2 or h[1] != w[1] or not w[0]:
             raise InvalidProblemError(
-                f"{self.op}: hidden must have shape [N, H] and weight [V, H], got {h} and {w}",
+                f"{self.op}: hidden must have shape [N, H] and weight [V, H] of one class or more, got {h} and {w}",
                 "reshape hidden to (-1, H), and pass the weight of a linear layer, V rows of H",
             )
         super().check()

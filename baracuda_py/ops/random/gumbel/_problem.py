@@ -20,7 +20,7 @@ __all__ = ["FILE", "SOURCE", "Noisy", "RowsOfScores"]
 FILE = "random/gumbel_softmax.cu"
 SOURCE = "the bound of softmax (ops/softmax/_guarantee.py), and the rounding of (x + g) / tau"
 INDEX = "index"  # the kernel's operand of an element's index in C order
-LEAST_TAU = 1e-30
+LEAST_TAU, GREATEST_TAU = 1e-30, 1e30
 ELEMENT_INSTRUCTIONS = 60  # of the noise and of softmax, beside Philox; estimated from the source
 
 
@@ -63,9 +63,9 @@ class Noisy(AlongAxis, Positioned):
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
         made = super().scalars(given)
-        if not LEAST_TAU <= made["tau"] <= 1 / LEAST_TAU:
+        if not LEAST_TAU <= made["tau"] <= GREATEST_TAU:
             raise InvalidProblemError(
-                f"{self.op}: tau={made['tau']} is not between {LEAST_TAU:g} and {1 / LEAST_TAU:g}",
+                f"{self.op}: tau={made['tau']} is not between {LEAST_TAU:g} and {GREATEST_TAU:g}",
                 "give a positive temperature, such as 1.0",
             )
         return made
