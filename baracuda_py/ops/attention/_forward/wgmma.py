@@ -18,7 +18,18 @@ from ..._fitted import Fitted
 from ...products.checks import on_hopper
 from .._problem import guarantee as _guarantee
 from .._problem.struct import problem_struct
-from .flash import EXPONENTIALS, HALVES, OPERANDS, Flash, changes, not_kept_short, placed, within
+from .flash import (
+    EXPONENTIALS,
+    HALVES,
+    OPERANDS,
+    Flash,
+    changes,
+    ends_s,
+    exponentials,
+    not_kept_short,
+    placed,
+    within,
+)
 
 __all__ = ["FlashBesideWgmma", "Wgmma", "WgmmaConfig", "prelude"]
 
@@ -30,8 +41,10 @@ TMA_KINDS = {ElementKind.F16: "float16", ElementKind.BF16: "bfloat16"}
 
 
 class WgmmaCosts(Fitted, table="attention.wgmma"):
-    unit_efficiency: float
+    tensor_ratio: float
+    exponential_ratio: float
     tile_latency_s: float
+    tile_ends_time_ratio: float
     uneven_time_ratio: float
     counter_s: float
 
@@ -167,21 +180,23 @@ class Wgmma(Candidate[Any]):
                 yield config
 
     def cost(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> Cost:
-        """The busier of tensor cores and exponentials, and what a tile waits for; in as many rounds of one CTA an SM as there
-        are, or, of tiles of several lengths that a counter gives out, until the last one ends."""
+        """Tensor cores and exponentials, which overlap in part, and what is between two tiles; in as many rounds of one CTA an SM
+        as there are, or, of tiles of several lengths that a counter gives out, longest first, no less than the longest."""
         costs, tile = WgmmaCosts.of(device), config.queries * config.keys
         clock_sms = device.rate("issue") / 128
-        limits = {
-            "tensor cores": 2.0 * tile * sum(config.dims) / (device.rate("bf16") / clock_sms),
-            "exponentials": tile / EXPONENTIALS,
+        units = {
+            "tensor cores": costs.tensor_ratio * 2.0 * tile * sum(config.dims) / (device.rate("bf16") / clock_sms),
+            "exponentials": costs.exponential_ratio * exponentials(desc) * tile / EXPONENTIALS,
         }
-        limit = max(limits, key=lambda name: limits[name])
-        ctas = max(placed(desc, config.queries, device).ctas, 1)
-        blocks = desc.tiles(config.queries, config.keys)
-        seconds = blocks * limits[limit] / costs.unit_efficiency / clock_sms + ctas * costs.tile_latency_s / device.sms
+        limit = max(units, key=lambda name: units[name])
+        block = sum(units.values()) * device.sms / clock_sms
+        between = costs.tile_latency_s + costs.tile_ends_time_ratio * device.sms * ends_s(desc, device, config)
+        ctas, blocks = max(placed(desc, config.queries, device).ctas, 1), desc.tiles(config.queries, config.keys)
+        seconds = (blocks * block + desc.query_tiles(config.queries) * between) / device.sms
         uneven = desc.ragged or desc.visible != (None, None)
         if config.dynamic and uneven:
-            seconds += seconds / ctas * min(ctas, device.sms)  # the last tile, of the mean's length
+            reach = desc.most_k if desc.visible.left is None else min(desc.most_k, desc.visible.left + config.queries)
+            seconds = max(seconds, -(-reach // config.keys) * block + between)
         else:
             seconds *= -(-ctas // device.sms) * device.sms / ctas * (costs.uneven_time_ratio if uneven else 1.0)
         seconds = max(seconds, desc.nbytes / device.bandwidth) + costs.counter_s * config.dynamic
