@@ -10,8 +10,8 @@
 // Pipeline:  STAGES slots of keys and STAGES of values, full and empty mbarriers each. ORDERED: named barriers let the
 //            consumers issue their products in turn, so that one's softmax runs during the other's products.
 // Masking:   only k_blocks at an edge of a consumer's rows compare indices. CHANGES (changes.cuh): softcap.
-// Pages:     BOXES > 0: K and V by a page table, BOXES boxes per k_block, each within a page and issued by a lane of its
-//            own. Boxes that no query of the tile sees, and missing pages, lie outside of the pool, where TMA reads
+// Pages:     BOXES > 0: K and V by a page table, BOXES boxes per k_block, each within a page and issued by its own
+//            lane. Boxes that no query of the tile sees, and missing pages, lie outside of the pool, where TMA reads
 //            zeros; keys of missing pages are masked. The first cache.sequences CTAs only check page tables.
 // Tails:     TMA zero-fills past the tensor; values behind the last key that any query sees are overwritten with zeros
 //            (weights of 0 would meet a NaN), their scores are masked.
@@ -38,7 +38,7 @@ template <int BN, int BOXES> struct PageBoxes {
   static constexpr int ROWS = BN / BOXES;
   int row;
   u32 page, absent;  // page: one behind the last where the box is not read; absent: a bit per box whose page is missing
-  // Of keys from `first` on. `table` is the sequence's page table row, `seen` the keys that some query of the tile sees.
+  // Keys from `first` on. `table`: the sequence's page table row; `seen`: the keys that some query of the tile sees.
   __device__ __forceinline__ void look_up(const Cache& cache, const i32* table, int first, Keys seen) {
     const u32 lane = threadIdx.x % 32;
     const int key = first + int(lane) * ROWS, entry = key / int(cache.page_keys);
@@ -258,7 +258,9 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
     at_numbers.next();
     return taken;
   };
-  const auto work_of = [&](u32 number) { return Work(p, Place(p, min(number, count - 1), tiles, section, heads), cache); };
+  const auto work_of = [&](u32 number) {
+    return Work(p, Place(p, min(number, count - 1), tiles, section, heads), cache);
+  };
   const auto row_of = [&](const Work& work) { return work.row + int(consumer * 64 + warp * 16 + lane / 4); };
   OnlineSoftmax<1> softmax;
   float acc[1][DV / 8][4], s[1][BN / 8][4];
@@ -486,7 +488,8 @@ template <class T, class Out, int D, int DV, int BM, int BN, int STAGES, bool OR
 __global__ void __launch_bounds__(128 + 2 * BM, 1)
     attention_wgmma_paged(const __grid_constant__ Problem<T, Out, float> p, const __grid_constant__ TensorMap q_map,
         const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map, u32 tiles, u32 section,
-        u32 heads, u32 count, u32* counter, const __grid_constant__ Cache cache, const __grid_constant__ Scales scales) {
+        u32 heads, u32 count, u32* counter, const __grid_constant__ Cache cache,
+        const __grid_constant__ Scales scales) {
   forward<T, Out, D, DV, BM, BN, STAGES, ORDERED, AHEAD, CHANGES, BOXES>(
       p, q_map, k_map, v_map, tiles, section, heads, count, counter, cache, scales);
 }
