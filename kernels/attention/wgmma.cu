@@ -10,6 +10,9 @@
 // Pipeline:  STAGES slots of keys and STAGES of values, full and empty mbarriers each. ORDERED: named barriers let the
 //            consumers issue their products in turn, so that one's softmax runs during the other's products.
 // Masking:   only k_blocks at an edge of a consumer's rows compare indices. CHANGES (changes.cuh): softcap.
+// Pages:     BOXES > 0: K and V by a page table, BOXES boxes per k_block, each within a page and issued by its own
+//            lane. Boxes that no query of the tile sees, and missing pages, lie outside of the pool, where TMA reads
+//            zeros; keys of missing pages are masked. The first cache.sequences CTAs only check page tables.
 // Tails:     TMA zero-fills past the tensor; values behind the last key that any query sees are overwritten with zeros
 //            (weights of 0 would meet a NaN), their scores are masked.
 // Grid:      query tiles from the last to the first (longest first under causal), `section` heads interleaved for L2. A
@@ -18,6 +21,7 @@
 // Shared:    Q, STAGES x (K, V) as panels of 64 columns in the 128-byte swizzle, barriers, two tile numbers.
 // Bound:     tensor cores; exponentials for D = 64.
 #include "attention/changes.cuh"
+#include "attention/pages.cuh"
 #include "attention/softmax.cuh"
 #include "ptx/tma.cuh"
 #include "ptx/warpgroup.cuh"
@@ -29,6 +33,22 @@ constexpr u32 PANEL_ROW = 128;  // bytes of a row of a panel: 64 columns
 // consumers have overwritten the values behind the last key.
 constexpr u32 BARRIER_CONSUMER = 1, BARRIER_ZEROED = 4, BARRIER_TURN = 5;
 
+// BOXES of a page pool for one k_block: the lane's is `row` of the page that entry `page` of the page table names.
+template <int BN, int BOXES> struct PageBoxes {
+  static constexpr int ROWS = BN / BOXES;
+  int row;
+  u32 page, absent;  // page: one behind the last where the box is not read; absent: a bit per box whose page is missing
+  // Keys from `first` on. `table`: the sequence's page table row; `seen`: the keys that some query of the tile sees.
+  __device__ __forceinline__ void look_up(const Cache& cache, const i32* table, int first, Keys seen) {
+    const u32 lane = threadIdx.x % 32;
+    const int key = first + int(lane) * ROWS, entry = key / int(cache.page_keys);
+    const bool counts = lane < BOXES && key < seen.end && key + ROWS > seen.first;
+    row = key - entry * int(cache.page_keys);
+    page = min(counts ? u32(table[entry]) : cache.pages, cache.pages);
+    absent = __ballot_sync(~0u, counts && page == cache.pages);
+  }
+};
+
 // The coordinates of one head of an operand: x is its first row; a batch or head axis that is not stepped has extent 1.
 struct HeadBoxes {
   int row;
@@ -36,6 +56,19 @@ struct HeadBoxes {
   template <class S>
   __device__ __forceinline__ HeadBoxes(const S& strides, int row, u32 batch, u32 head)
       : row(row), place{{0, strides.batch ? batch : 0, strides.head ? head : 0}} {}
+  // Loads a k_block of pages, warp-wide, into panels at `to`. A pool whose pages are not stepped has one at most.
+  template <int BN, int COLUMNS, int BOXES> __device__ __forceinline__ void load(
+      u32 to, const TensorMap& map, const PageBoxes<BN, BOXES>& boxes, u32 pages, bool stepped, u32 full) const {
+    const u32 lane = threadIdx.x % 32;
+    if (lane == 0) barrier::expect(full, BN * COLUMNS * 2);
+    __syncwarp();
+    if (lane >= BOXES) return;
+    const u32 page = stepped || boxes.page == pages ? boxes.page : 0;
+#pragma unroll
+    for (int x = 0; x < COLUMNS; x += 64)
+      tma::load<true, false>(to + (x / 64 * BN + lane * (BN / BOXES)) * PANEL_ROW, map, x, boxes.row,
+          BatchIndex{{0, page, place.at[2]}}, full, 0);
+  }
   // Loads ROWS rows from `first` on into panels at `to`.
   template <int ROWS, int COLUMNS> __device__ __forceinline__ void load(
       u32 to, const TensorMap& map, int first, u32 full) const {
@@ -57,12 +90,15 @@ template <int N> __device__ __forceinline__ void pin_tile(float (&x)[N][4]) {
 }
 
 // One tile: its head, and the k_blocks [begin, end) that hold the keys that some query of the tile sees.
-template <class T, class Out, int BM, int BN> struct Tile {
+template <class T, class Out, int BM, int BN, bool PAGED> struct Tile {
   Head<T, Out, float> head;
   Band band;
   int row, begin, end;  // row: the first of the tile
-  __device__ __forceinline__ Tile(const Problem<T, Out, float>& p, const TilePlace<BM, Problem<T, Out, float>>& at)
-      : head(p, at.batch, at.head), band(Band::make(p, head)), row(at.tile * BM) {
+  __device__ __forceinline__ Tile(
+      const Problem<T, Out, float>& p, const TilePlace<BM, Problem<T, Out, float>>& at, const Cache& cache)
+      : head(p, at.batch, at.head), row(at.tile * BM) {
+    if constexpr (PAGED) head.keys = cache.length(at.batch), head.offset = i64(head.keys) - head.rows;
+    band = Band::make(p, head);
     const bool exists = row >= 0 && row < head.rows;
     begin = band.of(row).first / BN;
     end = exists ? (band.of(min(row + BM, head.rows) - 1).end + BN - 1) / BN : begin;
@@ -84,16 +120,17 @@ __device__ __forceinline__ void gather_groups(u32 (&x)[4], u32 lane) {
       }
 }
 
-template <class T, class Out, int D, int DV, int BM, int BN, int STAGES, bool ORDERED, bool AHEAD, int CHANGES>
-__global__ void __launch_bounds__(128 + 2 * BM, 1)
-    attention_wgmma(const __grid_constant__ Problem<T, Out, float> p, const __grid_constant__ TensorMap q_map,
-        const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map, u32 tiles, u32 section,
-        u32 heads, u32 count, u32* counter) {
+template <class T, class Out, int D, int DV, int BM, int BN, int STAGES, bool ORDERED, bool AHEAD, int CHANGES,
+    int BOXES>
+__device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const TensorMap& q_map, const TensorMap& k_map,
+    const TensorMap& v_map, u32 tiles, u32 section, u32 heads, u32 count, u32* counter, const Cache& cache = {},
+    const Scales& scales = {}) {
+  constexpr bool PAGED = BOXES > 0;
   constexpr int CONSUMERS = BM / 64;
   constexpr u32 Q_PANEL = BM * PANEL_ROW, KV_PANEL = BN * PANEL_ROW;
   constexpr u32 K_BYTES = D / 64 * KV_PANEL, V_BYTES = DV / 64 * KV_PANEL;
   using Place = TilePlace<BM, Problem<T, Out, float>>;
-  using Work = Tile<T, Out, BM, BN>;
+  using Work = Tile<T, Out, BM, BN, PAGED>;
   extern __shared__ __align__(1024) u8 memory[];
   const u32 queries = shared_address(memory), keys = queries + D / 64 * Q_PANEL, values = keys + STAGES * K_BYTES;
   // Barriers: full and empty of keys, full and empty of values, STAGES each; full and empty of the queries.
@@ -102,6 +139,11 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
             queries_full = values_empty + 8 * STAGES, queries_empty = queries_full + 8;
   // Two tile numbers: full, empty, and the numbers
   const u32 tiles_full = queries_empty + 8, tiles_empty = tiles_full + 16, numbers = tiles_empty + 16;
+  const u32 absents = numbers + 8;  // PAGED: of each slot of keys, the boxes whose pages are missing
+  // 0. page-table check: one CTA per sequence
+  if constexpr (PAGED)
+    if (blockIdx.x < cache.sequences) return check<128 + 2 * BM>(cache, p, blockIdx.x);
+  const u32 first_cta = PAGED ? cache.sequences : 0, ctas = gridDim.x - first_cta;
 
   // 1. barriers
   if (threadIdx.x == 0) {
@@ -130,10 +172,10 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
 
   // 2. producer warpgroup: one thread of a warp issues the loads, keys one k_block ahead of values
   if (group == 0) {
-    warpgroup::give_registers<CONSUMERS == 2 ? 40 : 32>();
+    warpgroup::give_registers<CONSUMERS == 2 ? 40 : PAGED ? 56 : 32>();
     if (__shfl_sync(~0u, threadIdx.x / 32, 0) != 0) return;
-    const bool lead = threadIdx.x == 0;
-    u32 number = blockIdx.x;
+    const bool lead = threadIdx.x == 0, issues = PAGED || lead;
+    u32 number = blockIdx.x - first_cta;
 #pragma unroll 1
     while (true) {
       if (lead) {
@@ -144,8 +186,8 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
       at_numbers.next();
       if (number >= count) return;
       const Place at(p, number, tiles, section, heads);
-      const Work work(p, at);
-      if (lead && work.begin < work.end) {
+      const Work work(p, at, cache);
+      if (issues && work.begin < work.end) {
         const u32 kv_head = at.head / p.group;
         const int first_query = Extent(p.starts_q, at.batch, p.rows).first,
                   first_key = Extent(p.starts_k, at.batch, p.keys).first;
@@ -153,35 +195,52 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
         const HeadBoxes of_keys(p.k_strides, first_key, p.starts_k ? 0 : at.batch, kv_head);
         const HeadBoxes of_values(p.v_strides, first_key, p.starts_k ? 0 : at.batch, kv_head);
         barrier::wait(queries_empty, at_queries.parity ^ 1);
-        of_queries.template load<BM, D>(queries, q_map, work.row, queries_full);
+        if (lead) of_queries.template load<BM, D>(queries, q_map, work.row, queries_full);
         at_queries.next();
+        // Pages of `block`, of the block after it and of the one before it, which are looked up ahead of the barriers
+        PageBoxes<BN, PAGED ? BOXES : 1> boxes, last, next;
+        const auto look_up = [&](int first) {
+          if constexpr (PAGED)
+            next.look_up(cache, cache.table + at.batch * cache.table_step, first,
+                {work.band.of(work.row).first, work.band.of(min(work.row + BM, work.head.rows) - 1).end});
+        };
+        look_up(work.end * BN - BN);
         // Keys of `block`, values of the block after it
 #pragma unroll 1
         for (int block = work.end - 1; block >= work.begin - 1; --block) {
+          if constexpr (PAGED) last = boxes, boxes = next;
+          if (block > work.begin) look_up(block * BN - BN);
           if (block >= work.begin) {
+            const u32 to = keys + at_keys.stage * K_BYTES, full = keys_full + 8 * at_keys.stage;
             barrier::wait(keys_empty + 8 * at_keys.stage, at_keys.parity ^ 1);
-            of_keys.template load<BN, D>(
-                keys + at_keys.stage * K_BYTES, k_map, block * BN, keys_full + 8 * at_keys.stage);
+            if constexpr (PAGED) {
+              if (lead) store_shared(absents + 4 * at_keys.stage, i32(boxes.absent));
+              of_keys.template load<BN, D>(to, k_map, boxes, cache.pages, p.k_strides.batch != 0, full);
+            } else {
+              of_keys.template load<BN, D>(to, k_map, block * BN, full);
+            }
             at_keys.next();
           }
           if (block + 1 < work.end) {
+            const u32 to = values + at_values.stage * V_BYTES, full = values_full + 8 * at_values.stage;
             barrier::wait(values_empty + 8 * at_values.stage, at_values.parity ^ 1);
-            of_values.template load<BN, DV>(
-                values + at_values.stage * V_BYTES, v_map, (block + 1) * BN, values_full + 8 * at_values.stage);
+            if constexpr (PAGED)
+              of_values.template load<BN, DV>(to, v_map, last, cache.pages, p.v_strides.batch != 0, full);
+            else of_values.template load<BN, DV>(to, v_map, (block + 1) * BN, full);
             at_values.next();
           }
         }
       }
-      if (lead) number = counter ? gridDim.x + atomicAdd(counter, 1u) : number + gridDim.x;
+      if (lead) number = counter ? ctas + atomicAdd(counter, 1u) : number + ctas;
       number = __shfl_sync(~0u, number, 0);
     }
   }
 
   // 3. consumer warpgroups
-  warpgroup::take_registers<CONSUMERS == 2 ? 232 : 160>();
+  warpgroup::take_registers<CONSUMERS == 2 ? 232 : PAGED ? 152 : 160>();
   const u32 consumer = group - 1, thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32;
   // The scale is not 0, so that factor * -inf stays -inf.
-  const float signed_scale = float(p.scale);
+  const float signed_scale = float(p.scale) * (PAGED ? float(scales.k_number) : 1.0f);
   const Units units = units_of<CHANGES>(p, fmaxf(fabsf(signed_scale), 0x1p-149f));
   const float factor = units.unit * math::LOG2E;
   const u64 of_queries = warpgroup::descriptor<false>(queries) + consumer * warpgroup::NEXT_64;
@@ -199,7 +258,9 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
     at_numbers.next();
     return taken;
   };
-  const auto work_of = [&](u32 number) { return Work(p, Place(p, min(number, count - 1), tiles, section, heads)); };
+  const auto work_of = [&](u32 number) {
+    return Work(p, Place(p, min(number, count - 1), tiles, section, heads), cache);
+  };
   const auto row_of = [&](const Work& work) { return work.row + int(consumer * 64 + warp * 16 + lane / 4); };
   OnlineSoftmax<1> softmax;
   float acc[1][DV / 8][4], s[1][BN / 8][4];
@@ -249,8 +310,13 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
     if constexpr (ORDERED) barrier_arrive(turn(consumer + 1 == CONSUMERS ? 0 : consumer + 1), 256);
   };
   // Scores of `block` have arrived
+  u32 absent = 0;  // PAGED: boxes of the k_block whose pages are missing
   const auto scores_done = [&](const Work& work, int block) {
     pin_tile(s[0]);
+    if constexpr (PAGED) {
+      absent = load_shared<u32>(absents + 4 * at_keys.stage);
+      __syncwarp();
+    }
     release(keys_empty + 8 * at_keys.stage);
     at_keys.next();
     if (block == work.begin) release(queries_empty);
@@ -268,6 +334,12 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
     const bool edge = block < whole_begin || block >= whole_end;
     const int column = block * BN + int(lane % 4 * 2);
     change_scores<CHANGES, T>(s, p, work.head, work.band, units, 0.0f, row_of(work), column, edge, false);
+    if (PAGED && absent)
+#pragma unroll
+      for (int n = 0; n < BN / 8; ++n)
+        if (absent >> 8 * n / (BN / (PAGED ? BOXES : 1)) & 1)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) s[0][n][e] = rows::minus_infinity<float>();
     softmax.follow(s, factor, shrink, [](float (&)[2]) {});
     softmax.weigh(s, factor);
   };
@@ -364,6 +436,7 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
     for (int r = 0; r < 2; ++r) {
       float lse;
       sums.finish(r, factor, sink, scale[r], lse);
+      if constexpr (PAGED) scale[r] *= float(scales.v_number);
       if (work.head.lse && lane % 4 == 0 && row + 8 * r < work.head.rows)
         work.head.lse[(row + 8 * r) * p.lse_strides.row] = lse;
     }
@@ -399,4 +472,24 @@ __global__ void __launch_bounds__(128 + 2 * BM, 1)
   }
   // The last consumer's last turn is taken too, so that no barrier is left half full
   if (ORDERED && consumer == 0) barrier_sync(turn(0), 256);
+}
+
+template <class T, class Out, int D, int DV, int BM, int BN, int STAGES, bool ORDERED, bool AHEAD, int CHANGES>
+__global__ void __launch_bounds__(128 + 2 * BM, 1)
+    attention_wgmma(const __grid_constant__ Problem<T, Out, float> p, const __grid_constant__ TensorMap q_map,
+        const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map, u32 tiles, u32 section,
+        u32 heads, u32 count, u32* counter) {
+  forward<T, Out, D, DV, BM, BN, STAGES, ORDERED, AHEAD, CHANGES, 0>(
+      p, q_map, k_map, v_map, tiles, section, heads, count, counter);
+}
+
+template <class T, class Out, int D, int DV, int BM, int BN, int STAGES, bool ORDERED, bool AHEAD, int CHANGES,
+    int BOXES>
+__global__ void __launch_bounds__(128 + 2 * BM, 1)
+    attention_wgmma_paged(const __grid_constant__ Problem<T, Out, float> p, const __grid_constant__ TensorMap q_map,
+        const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map, u32 tiles, u32 section,
+        u32 heads, u32 count, u32* counter, const __grid_constant__ Cache cache,
+        const __grid_constant__ Scales scales) {
+  forward<T, Out, D, DV, BM, BN, STAGES, ORDERED, AHEAD, CHANGES, BOXES>(
+      p, q_map, k_map, v_map, tiles, section, heads, count, counter, cache, scales);
 }

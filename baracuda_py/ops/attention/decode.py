@@ -46,6 +46,7 @@ class Decoding(Attended):
     v_scale: float = 1.0
     values: ClassVar[tuple[str, ...]] = ("scale", "softcap", "k_scale", "v_scale")
     behind: ClassVar[tuple[str, ...]] = ("out_element", "cache_element", "scale", "softcap", "k_scale", "v_scale")
+    tensor_cores: ClassVar[bool] = False  # whether the op's name asks for them
     paged: ClassVar[bool] = False
     page_keys: ClassVar[int] = 1
     pages: ClassVar[int] = 0

@@ -15,6 +15,7 @@ from ._decode.flash_pages import FlashPages
 from ._decode.latent_keys import LatentPages
 from ._decode.simt_keys import SimtPages
 from ._decode.split_keys import SplitPages
+from ._decode.wgmma_pages import WgmmaPages
 from ._problem import guarantee as _guarantee
 from ._problem.attended import FLOATS, OperandStrides, computed
 from .decode import CACHED, Decoding
@@ -218,7 +219,7 @@ class PagedAttentionPlan(Plan[PagedAttentionDescriptor]):
         3: ("cu_seqlens_q decreases, begins below 0 or ends behind the tokens", "pass sums of the sequences' lengths"),
     }
     category = OpCategory.ATTENTION
-    candidates = (SplitPages(), FlashPages(), LatentPages(), SimtPages())
+    candidates = (SplitPages(), FlashPages(), WgmmaPages(), LatentPages(), SimtPages())
     measures = oracle.MEASURES
     probes = (
         *(

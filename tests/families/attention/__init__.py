@@ -80,7 +80,7 @@ FAMILY = Family(
             "operand 'sinks' is missing",
         ),
     ),
-    wanted=("decode-halves-of-values", "attention-wgmma-one-block"),
+    wanted=("decode-halves-of-values", "attention-wgmma-one-block", "paged-wgmma-128-128"),
     two=("attention_backward",),
     also={
         "attention_decode": ("bf16 several splits",),
@@ -125,6 +125,9 @@ FAMILY = Family(
         ),
         "attention_backward_test.py::test_the_order_of_slices_is_fixed": 0,
         "attention_backward_test.py::test_warps_that_share_keys_do_different_things": 1,
+        "paged_wgmma_test.py::test_configurations_agree_and_hold_the_bound": 0,
+        "paged_wgmma_test.py::test_numbers_of_keys_and_values": 1,
+        "paged_wgmma_test.py::test_pages_give_the_bits_of_keys_in_a_row": 2,
         "paged_prompt_test.py::test_flash_pages_any_page_size": 1,
         "paged_prompt_test.py::test_flash_pages_every_configuration": 0,
         "paged_prompt_test.py::test_missing_pages_are_masked": 2,

@@ -93,7 +93,7 @@ def test_flash_pages_numbers_of_keys_and_values(k_scale: float, v_scale: float) 
     held(selected(given, **numbers, return_lse=True), given, out=out, lse=lse)
 
 
-def test_prompts_select_flash_pages_on_an_h200() -> None:
+def test_prompts_select_wgmma_pages_on_an_h200() -> None:
     def variant(tokens: int, element: str = "bf16", cached: str = "bf16", pref: PlanPreference | None = None) -> str:
         pages = (512, 64, 8, 128)
         desc = bp.PagedAttentionDescriptor(
@@ -101,7 +101,7 @@ def test_prompts_select_flash_pages_on_an_h200() -> None:
         )
         return str(bp.PagedAttentionPlan.select(desc, pref or PlanPreference(), device="ptx:h200").sku.variant)
 
-    assert variant(2048) == variant(512) == "flash_pages"
+    assert variant(2048) == variant(512) == "wgmma_pages"
     assert variant(1) == variant(8) == "split_pages"
     assert variant(2048, cached="i8") == "split_pages"
     assert variant(2048, pref=PlanPreference(batch_invariant=True)) == "split_pages"
@@ -115,8 +115,8 @@ def test_ragged_costs_count_the_tokens_of_the_mean_sequence() -> None:
     for tokens, longest, wanted in (
         (64, None, "split"),
         (64, 1, "split"),
-        (64 * 512, None, "flash"),
-        (64 * 512, 600, "flash"),
+        (64 * 512, None, "wgmma"),
+        (64 * 512, 600, "wgmma"),
     ):
         desc = bp.PagedAttentionDescriptor(
             (tokens, 32, 128), pages, pages, (64, 128), BF16, "THD", max_seqlen_q=longest, cu_seqlens_q_shape=(65,)
@@ -177,21 +177,23 @@ def test_many_ragged_sequences_on_a_device() -> None:
     [
         ("flash_pages", 70, 64, {}), ("flash_pages", 70, 256, {"softcap": 3.0}), ("split_pages", 3, 64, {"softcap": 3.0}),
         ("split_pages", 3, 128, {}), ("simt_pages", 2, 64, {}), ("latent_pages", 2, 512, {}),
+        ("wgmma_pages", 70, 64, {}), ("wgmma_pages", 70, 128, {"softcap": 3.0}),
     ],
 )  # fmt: skip
 def test_missing_pages_are_masked(variant: str, tokens: int, d: int, options: dict[str, Any]) -> None:
     """As keys are that a mask leaves out. A sequence of nothing but missing pages is 0, its lse -inf."""
-    given = prompt(BF16, [150, 40], (tokens, 2), 7, d)
-    given["page_table"][0, [3, 11]], given["page_table"][1] = (-1, 1 << 30), -5
+    size = 16 if variant == "wgmma_pages" else 7
+    given = prompt(BF16, [150, 40], (tokens, 2), size, d)
+    given["page_table"][0, [3, 7 if size == 16 else 11]], given["page_table"][1] = (-1, 1 << 30), -5
     pref = PlanPreference(variant=variant)
     out, lse, status = bp.paged_attention(
         **given, **options, return_lse=True, return_status=True, pref=pref, device="ptx"
     )
     assert status.tolist() == [1, 1] and not out[tokens:].any() and np.isneginf(lse[:, tokens:]).all()
     keys = np.arange(150)
-    there = given["page_table"][0, keys // 7]
+    there = given["page_table"][0, keys // size]
     seen = (there >= 0) & (there < len(given["k_pages"]))
-    k, v = (given[n][np.where(seen, there, 0), keys % 7].swapaxes(0, 1)[None] for n in ("k_pages", "v_pages"))
+    k, v = (given[n][np.where(seen, there, 0), keys % size].swapaxes(0, 1)[None] for n in ("k_pages", "v_pages"))
     q = given["q"][:tokens].swapaxes(0, 1)[None]
     wanted = bp.attention(q, k, v, mask=seen[None, None, None], causal=True, return_lse=True, device="cpu", **options)
     assert np.allclose(np.float64(out[:tokens]), np.float64(wanted.out[0].swapaxes(0, 1)), atol=0.02)

@@ -27,6 +27,8 @@ __all__ = [
     "Placed",
     "changed",
     "changes",
+    "ends_s",
+    "exponentials",
     "filled_up",
     "not_kept_short",
     "placed",
@@ -49,6 +51,7 @@ class Costs(Fitted, table="attention.flash"):
     lone_cta_warps_ratio: float
     exposed_ratio: float
     latency_s: float
+    tile_ends_time_ratio: float
 
 
 def tensor_flops_per_cycle(device: DeviceSpec) -> float:
@@ -180,6 +183,16 @@ def filled_up(desc: Any, queries: int) -> float:
     return float(max(queries * -(-desc.rows_each // queries) / max(desc.rows_each, 1), 1.0))
 
 
+def exponentials(desc: Any) -> int:
+    """What the unit of exponentials computes of a score: softcap is an exponential and a reciprocal more."""
+    return 3 if desc.softcapped else 1
+
+
+def ends_s(desc: Any, device: DeviceSpec, config: Any) -> float:
+    """Seconds in which memory copies the queries and results of a tile."""
+    return float(desc.element.dtype.itemsize * config.queries * sum(config.dims) / device.bandwidth)
+
+
 def within(
     desc: Any, configs: Iterable[Any], device: DeviceSpec, read: tuple[str, ...] = ("q", "k", "v")
 ) -> Feasibility:
@@ -253,7 +266,8 @@ class Flash(Candidate[Any]):
                 yield config
 
     def cost(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> Cost:
-        """The busiest of tensor cores, exponentials and shared memory, in as many waves as there are."""
+        """The busiest of tensor cores, exponentials and shared memory, and the copies at a tile's two ends, which no product of
+        its own hides; in as many waves as there are."""
         costs, (d, d_v) = Costs.of(device), config.dims
         tile = config.queries * config.keys
         clock_sms = device.rate("issue") / 128
@@ -264,7 +278,7 @@ class Flash(Candidate[Any]):
         loaded += 2 * tile * (config.split + 1) * (config.split > 1)  # weights on their way
         limits = {
             "tensor cores": 2.0 * tile * (d + d_v) / rate,
-            "exponentials": tile / EXPONENTIALS,
+            "exponentials": exponentials(desc) * tile / EXPONENTIALS,
             "shared memory": (loaded + config.itemsize * config.keys * (d + d_v)) / SHARED_BYTES,
         }
         limit = max(limits, key=lambda name: limits[name])
@@ -274,9 +288,10 @@ class Flash(Candidate[Any]):
         blocks = desc.tiles(config.queries, config.keys)
         clocks = blocks * (limits[limit] + costs.exposed_ratio * sum(limits.values())) / share
         ctas = max(placed(desc, config.queries, device).ctas, 1)
+        ends = costs.tile_ends_time_ratio * desc.query_tiles(config.queries) * ends_s(desc, device, config)
         waves = -(-ctas // (device.sms * config.ctas)) * device.sms * config.ctas / ctas
         tail = min(waves, 2.0 * config.ctas)
-        seconds = max(clocks * max(1.0, tail) / clock_sms, desc.nbytes / device.bandwidth)
+        seconds = max((clocks / clock_sms + ends) * max(1.0, tail), desc.nbytes / device.bandwidth)
         return Cost(desc.nbytes, int(desc.flops), device.overhead + costs.latency_s + seconds, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> PrecisionGuarantee:

@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ....plan.candidate import Candidate, Cost, Feasibility, no
 from ....plan.constraints import Kinds
 from ....plan.grammar import Config, term
-from ....runtime.steps import Fill, Kernel, Launch, Packed, Ptr, Scratch, Step, TensorMap
+from ....runtime.steps import Fill, Kernel, Launch, Packed, Ptr, Scratch, Step, Struct, TensorMap
 from ....types import DeviceSpec, ElementKind, PrecisionGuarantee
 from ..._fitted import Fitted
 from ...products.checks import on_hopper
 from .._problem import guarantee as _guarantee
 from .._problem.struct import problem_struct
-from .flash import EXPONENTIALS, HALVES, OPERANDS, Flash, changes, not_kept_short, placed, within
+from .flash import (
+    EXPONENTIALS,
+    HALVES,
+    OPERANDS,
+    Flash,
+    changes,
+    ends_s,
+    exponentials,
+    not_kept_short,
+    placed,
+    within,
+)
 
 __all__ = ["FlashBesideWgmma", "Wgmma", "WgmmaConfig", "prelude"]
 
@@ -30,8 +41,10 @@ TMA_KINDS = {ElementKind.F16: "float16", ElementKind.BF16: "bfloat16"}
 
 
 class WgmmaCosts(Fitted, table="attention.wgmma"):
-    unit_efficiency: float
+    tensor_ratio: float
+    exponential_ratio: float
     tile_latency_s: float
+    tile_ends_time_ratio: float
     uneven_time_ratio: float
     counter_s: float
 
@@ -48,6 +61,7 @@ class WgmmaConfig(Config):
     dynamic: bool = term("a CTA an SM, which takes the next tile that no other has taken", default=False)
     ahead: bool = term("the next tile's first scores are computed while this one ends", default=False)
     dims: tuple[int, int] = term("columns of queries and of values, filled up", default=(0, 0), hidden=True)
+    paged: bool = term("whether keys and values lie in pages", default=False, hidden=True)
 
     @property
     def threads(self) -> int:
@@ -56,8 +70,9 @@ class WgmmaConfig(Config):
     @property
     def shared_bytes(self) -> int:
         d, d_v = self.dims
-        barriers = 8 * (4 * self.stages + 7)
-        return 2 * (self.queries * d + self.stages * self.keys * (d + d_v)) + barriers
+        barriers = 8 * (4 * self.stages + 7)  # with the numbers of two tiles
+        pages = 4 * self.stages * self.paged  # missing ones
+        return 2 * (self.queries * d + self.stages * self.keys * (d + d_v)) + barriers + pages
 
     @property
     def template(self) -> str:
@@ -109,13 +124,20 @@ def prelude(keys: int, d_v: int, element: ElementKind) -> str:
     return '#include "core/dtype.cuh"\n' + scores + _product_text("wgmma_values", d_v, element, of_registers=True)
 
 
+def extents_of(desc: Any, name: str) -> tuple[int, int, int]:
+    """Rows, heads and sequences of an operand; of pages, keys of a page, heads and pages."""
+    sequences = 1 if desc.ragged else desc.batch
+    if name == "q":
+        return desc.total_q, desc.heads, sequences
+    if name in ("k_pages", "v_pages"):
+        return desc.page_keys, desc.kv_heads, desc.pages
+    return desc.total_k, desc.kv_heads, sequences
+
+
 def boxes(desc: Any, name: str, rows: int) -> TensorMap:
-    """The operand as [sequences, heads, rows, columns] in boxes of so many rows and a panel of columns; an axis that is not
-    stepped has extent 1."""
-    layout, strides = desc.layout(name), desc.strides_of(name)
-    total = desc.total_q if name == "q" else desc.total_k
-    heads = desc.heads if name == "q" else desc.kv_heads
-    extents = (total, heads, 1 if desc.ragged else desc.batch)
+    """The operand as [sequences or pages, heads, rows, columns] in boxes of so many rows and a panel of columns; an axis that is
+    not stepped has extent 1."""
+    layout, strides, extents = desc.layout(name), desc.strides_of(name), extents_of(desc, name)
     steps = (strides.row, strides.head, strides.batch)
     return TensorMap(
         Ptr(name),
@@ -132,8 +154,10 @@ class Wgmma(Candidate[Any]):
     no ALiBi."""
 
     variant = "wgmma"
+    paged: ClassVar[bool] = False
     launches = ("attention/wgmma.cu:attention_wgmma",)
     constraints = (Kinds("q", HALVES), *OPERANDS)
+    keys, values = "k", "v"
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         for said in (super().supports(desc, device), on_hopper(device), not_kept_short(desc)):
@@ -141,14 +165,14 @@ class Wgmma(Candidate[Any]):
                 return said
         if changes(desc) not in (0, CAPPED):
             return no("it has neither masks nor ALiBi", "flash has both")
-        for name in ("q", "k", "v"):
+        read = ("q", self.keys, self.values)
+        for name in read:
             row, *others = desc.strides_of(name)[::-1]
-            rows = desc.total_q if name == "q" else desc.total_k
-            if (row <= 0 and rows > 1) or min(others) < 0 or 2 * max(row, *others) >= MOST_STRIDE:
+            if (row <= 0 and extents_of(desc, name)[0] > 1) or min(others) < 0 or 2 * max(row, *others) >= MOST_STRIDE:
                 return no(
                     f"TMA does not step {name}'s rows or heads backwards, twice onto one row or 2**40 bytes at once"
                 )
-        return within(desc, self.configs(desc, device), device)
+        return within(desc, self.configs(desc, device), device, read)
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[WgmmaConfig]:
         dims = filled(desc.d), filled(desc.d_v)
@@ -162,26 +186,29 @@ class Wgmma(Candidate[Any]):
                 persistent=not dynamic,
                 ahead=max(dims) <= MOST_AHEAD,
                 dims=dims,
+                paged=self.paged,
             )
             if config.shared_bytes <= device.shared_bytes:
                 yield config
 
     def cost(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> Cost:
-        """The busier of tensor cores and exponentials, and what a tile waits for; in as many rounds of one CTA an SM as there
-        are, or, of tiles of several lengths that a counter gives out, until the last one ends."""
+        """Tensor cores and exponentials, which overlap in part, and what is between two tiles; in as many rounds of one CTA an SM
+        as there are, or, of tiles of several lengths that a counter gives out, longest first, no less than the longest."""
         costs, tile = WgmmaCosts.of(device), config.queries * config.keys
         clock_sms = device.rate("issue") / 128
-        limits = {
-            "tensor cores": 2.0 * tile * sum(config.dims) / (device.rate("bf16") / clock_sms),
-            "exponentials": tile / EXPONENTIALS,
+        units = {
+            "tensor cores": costs.tensor_ratio * 2.0 * tile * sum(config.dims) / (device.rate("bf16") / clock_sms),
+            "exponentials": costs.exponential_ratio * exponentials(desc) * tile / EXPONENTIALS,
         }
-        limit = max(limits, key=lambda name: limits[name])
-        ctas = max(placed(desc, config.queries, device).ctas, 1)
-        blocks = desc.tiles(config.queries, config.keys)
-        seconds = blocks * limits[limit] / costs.unit_efficiency / clock_sms + ctas * costs.tile_latency_s / device.sms
+        limit = max(units, key=lambda name: units[name])
+        block = sum(units.values()) * device.sms / clock_sms
+        between = costs.tile_latency_s + costs.tile_ends_time_ratio * device.sms * ends_s(desc, device, config)
+        ctas, blocks = max(placed(desc, config.queries, device).ctas, 1), desc.tiles(config.queries, config.keys)
+        seconds = (blocks * block + desc.query_tiles(config.queries) * between) / device.sms
         uneven = desc.ragged or desc.visible != (None, None)
         if config.dynamic and uneven:
-            seconds += seconds / ctas * min(ctas, device.sms)  # the last tile, of the mean's length
+            reach = desc.most_k if desc.visible.left is None else min(desc.most_k, desc.visible.left + config.queries)
+            seconds = max(seconds, -(-reach // config.keys) * block + between)
         else:
             seconds *= -(-ctas // device.sms) * device.sms / ctas * (costs.uneven_time_ratio if uneven else 1.0)
         seconds = max(seconds, desc.nbytes / device.bandwidth) + costs.counter_s * config.dynamic
@@ -195,15 +222,24 @@ class Wgmma(Candidate[Any]):
         )  # fmt: skip
 
     def lower(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> tuple[Step, ...]:
-        types = f"{desc.element.number}, {desc.layout('out').element.number}"
-        entry = f"attention_wgmma<{types}, {config.template}, {changes(desc)}>"
+        entry = f"attention_wgmma<{self.template(desc, config)}>"
+        return self.launched(desc, device, config, entry, problem_struct(desc), config.keys)
+
+    def template(self, desc: Any, config: WgmmaConfig) -> str:
+        return f"{desc.element.number}, {desc.layout('out').element.number}, {config.template}, {changes(desc)}"
+
+    def launched(
+        self, desc: Any, device: DeviceSpec, config: WgmmaConfig, entry: str, problem: Struct, rows: int,
+        more: tuple[Struct, ...] = (), checked: int = 0,
+    ) -> tuple[Step, ...]:  # fmt: skip
+        """The launch of an entry, with keys in boxes of so many rows, and what comes before; `checked` CTAs only check pages."""
         kernel = Kernel("attention/wgmma.cu", entry, prelude(config.keys, config.dims[1], desc.element))
         places = placed(desc, config.queries, device)
-        maps = (boxes(desc, name, config.queries if name == "q" else config.keys) for name in ("q", "k", "v"))
+        maps = (boxes(desc, name, config.queries if name == "q" else rows) for name in ("q", self.keys, self.values))
         counter: Scratch | Packed = Scratch.named("counter", 16) if config.dynamic else Packed(bytes(8))
-        args = (problem_struct(desc), *maps, *places.args, np.uint32(places.ctas), counter)
+        args = (problem, *maps, *places.args, np.uint32(places.ctas), counter, *more)
         ctas = min(places.ctas, device.sms) if config.persistent or config.dynamic else places.ctas
-        launch = Launch(kernel, (ctas, 1, 1), (config.threads, 1, 1), args, config.shared_bytes)
+        launch = Launch(kernel, (ctas + checked, 1, 1), (config.threads, 1, 1), args, config.shared_bytes)
         return (Fill(counter, 0, 16), launch) if isinstance(counter, Scratch) else (launch,)
 
 

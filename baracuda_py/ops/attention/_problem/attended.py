@@ -227,15 +227,14 @@ class Attended(Descriptor):
         rows, keys, offset = self._sequence()
         return self.batch * self.heads * rows * self.visible.keys(int(rows), int(keys), offset)
 
+    def query_tiles(self, queries: int) -> int:
+        """Tiles of so many queries, of all heads."""
+        return self.batch * self.heads * -(-int(self._sequence()[0]) // queries)
+
     def tiles(self, queries: int, keys: int) -> float:
-        """Tiles of scores that kernels compute, of all heads. Those of a window are counted, for both of its edges go through
-        tiles; else they are as many as scores that count fill."""
-        if self.visible.left is None:
-            filled = queries * -(-self.rows_each // queries) / max(self.rows_each, 1)
-            return float(self.pairs() * max(filled, 1.0) / (queries * keys))
+        """Tiles of scores that kernels compute, of all heads: the blocks of keys that tiles of queries touch, whole ones."""
         rows, all_keys, offset = self._sequence()
-        touched = self.visible.blocks(int(rows), int(all_keys), offset, (queries, keys))
-        return self.batch * self.heads * -(-int(rows) // queries) * touched
+        return self.query_tiles(queries) * self.visible.blocks(int(rows), int(all_keys), offset, (queries, keys))
 
     @property
     def flops(self) -> float:

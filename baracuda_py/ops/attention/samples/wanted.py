@@ -9,6 +9,7 @@ import numpy as np
 from ....samples.sample import Sample
 from ....samples.wanted import Problems, bf16, f16, f32
 from ....types import ElementKind
+from .decode import pages_of
 from .forward import qkv
 
 problems = Problems()
@@ -152,3 +153,25 @@ by_wgmma("window", whole("d192 d_v128", 150, 390, 192, 128, heads=2, window=(50,
 by_wgmma("nothing-seen", whole("d64", 500, 90, 64, heads=2, causal=True), "192x112 ping_pong persistent ahead")
 by_wgmma("grows", growing(1), "*")
 by_wgmma("falls", growing(-1), "*")
+
+
+# ---- prompts against pages by wgmma: a page that is missing, boxes behind the last key, several tiles a CTA, sequences that are
+# checked, a page a block of keys and several
+def prompted(page_keys: int, d: int, missing: bool) -> Sample:
+    """Two ragged prompts over pages; of the first one's, one is not there."""
+    made = pages_of(rng, ElementKind.BF16, [190, 20], page_keys, 1, d)
+    if missing:
+        made["page_table"][0, 1] = -1
+    starts = np.array([0, 70, 90], np.int32)
+    given = {"q": n((90, 2, d), bf16), **made, "cu_seqlens_q": starts}
+    return Sample(
+        f"bf16 prompts over {page_keys} keys a page, d{d}", given, {"return_lse": True, "return_status": True}
+    )
+
+
+for page_keys, d, config in (
+    (16, 128, "128x128 ping_pong dynamic ahead"), (128, 128, "128x128 persistent ahead"),
+    (64, 64, "192x112 ping_pong persistent ahead"),
+):  # fmt: skip
+    sample = prompted(page_keys, d, missing=page_keys == 16)
+    want(f"paged-wgmma-{page_keys}-{d}", "paged_attention", sample, "wgmma_pages", (config,), sms=2)
