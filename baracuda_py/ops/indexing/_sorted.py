@@ -15,6 +15,7 @@ __all__ = ["KERNELS", "MOST", "KeyedIndices"]
 FILE = "indexing/sorted_keys.cu"
 KERNELS = tuple(f"{FILE}:{name}" for name in ("make_keys", "count_digits", "scan_counts", "move_pairs"))
 DIGIT_BITS, RADIX, THREADS, TILE = 8, 256, 256, 2048  # of that file
+SCAN_THREADS = 256
 MOST = (1 << 31) - 1  # keys, and indices
 
 
@@ -73,7 +74,7 @@ class KeyedIndices:
             moved = self._buffer("keys", i + 1), self._buffer("positions", i + 1), keys, positions
             steps += [
                 _launch(f"count_digits<{DIGIT_BITS}>", tiles, counts, keys, shift, number),
-                _launch(f"scan_counts<{THREADS}>", RADIX, counts, totals, np.uint32(tiles)),
+                _launch(f"scan_counts<{SCAN_THREADS}>", RADIX, counts, totals, np.uint32(tiles), threads=SCAN_THREADS),
                 _launch(
                     f"move_pairs<{DIGIT_BITS}, {str(i == 0).lower()}>", tiles, *moved, counts, totals, shift, number
                 ),
@@ -85,5 +86,5 @@ class KeyedIndices:
         return Scratch.named(f"{what} {passes % 2}", 4 * self.count)
 
 
-def _launch(entry: str, ctas: int, *args: Arg) -> Launch:
-    return Launch(Kernel(FILE, entry), grid_of(ctas, 1), (THREADS, 1, 1), args)
+def _launch(entry: str, ctas: int, *args: Arg, threads: int = THREADS) -> Launch:
+    return Launch(Kernel(FILE, entry), grid_of(ctas, 1), (threads, 1, 1), args)
