@@ -1,11 +1,11 @@
-// out[key, :] = reduction of lines[position, :] over the pairs (key, position) of a run of equal keys, which are sorted;
+// out[key, :] = reduction of lines[position, :] over a run of pairs (key, position) of equal keys; pairs are sorted.
 // ACCUMULATE: with out[key, :] first.
 //
-// reduce_chunks: a group of LANES threads per chunk of CHUNK pairs and tile of LANES * V columns reduces lines in order.
-//                A run within the chunk is finished there. Parts of runs that cross chunks go to scratch: `heads` holds
-//                a chunk's first run if it began in an earlier chunk, `tails` its last run if it began here and goes on.
-// join_runs:     one CTA per chunk whose tail goes on: SLICES warps reduce adjacent shares of the run's heads, then these
-//                are joined in order.
+// reduce_chunks: LANES threads per chunk of CHUNK pairs and tile of LANES * V columns reduce lines in order. A run
+//                within the chunk is finished there. Parts of runs that cross chunks go to scratch: `heads` holds a
+//                chunk's first run if it began earlier, `tails` its last run if it began here and goes on.
+// join_runs:     one CTA per chunk whose tail goes on: SLICES warps reduce adjacent shares of the run's heads, then
+//                these are joined in order.
 // Order:         fixed by positions, CHUNK and SLICES alone (deterministic); computed in C, rounded once.
 // Bound:         DRAM, the lines, at random rows.
 #include "math/extrema.cuh"

@@ -1,6 +1,7 @@
 // (key, position) pairs of an array of indices, sorted by key; equal keys keep their order (stable LSD radix sort).
 //
-// make_keys:    key[i] = base(i) + index[i] * key_step, or `none`, which sorts last, if index i is out of range (`status` is set) or ignored.
+// make_keys:    key[i] = base(i) + index[i] * key_step, or `none`, which sorts last, if index i is out of range
+//               (`status` is set) or ignored.
 // count_digits: per tile of SORT_TILE keys, a histogram of one 8-bit digit; counts[digit][tile].
 // scan_counts:  one CTA per digit: exclusive sums over the tiles, and the digit's total.
 // move_pairs:   ranks keys within their tile and writes pairs to their place. A warp ranks 32 keys per step: eight
@@ -70,7 +71,8 @@ template <int BITS, bool FIRST>
 __global__ void __launch_bounds__(SORT_THREADS)
 move_pairs(u32* to_keys, u32* to_positions, const u32* keys, const u32* positions, const u32* counts, const u32* totals,
            u32 shift, u32 count) {
-  __shared__ u32 place[SORT_WARPS][Radix<BITS>::COUNT];  // keys of the warp with this digit so far, then the first one's place
+  // Keys of the warp with this digit so far, then the place of the first one.
+  __shared__ u32 place[SORT_WARPS][Radix<BITS>::COUNT];
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   for (u32 digit = lane; digit < Radix<BITS>::COUNT; digit += 32) place[warp][digit] = 0;
   __syncwarp();

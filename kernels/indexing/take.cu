@@ -1,7 +1,7 @@
 // out[i] = x[indices[i]] along one axis.
 //
 // Grid:      UNROLL results per thread, coalesced in the result's order; all index loads in flight, then all gathers.
-// Range:     an out-of-range index is never read (indexing/within.cuh); where it has no element, zero bytes and `status`.
+// Range:     an out-of-range index is never read (indexing/within.cuh); without an element: zero bytes and `status`.
 // Shared:    none.   Bound: DRAM, and the sectors that gathered elements share.
 #include "indexing/within.cuh"
 #include "core/index.cuh"
