@@ -62,6 +62,12 @@ from .runtime.gpu.device import (Device as Device, device as device, set_device 
 from .ops.rearrange.diag import (DiagDescriptor as _DiagDescriptor, DiagPlan as _DiagPlan)
 from .ops.random.dropout import (DropoutBackwardDescriptor as _DropoutBackwardDescriptor,
     DropoutBackwardPlan as _DropoutBackwardPlan, DropoutDescriptor as _DropoutDescriptor, DropoutPlan as _DropoutPlan)
+from .ops.indexing.gradients import (EmbeddingBackwardDescriptor as _EmbeddingBackwardDescriptor,
+    EmbeddingBackwardPlan as _EmbeddingBackwardPlan, IndexSelectBackwardDescriptor as _IndexSelectBackwardDescriptor,
+    IndexSelectBackwardPlan as _IndexSelectBackwardPlan, TakeAlongAxisBackwardDescriptor as _TakeAlongAxisBackwardDescriptor,
+    TakeAlongAxisBackwardPlan as _TakeAlongAxisBackwardPlan)
+from .ops.indexing.select import (EmbeddingDescriptor as _EmbeddingDescriptor, EmbeddingPlan as _EmbeddingPlan,
+    IndexSelectDescriptor as _IndexSelectDescriptor, IndexSelectPlan as _IndexSelectPlan)
 from .ops.creation.sequences import (FillArangeDescriptor as _FillArangeDescriptor, FillArangePlan as _FillArangePlan,
     FillLinspaceDescriptor as _FillLinspaceDescriptor, FillLinspacePlan as _FillLinspacePlan)
 from .ops.random.discrete import (FillBernoulliDescriptor as _FillBernoulliDescriptor, DrawnPlan as _DrawnPlan,
@@ -95,6 +101,8 @@ from .ops.random.gumbel.backward import (GumbelSoftmaxBackwardDescriptor as _Gum
     GumbelSoftmaxBackwardPlan as _GumbelSoftmaxBackwardPlan)
 from .ops.random.gumbel.forward import (GumbelSoftmaxDescriptor as _GumbelSoftmaxDescriptor,
     GumbelSoftmaxPlan as _GumbelSoftmaxPlan)
+from .ops.indexing.scatter import (IndexScatterDescriptor as _IndexScatterDescriptor, IndexScatterPlan as _IndexScatterPlan,
+    ScatterDescriptor as _ScatterDescriptor, ScatterPlan as _ScatterPlan)
 from .packed import (Int4Layout as Int4Layout, PackedGguf as PackedGguf, PackedInt4 as PackedInt4, PackedNf4 as PackedNf4)
 from .ops.quantized.int4.matmul import (Int4MatmulDescriptor as _Int4MatmulDescriptor, Int4MatmulPlan as _Int4MatmulPlan)
 from .ops.quantized.int8.matmul import (Int8MatmulDescriptor as _Int8MatmulDescriptor, Int8MatmulPlan as _Int8MatmulPlan)
@@ -308,6 +316,9 @@ class _GradWeight:
 class _GradX:
     grad_x: _Layout
 class _GradX3:
+    grad_x_align: int | None
+    grad_x: _Layout
+class _GradX4:
     grad_x_strides: tuple[int, ...] | None
     grad_x_align: int | None
     grad_x: _Layout
@@ -315,6 +326,10 @@ class _Hidden:
     hidden_strides: tuple[int, ...] | None
     hidden_align: int | None
     hidden: _Layout
+class _Ids:
+    ids_strides: tuple[int, ...] | None
+    ids_align: int | None
+    ids: _Layout
 class _Indices:
     indices_strides: tuple[int, ...] | None
     indices_align: int | None
@@ -491,6 +506,10 @@ class _Sinks:
     sinks_strides: tuple[int, ...] | None
     sinks_align: int | None
     sinks: _Layout | None
+class _Src:
+    src_strides: tuple[int, ...] | None
+    src_align: int | None
+    src: _Layout
 class _Status:
     status: _Layout
 class _Status2:
@@ -851,7 +870,7 @@ class CubeBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class CumsumBackwardDescriptor(_CumsumBackwardDescriptor, _GradX3, _Grad2):
+class CumsumBackwardDescriptor(_CumsumBackwardDescriptor, _GradX4, _Grad2):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
         exclusive: bool = ..., *, grad_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         grad_x_align: int | None = ...) -> None: ...
@@ -905,7 +924,7 @@ class DivideBackwardDescriptor(_BackwardDescriptor):
         y_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
         x2_align: int | None = ..., y_align: int | None = ..., grad_x1_align: int | None = ...,
         grad_x2_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class DropoutBackwardDescriptor(_DropoutBackwardDescriptor, _GradX3, _Grad2, _Position):
+class DropoutBackwardDescriptor(_DropoutBackwardDescriptor, _GradX4, _Grad2, _Position):
     def __init__(self, shape: Sequence[int], element: ElementLike, p: float = ..., seed: int = ..., offset: int = ...,
         subsequence: int = ..., *, position_element: _Kind = ..., grad_strides: _Ints = ..., grad_x_strides: _Ints = ...,
         grad_align: int | None = ..., position_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -918,6 +937,18 @@ class EluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class EmbeddingBackwardDescriptor(_EmbeddingBackwardDescriptor, _Grad2, _Ids, _Weight3):
+    grad_weight_align: int | None
+    grad_weight: _Layout
+    def __init__(self, weight_shape: Sequence[int], ids_shape: Sequence[int], element: ElementLike,
+        ids_element: ElementLike = ..., padding_idx: int | None = ..., mode: str = ..., *, grad_strides: _Ints = ...,
+        ids_strides: _Ints = ..., weight_strides: _Ints = ..., grad_align: int | None = ..., ids_align: int | None = ...,
+        weight_align: int | None = ..., grad_weight_align: int | None = ...) -> None: ...
+class EmbeddingDescriptor(_EmbeddingDescriptor, _Out3, _Status2, _Weight3, _Ids):
+    def __init__(self, weight_shape: Sequence[int], ids_shape: Sequence[int], element: ElementLike,
+        ids_element: ElementLike = ..., padding_idx: int | None = ..., mode: str = ..., *, status_element: _Kind = ...,
+        weight_strides: _Ints = ..., ids_strides: _Ints = ..., out_strides: _Ints = ..., weight_align: int | None = ...,
+        ids_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class ErfBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1077,7 +1108,7 @@ class GradientNormDescriptor(_GradientNormDescriptor, _Grad, _Norm, _GradScale, 
     found_inf: _Layout
     def __init__(self, shape: Sequence[int], element: ElementLike, max_norm: float = ..., *, table_shape: _Ints = ...,
         grad_scale_element: _Kind = ...) -> None: ...
-class GroupNormBackwardDescriptor(_GroupNormBackwardDescriptor, _GradX3, _GradWeight, _GradBias, _Grad2, _X17, _Weight2,
+class GroupNormBackwardDescriptor(_GroupNormBackwardDescriptor, _GradX4, _GradWeight, _GradBias, _Grad2, _X17, _Weight2,
     _Mean2, _Rstd2):
     def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., name: str = ...,
         mean_element: _Kind = ..., rstd_element: _Kind = ..., *, weight_element: _Kind = ...,
@@ -1093,7 +1124,7 @@ class GroupNormDescriptor(_GroupNormDescriptor, _Out3, _Mean, _Rstd, _X17, _Weig
         out_strides: _Ints = ..., mean_strides: _Ints = ..., rstd_strides: _Ints = ..., x_align: int | None = ...,
         weight_align: int | None = ..., bias_align: int | None = ..., out_align: int | None = ...,
         mean_align: int | None = ..., rstd_align: int | None = ...) -> None: ...
-class GumbelSoftmaxBackwardDescriptor(_GumbelSoftmaxBackwardDescriptor, _GradX3, _Grad2, _X17, _Position):
+class GumbelSoftmaxBackwardDescriptor(_GumbelSoftmaxBackwardDescriptor, _GradX4, _Grad2, _X17, _Position):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., tau: float = ..., seed: int = ...,
         offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., grad_strides: _Ints = ...,
         x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
@@ -1126,6 +1157,27 @@ class HypotBackwardDescriptor(_BackwardDescriptor):
         grad_x2_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ..., x2_align: int | None = ...,
         y_align: int | None = ..., grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class IndexScatterDescriptor(_IndexScatterDescriptor, _Out2, _Status2, _X17, _Src):
+    index_strides: tuple[int, ...] | None
+    index_align: int | None
+    def __init__(self, x_shape: Sequence[int], index_shape: Sequence[int], element: ElementLike,
+        index_element: ElementLike = ..., axis: int = ..., mode: str = ..., name: str = ..., *, status_element: _Kind = ...,
+        x_strides: _Ints = ..., index_strides: _Ints = ..., src_strides: _Ints = ..., x_align: int | None = ...,
+        index_align: int | None = ..., src_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class IndexSelectBackwardDescriptor(_IndexSelectBackwardDescriptor, _GradX3, _Grad2, _X17):
+    index_strides: tuple[int, ...] | None
+    index_align: int | None
+    def __init__(self, x_shape: Sequence[int], index_shape: Sequence[int], element: ElementLike,
+        index_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, grad_strides: _Ints = ...,
+        index_strides: _Ints = ..., x_strides: _Ints = ..., grad_align: int | None = ..., index_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+class IndexSelectDescriptor(_IndexSelectDescriptor, _Out3, _Status2, _X17):
+    index_strides: tuple[int, ...] | None
+    index_align: int | None
+    def __init__(self, x_shape: Sequence[int], index_shape: Sequence[int], element: ElementLike,
+        index_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, status_element: _Kind = ...,
+        x_strides: _Ints = ..., index_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
+        index_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class Int4MatmulDescriptor(_Int4MatmulDescriptor, _Out3, _X17, _Codes, _Scales, _Zeros, _Order, _Bias2):
     def __init__(self, x_shape: Sequence[int], n: int, x_element: ElementLike, group_size: int = ...,
         packing: Int4Layout = ..., codes_element: ElementLike = ..., scales_element: ElementLike = ...,
@@ -1328,7 +1380,7 @@ class LogitBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class MaskedSoftmaxBackwardDescriptor(_MaskedSoftmaxBackwardDescriptor, _GradX3, _Grad2, _Y):
+class MaskedSoftmaxBackwardDescriptor(_MaskedSoftmaxBackwardDescriptor, _GradX4, _Grad2, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, scale: float = ..., name: str = ..., *,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -1402,7 +1454,7 @@ class ModBackwardDescriptor(_BackwardDescriptor):
         grad_x2_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ..., x2_align: int | None = ...,
         y_align: int | None = ..., grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class MultiMarginLossBackwardDescriptor(_RowLoss, _GradX3, _Status2, _Grad2, _X17, _Target, _Weight2):
+class MultiMarginLossBackwardDescriptor(_RowLoss, _GradX4, _Status2, _Grad2, _X17, _Target, _Weight2):
     def __init__(self, shape: Sequence[int], element: ElementLike, target_element: ElementLike = ..., reduction: str = ...,
         p: float = ..., margin: float = ..., *, weight_element: _Kind = ..., status_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., weight_strides: _Ints = ...,
@@ -1414,7 +1466,7 @@ class MultiMarginLossDescriptor(_RowLoss, _Out3, _Status2, _X17, _Target, _Weigh
         x_strides: _Ints = ..., target_strides: _Ints = ..., weight_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., target_align: int | None = ..., weight_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
-class MultilabelSoftMarginLossBackwardDescriptor(_RowLoss, _GradX3, _Grad2, _X17, _Target, _Weight2):
+class MultilabelSoftMarginLossBackwardDescriptor(_RowLoss, _GradX4, _Grad2, _X17, _Target, _Weight2):
     def __init__(self, shape: Sequence[int], element: ElementLike, reduction: str = ..., *, weight_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., weight_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., target_align: int | None = ...,
@@ -1440,7 +1492,7 @@ class Nf4MatmulDescriptor(_Nf4MatmulDescriptor, _Out3, _X17, _Codes, _Absmax, _S
         bias_shape: _Ints = ..., scales_element: _Kind = ..., offset_element: _Kind = ..., bias_element: _Kind = ...,
         x_strides: _Ints = ..., bias_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
         codes_align: int | None = ..., bias_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class NllBackwardDescriptor(_NllBackwardDescriptor, _GradX3, _Status2, _Grad2, _X17, _Labels, _Weight2):
+class NllBackwardDescriptor(_NllBackwardDescriptor, _GradX4, _Status2, _Grad2, _X17, _Labels, _Weight2):
     def __init__(self, shape: Sequence[int], element: ElementLike, labels_element: ElementLike = ..., reduction: str = ...,
         ignore_index: int = ..., *, weight_element: _Kind = ..., status_element: _Kind = ..., grad_strides: _Ints = ...,
         x_strides: _Ints = ..., labels_strides: _Ints = ..., weight_strides: _Ints = ..., grad_x_strides: _Ints = ...,
@@ -1456,7 +1508,7 @@ class NonzeroDescriptor(_NonzeroDescriptor, _Out2, _X17):
     count: _Layout
     def __init__(self, shape: Sequence[int], element: ElementLike, *, x_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ..., count_align: int | None = ...) -> None: ...
-class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX3, _GradWeight, _GradBias, _Grad2, _X17, _Weight2, _Mean,
+class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX4, _GradWeight, _GradBias, _Grad2, _X17, _Weight2, _Mean,
     _Rstd2):
     def __init__(self, shape: Sequence[int], element: ElementLike, normalized_shape: _Ints = ..., name: str = ...,
         rstd_element: _Kind = ..., *, weight_element: _Kind = ..., mean_element: _Kind = ...,
@@ -1549,7 +1601,7 @@ class PlanPreference(_PlanPreference):
         math: MathPrecision | str | None = ..., deterministic: bool = ..., bit_stable: bool = ...,
         batch_invariant: bool = ..., exact_weights: bool = ..., max_workspace_bytes: int | None = ...,
         config: str | None = ...) -> None: ...
-class PointwiseBackwardDescriptor(_PointwiseBackwardDescriptor, _GradX3, _Grad2, _X17, _Target, _Other, _Var):
+class PointwiseBackwardDescriptor(_PointwiseBackwardDescriptor, _GradX4, _Grad2, _X17, _Target, _Other, _Var):
     grad_other_strides: tuple[int, ...] | None
     grad_other_align: int | None
     grad_other: _Layout | None
@@ -1699,7 +1751,7 @@ class ReciprocalBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class ReduceBackwardDescriptor(_ReduceBackwardDescriptor, _GradX3, _Grad2, _X17):
+class ReduceBackwardDescriptor(_ReduceBackwardDescriptor, _GradX4, _Grad2, _X17):
     y_strides: tuple[int, ...] | None
     y_align: int | None
     y: _Layout | None
@@ -1711,7 +1763,7 @@ class ReduceDescriptor(_ReduceDescriptor, _Out3, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., name: str = ..., out_element: _Kind = ..., *, x_strides: _Ints = ...,
         out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class ReduceToBackwardDescriptor(_ReduceToBackwardDescriptor, _GradX3, _Grad2, _X17):
+class ReduceToBackwardDescriptor(_ReduceToBackwardDescriptor, _GradX4, _Grad2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, to: Any, *, grad_strides: _Ints = ...,
         x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         grad_x_align: int | None = ...) -> None: ...
@@ -1746,7 +1798,7 @@ class ReluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class RepeatInterleaveBackwardDescriptor(_RepeatInterleaveBackwardDescriptor, _GradX3, _Grad2, _X17):
+class RepeatInterleaveBackwardDescriptor(_RepeatInterleaveBackwardDescriptor, _GradX4, _Grad2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, repeats: int, axis: int | None = ..., *,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -1771,7 +1823,7 @@ class RmspropUpdateDescriptor(_UpdateProblem, _Param, _MomentumBuffer, _Master, 
 class RollDescriptor(_RollDescriptor, _Out2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, shift: Any, axis: Any = ..., name: str = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class RopeBackwardDescriptor(_RopeBackwardDescriptor, _GradX3, _GradK, _Status, _Grad2, _Positions, _InvFreq, _Cos, _Sin):
+class RopeBackwardDescriptor(_RopeBackwardDescriptor, _GradX4, _GradK, _Status, _Grad2, _Positions, _InvFreq, _Cos, _Sin):
     k_grad_shape: tuple[int, ...] | None
     k_grad_element: ElementKind | None
     k_grad_strides: tuple[int, ...] | None
@@ -1807,7 +1859,7 @@ class RsqrtBackwardDescriptor(_BackwardDescriptor):
         y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class ScanBackwardDescriptor(_ScanBackwardDescriptor, _GradX3, _Grad2, _X17, _Y):
+class ScanBackwardDescriptor(_ScanBackwardDescriptor, _GradX4, _Grad2, _X17, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
         exclusive: bool = ..., name: str = ..., *, grad_strides: _Ints = ..., x_strides: _Ints = ..., y_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., y_align: int | None = ...,
@@ -1816,6 +1868,12 @@ class ScanDescriptor(_ScanDescriptor, _Out, _X):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
         exclusive: bool = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ..., name: str = ...) -> None: ...
+class ScatterDescriptor(_ScatterDescriptor, _Out2, _Status2, _X17, _Indices, _Src):
+    def __init__(self, x_shape: Sequence[int], indices_shape: Sequence[int], element: ElementLike,
+        indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., reduce: str = ..., *,
+        status_element: _Kind = ..., x_strides: _Ints = ..., indices_strides: _Ints = ..., src_strides: _Ints = ...,
+        x_align: int | None = ..., indices_align: int | None = ..., src_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class SearchsortedDescriptor(_SearchsortedDescriptor, _Out3):
     sorted_sequence_strides: tuple[int, ...] | None
     sorted_sequence_align: int | None
@@ -1863,7 +1921,7 @@ class SinhBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class SoftmaxBackwardDescriptor(_SoftmaxBackwardDescriptor, _GradX3, _Grad2, _Y):
+class SoftmaxBackwardDescriptor(_SoftmaxBackwardDescriptor, _GradX4, _Grad2, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., name: str = ..., *,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -1883,7 +1941,7 @@ class SoftsignBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class SparseSoftmaxBackwardDescriptor(_SparseSoftmaxBackwardDescriptor, _GradX3, _Grad2, _Y):
+class SparseSoftmaxBackwardDescriptor(_SparseSoftmaxBackwardDescriptor, _GradX4, _Grad2, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., name: str = ..., *,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -1904,6 +1962,11 @@ class SubtractBackwardDescriptor(_BackwardDescriptor):
         grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
         grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class TakeAlongAxisBackwardDescriptor(_TakeAlongAxisBackwardDescriptor, _GradX3, _Grad2, _Indices, _X17):
+    def __init__(self, x_shape: Sequence[int], indices_shape: Sequence[int], element: ElementLike,
+        indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, grad_strides: _Ints = ...,
+        indices_strides: _Ints = ..., x_strides: _Ints = ..., grad_align: int | None = ..., indices_align: int | None = ...,
+        x_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
 class TakeAlongAxisDescriptor(_TakeAlongAxisDescriptor, _Out3, _X17, _Indices, _Status):
     def __init__(self, x_shape: Sequence[int], indices_shape: Sequence[int], element: ElementLike,
         indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, x_strides: _Ints = ...,
@@ -1935,7 +1998,7 @@ class ThresholdBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class TileBackwardDescriptor(_TileBackwardDescriptor, _GradX3, _Grad2, _X17):
+class TileBackwardDescriptor(_TileBackwardDescriptor, _GradX4, _Grad2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, reps: Any, *, grad_strides: _Ints = ...,
         x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         grad_x_align: int | None = ...) -> None: ...
@@ -1948,7 +2011,7 @@ class TopkDescriptor(_TopkDescriptor, _Indices, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, k: int, axis: int = ..., largest: bool = ...,
         sorted: bool = ..., *, x_strides: _Ints = ..., values_strides: _Ints = ..., indices_strides: _Ints = ...,
         x_align: int | None = ..., values_align: int | None = ..., indices_align: int | None = ...) -> None: ...
-class TraceBackwardDescriptor(_TraceBackwardDescriptor, _GradX3, _Grad2, _X17):
+class TraceBackwardDescriptor(_TraceBackwardDescriptor, _GradX4, _Grad2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, offset: int = ..., axis1: int = ..., axis2: int = ..., *,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -2072,6 +2135,8 @@ class DivideBackwardPlan(_BackwardPlan): desc: DivideBackwardDescriptor
 class DropoutBackwardPlan(_DropoutBackwardPlan): desc: DropoutBackwardDescriptor
 class DropoutPlan(_DropoutPlan): desc: DropoutDescriptor
 class EluBackwardPlan(_BackwardPlan): desc: EluBackwardDescriptor
+class EmbeddingBackwardPlan(_EmbeddingBackwardPlan): desc: EmbeddingBackwardDescriptor
+class EmbeddingPlan(_EmbeddingPlan): desc: EmbeddingDescriptor
 class ErfBackwardPlan(_BackwardPlan): desc: ErfBackwardDescriptor
 class ErfcBackwardPlan(_BackwardPlan): desc: ErfcBackwardDescriptor
 class ErfinvBackwardPlan(_BackwardPlan): desc: ErfinvBackwardDescriptor
@@ -2117,6 +2182,9 @@ class HardsigmoidBackwardPlan(_BackwardPlan): desc: HardsigmoidBackwardDescripto
 class HardswishBackwardPlan(_BackwardPlan): desc: HardswishBackwardDescriptor
 class HardtanhBackwardPlan(_BackwardPlan): desc: HardtanhBackwardDescriptor
 class HypotBackwardPlan(_BackwardPlan): desc: HypotBackwardDescriptor
+class IndexScatterPlan(_IndexScatterPlan): desc: IndexScatterDescriptor
+class IndexSelectBackwardPlan(_IndexSelectBackwardPlan): desc: IndexSelectBackwardDescriptor
+class IndexSelectPlan(_IndexSelectPlan): desc: IndexSelectDescriptor
 class Int4MatmulPlan(_Int4MatmulPlan): desc: Int4MatmulDescriptor
 class Int8MatmulPlan(_Int8MatmulPlan): desc: Int8MatmulDescriptor
 class JoinPlan(_JoinPlan): desc: JoinDescriptor
@@ -2186,6 +2254,7 @@ class RopePlan(_RopePlan): desc: RopeDescriptor
 class RsqrtBackwardPlan(_BackwardPlan): desc: RsqrtBackwardDescriptor
 class ScanBackwardPlan(_ScanBackwardPlan): desc: ScanBackwardDescriptor
 class ScanPlan(_ScanPlan): desc: ScanDescriptor
+class ScatterPlan(_ScatterPlan): desc: ScatterDescriptor
 class SearchsortedPlan(_SearchsortedPlan): desc: SearchsortedDescriptor
 class SeluBackwardPlan(_BackwardPlan): desc: SeluBackwardDescriptor
 class SgdUpdatePlan(_UpdatePlan): desc: SgdUpdateDescriptor
@@ -2204,6 +2273,7 @@ class SparseSoftmaxPlan(_SparseSoftmaxPlan): desc: SparseSoftmaxDescriptor
 class SqrtBackwardPlan(_BackwardPlan): desc: SqrtBackwardDescriptor
 class SquareBackwardPlan(_BackwardPlan): desc: SquareBackwardDescriptor
 class SubtractBackwardPlan(_BackwardPlan): desc: SubtractBackwardDescriptor
+class TakeAlongAxisBackwardPlan(_TakeAlongAxisBackwardPlan): desc: TakeAlongAxisBackwardDescriptor
 class TakeAlongAxisPlan(_TakeAlongAxisPlan): desc: TakeAlongAxisDescriptor
 class TakePositionPlan(_TakePositionPlan): desc: TakePositionDescriptor
 class TanBackwardPlan(_BackwardPlan): desc: TanBackwardDescriptor
@@ -2541,8 +2611,36 @@ def qkv_project_int4(x: Any, wq: Any, wk: Any, wv: Any, scales_q: Any = None, sc
     attention_factor: float = 1.0, widths: Any = None, group_size: int | None = None, layout: Any = None,
     out_dtype: Any = None, q: Any = None, k: Any = None, v: Any = None, status: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(IndexSelectBackwardDescriptor, IndexSelectBackwardPlan)
+def index_select_backward(grad: Any, index: Any, x: Any, axis: int = 0, *, mode: str = 'raise', grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(EmbeddingBackwardDescriptor, EmbeddingBackwardPlan)
+def embedding_backward(grad: Any, ids: Any, weight: Any, *, padding_idx: int | None = None, mode: str = 'raise',
+    grad_weight: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(TakeAlongAxisBackwardDescriptor, TakeAlongAxisBackwardPlan)
+def take_along_axis_backward(grad: Any, indices: Any, x: Any, axis: int = -1, *, mode: str = 'status', grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(NonzeroDescriptor, NonzeroPlan)
 def nonzero(x: Any, /, *, trim: bool = True, count: Any = None, out: Any = None, stream: Any = None, pref: Any = None,
+    device: Any = None) -> Any: ...
+@_op(IndexScatterDescriptor, IndexScatterPlan)
+def index_add(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = 'raise', return_status: bool = False,
+    status: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(IndexScatterDescriptor, IndexScatterPlan)
+def index_copy(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = 'raise', return_status: bool = False,
+    status: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(ScatterDescriptor, ScatterPlan)
+def scatter(x: Any, indices: Any, src: Any, axis: int = -1, *, reduce: str = 'set', mode: str = 'raise',
+    return_status: bool = False, status: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(IndexSelectDescriptor, IndexSelectPlan)
+def index_select(x: Any, index: Any, axis: int = 0, *, mode: str = 'raise', return_status: bool = False, status: Any = None,
+    out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(EmbeddingDescriptor, EmbeddingPlan)
+def embedding(weight: Any, ids: Any, *, padding_idx: int | None = None, mode: str = 'raise', return_status: bool = False,
+    status: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(TakeAlongAxisDescriptor, TakeAlongAxisPlan)
 def take_along_axis(x: Any, indices: Any, axis: int = -1, *, mode: str = 'status', status: Any = None, out: Any = None,

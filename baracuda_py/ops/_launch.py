@@ -65,22 +65,29 @@ def grid_of(items: int, per_cta: int) -> tuple[int, int, int]:
 
 
 def words_of(
-    shape: Sequence[int], strides: Sequence[Sequence[int]], size: int, align: int, steps: Sequence[int]
+    shape: Sequence[int],
+    strides: Sequence[Sequence[int]],
+    size: int,
+    align: int,
+    steps: Sequence[int],
+    beside: Sequence[Sequence[int]] = (),
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...], int]:
     """Elements of `size` bytes, walked by operands with `strides` in bytes, as words: extents, strides and bytes a word.
 
     A word is the widest power of two up to 16 bytes that divides a contiguous run of elements, or one element, every stride,
     the further `steps`, and `align`, which the addresses are multiples of: less than an element where they are between two.
+    Operands `beside` these have one value for all bytes of an element; their strides come last.
     """
-    extents, merged = merge_axes((*shape, size), [(*one, 1) for one in strides])
-    if not extents or any(operand[-1] != 1 for operand in merged):  # bytes that are not contiguous
+    count = len(strides)
+    extents, merged = merge_axes((*shape, size), [*((*one, 1) for one in strides), *((*one, 0) for one in beside)])
+    if not extents or any(operand[-1] != 1 for operand in merged[:count]):  # bytes that are not contiguous
         return extents, merged, 1
     run = extents[-1]
-    outer = (*steps, *(step for operand in merged for step in operand[:-1]))
+    outer = (*steps, *(step for operand in merged[:count] for step in operand[:-1]))
     word = min(align, WORD, *(alignment_of(abs(v)) for v in (run, *outer)))
     if run == word == size:  # one element, one word
         return extents[:-1], tuple(operand[:-1] for operand in merged), word
-    return (*extents[:-1], run // word), tuple((*operand[:-1], word) for operand in merged), word
+    return (*extents[:-1], run // word), tuple((*operand[:-1], word * operand[-1]) for operand in merged), word
 
 
 def overlapped_overhead(device: DeviceSpec) -> float:

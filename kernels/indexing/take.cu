@@ -1,23 +1,12 @@
 // out[i] = x[indices[i]] along one axis.
 //
 // Grid:      UNROLL results per thread, coalesced in the result's order; all index loads in flight, then all gathers.
-// Range:     an out-of-range index is never read. RAISE: zero bytes, `status` is set; CLIP: nearest; WRAP: modulo.
+// Range:     an out-of-range index is never read (indexing/within.cuh); without an element: zero bytes and `status`.
 // Shared:    none.   Bound: DRAM, and the sectors that gathered elements share.
+#include "indexing/within.cuh"
 #include "core/index.cuh"
 
-constexpr int RAISE = 0, CLIP = 1, WRAP = 2;
 constexpr int TAKE_THREADS = 256;
-
-// An index as one of [0, extent); negative if out of range.
-template <int MODE> __device__ __forceinline__ i64 within(i64 at, i64 extent) {
-  if constexpr (MODE == CLIP) return at < 0 ? 0 : at < extent ? at : extent - 1;
-  if (at >= 0 && at < extent) return at;
-  if constexpr (MODE == WRAP) {
-    const i64 rest = at % extent;
-    return rest < 0 ? rest + extent : rest;
-  }
-  return at < 0 && at >= -extent ? at + extent : -1;
-}
 
 // `dims`: the result's axes with byte strides of out, indices and x; x's stride is 0 along the axis taken.
 template <class I, class Index, int R, int WIDTH, int MODE, int UNROLL>
@@ -50,7 +39,7 @@ take_along(u8* out, const u8* x, const u8* indices, i32* status, i64 extent, i64
   for (int u = 0; u < UNROLL; ++u)
     if (first + u * TAKE_THREADS < count) *reinterpret_cast<T*>(out + offset[u][0]) = value[u];
   // 4. report: one atomic per warp with a bad index
-  if constexpr (MODE == RAISE) {
+  if constexpr (MODE == RAISE || MODE == STRICT) {
     if (__any_sync(~0u, bad) && threadIdx.x % 32 == 0) atomicOr(status, 1);
   }
 }

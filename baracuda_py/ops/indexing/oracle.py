@@ -1,28 +1,46 @@
-"""Elements by index, on bytes: NaN payloads come through untouched."""
+"""Elements by index, on bytes: NaN payloads come through untouched. Sums by index in float64 (long double for f64)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["along_axis", "nonzero", "take_along_axis"]
+from ...numerics.rounding import wide
+
+__all__ = [
+    "MEASURES",
+    "add_lines",
+    "add_places",
+    "along_axis",
+    "nonzero",
+    "scatter_lines",
+    "scatter_places",
+    "select",
+    "take_along_axis",
+    "within",
+]
 
 Array: TypeAlias = np.ndarray[Any, Any]
+
+
+def within(mode: str, indices: Array, extent: int, *, from_the_end: bool) -> tuple[Array, Array]:
+    """Indices along an axis of `extent` by a mode, and which of them are in range, maybe `from_the_end`."""
+    given = indices.astype(np.int64)
+    if mode == "clip":
+        found = np.clip(given, 0, max(extent - 1, 0))
+    elif mode == "wrap":
+        found = given % max(extent, 1)
+    else:
+        found = np.where(given < 0, given + extent, given) if from_the_end else given
+    return found, (found >= 0) & (found < extent)
 
 
 def take_along_axis(desc: Any, x: Array, indices: Array) -> Any:
     """The elements taken; with mode "status" also the status, and zero bytes where an index is out of range."""
     axis, extent = desc.axis % x.ndim, x.shape[desc.axis]
-    low, high = 0, max(extent - 1, 0)
-    wide = indices.astype(np.int64)
-    if desc.mode == "clip":
-        found = np.clip(wide, low, high)
-    elif desc.mode == "wrap":
-        found = wide % max(extent, 1)
-    else:
-        found = np.where(wide < 0, wide + extent, wide)
-    fits = (found >= 0) & (found < extent)
+    found, fits = within(desc.mode, indices, extent, from_the_end=True)
     shape = desc.out_shape
     taken = np.zeros(shape, x.dtype)
     if extent and taken.size:
@@ -47,3 +65,96 @@ def nonzero(_desc: Any, x: Array) -> tuple[Array, Array]:
     with np.errstate(invalid="ignore"):
         rows = np.argwhere(x != 0)
     return rows.astype(np.int64).reshape(-1, x.ndim), np.asarray([len(rows)], dtype=np.int64)
+
+
+def select(desc: Any, **arrays: Array) -> Any:
+    """The lines that the indices name, zero bytes where one is out of range, and the status where there is one."""
+    x, axis = arrays[desc.lines], desc.along
+    found, fits = within(desc.mode, arrays[desc.index], desc.extent, from_the_end=False)
+    picked = np.zeros((*found.shape, *x.shape[:axis], *x.shape[axis + 1 :]), x.dtype)
+    if desc.extent and fits.any():
+        picked[fits] = np.moveaxis(x, axis, 0)[found[fits]]
+    out = np.moveaxis(picked, range(found.ndim), range(axis, axis + found.ndim)) if axis else picked
+    return _with_status(desc, out, fits, out)
+
+
+def add_lines(desc: Any, **arrays: Array) -> Array:
+    """The sums of the lines that name each line of the result, wide; those of `padding_idx` are left out."""
+    source = wide(arrays[desc.source], desc.element)
+    return _lines_into(desc, np.zeros(desc.lines_shape, source.dtype), source, arrays[desc.index])[0]
+
+
+def scatter_lines(desc: Any, x: Array, index: Array, src: Array) -> Any:
+    """x with lines of src reduced into it, wide where it is summed, and the status where there is one."""
+    return _with_status(desc, *_lines_into(desc, *_computed(desc, x, src), index), src)
+
+
+def _lines_into(desc: Any, base: Array, source: Array, index: Array) -> tuple[Array, Array]:
+    """`base`, reduced in place with the lines of `source`, and which indices are in range."""
+    axis = desc.along
+    found, fits = within(desc.mode, index, desc.extent, from_the_end=False)
+    kept = fits
+    if getattr(desc, "padding_idx", None) is not None:
+        kept = fits & (found != desc.padding_idx % desc.extent)
+    rows = np.moveaxis(source, range(axis, axis + found.ndim), range(found.ndim))
+    _reduce(desc.reduce, np.moveaxis(base, axis, 0), found[kept], rows[kept])
+    return base, fits
+
+
+def add_places(desc: Any, grad: Array, indices: Array, **_: Array) -> Array:
+    """The sums of the elements that were taken from each place, wide."""
+    source, axis = wide(grad, desc.element), desc.axis % len(desc.x_shape)
+    found, fits = within(desc.mode, indices, desc.x_shape[axis], from_the_end=True)
+    shared = [
+        a if a == axis or n != 1 else -1 for a, n in enumerate(desc.x_shape)
+    ]  # axes that x was not broadcast along
+    at: list[Array] = [np.indices(grad.shape, sparse=True)[a] if a >= 0 else np.zeros((), np.int64) for a in shared]
+    at[axis] = found
+    return _places_into(desc, np.zeros(desc.x_shape, source.dtype), source, at, fits)
+
+
+def scatter_places(desc: Any, x: Array, indices: Array, src: Array) -> Any:
+    """x with elements of src reduced into it, wide where it is summed, and the status where there is one."""
+    found, fits = within(desc.mode, indices, desc.extent, from_the_end=False)
+    at: list[Array] = list(np.indices(src.shape, sparse=True))
+    at[desc.along] = found
+    base, source = _computed(desc, x, src)
+    return _with_status(desc, _places_into(desc, base, source, at, fits), fits, src)
+
+
+def _places_into(desc: Any, base: Array, source: Array, at: list[Array], fits: Array) -> Array:
+    """`base`, reduced in place with the elements of `source`."""
+    kept = np.broadcast_to(fits, source.shape)
+    _reduce(desc.reduce, base, tuple(np.broadcast_to(a, source.shape)[kept] for a in at), source[kept])
+    return base
+
+
+def _reduce(by: str, base: Array, at: Any, source: Array) -> None:
+    """Reduces into base[at], in order; the last of equal indices stands where it sets."""
+    if by == "set":
+        base[at] = source
+        return
+    with np.errstate(invalid="ignore"):
+        {"add": np.add, "max": np.maximum, "min": np.minimum}[by].at(base, at, source)
+
+
+def _computed(desc: Any, x: Array, src: Array) -> tuple[Array, Array]:
+    """A copy of x, and src, as they are reduced."""
+    return (x.copy(), src) if desc.reduce == "set" else (wide(x, desc.element).copy(), wide(src, desc.element))
+
+
+def _with_status(desc: Any, out: Array, fits: Array, src: Array) -> Any:
+    return (out, np.asarray(0 if fits.all() or not src.size else 1, np.int32)) if desc.has("status") else out
+
+
+def _abs_sums(desc: Any, **arrays: Array) -> Array:
+    """The sums of the magnitudes that are added to each element."""
+    sizes = {name: np.abs(x) if name in (desc.source, desc.base) else x for name, x in arrays.items()}
+    if desc.base:
+        made = scatter_places(desc, **sizes) if desc.op == "scatter" else scatter_lines(desc, **sizes)
+        return np.asarray(made[0] if desc.has("status") else made, np.longdouble)
+    made = add_places(desc, **sizes) if desc.op == "take_along_axis_backward" else add_lines(desc, **sizes)
+    return np.asarray(made, np.longdouble)
+
+
+MEASURES: dict[str, Callable[..., Any]] = {"abs_sums": _abs_sums}

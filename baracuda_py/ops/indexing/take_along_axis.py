@@ -11,7 +11,7 @@ import numpy as np
 from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
-from ...plan.registry import Op, register
+from ...plan.registry import Gradient, Op, register
 from ...runtime.steps import Fill, Kernel, Launch, Ptr, Step
 from ...tensor import Tensor
 from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse
@@ -21,27 +21,28 @@ from .._function import SignatureRules, function_of
 from .._launch import THREADS, grid_of, index_scalar, index_type, pack_dims
 from . import oracle, samples
 
-__all__ = ["TakeAlongAxisDescriptor", "TakeAlongAxisPlan", "take_along_axis"]
+__all__ = [
+    "FIELDS",
+    "KERNEL_MODES",
+    "AlongAxisProblem",
+    "TakeAlongAxisDescriptor",
+    "TakeAlongAxisPlan",
+    "take_along_axis",
+]
 
 BYTES = tuple(kind for kind in ElementKind if not kind.packed)
 MODES = ("status", "clip", "wrap", "raise")  # in the order of kernels/indexing/take.cu, which has no "raise"
 KERNEL_MODES = {mode: i % 3 for i, mode in enumerate(MODES)}  # indices of "raise" have been looked at before
 UNROLL = 4
+FIELDS = ("x_shape", "indices_shape", "element", "indices_element", "axis", "mode")
 
 
 class Costs(Fitted, table="rows.take_along_axis"):
     bandwidth_efficiency: float
 
 
-@described(
-    Slot("out", "out", takes=BYTES, shape="out_shape", element="element"),
-    Slot("x", takes=BYTES, element="element"),
-    Slot("indices", takes=(ElementKind.I32, ElementKind.I64), element="indices_element"),
-    Slot("status", "out", element=ElementKind.I32, shape="status_shape", strided=False, aligned=False),
-)
-class TakeAlongAxisDescriptor(Descriptor):
-    """x of `x_shape`, and indices along `axis` whose other axes broadcast against x's. There is a `status` where `mode` is
-    ``"status"``."""
+class AlongAxisProblem(Descriptor):
+    """x of `x_shape`, and indices along `axis` whose other axes broadcast against x's."""
 
     x_shape: tuple[int, ...]
     indices_shape: tuple[int, ...]
@@ -50,14 +51,9 @@ class TakeAlongAxisDescriptor(Descriptor):
     axis: int = -1
     mode: str = "status"
 
-    name = "take_along_axis"
-
     def __post_init__(self) -> None:
         super().__post_init__()
         self._member(MODES, "mode")
-
-    def has(self, name: str) -> bool:
-        return name != "status" or self.mode == "status"
 
     @property
     def out_shape(self) -> tuple[int, ...]:
@@ -65,25 +61,21 @@ class TakeAlongAxisDescriptor(Descriptor):
         rank = len(self.x_shape)
         if len(self.indices_shape) != rank:
             raise InvalidProblemError(
-                f"take_along_axis: indices has shape {self.indices_shape} and x {self.x_shape}",
+                f"{self.op}: indices has shape {self.indices_shape} and x {self.x_shape}",
                 f"pass indices of rank {rank}",
             )
         if not -rank <= self.axis < rank:
             known = f"give one of {-rank} to {rank - 1}" if rank else "give x an axis"
-            raise InvalidProblemError(f"take_along_axis: axis={self.axis}, and x has {rank} axes", known)
+            raise InvalidProblemError(f"{self.op}: axis={self.axis}, and x has {rank} axes", known)
         axis = self.axis % rank
         others = (*self.x_shape[:axis], 1, *self.x_shape[axis + 1 :])
         try:
             return broadcast_shapes(others, self.indices_shape)
         except ValueError:
             raise InvalidProblemError(
-                f"take_along_axis: indices of shape {self.indices_shape} do not broadcast against x of {self.x_shape}",
+                f"{self.op}: indices of shape {self.indices_shape} do not broadcast against x of {self.x_shape}",
                 f"give every axis but {axis} x's extent, or 1",
             ) from None
-
-    @property
-    def status_shape(self) -> tuple[int, ...]:
-        return ()
 
     def neutral(self) -> dict[str, Any]:
         return {"axis": self.axis % len(self.x_shape)}
@@ -91,7 +83,7 @@ class TakeAlongAxisDescriptor(Descriptor):
     def check(self) -> None:
         if 0 not in self.out_shape and not self.x_shape[self.axis] and self.mode != "status":
             raise InvalidProblemError(
-                f"take_along_axis: x of shape {self.x_shape} has nothing along axis {self.axis} to take",
+                f"{self.op}: x of shape {self.x_shape} has nothing along axis {self.axis} to take",
                 'pass no indices, or mode="status", which gives zeros and says so in status',
             )
 
@@ -103,10 +95,30 @@ class TakeAlongAxisDescriptor(Descriptor):
         if wrong.any():
             place = tuple(map(int, np.argwhere(wrong)[0]))
             raise InvalidProblemError(
-                f"take_along_axis: indices[{', '.join(map(str, place))}] = {int(indices[place])} is out of range: x has {extent} "
+                f"{self.op}: indices[{', '.join(map(str, place))}] = {int(indices[place])} is out of range: x has {extent} "
                 f"elements along axis {self.axis}",
                 f'give -{extent} to {extent - 1}, or mode="clip", "wrap" or "status"',
             )
+
+
+@described(
+    Slot("out", "out", takes=BYTES, shape="out_shape", element="element"),
+    Slot("x", takes=BYTES, element="element"),
+    Slot("indices", takes=(ElementKind.I32, ElementKind.I64), element="indices_element"),
+    Slot("status", "out", element=ElementKind.I32, shape="status_shape", strided=False, aligned=False),
+    fields=FIELDS,
+)
+class TakeAlongAxisDescriptor(AlongAxisProblem):
+    """The problem of the elements themselves. There is a `status` where `mode` is ``"status"``."""
+
+    name = "take_along_axis"
+
+    def has(self, name: str) -> bool:
+        return name != "status" or self.mode == "status"
+
+    @property
+    def status_shape(self) -> tuple[int, ...]:
+        return ()
 
 
 class Gather(Candidate[TakeAlongAxisDescriptor]):
@@ -187,6 +199,7 @@ register(
         TakeAlongAxisPlan,
         take_along_axis,
         samples.take_along_axis,
+        gradient=Gradient("take_along_axis_backward", ("indices", "x"), {"x": "grad_x"}, shapes=("x",)),
         peers={"cupy": "take_along_axis", "torch": "gather"},
     )
 )

@@ -1,4 +1,4 @@
-"""Elements picked by index, and the indices of those that are not zero."""
+"""Elements and lines picked by index, sums by index, and the indices of elements that are not zero."""
 
 from __future__ import annotations
 

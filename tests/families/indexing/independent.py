@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
 from ...arena import as_bytes
 from ...gauntlet import Problem
+from ..answers import given_of, near
 
 __all__ = ["CHECKS"]
 
@@ -42,4 +44,118 @@ def _nonzero(problem: Problem) -> None:
     assert problem.wide["count"].tolist() == [len(wanted)]
 
 
-CHECKS: dict[str, Callable[[Problem], None]] = {"take_along_axis": _take_along_axis, "nonzero": _nonzero}
+def _line(i: int, extent: int, mode: str, *, from_the_end: bool = False) -> int | None:
+    """The line that an index names, by Python's own arithmetic; None if there is none."""
+    if mode == "clip":
+        return sorted((0, i, extent - 1))[1]
+    if mode == "wrap":
+        return i % extent
+    return range(extent)[i] if (-extent if from_the_end else 0) <= i < extent else None
+
+
+def _select(lines: str, index: str) -> Callable[[Problem], None]:
+    """Line by line, by slices of NumPy's arrays."""
+
+    def check(problem: Problem) -> None:
+        x, indices = problem.slots[lines].host(), problem.slots[index].host()
+        options = problem.sample.options
+        axis, mode = options.get("axis", 0) % x.ndim, options.get("mode", "raise")
+        got, x = problem.wide["out"], as_bytes(np.ascontiguousarray(x))
+        got = as_bytes(np.ascontiguousarray(got)).reshape(*x.shape[:axis], -1, *x.shape[axis + 1 :])
+        named = [_line(i, x.shape[axis], mode) for i in indices.ravel().tolist()]
+        for i, line in enumerate(named):
+            own, before = got[(slice(None),) * axis + (i,)], (slice(None),) * axis
+            assert own.tobytes() == (bytes(own.nbytes) if line is None else x[(*before, line)].tobytes())
+        if "status" in problem.wide:
+            assert int(problem.wide["status"]) == (None in named)
+
+    return check
+
+
+def _sums_of_lines(result: str, lines: str, index: str) -> Callable[[Problem], None]:
+    """Line by line, summed by `math.fsum`."""
+
+    def check(problem: Problem) -> None:
+        given, options = given_of(problem), problem.sample.options
+        shape, indices = given[lines].shape, given[index]
+        axis, mode = options.get("axis", 0) % len(shape), options.get("mode", "raise")
+        rest = (*shape[:axis], *shape[axis + 1 :])
+        grad = np.moveaxis(given["grad"].reshape(*shape[:axis], indices.size, *shape[axis + 1 :]), axis, 0).reshape(
+            indices.size, math.prod(rest)
+        )
+        named = [_line(i, shape[axis], mode) for i in indices.ravel().tolist()]
+        padding = options.get("padding_idx")
+        wanted, size = np.zeros((2, shape[axis], grad.shape[1]))
+        for line in {*named} - {None, None if padding is None else range(shape[axis])[padding]}:
+            cells = grad[[i for i, one in enumerate(named) if one == line]].T.tolist()
+            wanted[line], size[line] = list(map(math.fsum, cells)), [math.fsum(map(abs, cell)) for cell in cells]
+        wanted, size = (np.moveaxis(a.reshape(shape[axis], *rest), 0, axis) for a in (wanted, size))
+        near(problem, result, wanted, size=size)
+
+    return check
+
+
+def _sums_of_places(problem: Problem) -> None:
+    """Element by element, summed by `math.fsum`."""
+    given, options = given_of(problem), problem.sample.options
+    grad, x, indices = given["grad"], given["x"], given["indices"]
+    axis, mode = options.get("axis", -1) % x.ndim, options.get("mode", "status")
+    found: dict[tuple[int, ...], list[float]] = {}
+    for at in np.ndindex(*grad.shape):
+        line = _line(
+            int(indices[tuple(i % n for i, n in zip(at, indices.shape))]), x.shape[axis], mode, from_the_end=True
+        )
+        if line is not None:
+            place = tuple(line if a == axis else i % x.shape[a] for a, i in enumerate(at))
+            found.setdefault(place, []).append(float(grad[at]))
+    wanted, size = np.zeros((2, *x.shape))
+    for place, cells in found.items():
+        wanted[place], size[place] = math.fsum(cells), math.fsum(map(abs, cells))
+    near(problem, "grad_x", wanted, size=size)
+
+
+def _sent(axis_by_default: int, index: str, *, lines: bool) -> Callable[[Problem], None]:
+    """Element by element, in order, by Python's own `max`, `min` and `math.fsum`."""
+
+    def check(problem: Problem) -> None:
+        options, op = problem.sample.options, problem.desc.op
+        x, src, indices = (problem.slots[name].host() for name in ("x", "src", index))
+        axis, mode = options.get("axis", axis_by_default) % x.ndim, options.get("mode", "raise")
+        by = {"index_add": "add", "index_copy": "set"}.get(op) or options.get("reduce", "set")
+        found: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        bad = False
+        for at in np.ndindex(*src.shape):
+            line = _line(int(indices[at[axis : axis + indices.ndim] if lines else at]), x.shape[axis], mode)
+            bad |= line is None
+            if line is not None:
+                place = (*at[:axis], line, *at[axis + (indices.ndim if lines else 1) :])
+                found.setdefault(place, []).append(at)
+        if "status" in problem.wide:
+            assert int(problem.wide["status"]) == bad
+        if by == "set":
+            wanted = x.copy()
+            for place, several in found.items():
+                wanted[place] = src[several[-1]]
+            assert np.array_equal(as_bytes(wanted), as_bytes(np.ascontiguousarray(problem.wide["out"])))
+            return
+        sums, size = x.astype(np.float64), np.abs(x.astype(np.float64))
+        for place, several in found.items():
+            cells = [float(x[place]), *(float(src[at]) for at in several)]
+            size[place] = math.fsum(map(abs, cells)) if by == "add" else 0
+            sums[place] = math.fsum(cells) if by == "add" else _extreme(cells, by)
+        near(problem, "out", sums, size=size)
+
+    return check
+
+
+def _extreme(cells: list[float], by: str) -> float:
+    return math.nan if any(map(math.isnan, cells)) else {"max": max, "min": min}[by](cells)
+
+
+CHECKS: dict[str, Callable[[Problem], None]] = {
+    "take_along_axis": _take_along_axis, "nonzero": _nonzero, "index_select": _select("x", "index"),
+    "embedding": _select("weight", "ids"), "index_select_backward": _sums_of_lines("grad_x", "x", "index"),
+    "embedding_backward": _sums_of_lines("grad_weight", "weight", "ids"), "take_along_axis_backward": _sums_of_places,
+    "index_add": _sent(0, "index", lines=True), "index_copy": _sent(0, "index", lines=True),
+    "scatter": _sent(-1, "indices", lines=False),
+}  # fmt: skip

@@ -1,0 +1,217 @@
+"""Lines reduced by index, in a fixed order: indices are sorted by the row that they name, and runs of equal ones are reduced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_results, no
+from ...plan.descriptor import Descriptor
+from ...plan.grammar import Config, term
+from ...runtime.steps import Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
+from ...tensor.axes import merge_axes
+from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term
+from .._launch import pack_dims
+from .._rows import computed_in
+from ._lines import MODES, IndexedLines
+from ._sorted import KERNELS, MOST, KeyedIndices
+from .select import Costs
+
+__all__ = ["ScatteredLines", "ScatteredProblem", "Share", "Sorted", "Walk", "bound", "scattered"]
+
+FILE = "indexing/reduce_runs.cu"
+CHUNK, SLICES, THREADS, WARP, UNROLL = 32, 8, 128, 32, 4  # of that file
+OPS = {"set": "Last", "add": "Add", "max": "Max", "min": "Min"}  # the reductions, there
+WORDS = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "uint4"}  # by bytes
+MOST_GRID_Y = 65_535
+ACCESS = 16  # bytes
+MOST_COLUMNS = (1 << 31) - 1 - MOST_GRID_Y * WARP * 8  # one grid's step beyond the last column fits 31 bits
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The axes of one kind of the problem, with strides in elements of each operand that goes along them."""
+
+    shape: Sequence[int]
+    strides: Sequence[Sequence[int]]
+
+    def merged(self, *, scale: int = 1) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+        shape, strides = merge_axes(self.shape, self.strides)
+        return shape, tuple(tuple(s * scale for s in one) for one in strides)
+
+
+class ScatteredProblem(Descriptor):
+    """A problem whose result, in C order, reduces what the operand `source` has for each index."""
+
+    element: ElementKind
+    result: ClassVar[str]
+    source: ClassVar[str]
+    base: ClassVar[str] = ""  # the operand that the result is without any index; 0 where there is none
+    reduce: str = "add"
+
+    @property
+    def reduced_as(self) -> tuple[str, str, int]:
+        """The C++ types of an element and of what is computed, and the bytes of the latter."""
+        if self.reduce == "set":
+            word = WORDS[self.element.bits // 8]
+            return word, word, self.element.bits // 8
+        computed = computed_in(self.element)
+        return self.element.number, computed.cuda, computed.element.bits // 8
+
+    def keyed(self) -> KeyedIndices:
+        """The indices, and the row that each names."""
+        raise NotImplementedError
+
+    def walks(self) -> tuple[Walk, Walk, Walk]:
+        """The result's axes by key; those of the source by position; and columns, of the result and of the source."""
+        raise NotImplementedError
+
+
+class ScatteredLines(IndexedLines, ScatteredProblem):
+    """Lines along an axis, each with an index."""
+
+    def keyed(self) -> KeyedIndices:
+        index, padding = self.layout(self.index), getattr(self, "padding_idx", None)
+        steps = [s * index.natural for s in index.strides]
+        shape, strides = merge_axes(index.shape, (steps, (0,) * len(steps)))
+        return KeyedIndices(
+            self.index, index.element.number, MODES[self.mode], self.extent, -1 if padding is None else padding % self.extent,
+            self.extent, 1, self.count, shape, (strides[0], strides[1]), self.has_status,
+        )  # fmt: skip
+
+    def walks(self) -> tuple[Walk, Walk, Walk]:
+        result, others = (
+            self.layout(self.result),
+            (*self.lines_shape[: self.along], *self.lines_shape[self.along + 1 :]),
+        )
+        columns = self.over_others(self.result, picked=False), self.over_others(self.source, picked=True)
+        return (
+            Walk((self.extent,), ((result.strides[self.along],),)),
+            Walk(self.places_shape, (self.over_places(self.source),)),
+            Walk(others, columns),
+        )
+
+
+def bound(desc: ScatteredProblem, additions: float) -> PrecisionGuarantee:
+    """The bound of sums of so many terms, in a fixed order that depends on all indices."""
+    computed = computed_in(desc.element)
+    sums = (Term(additions, computed.element, "abs_sums"),)
+    rounded = Componentwise.rounded(sums, desc.element, "Higham, section 4.2")
+    summed = PrecisionGuarantee.fixed_order(computed.math, computed.element, rounded, batch_invariant=False)
+    if not desc.keyed().status:
+        return summed
+    return PrecisionGuarantee.by_output(**{desc.result: summed, "status": PrecisionGuarantee.exact(ElementKind.I32)})
+
+
+@dataclass(frozen=True)
+class Share(Config):
+    """How lines are shared out."""
+
+    vector: int = term("elements per access")
+    lanes: int = term("threads per chunk of indices and tile of columns")
+
+
+class Sorted(Candidate[ScatteredProblem]):
+    """Indices sorted by row; runs of equal ones reduced in order, long runs in chunks. Same bits at every call."""
+
+    variant = "sorted"
+    launches = (*KERNELS, f"{FILE}:reduce_chunks", f"{FILE}:join_runs")
+
+    def supports(self, desc: ScatteredProblem, device: DeviceSpec) -> Feasibility:
+        keyed, (_, _, columns) = desc.keyed(), desc.walks()
+        if max(keyed.keys, keyed.count) > MOST or math.prod(columns.shape) > MOST_COLUMNS:
+            return no("rows, indices or columns exceed 31 bits", "make several calls")
+        return OK
+
+    def configs(self, desc: ScatteredProblem, device: DeviceSpec) -> Iterable[Share]:
+        vector = _vector(desc)
+        length = math.prod(desc.walks()[2].shape)
+        yield Share(vector, min(WARP, 1 << max(0, -(-length // vector) - 1).bit_length()))
+
+    def cost(self, desc: ScatteredProblem, device: DeviceSpec, config: Share) -> Cost:
+        """As if every index named a row of its own."""
+        keyed = desc.keyed()
+        lines = desc.element.nbytes(math.prod(desc.layout(desc.source).shape))
+        moved = (
+            2 * lines
+            + keyed.moved
+            + desc.element.nbytes(math.prod(desc.layout(desc.result).shape)) * (2 if desc.base else 1)
+        )
+        launches = 3 + 3 * keyed.passes + 1
+        one = Cost.streaming(device, moved, efficiency=Costs.of(device).bandwidth_efficiency)
+        return Cost(
+            one.bytes,
+            math.prod(desc.layout(desc.source).shape),
+            one.seconds + (launches - 1) * device.overhead,
+            one.limit,
+        )
+
+    def guarantee(self, desc: ScatteredProblem, device: DeviceSpec, config: Share) -> PrecisionGuarantee:
+        if desc.reduce != "add":
+            return exact_results(desc)
+        most = desc.keyed().count  # additions to one row
+        chunks = -(-most // CHUNK)
+        return bound(desc, min(most, CHUNK + SLICES + -(-chunks // SLICES)) + 2.0)
+
+    def lower(self, desc: ScatteredProblem, device: DeviceSpec, config: Share) -> tuple[Step, ...]:
+        clear = Fill(Ptr(desc.result), 0, desc.element.nbytes(math.prod(desc.layout(desc.result).shape)))
+        return (clear, *scattered(desc, config))
+
+
+def scattered(desc: ScatteredProblem, config: Share) -> tuple[Step, ...]:
+    """The launches that reduce lines into a result that is 0 or holds the base already."""
+    keyed = desc.keyed()
+    clear = (Fill(Ptr("status"), 0, 4),) if keyed.status else ()
+    return clear if 0 in desc.layout(desc.source).shape else (*clear, *keyed.steps(), *_launches(desc, config))
+
+
+def _vector(desc: ScatteredProblem) -> int:
+    """Elements of the widest access that columns, rows and addresses are multiples of."""
+    size = desc.element.bits // 8
+    keys, positions, columns = (walk.merged() for walk in desc.walks())
+    if any(strides != (1,) for strides in columns[1]):
+        return 1
+    steps = [s * size for walk in (keys, positions) for strides in walk[1] for s in strides]
+    steps += [desc.layout(name).align for name in (desc.result, desc.source)] + [size * n for n in columns[0]]
+    vector = ACCESS // size
+    while any(step % (vector * size) for step in steps):
+        vector //= 2
+    return vector
+
+
+def _launches(desc: ScatteredProblem, config: Share) -> tuple[Launch, Launch]:
+    size = desc.element.bits // 8
+    element, computed, width = desc.reduced_as
+    keyed, walks = desc.keyed(), desc.walks()
+    keys, positions, columns = (walk.merged(scale=size) for walk in walks)
+    length, count = math.prod(columns[0]), keyed.count
+    chunks = -(-count // CHUNK)
+    dense = all(strides in ((), (size,)) for strides in columns[1])
+    ranks = len(keys[0]), len(positions[0]), 0 if dense else len(columns[0])
+    packed = [pack_dims(shape, strides, "u32").data for shape, strides in (keys, positions)]
+    packed.append(pack_dims(*(((), ((), ())) if dense else columns), "u32").data)
+    scratch = width * chunks * length
+    heads, tails = Scratch.named("heads", scratch), Scratch.named("tails", scratch)
+    numbers = np.uint32(keyed.keys), np.uint32(count), np.uint32(length), Packed(b"".join(packed), 8)
+    sorted_keys, places = keyed.pairs()
+
+    def launch(name: str, options: str, tail: str, ctas: int, lanes: int, threads: int, *args: Any) -> Launch:
+        types = f"{element}, {computed}, {OPS[desc.reduce]}, {config.vector}{options}"
+        accumulate = str(bool(desc.base) and desc.reduce != "set").lower()
+        entry = f"{name}<{types}, {ranks[0]}, {ranks[1]}, {ranks[2]}, {accumulate}{tail}>"
+        grid = ctas, min(MOST_GRID_Y, -(-length // (lanes * config.vector))), 1
+        return Launch(Kernel(FILE, entry), grid, (threads, 1, 1), (*args, *numbers))
+
+    out, lines = Ptr(desc.result), Ptr(desc.source)
+    ctas = -(-chunks // (THREADS // config.lanes))
+    return (
+        launch(
+            "reduce_chunks", f", {config.lanes}", f", {UNROLL}", ctas, config.lanes, THREADS, out, lines, heads, tails,
+            sorted_keys, places,
+        ),
+        launch("join_runs", "", "", chunks, WARP, WARP * SLICES, out, heads, tails, sorted_keys),
+    )  # fmt: skip

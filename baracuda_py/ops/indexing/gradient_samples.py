@@ -1,0 +1,117 @@
+"""Samples of the gradients of what picks by index: few and many lines per index, runs that cross chunks, and layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...samples.sample import Sample, layouts, values
+from ...types import ElementKind
+
+__all__ = ["embedding_backward", "index_select_backward", "take_along_axis_backward"]
+
+KINDS = (ElementKind.F32, ElementKind.BF16, ElementKind.F16, ElementKind.F64)
+LINES = (  # x, index, axis, how many of x's lines are named
+    ((9, 64), (50,), 0, 9),
+    ((7, 33), (2, 90), 0, 2),
+    ((3, 11, 24), (70,), 1, 3),
+    ((5, 6), (7, 1), -1, 6),
+    ((4, 3, 2), (), 1, 3),
+    ((600,), (400,), 0, 600),
+    ((4, 6), (0,), 1, 6),
+)
+
+
+def index_select_backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Every kind, both kinds of index, every mode, any axis, and layouts."""
+    rng = np.random.default_rng(seed)
+
+    def picked(shape: tuple[int, ...], taken: tuple[int, ...], axis: int) -> tuple[int, ...]:
+        axis %= len(shape)
+        return *shape[:axis], *taken, *shape[axis + 1 :]
+
+    for i, (shape, taken, axis, named) in enumerate(LINES):
+        for element in KINDS if full or not i else (KINDS[i % len(KINDS)],):
+            mode = ("raise", "clip", "wrap")[i % 3]
+            low, high = (0, named) if mode == "raise" else (-named, 2 * named)
+            operands = {
+                "grad": values(rng, picked(shape, taken, axis), element),
+                "index": rng.integers(low, high, taken, (np.int64, np.int32)[i % 2]), "x": values(rng, shape, element),
+            }  # fmt: skip
+            yield Sample(
+                f"{element}{list(shape)}{list(taken)} axis {axis} {mode}", operands, {"axis": axis, "mode": mode}
+            )
+    x, index = values(rng, (9, 16), ElementKind.F32), rng.integers(0, 9, (12, 8))
+    grad = values(rng, (12, 8, 16), ElementKind.F32)
+    for name, view in layouts(grad).items():
+        yield Sample(f"grad {name}", {"grad": view, "index": index, "x": x}, {})
+    for name, view in layouts(index).items():
+        yield Sample(f"index {name}", {"grad": grad, "index": view, "x": x}, {})
+    yield Sample("x transposed", {"grad": grad, "index": index, "x": np.zeros((16, 9), np.float32).T}, {})
+
+
+def embedding_backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Uniform ids and equal ones, more than one tile of the sort, two and three digits, a row for padding."""
+    rng = np.random.default_rng(seed)
+    for i, (shape, ids) in enumerate(
+        (((50, 64), (3, 40)), ((11, 33), (400,)), ((300, 8), (2, 3, 5)), ((4, 520), (90,)))
+    ):
+        for element in KINDS if full or not i else (KINDS[i],):
+            given = rng.integers(0, shape[0], ids, (np.int64, np.int32)[i % 2])
+            operands = {
+                "grad": values(rng, (*ids, shape[1]), element), "ids": given, "weight": values(rng, shape, element),
+            }  # fmt: skip
+            yield Sample(f"{element}{list(shape)}{list(ids)}", operands, {})
+    weight = values(rng, (300, 4), ElementKind.F32)
+    cases: tuple[tuple[str, Any, dict[str, Any]], ...] = (
+        ("equal ids", np.full(700, 7), {}),
+        ("equal ids of padding", np.full(70, 7), {"padding_idx": 7}),
+        ("padding counted from the end", rng.integers(290, 300, 100), {"padding_idx": -1}),
+        ("ids clipped", rng.integers(-300, 600, 100), {"mode": "clip"}),
+        ("several tiles", np.minimum(rng.zipf(1.3, 4500), 300) - 1, {}),
+        ("no ids", np.zeros((0,), np.int64), {}),
+    )
+    for label, taken, options in cases:
+        grad = values(rng, (*taken.shape, 4), ElementKind.F32)
+        yield Sample(label, {"grad": grad, "ids": taken, "weight": weight}, options)
+    wide = {"grad": values(rng, (40, 2), ElementKind.F32), "weight": np.zeros((70_000, 2), np.float32)}
+    yield Sample("three digits", {**wide, "ids": rng.integers(0, 70_000, 40)}, {})
+
+
+PLACES = (  # x, indices, axis
+    ((7, 33), (7, 5), 1),
+    ((33, 7), (40, 7), 0),
+    ((23,), (200,), -1),
+    ((5, 1, 9), (1, 6, 4), -1),
+    ((3, 8, 5), (3, 1, 5), 1),
+    ((4, 6), (0, 6), 0),
+    ((2, 3, 2, 3, 4), (2, 1, 2, 3, 6), 4),
+)
+
+
+def take_along_axis_backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Every kind, both kinds of index, every mode, axes that broadcast, layouts, and indices out of range."""
+    rng = np.random.default_rng(seed)
+    for i, (shape, taken, axis) in enumerate(PLACES):
+        for element in KINDS if full or not i else (KINDS[i % len(KINDS)],):
+            mode, n = ("status", "clip", "wrap")[i % 3], shape[axis]
+            axis %= len(shape)
+            picked = [max(a, b) if 0 not in (a, b) else 0 for a, b in zip(shape, taken)]
+            picked[axis] = taken[axis]
+            operands = {
+                "grad": values(rng, tuple(picked), element),
+                "indices": rng.integers(-n - 2, n + 2, taken, (np.int64, np.int32)[i % 2]),
+                "x": values(rng, shape, element),
+            }  # fmt: skip
+            yield Sample(
+                f"{element}{list(shape)}{list(taken)} axis {axis} {mode}", operands, {"axis": axis, "mode": mode}
+            )
+    grad, x = values(rng, (6, 24), ElementKind.F32), values(rng, (6, 40), ElementKind.F32)
+    indices = rng.integers(-40, 40, (6, 24))
+    yield Sample("raised nothing", {"grad": grad, "indices": indices, "x": x}, {"mode": "raise"})
+    for name, view in layouts(grad).items():
+        yield Sample(f"grad {name}", {"grad": view, "indices": indices, "x": x}, {})
+    for name, view in layouts(indices).items():
+        yield Sample(f"indices {name}", {"grad": grad, "indices": view, "x": x}, {})

@@ -1,0 +1,291 @@
+"""index_add, index_copy and scatter: lines or elements that an array of indices sends to places of a copy of another array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from ...numerics.guarantee import widely
+from ...plan.candidate import Candidate, Cost, Feasibility, exact_results
+from ...plan.descriptor import Slot, described
+from ...plan.lowering import Sub
+from ...plan.plan import Plan
+from ...plan.registry import Op, register
+from ...plan.selection import Selection, selected
+from ...runtime.steps import Ptr, Step
+from ...tensor.axes import c_strides, merge_axes
+from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
+from .._function import function_of
+from .._rows import FLOATS
+from ..shape_layout.contiguize import ContiguizeDescriptor, ContiguizePlan
+from . import oracle
+from ._lines import INDICES, MODES, STATUSES, IndexedLines
+from ._scattered import OPS, ScatteredLines, ScatteredProblem, Share, Sorted, Walk, bound, scattered
+from ._sorted import KeyedIndices
+from .scatter_samples import index_add as index_add_samples
+from .scatter_samples import index_copy as index_copy_samples
+from .scatter_samples import scatter as scatter_samples
+from .select import BYTES
+
+__all__ = [
+    "IndexScatterDescriptor",
+    "IndexScatterPlan",
+    "ScatterDescriptor",
+    "ScatterPlan",
+    "index_add",
+    "index_copy",
+    "scatter",
+]
+
+REDUCED_BY = {"index_add": "add", "index_copy": "set"}  # the reduction that a name means
+
+
+class IntoCopy(IndexedLines, ScatteredProblem):
+    """A problem whose result is a copy of x, into which `src` is reduced."""
+
+    result, source, base = "out", "src", "x"
+
+    def check(self) -> None:
+        super().check()
+        if self.reduce != "set" and self.element not in FLOATS:
+            raise OperandTypeError(
+                f"{self.op}: x must hold f16, bf16, f32 or f64 to reduce by {self.reduce!r}, got {self.element}",
+                "cast it to one of these",
+            )
+
+    def copy(self) -> ContiguizeDescriptor:
+        """The copy of x."""
+        x, out = self.layout("x"), self.layout("out")
+        layouts: dict[str, Any] = {"x_strides": x.strides, "x_align": x.align, "out_align": out.align}
+        return ContiguizeDescriptor(x.shape, self.element, **layouts)
+
+
+@described(
+    Slot("out", "out", takes=BYTES, shape="x_shape", strided=False),
+    Slot("status", "out", optional=True, takes=(ElementKind.I32,), shape="scalar_shape", strided=False, aligned=False),
+    Slot("x", takes=BYTES),
+    Slot("index", takes=INDICES, element="index_element"),
+    Slot("src", takes=BYTES, shape="picked_shape"),
+    fields=("x_shape", "index_shape", "element", "index_element", "axis", "mode"),
+)
+class IndexScatterDescriptor(ScatteredLines, IntoCopy):
+    """x of `x_shape`, indices of its lines along `axis`, and a line of `src` for each; `name` says how these are reduced."""
+
+    x_shape: tuple[int, ...]
+    index_shape: tuple[int, ...]
+    index_element: ElementKind = ElementKind.I64
+    axis: int = 0
+    name: str = "index_add"
+
+    def __post_init__(self) -> None:
+        self._names_op(tuple(REDUCED_BY), "name")
+        super().__post_init__()
+
+    @property
+    def reduce(self) -> str:  # type: ignore[override]
+        """How lines of the same index are reduced."""
+        return REDUCED_BY[self.name]
+
+    @classmethod
+    def of(
+        cls, x: Any, index: Any, src: Any, *, out: Any = None, status: Any = None, axis: int = 0, mode: str = "raise",
+        return_status: bool = False, name: str = "index_add",
+    ) -> Self:  # fmt: skip
+        """The descriptor of arrays with their layouts."""
+        arrays = {"out": out, "status": status, "x": x, "index": index, "src": src}
+        return cls.of_arrays(name, return_status, arrays, axis=axis, mode=mode, name=name)
+
+
+@described(
+    Slot("out", "out", takes=BYTES, shape="x_shape", strided=False),
+    Slot("status", "out", optional=True, takes=(ElementKind.I32,), shape="scalar_shape", strided=False, aligned=False),
+    Slot("x", takes=BYTES),
+    Slot("indices", takes=INDICES, element="indices_element"),
+    Slot("src", takes=BYTES, shape="indices_shape"),
+    fields=("x_shape", "indices_shape", "element", "indices_element", "axis", "mode", "reduce"),
+)
+class ScatterDescriptor(IntoCopy):
+    """x of `x_shape`, and an index along `axis` for each element of `src`, reduced by `reduce`."""
+
+    x_shape: tuple[int, ...]
+    indices_shape: tuple[int, ...]
+    indices_element: ElementKind = ElementKind.I64
+    axis: int = -1
+    reduce: str = "set"
+
+    name = "scatter"
+    index = "indices"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._member(tuple(OPS), "reduce")
+
+    def check(self) -> None:
+        super().check()
+        x, indices = self.x_shape, self.indices_shape
+        if len(x) != len(indices):
+            raise InvalidProblemError(
+                f"{self.op}: indices has shape {indices} and x {x}", f"pass indices of rank {len(x)}"
+            )
+        if any(m > n for a, (m, n) in enumerate(zip(indices, x)) if a != self.along):
+            raise InvalidProblemError(
+                f"{self.op}: indices of shape {indices} exceed x of shape {x} beside axis {self.along}",
+                "give every other axis x's extent at most",
+            )
+
+    def keyed(self) -> KeyedIndices:
+        indices, own, axis = self.layout("indices"), c_strides(self.x_shape), self.along
+        steps = [s * indices.natural for s in indices.strides]
+        shape, strides = merge_axes(indices.shape, (steps, [0 if a == axis else s for a, s in enumerate(own)]))
+        return KeyedIndices(
+            "indices", indices.element.number, MODES[self.mode], self.extent, -1, math.prod(self.x_shape), own[axis],
+            self.count, shape, (strides[0], strides[1]), self.has_status,
+        )  # fmt: skip
+
+    def walks(self) -> tuple[Walk, Walk, Walk]:
+        return (
+            Walk(self.x_shape, (self.layout("out").strides,)),
+            Walk(self.indices_shape, (self.layout("src").strides,)),
+            Walk((), ((), ())),
+        )
+
+    @classmethod
+    def of(
+        cls, x: Any, indices: Any, src: Any, *, out: Any = None, status: Any = None, axis: int = -1, mode: str = "raise",
+        reduce: str = "set", return_status: bool = False,
+    ) -> Self:  # fmt: skip
+        """The descriptor of arrays with their layouts."""
+        arrays = {"out": out, "status": status, "x": x, "indices": indices, "src": src}
+        return cls.of_arrays("scatter", return_status, arrays, axis=axis, mode=mode, reduce=reduce)
+
+
+@dataclass(frozen=True)
+class CopyAndShare:
+    """A configuration: what copies x, and how lines are shared out."""
+
+    copy: Selection
+    share: Share
+
+    def __str__(self) -> str:
+        return f"contiguize={self.copy.candidate.variant} {self.share}"
+
+
+class SortedIntoCopy(Candidate[IntoCopy]):
+    """A copy of x, into which runs of equal indices are reduced in order, sorted by place. Same bits at every call."""
+
+    variant = "sorted"
+    launches = (*dict.fromkeys(launch for c in ContiguizePlan.candidates for launch in c.launches), *Sorted.launches)
+    inner = Sorted()
+
+    def supports(self, desc: IntoCopy, device: DeviceSpec) -> Feasibility:
+        return self.inner.supports(desc, device)
+
+    def configs(self, desc: IntoCopy, device: DeviceSpec) -> Iterable[CopyAndShare]:
+        copy = selected(ContiguizePlan, desc.copy(), None, device)
+        return (CopyAndShare(copy, share) for share in self.inner.configs(desc, device))
+
+    def cost(self, desc: IntoCopy, device: DeviceSpec, config: CopyAndShare) -> Cost:
+        one = self.inner.cost(desc, device, config.share)
+        return Cost(one.bytes, one.flops, one.seconds + config.copy.cost.seconds, one.limit)
+
+    def guarantee(self, desc: IntoCopy, device: DeviceSpec, config: CopyAndShare) -> PrecisionGuarantee:
+        return self.inner.guarantee(desc, device, config.share)
+
+    def lower(self, desc: IntoCopy, device: DeviceSpec, config: CopyAndShare) -> tuple[Step | Sub, ...]:
+        copy = Sub(config.copy, {"x": Ptr("x"), "out": Ptr("out")})
+        return (copy, *scattered(desc, config.share))
+
+
+class IntoCopyPlan(Plan[Any]):
+    """What the plans of copies with reductions have in common."""
+
+    category = OpCategory.INDEXING
+    statuses = STATUSES
+    candidates = (SortedIntoCopy(),)
+    measures = oracle.MEASURES
+
+    @staticmethod
+    def reference_guarantee(desc: IntoCopy) -> PrecisionGuarantee:
+        if desc.reduce != "add":
+            return exact_results(desc)
+        return widely(bound(desc, 1.0), desc, desc.count + 1)
+
+
+class IndexScatterPlan(IntoCopyPlan):
+    """Lines sent to lines of a copy of x: operands `x`, `index`, `src`, `out`, and as the problem has it `status`."""
+
+    descriptor = IndexScatterDescriptor
+    reference = oracle.scatter_lines
+    probes = (
+        {"x_shape": (40, 64), "index_shape": (9,), "element": "bf16"},
+        {"x_shape": (5, 7, 9), "index_shape": (3, 2), "element": "u8", "axis": 1, "mode": "clip", "name": "index_copy"},
+    )
+
+
+class ScatterPlan(IntoCopyPlan):
+    """Elements sent to places of a copy of x: operands `x`, `indices`, `src`, `out`, and as the problem has it `status`."""
+
+    descriptor = ScatterDescriptor
+    reference = oracle.scatter_places
+    probes = (
+        {"x_shape": (5, 33), "indices_shape": (5, 7), "element": "f32", "reduce": "add"},
+        {"x_shape": (8, 4), "indices_shape": (3, 4), "element": "complex128", "axis": 0, "mode": "wrap"},
+        {"x_shape": (8, 4), "indices_shape": (3, 4), "element": "bf16", "axis": 0, "mode": "clip", "reduce": "max"},
+    )
+
+
+@function_of(IndexScatterPlan, name="index_add")
+def index_add(
+    x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = "raise", return_status: bool = False, status: Any = None
+) -> Any:
+    """A copy of `x` with lines of `src` added along `axis`: out[:, ..., index[i], ..., :] += src[:, ..., i, ..., :].
+
+    x: f16, bf16, f32 or f64 of rank 1 or more, any strides. index: int32 or int64 of any shape. src: of x's dtype and shape, with
+    index's shape in the place of the axis. Indices are sorted, and lines of the same index added in order, in chunks: in f32 (f64
+    for f64), rounded once; the same bits at every call.
+    mode: what becomes of an index out of range. ``"clip"``: the nearest line. ``"wrap"``: modulo the extent, so that negative
+    indices count from the end. ``"raise"``: on ``device="cpu"`` and ``"ptx"``, InvalidProblemError before anything is written,
+    unless a status is given or asked for. A call does not wait for a GPU: there, its line of src is left out. `status`
+    (`return_status`): int32 scalar, 1 if there was one, else 0; `check` raises from it.
+    out: of x's shape, in C order, not x itself. Returns out, or (out, status); allocated if not given.
+    """
+
+
+@function_of(IndexScatterPlan, name="index_copy")
+def index_copy(
+    x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = "raise", return_status: bool = False, status: Any = None
+) -> Any:
+    """A copy of `x` with lines of `src` along `axis`: out[:, ..., index[i], ..., :] = src[:, ..., i, ..., :].
+
+    x: any array of a byte-wide kind, of rank 1 or more. Of several lines of the same index, the last one stands. All else is as
+    in `index_add`. Returns out, or (out, status).
+    """
+
+
+@function_of(ScatterPlan)
+def scatter(
+    x: Any, indices: Any, src: Any, axis: int = -1, *, reduce: str = "set", mode: str = "raise",
+    return_status: bool = False, status: Any = None,
+) -> Any:  # fmt: skip
+    """A copy of `x` with elements of `src` at `indices` along `axis`: out[i, ..., indices[i, ..., j], ...] = src[i, ..., j, ...].
+
+    x: any array of a byte-wide kind; f16, bf16, f32 or f64 where it reduces. indices: int32 or int64 of x's rank; its other axes
+    may be shorter than x's. src: of x's dtype and of indices' shape.
+    reduce: ``"set"``: of several elements for one place, the last one in C order stands. ``"add"``, ``"max"``, ``"min"``: they
+    are reduced with x's own, in C order and chunks; sums are computed in f32 (f64 for f64) and rounded once; a NaN is a maximum
+    and a minimum. The same bits at every call.
+    mode, status, return_status and out: as in `index_add`. Returns out, or (out, status).
+    """
+
+
+register(
+    Op("index_add", IndexScatterPlan, index_add, index_add_samples, fixed={"name": "index_add"},
+       peers={"torch": "index_add"})
+)  # fmt: skip
+register(
+    Op("index_copy", IndexScatterPlan, index_copy, index_copy_samples, fixed={"name": "index_copy"},
+       peers={"torch": "index_copy"})
+)  # fmt: skip
+register(Op("scatter", ScatterPlan, scatter, scatter_samples, peers={"cupy": "put_along_axis", "torch": "scatter"}))
