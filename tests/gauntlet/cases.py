@@ -20,7 +20,7 @@ from baracuda_py.samples.sample import labels_of, meant
 from .parts import WHOLE, Part
 from .problem import Problem
 
-__all__ = ["PER_VARIANT", "SAMPLES", "Case", "by_turns", "cases", "every_sample", "few_of", "samples_of", "spread"]
+__all__ = ["PER_VARIANT", "SAMPLES", "Case", "cases", "every_sample", "few_of", "samples_of", "spread", "spread_by_op"]
 
 SAMPLES = 24  # an op, unless all are asked for
 FEW = 5  # of them in the bounded suite
@@ -35,7 +35,7 @@ def spread(items: Sequence[T], count: int) -> list[T]:
     return [items[round(i * (len(items) - 1) / (count - 1))] for i in range(count)]
 
 
-def by_turns(items: Sequence[T], count: int, op: str) -> list[T]:
+def spread_by_op(items: Sequence[T], count: int, op: str) -> list[T]:
     """`count` of the items, evenly over the list, from one on that differs by op: of ops that share a template each sample is
     some op's, and an op's choice is the same whichever others there are."""
     count, first = min(count, len(items)), zlib.crc32(op.encode())
@@ -151,5 +151,5 @@ def few_of(marker: pytest.Mark, op: str, backend: str) -> list[Case]:
     """The op's cases that the bounded suite takes of a test of `every_sample`; `also` is for what does not turn."""
     said, count = marker.kwargs, marker.kwargs["bounded"][op]
     if said["turns"]:
-        return by_turns(cases(op, backend, said["count"]), count, op)
+        return spread_by_op(cases(op, backend, said["count"]), count, op)
     return cases(op, backend, count, also=said["also"].get(op, ()))

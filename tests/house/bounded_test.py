@@ -26,11 +26,11 @@ from ..gauntlet import (
     Case,
     Problem,
     admissible,
-    by_turns,
     cases,
     emulated_gauntlet_test,
     few_of,
     registry_test,
+    spread_by_op,
 )
 from ..places import files_of_tests
 
@@ -88,15 +88,16 @@ def test_every_kernel_and_every_variant_is_emulated(op: str) -> None:
     assert not missing, f"the bounded suite (bounded.py) emulates no {missing} of {op}: {fix}"
 
 
-def test_samples_that_turn_are_of_the_full_suite_and_each_place_is_some_ops() -> None:
+def test_samples_that_turn_are_of_the_full_suite() -> None:
+    """And each place is some op's."""
     (mark,) = (mark for mark in registry_test.test_gauntlet.pytestmark if mark.name == "every_sample")  # type: ignore[attr-defined]
     places = set[int]()
     for op in ("add", "exp", "softmax", "matmul", "sum"):
         full, few = cases(op, "cpu", SAMPLES), few_of(mark, op, "cpu")
         assert len(few) == min(mark.kwargs["bounded"][op], len(full)) and set(few) <= set(full)
     for op in map(str, range(len(all_ops()))):
-        places.update(by_turns(range(SAMPLES), 1, op))
-    assert places == set(range(SAMPLES)) and by_turns("abc", 9, "add") == ["a", "b", "c"]
+        places.update(spread_by_op(range(SAMPLES), 1, op))
+    assert places == set(range(SAMPLES)) and spread_by_op("abc", 9, "add") == ["a", "b", "c"]
 
 
 def test_what_is_named_is_there() -> None:
