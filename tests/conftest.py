@@ -15,7 +15,7 @@ from tests import emulated_runs, extents, ledger, skipped
 from tests.bounded import choose, is_bounded
 from tests.concerns import asked_ops, check_ops, concerns
 from tests.costs import Watch, op_of
-from tests.gauntlet import Case, Part, cases
+from tests.gauntlet import Case, Part, cases, few_of
 from tests.passed import Compiles, Passed
 from tests.places import TESTS
 
@@ -129,10 +129,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             if gpu and not device_count():
                 given.append(pytest.param(Case(op, backend, 0, name, 0), id=name, marks=marks))
                 continue
-            count = marker.kwargs["bounded"][op] if few else marker.kwargs["count"]
             chosen = {"full": option("--all"), "sample": option("--sample"), "parts": parts.get(op, 1)}
-            chosen["also"] = marker.kwargs["also"].get(op, ()) if few else ()
-            for case in cases(op, backend, count, **chosen):
+            taken = few_of(marker, op, backend) if few else cases(op, backend, marker.kwargs["count"], **chosen)
+            for case in taken:
                 given.append(pytest.param(case, id=f"{name}-{case.label}", marks=marks))
     metafunc.parametrize("case", given)
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import io
-import tokenize
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -36,6 +35,9 @@ JUDGES = (
     ROOT / "tests" / "arena.py",
 )
 BEGIN = "Problem"  # of `tests.gauntlet`: it lays data out and checks results
+BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")  # of a statement, the statements in it
+# A literal text, in which a number sign is no comment, or a comment.
+TEXT_OR_COMMENT = re.compile(r"(\"{3}|'{3}|[\"'])(?:\\.|.)*?\1|#[^\n]*", re.DOTALL)
 # Decorators that do nothing elsewhere. What has another is taken to be reached.
 PURE = {
     "cache",
@@ -216,15 +218,11 @@ class _Code:
     """The lines of a module, without comments."""
 
     def __init__(self, text: str) -> None:
-        self.lines = text.splitlines()
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT:
-                row, column = token.start
-                self.lines[row - 1] = self.lines[row - 1][:column]
+        self.lines = TEXT_OR_COMMENT.sub(lambda found: "" if found[0][0] == "#" else found[0], text).splitlines()
 
     def of(self, node: ast.stmt | ast.expr) -> str:
         """A statement or an expression, its lines whole, without docstrings."""
-        left_out = {line for inner in ast.walk(node) for line in _docstring(inner)}
+        left_out = {line for inner in _statements(node) for line in _docstring(inner)}
         lines = (self.lines[n - 1].rstrip() for n in _lines(node) if n not in left_out)
         return "\n".join(line for line in lines if line)
 
@@ -233,6 +231,15 @@ def _lines(node: ast.stmt | ast.expr) -> range:
     """With those of its decorators."""
     first = min([node.lineno, *(x.lineno for x in getattr(node, "decorator_list", ()))])
     return range(first, (node.end_lineno or first) + 1)
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and all statements in it, without a look into their expressions, which hold none and are most of a tree."""
+    waiting = [node]
+    while waiting:
+        yield (outer := waiting.pop())
+        for name in BLOCKS:
+            waiting += getattr(outer, name, ()) if not isinstance(outer, ast.expr) else ()
 
 
 def _docstring(node: ast.AST) -> range:
@@ -309,7 +316,7 @@ def _oracles_of(family: Path) -> list[Path]:
 def _imported(path: Path) -> tuple[Path, ...]:
     """The package's modules that a module imports by relative names."""
     found: list[Path] = []
-    for node in ast.walk(_read(path)[0]):
+    for node in _statements(_read(path)[0]):
         if isinstance(node, ast.ImportFrom) and node.level:
             place = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
             for name in (place, *(place / alias.name for alias in node.names)):

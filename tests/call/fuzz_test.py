@@ -37,7 +37,7 @@ from ..gauntlet import Problem
 
 CASES, MANY = 6000, 60000
 FEWEST = 200  # cases of a family, however many families there are
-PART = 6  # the bounded suite draws one case in so many
+PART = 20  # the bounded suite draws one case in so many
 PACKAGE = Path(bp.__file__).parent
 UNARY, BINARY = tuple(bp.UnaryKind), tuple(bp.BinaryKind)  # of the library itself: other tests add some of their own
 

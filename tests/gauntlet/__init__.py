@@ -5,7 +5,7 @@ it, `fresh` does so once more at other addresses, `aspects` and `refusals` are w
 """
 
 from .aspects import admissible, graph, other_stream, run, served, variants
-from .cases import PER_VARIANT, SAMPLES, Case, cases, every_sample, samples_of, spread
+from .cases import PER_VARIANT, SAMPLES, Case, cases, every_sample, few_of, samples_of, spread, spread_by_op
 from .fresh import KINDS, CudaHome, Fresh, Home, HostHome, repeats, torch_over
 from .parts import WHOLE, Part, in_parts
 from .problem import Problem, named, parameters
@@ -28,6 +28,7 @@ __all__ = [
     "admissible",
     "cases",
     "every_sample",
+    "few_of",
     "graph",
     "in_parts",
     "named",
@@ -43,6 +44,7 @@ __all__ = [
     "served",
     "shared_memory",
     "spread",
+    "spread_by_op",
     "torch_over",
     "variants",
     "warm",

@@ -17,7 +17,7 @@ from . import Case, every_sample
 COUNT = 4
 
 
-@every_sample("cpu", count=COUNT, bounded=2)
+@every_sample("cpu", count=COUNT, bounded=1, turns=True)
 def test_asked_plan_is_the_one_of_the_descriptor(case: Case) -> None:
     problem = case.problem
     wanted = problem.op.plan.select(problem.desc, device="h200")
@@ -30,7 +30,7 @@ def test_asked_plan_is_the_one_of_the_descriptor(case: Case) -> None:
     assert (asked.desc.op, asked.sku.variant) == (wanted.desc.op, wanted.sku.variant)
 
 
-@every_sample("cpu", count=COUNT, bounded=2)
+@every_sample("cpu", count=COUNT, bounded=1, turns=True)
 def test_asked_bind_computes_what_the_function_does(case: Case) -> None:
     problem = case.problem
     function: Any = problem.op.function

@@ -5,6 +5,7 @@ Test functions say ``@every_sample("cpu", "cuda", count=24)`` and take a `case`;
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -19,7 +20,7 @@ from baracuda_py.samples.sample import labels_of, meant
 from .parts import WHOLE, Part
 from .problem import Problem
 
-__all__ = ["PER_VARIANT", "SAMPLES", "Case", "cases", "every_sample", "samples_of", "spread"]
+__all__ = ["PER_VARIANT", "SAMPLES", "Case", "cases", "every_sample", "few_of", "samples_of", "spread", "spread_by_op"]
 
 SAMPLES = 24  # an op, unless all are asked for
 FEW = 5  # of them in the bounded suite
@@ -32,6 +33,13 @@ def spread(items: Sequence[T], count: int) -> list[T]:
     if len(items) <= count or count < 2:
         return list(items[:count])
     return [items[round(i * (len(items) - 1) / (count - 1))] for i in range(count)]
+
+
+def spread_by_op(items: Sequence[T], count: int, op: str) -> list[T]:
+    """`count` of the items, evenly over the list, from one on that differs by op: of ops that share a template each sample is
+    some op's, and an op's choice is the same whichever others there are."""
+    count, first = min(count, len(items)), zlib.crc32(op.encode())
+    return [items[i] for i in sorted((first + i * len(items) // count) % len(items) for i in range(count))]
 
 
 def samples_of(op: Op, *, everything: bool = False, count: int = SAMPLES) -> list[Sample]:
@@ -124,15 +132,24 @@ def every_sample(
     *backends: str,
     count: int = SAMPLES,
     bounded: int | Mapping[str, int] = FEW,
+    turns: bool = False,
     also: Mapping[str, Sequence[str]] | None = None,
     ops: Sequence[str] = (),
     parts: Mapping[str, int] | None = None,
 ) -> Callable[[Any], Any]:
     """A test that runs for samples of every op (or of `ops`) on each of the back ends: ids say which if there are several. Where
-    no device is needed, the bounded suite takes `bounded` of them, by op where they differ, and those whose labels `also` has for
-    an op. Of the ops in `parts` each case is run in so many."""
+    no device is needed, the bounded suite takes `bounded` of them, by op where they differ, other ones of each op if it `turns`;
+    and those whose labels `also` has for an op. Of the ops in `parts` each case is run in so many."""
     taken = tuple(ops) or tuple(all_ops())
     by_op = bounded if isinstance(bounded, Mapping) else dict.fromkeys(taken, bounded)
-    few = {"bounded": {op: min(by_op[op], count) for op in taken}, "also": also or {}}
+    few = {"bounded": {op: min(by_op[op], count) for op in taken}, "turns": turns, "also": also or {}}
     given = {"backends": backends, "count": count, "ops": taken, "parts": parts or {}}
     return pytest.mark.every_sample(**given, **few)
+
+
+def few_of(marker: pytest.Mark, op: str, backend: str) -> list[Case]:
+    """The op's cases that the bounded suite takes of a test of `every_sample`; `also` is for what does not turn."""
+    said, count = marker.kwargs, marker.kwargs["bounded"][op]
+    if said["turns"]:
+        return spread_by_op(cases(op, backend, said["count"]), count, op)
+    return cases(op, backend, count, also=said["also"].get(op, ()))

@@ -10,7 +10,7 @@ from ..arena import host
 from . import Case, every_sample
 
 
-@every_sample("cpu", count=4, bounded=2)
+@every_sample("cpu", count=4, bounded=1, turns=True)
 def test_recorded_call_is_replayed(case: Case) -> None:
     problem = case.problem
     without_waiting = {"trim": False} if problem.op.name == "nonzero" else {}

@@ -25,7 +25,7 @@ PARTS = {"matmul": 4}  # ops of hundreds of configurations
 NOMINAL = ("h200", "sm_80")
 
 
-@every_sample("cpu", "cuda")
+@every_sample("cpu", "cuda", bounded=2, turns=True)
 def test_gauntlet(case: Case) -> None:
     """Results, guard bytes, repeats, bindings, and the public function."""
     if case.backend == "cuda":
@@ -52,7 +52,7 @@ def test_gauntlet_graph_and_streams(case: Case) -> None:
     gauntlet.other_stream(problem)
 
 
-@every_sample("cpu", "cuda", count=FEW, bounded=2)
+@every_sample("cpu", "cuda", count=FEW, bounded=1, turns=True)
 def test_gauntlet_refusals(case: Case) -> None:
     """A wrong operand of each sort: the right error, in words one can act on, and nothing is written."""
     problem = case.problem

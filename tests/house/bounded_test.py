@@ -20,7 +20,18 @@ from baracuda_py.types import UnsupportedError
 
 from .. import bounded
 from ..bounded import ALSO, CASES, VARIANTS, choose, is_bounded
-from ..gauntlet import PER_VARIANT, SAMPLES, Case, Problem, admissible, cases, emulated_gauntlet_test
+from ..gauntlet import (
+    PER_VARIANT,
+    SAMPLES,
+    Case,
+    Problem,
+    admissible,
+    cases,
+    emulated_gauntlet_test,
+    few_of,
+    registry_test,
+    spread_by_op,
+)
 from ..places import files_of_tests
 
 
@@ -60,7 +71,7 @@ def emulated(op: str, samples: Sequence[Case], of_variants: Sequence[Case], want
 def taken(test: Any, op: str) -> list[Case]:
     """The cases of an op that the bounded suite takes of a test."""
     (mark,) = (mark for mark in test.pytestmark if mark.name == "every_sample")
-    return cases(op, "ptx", mark.kwargs["bounded"][op], also=mark.kwargs["also"].get(op, ()))
+    return few_of(mark, op, "ptx")
 
 
 @pytest.mark.parametrize("op", list(all_ops()))
@@ -75,6 +86,18 @@ def test_every_kernel_and_every_variant_is_emulated(op: str) -> None:
     }
     fix = f"add one of the samples {reach}" if any(reach.values()) else "take more of test_wanted"
     assert not missing, f"the bounded suite (bounded.py) emulates no {missing} of {op}: {fix}"
+
+
+def test_samples_that_turn_are_of_the_full_suite() -> None:
+    """And each place is some op's."""
+    (mark,) = (mark for mark in registry_test.test_gauntlet.pytestmark if mark.name == "every_sample")  # type: ignore[attr-defined]
+    places = set[int]()
+    for op in ("add", "exp", "softmax", "matmul", "sum"):
+        full, few = cases(op, "cpu", SAMPLES), few_of(mark, op, "cpu")
+        assert len(few) == min(mark.kwargs["bounded"][op], len(full)) and set(few) <= set(full)
+    for op in map(str, range(len(all_ops()))):
+        places.update(spread_by_op(range(SAMPLES), 1, op))
+    assert places == set(range(SAMPLES)) and spread_by_op("abc", 9, "add") == ["a", "b", "c"]
 
 
 def test_what_is_named_is_there() -> None:

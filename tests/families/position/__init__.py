@@ -51,6 +51,7 @@ FAMILY = Family(
         "rope_backward": ("gpt-j bf16",),
     },
     cases={
+        "rope_test.py::test_angles_far_out": 4,
         "rope_test.py::test_every_configuration": 1,
         "rope_test.py::test_layouts_agree": 3,
     },
