@@ -11,7 +11,7 @@
 //            consumers issue their products in turn, so that one's softmax runs during the other's products.
 // Masking:   only k_blocks at an edge of a consumer's rows compare indices. CHANGES (changes.cuh): softcap.
 // Pages:     BOXES > 0: K and V by a page table, BOXES boxes per k_block, each within a page and issued by its own
-//            lane. Boxes that no query of the tile sees, and missing pages, lie outside of the pool, where TMA reads
+//            lane. Boxes that no query of the tile sees, and missing pages, are outside of the pool, where TMA reads
 //            zeros; keys of missing pages are masked. The first cache.sequences CTAs only check page tables.
 // Tails:     TMA zero-fills past the tensor; values behind the last key that any query sees are overwritten with zeros
 //            (weights of 0 would meet a NaN), their scores are masked.

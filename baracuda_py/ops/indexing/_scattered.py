@@ -21,7 +21,7 @@ from ._lines import MODES, IndexedLines
 from ._sorted import KERNELS, MOST, KeyedIndices
 from .select import Costs
 
-__all__ = ["ScatteredLines", "ScatteredProblem", "Share", "Sorted", "Walk", "bound", "scattered"]
+__all__ = ["ScatteredLines", "ScatteredProblem", "Share", "Sorted", "Strided", "bound", "scattered"]
 
 FILE = "indexing/reduce_runs.cu"
 CHUNK, SLICES, THREADS, WARP, UNROLL = 32, 8, 128, 32, 4  # of that file
@@ -33,7 +33,7 @@ MOST_COLUMNS = (1 << 31) - 1 - MOST_GRID_Y * WARP * 8  # one grid's step beyond 
 
 
 @dataclass(frozen=True)
-class Walk:
+class Strided:
     """The axes of one kind of the problem, with strides in elements of each operand that goes along them."""
 
     shape: Sequence[int]
@@ -66,7 +66,7 @@ class ScatteredProblem(Descriptor):
         """The indices, and the row that each names."""
         raise NotImplementedError
 
-    def walks(self) -> tuple[Walk, Walk, Walk]:
+    def strided(self) -> tuple[Strided, Strided, Strided]:
         """The result's axes by key; those of the source by position; and columns, of the result and of the source."""
         raise NotImplementedError
 
@@ -83,16 +83,16 @@ class ScatteredLines(IndexedLines, ScatteredProblem):
             self.extent, 1, self.count, shape, (strides[0], strides[1]), self.has_status,
         )  # fmt: skip
 
-    def walks(self) -> tuple[Walk, Walk, Walk]:
+    def strided(self) -> tuple[Strided, Strided, Strided]:
         result, others = (
             self.layout(self.result),
             (*self.lines_shape[: self.along], *self.lines_shape[self.along + 1 :]),
         )
         columns = self.over_others(self.result, picked=False), self.over_others(self.source, picked=True)
         return (
-            Walk((self.extent,), ((result.strides[self.along],),)),
-            Walk(self.places_shape, (self.over_places(self.source),)),
-            Walk(others, columns),
+            Strided((self.extent,), ((result.strides[self.along],),)),
+            Strided(self.places_shape, (self.over_places(self.source),)),
+            Strided(others, columns),
         )
 
 
@@ -122,14 +122,14 @@ class Sorted(Candidate[ScatteredProblem]):
     launches = (*KERNELS, f"{FILE}:reduce_chunks", f"{FILE}:join_runs")
 
     def supports(self, desc: ScatteredProblem, device: DeviceSpec) -> Feasibility:
-        keyed, (_, _, columns) = desc.keyed(), desc.walks()
+        keyed, (_, _, columns) = desc.keyed(), desc.strided()
         if max(keyed.keys, keyed.count) > MOST or math.prod(columns.shape) > MOST_COLUMNS:
             return no("rows, indices or columns exceed 31 bits", "make several calls")
         return OK
 
     def configs(self, desc: ScatteredProblem, device: DeviceSpec) -> Iterable[Share]:
         vector = _vector(desc)
-        length = math.prod(desc.walks()[2].shape)
+        length = math.prod(desc.strided()[2].shape)
         yield Share(vector, min(WARP, 1 << max(0, -(-length // vector) - 1).bit_length()))
 
     def cost(self, desc: ScatteredProblem, device: DeviceSpec, config: Share) -> Cost:
@@ -172,10 +172,10 @@ def scattered(desc: ScatteredProblem, config: Share) -> tuple[Step, ...]:
 def _vector(desc: ScatteredProblem) -> int:
     """Elements of the widest access that columns, rows and addresses are multiples of."""
     size = desc.element.bits // 8
-    keys, positions, columns = (walk.merged() for walk in desc.walks())
+    keys, positions, columns = (one.merged() for one in desc.strided())
     if any(strides != (1,) for strides in columns[1]):
         return 1
-    steps = [s * size for walk in (keys, positions) for strides in walk[1] for s in strides]
+    steps = [s * size for one in (keys, positions) for strides in one[1] for s in strides]
     steps += [desc.layout(name).align for name in (desc.result, desc.source)] + [size * n for n in columns[0]]
     vector = ACCESS // size
     while any(step % (vector * size) for step in steps):
@@ -186,8 +186,8 @@ def _vector(desc: ScatteredProblem) -> int:
 def _launches(desc: ScatteredProblem, config: Share) -> tuple[Launch, Launch]:
     size = desc.element.bits // 8
     element, computed, width = desc.reduced_as
-    keyed, walks = desc.keyed(), desc.walks()
-    keys, positions, columns = (walk.merged(scale=size) for walk in walks)
+    keyed, strided = desc.keyed(), desc.strided()
+    keys, positions, columns = (one.merged(scale=size) for one in strided)
     length, count = math.prod(columns[0]), keyed.count
     chunks = -(-count // CHUNK)
     dense = all(strides in ((), (size,)) for strides in columns[1])

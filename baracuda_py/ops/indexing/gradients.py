@@ -15,7 +15,7 @@ from .._function import function_of
 from .._rows import FLOATS
 from . import oracle
 from ._lines import INDICES
-from ._scattered import ScatteredLines, ScatteredProblem, Sorted, Walk, bound
+from ._scattered import ScatteredLines, ScatteredProblem, Sorted, Strided, bound
 from ._sorted import KeyedIndices
 from .gradient_samples import embedding_backward as embedding_samples
 from .gradient_samples import index_select_backward as index_select_samples
@@ -99,11 +99,11 @@ class TakeAlongAxisBackwardDescriptor(AlongAxisProblem, ScatteredProblem):
             own[axis], math.prod(shape), axes, (strides[0], strides[1]),
         )  # fmt: skip
 
-    def walks(self) -> tuple[Walk, Walk, Walk]:
+    def strided(self) -> tuple[Strided, Strided, Strided]:
         return (
-            Walk(self.x_shape, (self.layout("grad_x").strides,)),
-            Walk(self.out_shape, (self.layout("grad").strides,)),
-            Walk((), ((), ())),
+            Strided(self.x_shape, (self.layout("grad_x").strides,)),
+            Strided(self.out_shape, (self.layout("grad").strides,)),
+            Strided((), ((), ())),
         )
 
 

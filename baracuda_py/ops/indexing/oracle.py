@@ -139,7 +139,7 @@ def _reduce(by: str, base: Array, at: Any, source: Array) -> None:
 
 
 def _computed(desc: Any, x: Array, src: Array) -> tuple[Array, Array]:
-    """A copy of x, and src, as they are reduced."""
+    """A copy of x, and src, in the type that reduces them."""
     return (x.copy(), src) if desc.reduce == "set" else (wide(x, desc.element).copy(), wide(src, desc.element))
 
 

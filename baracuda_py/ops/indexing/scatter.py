@@ -22,7 +22,7 @@ from .._rows import FLOATS
 from ..shape_layout.contiguize import ContiguizeDescriptor, ContiguizePlan
 from . import oracle
 from ._lines import INDICES, MODES, STATUSES, IndexedLines
-from ._scattered import OPS, ScatteredLines, ScatteredProblem, Share, Sorted, Walk, bound, scattered
+from ._scattered import OPS, ScatteredLines, ScatteredProblem, Share, Sorted, Strided, bound, scattered
 from ._sorted import KeyedIndices
 from .scatter_samples import index_add as index_add_samples
 from .scatter_samples import index_copy as index_copy_samples
@@ -144,11 +144,11 @@ class ScatterDescriptor(IntoCopy):
             self.count, shape, (strides[0], strides[1]), self.has_status,
         )  # fmt: skip
 
-    def walks(self) -> tuple[Walk, Walk, Walk]:
+    def strided(self) -> tuple[Strided, Strided, Strided]:
         return (
-            Walk(self.x_shape, (self.layout("out").strides,)),
-            Walk(self.indices_shape, (self.layout("src").strides,)),
-            Walk((), ((), ())),
+            Strided(self.x_shape, (self.layout("out").strides,)),
+            Strided(self.indices_shape, (self.layout("src").strides,)),
+            Strided((), ((), ())),
         )
 
     @classmethod

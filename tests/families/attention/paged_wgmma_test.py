@@ -89,7 +89,7 @@ def test_numbers_of_keys_and_values(k_scale: float, v_scale: float) -> None:
 
 
 def test_pages_of_other_strides() -> None:
-    """Heads before keys, pages apart, and one page that all sequences name."""
+    """Heads before keys, gaps between pages, and one page that all sequences name."""
     given = prompt(BF16, [128, 100], (40, 7), 128, 128)
     for name in ("k_pages", "v_pages"):
         wide = np.full((len(given[name]), 2, 2, 128, 128), np.nan, given[name].dtype)

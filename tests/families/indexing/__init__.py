@@ -14,6 +14,7 @@ __all__ = ["FAMILY"]
 FAMILY = Family(
     independent=CHECKS,
     always=("axis", "trim", "count"),
+    also=dict.fromkeys(("index_add", "index_copy"), ("x padded", "x stepped")),
     no_meaning=(
         NoMeaning(
             "take_along_axis",
