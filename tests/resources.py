@@ -77,6 +77,7 @@ _SCANS = "rows of 8 f16 or fewer, of which a thread has one, on sm_90a"
 _CHANNELS = "f64 at odd positions, on sm_120"
 _JOINED = "16 arrays, whose addresses are kept in memory, on sm_100a by NVRTC 13.5"
 _LOGITS = "bf16 rows of 65 to 128, of which 8 threads hold two vectors each, on sm_100a by NVRTC 12.9"
+_RUNS = "sums of runs of 16-bit lines on sm_80"
 _REPEATS = "sums over repeats, on sm_100a by NVRTC 13.5"
 _ATTENTION = dict.fromkeys(
     (
@@ -117,6 +118,8 @@ SPILLS: Mapping[str, tuple[int, str]] = _ATTENTION | {
     "batch_norm_inference_backward": (16, _CHANNELS),
     "join": (568, _JOINED),
     "triplet_margin_loss_backward": (16, "three powers for each column, by another norm than 1 and 2"),
+    "embedding_backward": (8, _RUNS + ", and chunks of two f32 columns on sm_90a"),
+    "index_select_backward": (8, _RUNS),
     "tile_backward": (8, _REPEATS),
     "repeat_interleave_backward": (8, _REPEATS),
 }
