@@ -94,7 +94,7 @@ class UpdateProblem(Descriptor):
         if self.layout("grad").element not in (computed, self.element):
             raise OperandTypeError(
                 f"{self.op}: grad holds {self.layout('grad').element} and param {self.element}",
-                f"cast it to {self.element} or {computed}",
+                "cast it to " + " or ".join(dict.fromkeys(map(str, (self.element, computed)))),
             )
         if self.has("master") and self.element.bits != 16:
             raise OperandTypeError(

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from ...plan.registry import get_op
-from ...types import PlanPreference
+from ...types import InvalidProblemError, PlanPreference
 from ._lists import GRADIENTS, PARAMETERS, call_on_lists
 from ._rule import SHARED, Rule
 from .norms import gradient_clip, gradient_norm
@@ -23,11 +23,19 @@ def _step(rule: Rule, update: Callable[..., None], given: dict[str, Any]) -> Non
     lists["master"] = ("masters", given.pop("masters"))
     scalars = {name: given.pop(name) for name in ("step", *SHARED)}
     if rule.has_betas:
-        given["beta1"], given["beta2"] = given.pop("betas")
+        given["beta1"], given["beta2"] = _pair(rule.name, given.pop("betas"))
     if hasattr(given["lr"], "shape") and not hasattr(given["lr"], "as_integer_ratio"):  # an array, no number of NumPy
         scalars["learning_rate"] = given.pop("lr")
     held = {name: x for name, x in scalars.items() if x is not None}
     call_on_lists(rule.name, update, lists, ("param", *states, "master"), held, **given)
+
+
+def _pair(function: str, betas: Any) -> tuple[Any, Any]:
+    try:
+        beta1, beta2 = betas
+    except (TypeError, ValueError):
+        raise InvalidProblemError(f"{function}: betas={betas!r} is no pair", "give (beta1, beta2)") from None
+    return beta1, beta2
 
 
 def _function(rule: Rule) -> Callable[..., None]:

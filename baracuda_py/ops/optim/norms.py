@@ -205,8 +205,8 @@ def gradient_norm(
 
     grad: a C-ordered array (f16, bf16, f32, f64). Squares are added in f64, in an order that the lengths alone fix. grad_scale:
     an f32 scalar, 1 if not given. max_norm: 0 or more, a run-time value. norm: f32 scalar (f64 for f64). scale: f32 scalar,
-    grad_scale times (norm + 1e-6) / max_norm where that is more than 1, which by default it is not: with it as its `grad_scale`
-    an optimizer takes the gradient that torch.nn.utils.clip_grad_norm_ leaves, and nothing is written to the gradient.
+    grad_scale times (norm + 1e-6) / max_norm where that is more than 1, by default for norms above 1e38 alone: with it as its
+    `grad_scale` an optimizer takes the gradient that torch.nn.utils.clip_grad_norm_ leaves, and the gradient stays.
     found_inf: f32 scalar, 1 where the norm is infinite or NaN, else 0. table: int64 rows (elements, number of the first, where
     it begins in bytes), as of `adamw_update`; `grad_norm` makes it from a list. Returns the named tuple (norm, scale,
     found_inf), allocated if not given.

@@ -93,6 +93,12 @@ def test_lists_that_are_refused(of: Callable[[Any], None], error: type[Exception
     assert all(np.array_equal(a, b) for a, b in zip(before, held))
 
 
+@pytest.mark.parametrize("betas", [0.9, (0.9,), (0.9, 0.9, 0.9)])
+def test_betas_of_lists_are_a_pair(betas: Any) -> None:
+    with pytest.raises(bp.InvalidProblemError, match="is no pair"):
+        bp.adamw(*_lists(), np.zeros((), np.float32), betas=betas, device="cpu")
+
+
 @pytest.mark.parametrize("row", [(5, 0, 0, 0, 0, 4), (9, 0, 0, 0, 0, 0), (2, 0, 0, 2, 0, 0), (2, 0, 24, 0, 0, 0)])
 def test_table_that_reaches_out_is_refused(row: tuple[int, ...]) -> None:
     """In host memory, where it can be read: bytes, elements and gaps."""

@@ -97,3 +97,12 @@ def test_special_clips_small_norms_as_torch(device: str) -> None:
     bp.gradient_clip(grad, max_norm=1e-6, device=device)
     assert np.allclose(grad, held.grad.numpy(), rtol=1e-6)
     assert np.isclose(bp.gradient_norm(np.array([1e-6], np.float32), max_norm=1e-6, device=device).scale, 2, rtol=1e-6)
+
+
+@BACKENDS
+def test_special_infinite_mean_becomes_nan_as_in_torch(device: str) -> None:
+    """It moves towards the gradient by a share of their difference."""
+    param, mean, squares = np.ones(1, np.float32), np.full(1, INF, np.float32), np.ones(1, np.float32)
+    wanted = torch.tensor(mean).lerp(torch.ones(1), 0.1)
+    bp.adam_update(param, np.ones(1, np.float32), mean, squares, _step(), device=device)
+    assert np.isnan(mean).all() and torch.isnan(wanted).all()

@@ -126,8 +126,8 @@ def batch_norm_running(
 
     running_mean, running_var: [C], f32 (f64 for f64), written: (1 - momentum) times what they hold, plus momentum times the
     batch's mean and unbiased variance. momentum: 0 to 1, a run-time value. All else is as of `batch_norm`; each channel has two
-    elements or more. It is PyTorch's batch_norm with training=True; `batch_norm_backward` is its gradient. torch.compile takes no
-    op that writes to operands and returns several arrays: call it outside.
+    elements or more. It is PyTorch's batch_norm with training=True. `batch_norm_backward` computes its gradient, which autograd
+    does not record, since it writes to operands; torch.compile takes no such op of several results: call it outside.
     Returns the named tuple (out, running_mean, running_var), with mean and rstd behind out where `stats` asks for them.
     """
 

@@ -30,7 +30,7 @@ def _mean(parts: Parts, name: str, beta: Any, g: Array, size: Array) -> tuple[Ar
     """A running mean of the gradient, and what it loses."""
     old = parts.of(name)
     lost = 9 * (np.abs(old) + (1 - beta) * (size + np.abs(old))) + 5 * parts.tiny
-    return old * beta + (1 - beta) * g, lost
+    return old + (1 - beta) * (g - old), lost  # NaN where old is infinite, as PyTorch's
 
 
 def _squares(parts: Parts, name: str, beta: Any, g: Array, size: Array) -> tuple[Array, Array]:
