@@ -195,7 +195,9 @@ class Differentiable:
 
     def served(self) -> Differentiable | None:
         """The problem of f64, or of its own element where the two ops take no f64. None where they take neither, where a value
-        is large, or where a result that counts is not finite."""
+        is large, where a result that counts is not finite, or where a part of the gradient is withheld."""
+        if any(self.options.get(name) is not None for name in self.gradient.withheld):
+            return None
         if any(np.abs(x[np.isfinite(x)]).max(initial=0) > LARGEST for x in self.inputs.values() if is_float(x)):
             return None
         for one in (replace(self, element=ElementKind.F64), self):

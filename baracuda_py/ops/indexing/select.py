@@ -226,6 +226,7 @@ register(
 )  # fmt: skip
 register(
     Op("embedding", EmbeddingPlan, embedding, embedding_samples,
-       gradient=Gradient("embedding_backward", ("ids", "weight"), {"weight": "grad_weight"}, shapes=("weight",)),
+       gradient=Gradient("embedding_backward", ("ids", "weight"), {"weight": "grad_weight"}, shapes=("weight",),
+                         withheld=("padding_idx",)),
        peers={"torch": "embedding"})
 )  # fmt: skip

@@ -138,12 +138,13 @@ def test_columns_that_two_warps_share(d: int, d_v: int) -> None:
 def test_a_sequence_does_not_depend_on_the_others() -> None:
     """Alone, beside others, and among ragged ones: the same bits."""
     given = qkv(rng, BF16, 3, (2, 1), 37, 70, 64)
-    whole = bp.attention(**given, causal=True, device="ptx")
-    alone = bp.attention(**{n: x[1:2] for n, x in given.items()}, causal=True, device="ptx")
+    how: Any = {"causal": True, "pref": bp.PlanPreference(batch_invariant=True), "device": "ptx"}
+    whole = bp.attention(**given, **how)
+    alone = bp.attention(**{n: x[1:2] for n, x in given.items()}, **how)
     assert np.array_equal(bits(alone[0]), bits(whole[1]))
     ragged = {n: np.ascontiguousarray(x.transpose(0, 2, 1, 3).reshape(-1, *x.shape[1::2])) for n, x in given.items()}
     starts = {f"cu_seqlens_{n}": np.arange(0, 4, dtype=np.int32) * given[n].shape[2] for n in "qk"}
-    packed = bp.attention(**ragged, **starts, layout="THD", causal=True, max_seqlen_q=37, device="ptx")
+    packed = bp.attention(**ragged, **starts, layout="THD", max_seqlen_q=37, **how)
     assert np.array_equal(bits(packed.reshape(3, 37, 2, 64)), bits(np.ascontiguousarray(whole.transpose(0, 2, 1, 3))))
 
 

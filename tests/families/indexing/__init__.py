@@ -13,7 +13,7 @@ __all__ = ["FAMILY"]
 
 FAMILY = Family(
     independent=CHECKS,
-    always=("axis", "trim", "count"),
+    always=("axis", "trim", "count", "grad_x", "grad_weight", "reduce", "return_status", "padding_idx"),
     also=dict.fromkeys(("index_add", "index_copy"), ("x padded", "x stepped")),
     no_meaning=(
         NoMeaning(
