@@ -19,7 +19,7 @@ from .._launch import pack_dims
 from .._rows import computed_in
 from ._lines import MODES, IndexedLines
 from ._sorted import KERNELS, MOST, KeyedIndices
-from .select import Costs
+from .take_along_axis import Costs
 
 __all__ = ["ScatteredLines", "ScatteredProblem", "Share", "Sorted", "Strided", "bound", "scattered"]
 

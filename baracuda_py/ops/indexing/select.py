@@ -13,17 +13,16 @@ from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...runtime.steps import Fill, Kernel, Launch, Ptr, Scratch, Step
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory
-from .._fitted import Fitted
 from .._function import function_of
 from .._launch import THREADS, grid_of, index_scalar, index_type, pack_dims, words_of
 from . import oracle
 from ._lines import INDICES, MODES, STATUSES, IndexedLines
 from .samples import embedding as embedding_samples
 from .samples import index_select as index_select_samples
+from .take_along_axis import Costs
 
 __all__ = [
     "BYTES",
-    "Costs",
     "EmbeddingDescriptor",
     "EmbeddingPlan",
     "IndexSelectDescriptor",
@@ -34,10 +33,6 @@ __all__ = [
 
 BYTES = tuple(kind for kind in ElementKind if not kind.packed)
 UNROLL = 4
-
-
-class Costs(Fitted, table="rows.take_along_axis"):
-    bandwidth_efficiency: float
 
 
 class SelectProblem(IndexedLines):
