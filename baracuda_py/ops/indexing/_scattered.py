@@ -14,7 +14,7 @@ from ...plan.descriptor import Descriptor
 from ...plan.grammar import Config, term
 from ...runtime.steps import Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
 from ...tensor.axes import merge_axes
-from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term
+from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term, Ulp
 from .._launch import pack_dims
 from .._rows import computed_in
 from ._lines import MODES, IndexedLines
@@ -97,14 +97,18 @@ class ScatteredLines(IndexedLines, ScatteredProblem):
 
 
 def bound(desc: ScatteredProblem, additions: float) -> PrecisionGuarantee:
-    """The bound of sums of so many terms, in a fixed order that depends on all indices."""
-    computed = computed_in(desc.element)
-    sums = (Term(additions, computed.element, "abs_sums"),)
-    rounded = Componentwise.rounded(sums, desc.element, "Higham, section 4.2")
-    summed = PrecisionGuarantee.fixed_order(computed.math, computed.element, rounded, batch_invariant=False)
+    """The bound of sums of so many terms, in a fixed order that depends on all indices; other results are one of their terms, a
+    NaN with bits of its own where they are compared."""
+    if desc.reduce == "set":
+        return exact_results(desc)
+    computed, summed = computed_in(desc.element), desc.reduce == "add"
+    sums = Componentwise.rounded((Term(additions, computed.element, "abs_sums"),), desc.element, "Higham, section 4.2")
+    made = PrecisionGuarantee.fixed_order(
+        computed.math, computed.element, sums if summed else Ulp(0.5), batch_invariant=not summed
+    )
     if not desc.keyed().status:
-        return summed
-    return PrecisionGuarantee.by_output(**{desc.result: summed, "status": PrecisionGuarantee.exact(ElementKind.I32)})
+        return made
+    return PrecisionGuarantee.by_output(**{desc.result: made, "status": PrecisionGuarantee.exact(ElementKind.I32)})
 
 
 @dataclass(frozen=True)
@@ -151,8 +155,6 @@ class Sorted(Candidate[ScatteredProblem]):
         )
 
     def guarantee(self, desc: ScatteredProblem, device: DeviceSpec, config: Share) -> PrecisionGuarantee:
-        if desc.reduce != "add":
-            return exact_results(desc)
         most = desc.keyed().count  # additions to one row
         chunks = -(-most // CHUNK)
         return bound(desc, min(most, CHUNK + SLICES + -(-chunks // SLICES)) + 2.0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from ...numerics.guarantee import widely
-from ...plan.candidate import Candidate, Cost, Feasibility, exact_results
+from ...plan.candidate import Candidate, Cost, Feasibility
 from ...plan.descriptor import Slot, described
 from ...plan.lowering import Sub
 from ...plan.plan import Plan
@@ -208,9 +208,8 @@ class IntoCopyPlan(Plan[Any]):
 
     @staticmethod
     def reference_guarantee(desc: IntoCopy) -> PrecisionGuarantee:
-        if desc.reduce != "add":
-            return exact_results(desc)
-        return widely(bound(desc, 1.0), desc, desc.count + 1)
+        made = bound(desc, 1.0)
+        return widely(made, desc, desc.count + 1) if desc.reduce == "add" else made
 
 
 class IndexScatterPlan(IntoCopyPlan):
