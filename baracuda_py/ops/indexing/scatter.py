@@ -232,6 +232,7 @@ class ScatterPlan(IntoCopyPlan):
         {"x_shape": (5, 33), "indices_shape": (5, 7), "element": "f32", "reduce": "add"},
         {"x_shape": (8, 4), "indices_shape": (3, 4), "element": "complex128", "axis": 0, "mode": "wrap"},
         {"x_shape": (8, 4), "indices_shape": (3, 4), "element": "bf16", "axis": 0, "mode": "clip", "reduce": "max"},
+        {"x_shape": (64,), "indices_shape": (9,), "element": "f64", "reduce": "min"},
     )
 
 
