@@ -69,7 +69,7 @@ class VectorNormBackwardPlan(ReduceBackwardPlan):
     descriptor = VectorNormBackwardDescriptor
     probes = tuple(
         {"shape": shape, "element": e, "axes": (axis,), "p": p}
-        for shape, axis in (((3, 4096), 1), ((100, 300), 0)) for e in ("f32", "bf16") for p in NORMS
+        for shape, axis in (((3, 4096), 1), ((100, 300), 0)) for e in ("f32", "bf16") for p in (*NORMS, 3.0)
     )  # fmt: skip
 
 

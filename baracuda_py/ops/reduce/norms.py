@@ -28,7 +28,7 @@ class VectorNormPlan(Plan[VectorNormDescriptor]):
             {"shape": (3, n), "element": e, "axes": (1,), "p": p}
             for e in ("f32", "bf16")
             for n in (100, 100_000)
-            for p in NORMS
+            for p in (*NORMS, 3.0)
         ),
         *({"shape": (n, 300), "element": e, "axes": (0,)} for e in ("f32", "bf16") for n in (100, 4096)),
     )
