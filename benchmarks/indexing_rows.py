@@ -1,42 +1,24 @@
-"""Rows of what picks elements by index, finds them and orders them, beside torch."""
+"""Rows of what picks elements by index, adds to them and finds them, beside torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
+from math import log, prod
+from typing import Any
 
 from .harness import OURS
 from .operands import Kit, itemsize
 from .row import Calls, Row
+from .row_families import SHORT, calls_of, row_name
 from .target import BEST, FLOOR, Target
 
 __all__ = ["INDEXING_ROWS"]
 
 INDEX = 8  # bytes of an i64
-SHORT = {"bfloat16": "bf16", "float32": "f32"}
+VOCABULARY, WIDTH, TOKENS = 128256, 4096, 16384
+SPREADS = ("uniform", "Zipf")
+ADDED = (1_000_000, 128)  # rows that are added to a tenth as many
 NORMAL_QUANTILES = {0.01: 2.3263, 0.5: 0.0}  # what that share of normal deviates exceeds
-
-
-def _topk(shape: tuple[int, int], dtype: str, k: int, target: Target | None = None) -> Row:
-    """The k largest of every row, sorted."""
-
-    def make(kit: Kit) -> Calls:
-        import baracuda_py as bp
-
-        x, out = kit.normal(shape, dtype), (shape[0], k)
-        values, indices = kit.empty(out, dtype), kit.empty(out, "int64")
-        plan = bp.TopkPlan.select(bp.TopkDescriptor.of(x, k=k))
-        calls: Calls = {OURS: plan.bind(x=x, values=values, indices=indices)}
-        if kit.torch is not None:
-            topk, torch_x, made = kit.torch.topk, kit.as_torch(x), (kit.as_torch(values), kit.as_torch(indices))
-            calls["torch"] = lambda: topk(torch_x, k, out=made)
-            if (fused := kit.compiled("topk", lambda given: topk(given, k))) is not None:
-                calls["torch.compile"] = lambda: fused(torch_x)
-        return calls
-
-    read, written = prod(shape) * itemsize(dtype), shape[0] * k * (itemsize(dtype) + INDEX)
-    name = f"topk {shape[0]}x{shape[1]} k={k} {SHORT[dtype]}"
-    return Row("sort", name, "topk", shape, dtype, read, written, make, target, Target(1.0, "paired", BEST))
 
 
 def _take(shape: tuple[int, int], dtype: str) -> Row:
@@ -89,21 +71,89 @@ def _nonzero(count: int, share: float) -> Row:
     )
 
 
+def _ids(kit: Kit, count: int, below: int, spread: str) -> Any:
+    """That many row numbers: each as likely, or the i-th as 1 / i."""
+    if spread == "uniform":
+        return kit.xp.random.randint(0, below, count, dtype="int64")
+    return (kit.xp.exp(kit.xp.random.rand(count) * log(below)) - 1).astype("int64")
+
+
+def _embedding() -> Row:
+    shape = (TOKENS, WIDTH)
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        weight, ids = kit.normal((VOCABULARY, WIDTH), "bfloat16"), _ids(kit, TOKENS, VOCABULARY, "uniform")
+        ours = bp.embedding.bind(weight, ids, out=kit.empty(shape, "bfloat16"))
+        return calls_of(
+            kit, "embedding", ours, lambda torch, *x: torch.nn.functional.embedding(x[1], x[0]), (weight, ids)
+        )
+
+    nbytes = prod(shape) * itemsize("bfloat16")
+    name = row_name("embedding", shape, "bfloat16", f"of {VOCABULARY}")
+    return Row(
+        "indexing",
+        name,
+        "embedding",
+        shape,
+        "bfloat16",
+        nbytes + INDEX * TOKENS,
+        nbytes,
+        make,
+        Target(1.05, against=FLOOR),
+    )
+
+
+def _embedding_backward(spread: str) -> Row:
+    """The dense gradient of the whole table."""
+    op, shape = "embedding_backward", (TOKENS, WIDTH)
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        grad, ids = kit.normal(shape, "bfloat16"), _ids(kit, TOKENS, VOCABULARY, spread)
+        weight, made = kit.empty((VOCABULARY, WIDTH), "bfloat16"), kit.empty((VOCABULARY, WIDTH), "bfloat16")
+        ours = bp.embedding_backward.bind(grad, ids, weight, grad_weight=made)
+
+        def theirs(torch: Any, grad: Any, ids: Any) -> Any:
+            return torch.ops.aten.embedding_dense_backward(grad, ids, VOCABULARY, -1, False)
+
+        return calls_of(kit, op, ours, theirs, (grad, ids))
+
+    size = itemsize("bfloat16")
+    return Row(
+        "indexing", row_name(op, shape, "bfloat16", f"of {VOCABULARY} {spread}"), op, shape, "bfloat16",
+        prod(shape) * size + INDEX * TOKENS, VOCABULARY * WIDTH * size, make, Target(1.35, against=FLOOR),
+        Target(0.9, "paired", BEST),
+    )  # fmt: skip
+
+
+def _index_add(spread: str) -> Row:
+    """Rows added to a tenth as many, in place."""
+    count, width = ADDED
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        x, src = kit.normal((count // 10, width), "bfloat16"), kit.normal(ADDED, "bfloat16")
+        index = _ids(kit, count, count // 10, spread)
+        ours = bp.index_add.bind(x, index, src, out=kit.empty(x.shape, "bfloat16"))
+        return calls_of(kit, "index_add", ours, lambda torch, x, *more: torch.index_add(x, 0, *more), (x, index, src))
+
+    size = itemsize("bfloat16")
+    read = count * (width * size + INDEX) + count // 10 * width * size
+    return Row(
+        "indexing", row_name("index_add", ADDED, "bfloat16", spread), "index_add", ADDED, "bfloat16", read,
+        count // 10 * width * size, make, Target(1.35, against=FLOOR), Target(0.9, "paired", BEST),
+    )  # fmt: skip
+
+
 def _rows() -> Iterator[Row]:
-    yield _topk((256, 128256), "bfloat16", 1, Target(1.1, against=FLOOR))
-    yield _topk((256, 128256), "bfloat16", 8, Target(1.4, against=FLOOR))
-    yield _topk((256, 128256), "bfloat16", 50, Target(1.4, against=FLOOR))
-    yield _topk((256, 128256), "float32", 1024, Target(1.9, against=FLOOR))
-    yield _topk((4096, 32000), "bfloat16", 8, Target(1.4, against=FLOOR))
-    # Short rows; the last two shapes served no choice
-    for shape, dtype, k in (
-        ((50000, 640), "bfloat16", 40),
-        ((3000, 5120), "bfloat16", 40),
-        ((50000, 640), "bfloat16", 1),
-        ((7001, 1777), "bfloat16", 12),
-        ((9000, 3072), "float32", 100),
-    ):
-        yield _topk(shape, dtype, k, Target(2.0, against=FLOOR))
+    yield _embedding()
+    for spread in SPREADS:
+        yield _embedding_backward(spread)
+        yield _index_add(spread)
     yield _take((8192, 8192), "float32")
     for share in NORMAL_QUANTILES:
         yield _nonzero(64 << 20, share)

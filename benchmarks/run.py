@@ -28,6 +28,7 @@ from .model_rows import MODEL_ROWS
 from .nf4_rows import NF4_ROWS
 from .norm_rows import NORM_ROWS
 from .operands import Call, Kit
+from .optimizer_rows import OPTIMIZER_ROWS
 from .position_rows import POSITION_ROWS
 from .preference_rows import PREFERENCE_ROWS
 from .rearrange_rows import REARRANGE_ROWS
@@ -36,6 +37,7 @@ from .row import Row
 from .row_families import ROW_FAMILIES
 from .rows import ROWS
 from .scan_rows import SCAN_ROWS
+from .sort_rows import SORT_ROWS
 from .stats import paired, rotation
 from .target import BEST, FLOOR
 from .training_rows import TRAINING_ROWS
@@ -65,11 +67,13 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
         *ROWS,
         *ROW_FAMILIES,
         *NORM_ROWS,
+        *SORT_ROWS,
         *INDEXING_ROWS,
         *SCAN_ROWS,
         *FUSED_ROWS,
         *REARRANGE_ROWS,
         *TRAINING_ROWS,
+        *OPTIMIZER_ROWS,
         *POSITION_ROWS,
         *GEMM_ROWS,
         *ATTENTION_ROWS,

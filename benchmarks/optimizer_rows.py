@@ -1,0 +1,52 @@
+"""Rows of optimizers: a step over lists of arrays, beside torch's fused one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .harness import OURS
+from .operands import Kit
+from .row import Calls, Row
+from .target import BEST, FLOOR, Target
+
+__all__ = ["OPTIMIZER_ROWS"]
+
+STATE = ("exp_avg", "exp_avg_sq")
+READ, WRITTEN = 16, 12  # bytes an element: the parameter, its gradient and both averages, f32
+
+
+def _adamw(tensors: int, elements: int, *targets: Target) -> Row:
+    """AdamW on that many f32 arrays of so many elements each."""
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        def made() -> list[Any]:
+            whole = kit.normal((tensors, elements), "float32", positive=True)
+            return [whole[i] for i in range(tensors)]
+
+        lists, step = [made() for _ in range(2 + len(STATE))], kit.xp.zeros((), "float32")
+        calls: Calls = {OURS: lambda: bp.adamw(*lists, step)}
+        if kit.torch is not None:
+            given = [[kit.as_torch(x) for x in held] for held in lists]
+            steps = [kit.torch.zeros((), device="cuda") for _ in range(tensors)]
+            fused, options = kit.torch._fused_adamw_, {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+            calls["torch"] = lambda: fused(
+                *given, [], steps, lr=1e-3, weight_decay=0.01, amsgrad=False, maximize=False, **options
+            )
+        return calls
+
+    count = tensors * elements
+    return Row(
+        "optim", f"adamw {tensors} tensors of {elements} f32", "adamw_update", (tensors, elements), "float32",
+        READ * count, WRITTEN * count, make, *targets,
+    )  # fmt: skip
+
+
+def _rows() -> Iterator[Row]:
+    yield _adamw(300, 3_333_333, Target(1.04, against=FLOOR), Target(1.0, "paired", BEST))
+    yield _adamw(1000, 1024, Target(1.0, "paired", BEST))
+
+
+OPTIMIZER_ROWS: tuple[Row, ...] = tuple(_rows())
