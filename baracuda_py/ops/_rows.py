@@ -40,6 +40,7 @@ FLOATS = (ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64)
 WORD = 16  # bytes of the widest access
 CTA = 128  # threads, where rows are shared by a warp or less
 WARP, MOST_LANES = 32, 1024
+ALONE = 256  # columns of single elements that a warp takes by itself
 CLUSTERS = (ArchSku.SM90A, ArchSku.SM100A, ArchSku.SM120)  # tiers whose CTAs form clusters
 
 
@@ -265,13 +266,15 @@ def row_configs(
 
     A thread has two vectors in all until 128 threads share a row (a warp, where there are two inputs); then up to `deep`, 64
     bytes or so an operand: enough bytes under way, few enough registers. Longer rows take more threads, and what does not fit
-    1,024 of them is streamed.
+    1,024 of them is streamed. Up to `ALONE` single elements are a warp's: several rows a CTA, and no exchange between warps.
     """
     access = vector * element.bits // 8
     deep = {16: 4, 8: 8}.get(access, 16) >> shallow
     vectors = max(1, -(-length // vector))
     pairs = share(-(-vectors * inputs // 2))
     lanes = min(pairs, 128 if inputs == 1 else WARP) if pairs >= 8 else min(share(vectors), WARP)
+    if vector == 1 and vectors <= ALONE:
+        lanes = min(lanes, WARP)
     lanes = max(lanes, share(-(-vectors // deep)))
     most = MOST_LANES if inputs == 1 else MOST_LANES // 2
     wide = MOST_LANES if element is not ElementKind.F64 else MOST_LANES // 2
