@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from time import perf_counter_ns
@@ -84,32 +85,31 @@ def _interleaved(kit: Kit, runs: dict[str, Callable[[], float]], times: int) -> 
 
 
 def _train(kit: Kit, batches: int) -> Measured:
-    """examples/train.py, a step of 200, beside the same model of torch's own operators; both losses of the last step."""
+    """examples/train.py, a step of 200, beside the same model of torch's own operators and optimizer, call after call; both
+    losses of the last step."""
     torch: Any = kit.torch
     example, layer = _example("train"), _example("torch_layer")
     F = torch.nn.functional
 
     class Twin(example.GPT):  # type: ignore[name-defined, misc]
-        def forward(self, tokens: Any) -> Any:
-            x = self.embedding(tokens)
+        def forward(self, tokens: Any, labels: Any) -> Any:
+            x = F.embedding(tokens, self.embedding)
             for block in self.blocks:
                 x = layer.reference(block, x)
-            return F.rms_norm(x, x.shape[-1:], self.norm, 1e-5) @ self.head
-
-    def their_loss(logits: Any, labels: Any) -> Any:
-        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+            logits = F.linear(F.rms_norm(x, x.shape[-1:], self.norm, 1e-5), self.head)
+            return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
     losses: dict[str, list[float]] = {}
 
-    def steps(name: str, kind: Any, judge: Any) -> float:
+    def steps(name: str, **given: Any) -> float:
         began = perf_counter_ns()
-        given = {"width": 256, "layers": 4, "batch": 32, "tokens": 128, "kind": kind, "judge": judge}
-        losses[name] = example.train(STEPS, "cuda", **given)
+        losses[name] = example.train(STEPS, "cuda", width=256, layers=4, batch=32, tokens=128, **given)
         return (perf_counter_ns() - began) / STEPS / 1e3
 
     ways: dict[str, Callable[[], float]] = {
-        OURS: lambda: steps(OURS, example.GPT, example.loss_of),
-        TORCH: lambda: steps(TORCH, Twin, their_loss),
+        OURS: lambda: steps(OURS, graph=True),
+        EAGER: lambda: steps(EAGER),
+        TORCH: lambda: steps(TORCH, kind=Twin, optimizer=partial(torch.optim.AdamW, fused=True)),
     }
     for way in ways.values():
         way()

@@ -60,10 +60,18 @@ class _Stream:
         )
 
 
+class _Pinned(bytearray):
+    """Pinned host memory, as a buffer with an address."""
+
+    @property
+    def ptr(self) -> int:
+        return ctypes.addressof(ctypes.c_char.from_buffer(self))
+
+
 class Gpus:
     """What stands for the cupy module, its `cuda`, its `cuda.runtime` and its `cuda.driver`."""
 
-    memcpyDeviceToDevice, eventDisableTiming = 3, 2
+    memcpyHostToDevice, memcpyDeviceToDevice, eventDisableTiming = 1, 3, 2
 
     class CUDARuntimeError(Exception):
         status = 1
@@ -152,6 +160,11 @@ class Gpus:
 
         return SimpleNamespace(malloc=malloc)
 
+    def alloc_pinned_memory(self, nbytes: int) -> Any:
+        """Host memory, which a capture forbids to allocate."""
+        assert not self.capturing or self.graphs.mode == "relaxed", "an allocation that a capture forbids"
+        return _Pinned(nbytes)
+
     # ---- devices and streams --------------------------------------------------------------------------------------
 
     def getDevice(self) -> int:
@@ -189,6 +202,12 @@ class Gpus:
         self.events.append(f"{stream} waits")
 
     def eventDestroy(self, _event: int) -> None: ...
+
+    def Event(self, **_options: Any) -> Any:
+        """An event that is over once the host has waited for it."""
+        event = SimpleNamespace(ptr=1, done=False)
+        event.synchronize = lambda: vars(event).update(done=True)
+        return event
 
     def pointerGetAttributes(self, _pointer: int) -> Any:
         raise self.CUDARuntimeError("cudaErrorInvalidValue: invalid argument")

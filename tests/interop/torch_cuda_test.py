@@ -19,7 +19,7 @@ dynamo = pytest.importorskip("torch._dynamo")
 
 import torch.nn.functional as F  # noqa: E402
 
-from baracuda_py.interop.torch import enable, nn  # noqa: E402
+from baracuda_py.interop.torch import enable, nn, optim  # noqa: E402
 from baracuda_py.interop.torch.library import overload  # noqa: E402
 from baracuda_py.interop.torch.schema import signature_of  # noqa: E402
 
@@ -215,6 +215,68 @@ def test_torch_cuda_trains_as_torch_does() -> None:
     theirs = losses(torch.matmul, lambda x: torch.log_softmax(x, -1), lambda x, w: F.rms_norm(x, w.shape, w, 1e-5))
     assert ours[-1] < ours[0]
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Lion"])
+def test_torch_cuda_captures_whole_steps(name: str) -> None:
+    """torch's recipe: gradients are made anew in the graph, and so are the optimizer's tables of them. Losses as call by call."""
+    data, labels = torch.randn(20, 256, 32, device="cuda"), torch.randint(10, (20, 256), device="cuda")
+    x, y = torch.zeros_like(data[0]), torch.zeros_like(labels[0])
+
+    def losses(*, graph: bool) -> Any:
+        torch.manual_seed(1)
+        w = [torch.randn(s, device="cuda").div_(6).requires_grad_() for s in ((32, 64), (64,), (10, 64), (40,))]
+        optimizer, loss, seen = getattr(optim, name)(w[:3], lr=1e-3), torch.zeros((), device="cuda"), []
+
+        def step() -> None:
+            optimizer.zero_grad()
+            hidden = bp.rms_norm(bp.gelu(bp.matmul(x, w[0])), w[1])
+            made = bp.linear_cross_entropy(hidden, w[2], y)
+            made.backward()
+            optimizer.step()
+            loss.copy_(made.detach())
+
+        run = step
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for i in range(len(data)):
+                x.copy_(data[i])
+                y.copy_(labels[i])
+                if graph and i == 3:
+                    held = torch.cuda.CUDAGraph()
+                    with torch.cuda.graph(held, stream=torch.cuda.current_stream()):
+                        step()
+                    run = held.replay
+                run()
+                seen.append(loss.clone())
+            torch.cuda.synchronize()
+            return torch.stack(seen), [p.detach().clone() for p in w]
+
+    (captured, parameters), (called, wanted) = losses(graph=True), losses(graph=False)
+    assert torch.equal(captured, called)
+    assert all(map(torch.equal, parameters, wanted))
+    assert captured[-1] < captured[0]
+
+
+def test_torch_cuda_optimizers_do_not_wait() -> None:
+    """Not for gradients at other addresses either."""
+    w = [torch.randn(1000, device="cuda").requires_grad_() for _ in range(3)]
+    optimizer = optim.AdamW(w)
+    grads = [[torch.randn_like(p) for p in w] for _ in range(4)]
+
+    def step(i: int) -> None:
+        for p, grad in zip(w, grads[i]):
+            p.grad = grad
+        optimizer.step()
+
+    step(0)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(200_000_000)
+    end = torch.cuda.Event()
+    for i in (1, 2, 1, 3):
+        step(i)
+    end.record()
+    assert not end.query(), "a step waited"
+    torch.cuda.synchronize()
 
 
 def test_torch_cuda_calls_do_not_wait() -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...call.operands.key import detect_frameworks, read
 from ...call.operands.stream import framework_stream
-from ...runtime.gpu.capture import keep_for_capture
 from ...runtime.gpu.driver import require_cupy
-from ...runtime.gpu.streams import current_stream, is_capturing, stream_pointer
+from ...runtime.gpu.streams import current_stream, stream_pointer
 from ...runtime.scope import is_recording
 from ...tensor import HOST_ORDINAL, Tensor, intake
 from ...tensor.axes import c_strides
@@ -26,25 +23,14 @@ from ...types import (
     UnsupportedError,
 )
 from ._table import LEAD, rows_of
+from ._tables import table_for
 
 __all__ = ["GRADIENTS", "PARAMETERS", "call_on_lists"]
 
 PARAMETERS, GRADIENTS = "params", "grads"
 ALIGN = 16  # elements between the starts of arrays in host memory
-KEPT = 64  # tables
 
 Array = np.ndarray[Any, Any]
-
-
-class _Table(NamedTuple):
-    """The place of the arrays that bases are of, and the rows in the memory of their device."""
-
-    base: int
-    rows: Any
-
-
-_tables: OrderedDict[Any, _Table] = OrderedDict()
-_lock = Lock()
 
 
 def call_on_lists(
@@ -61,25 +47,19 @@ def call_on_lists(
     start: list[Any] = [op, tuple(arrays), len(whole)]
     key, pointers, stream = [*start], list[int](), options.get("stream")
     known = bool(whole) and read(whole, None, key, pointers) is not None
-    found = _found((*key, *pointers)) if known else None
+    found = table_for((*key, *pointers), _queue(whole[0], stream)) if known else None
     if found is None:
         tensors = _checked(op, lists, arrays, written, scalars)
         detect_frameworks()
-        if not whole or next(iter(tensors.values()))[0].ordinal == HOST_ORDINAL:
+        ordinal = next(iter(tensors.values()))[0].ordinal if whole else HOST_ORDINAL
+        if ordinal == HOST_ORDINAL:
             made = _call_on_host(op, function, tensors, written, scalars, options)
             note_written(x for name in written for x in arrays.get(name, ()))
             return made
-        if _capture_of(whole[0], stream) is not None:
-            raise UnsupportedError(
-                f"{op}: a graph is being captured, and the table of these arrays is not in device memory yet",
-                f"call {op} on these arrays once before the capture",
-            )
-        found = _table_of(tensors)
         key, pointers = [*start], []
-        if read(whole, None, key, pointers) is not None:
-            _keep((*key, *pointers), found)
-    elif (capturing := _capture_of(whole[0], stream)) is not None:
-        keep_for_capture(capturing, found.rows)
+        again = read(whole, None, key, pointers) is not None  # frameworks have been detected
+        with require_cupy("a table of arrays").cuda.Device(ordinal):
+            found = table_for((*key, *pointers) if again else None, _queue(whole[0], stream), lambda: _rows_of(tensors))
     bases = {name: held[found.base] for name, held in arrays.items()}
     made = function(**bases, **scalars, table=found.rows, **options)
     note_written(x for name in written for x in arrays.get(name, ()))
@@ -187,39 +167,18 @@ def _length(x: Tensor) -> int:
     return int(np.prod(x.shape, dtype=np.int64))
 
 
-def _table_of(tensors: Mapping[str, list[Tensor]]) -> _Table:
-    """The table of arrays in a device's memory. Places count from one of them, that has elements if any has."""
-    leading = next(iter(tensors.values()))
-    lengths = [_length(x) for x in leading]
+def _rows_of(tensors: Mapping[str, list[Tensor]]) -> tuple[int, Array]:
+    """Which arrays the rows of a table count from, that have elements if any have, and the rows."""
+    lengths = [_length(x) for x in next(iter(tensors.values()))]
     base = max(range(len(lengths)), key=lengths.__getitem__)
     begins = [[x.pointer - held[base].pointer for x in held] for held in tensors.values()]
-    cupy = require_cupy("a table of arrays")
-    with cupy.cuda.Device(leading[0].ordinal):
-        rows = cupy.asarray(rows_of(lengths, begins, _sizes(tensors)))
-        cupy.cuda.get_current_stream().synchronize()  # a launch on another stream reads what is copied on this one
-        return _Table(base, rows)
+    return base, rows_of(lengths, begins, _sizes(tensors))
 
 
-def _found(key: Any) -> _Table | None:
-    with _lock:
-        if key in _tables:
-            _tables.move_to_end(key)
-        return _tables.get(key)
-
-
-def _keep(key: Any, table: _Table) -> None:
-    with _lock:
-        _tables[key] = table
-        dropped = [_tables.popitem(last=False)[1] for _ in range(len(_tables) - KEPT)]
-    for each in dropped:
-        each.rows.device.synchronize()  # a launch on any stream may still read it
-
-
-def _capture_of(x: Any, stream: Any) -> int | None:
-    """The stream of a call, if a graph is being captured on it."""
+def _queue(x: Any, stream: Any) -> int:
+    """The stream of a call."""
     own = framework_stream(x) if stream is None else stream_pointer(stream)
-    queue = current_stream() if own is None else own
-    return queue if is_capturing(queue) else None
+    return current_stream() if own is None else own
 
 
 def _call_on_host(

@@ -42,9 +42,9 @@ params, grads, exp_avgs, exp_avg_sqs: lists of C-ordered arrays, any number and 
 `{op}` takes it, and those of one parameter of one shape. A parameter whose gradient is None is left out.
 max_exp_avg_sqs: for AMSGrad. masters: f32 copies of 16-bit parameters. step: an f32 scalar in device memory.
 lr: a number, or an f32 scalar in device memory, which the kernel reads when it runs. grad_scale, found_inf, stochastic, seed:
-as of `{op}`; an element's position is its place in the list. A table of the arrays is put into device memory at the
-first call with these arrays, which waits for that copy, and kept: a graph is captured after such a call. It reads and writes
-the arrays of its capture, which the caller keeps. Host arrays are copied into one array and back.
+as of `{op}`; an element's position is its place in the list. A table of the arrays is copied into device memory
+in the order of the first call with these arrays, and kept; a graph that captures a first call copies it at every replay. It
+reads and writes the arrays of its capture, which the caller keeps. Host arrays are copied into one array and back.
 Raises InvalidProblemError for lists of unequal length and for shapes that differ, DeviceMismatchError for devices that
 differ, OverlapError where an array that is written shares memory with another; nothing is written then."""
 

@@ -82,7 +82,10 @@ class WgmmaConfig(Config):
 
 # Queries and keys by the larger head dim, and how CTAs go on. Of those that are predicted alike the first is taken.
 TILES: dict[int, tuple[int, int]] = {64: (192, 112), 128: (128, 128), 192: (128, 112), 256: (128, 64)}
-SHORT_WINDOW, SHORT_TILE = 128, (128, 128)  # keys to the left, at most: such a tile touches two blocks, a taller one four
+SHORT_WINDOW, SHORT_TILE = (
+    128,
+    (128, 128),
+)  # keys to the left, at most: such a tile touches two blocks, a taller one four
 WAYS = ((True, True), (True, False), (False, True), (False, False))  # ping_pong and dynamic
 MOST_AHEAD, MOST_IN_TURN = 128, 192  # columns, as far as registers go
 

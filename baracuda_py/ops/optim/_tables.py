@@ -1,0 +1,105 @@
+"""Tables of the chunks of lists of arrays, in device memory: written in the order of a stream, without waiting, and kept."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import nullcontext
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from ...call.results.allocate import take_workspace
+from ...runtime.gpu.capture import keep_for_capture, relaxed
+from ...runtime.gpu.driver import require_cupy
+from ...runtime.gpu.streams import is_capturing
+
+__all__ = ["Table", "table_for"]
+
+KEPT = 64  # tables
+
+Array = np.ndarray[Any, Any]
+
+
+class Table:
+    """Rows that a copy on the stream `queue` writes. `base` is the place of the arrays that their bytes count from."""
+
+    def __init__(self, base: int, rows: Array, queue: int) -> None:
+        cupy = require_cupy("a table of arrays")
+        cuda, runtime, captured = cupy.cuda, cupy.cuda.runtime, is_capturing(queue)
+        with relaxed() if captured else nullcontext():
+            self._host: Any = cuda.alloc_pinned_memory(max(rows.nbytes, 1))
+        np.frombuffer(self._host, rows.dtype, rows.size)[...] = rows.reshape(-1)
+        memory = take_workspace(rows.nbytes, queue)
+        runtime.memcpyAsync(memory.ptr, self._host.ptr, rows.nbytes, runtime.memcpyHostToDevice, queue)
+        self.base, self.rows = base, cupy.ndarray(rows.shape, rows.dtype, memory)
+        self._queue, self._elsewhere = queue, False
+        # A graph copies at every replay, in its own order.
+        self._copied: Any = None if captured else cuda.Event(disable_timing=True)
+        if self._copied is not None:
+            runtime.eventRecord(self._copied.ptr, queue)
+
+    def used_on(self, queue: int) -> None:
+        """Orders work on `queue` behind the copy, and a capture on it, whose replays may be on any stream."""
+        if is_capturing(queue):
+            with relaxed():
+                self._wait()
+            keep_for_capture(queue, self)
+        elif queue != self._queue:
+            self._elsewhere = True
+            if self._copied is not None and not self._copied.done:
+                require_cupy("a table of arrays").cuda.runtime.streamWaitEvent(queue, self._copied.ptr)
+
+    def leave(self) -> None:
+        """Waits for launches that may still read it. Those of its own stream come before whatever its memory is used for next."""
+        self._wait()
+        if self._elsewhere:
+            self._device_waits()
+
+    def _device_waits(self) -> None:
+        self.rows.device.synchronize()
+
+    def settle(self) -> bool:
+        """Whether the copy is over, and then gives back the host memory that it read."""
+        if self._copied is not None and self._copied.done:
+            self._copied = self._host = None
+        return self._copied is None
+
+    def _wait(self) -> None:
+        if self._copied is not None:
+            self._copied.synchronize()
+            self.settle()
+
+
+_tables: OrderedDict[Any, Table] = OrderedDict()
+_lock = Lock()
+
+
+def table_for(key: Any, queue: int, make: Callable[[], tuple[int, Array]] | None = None) -> Table | None:
+    """The table of the arrays that `key` names, for work on `queue`; `make` gives its base and rows where there is none yet.
+    One that is written by a graph lives with that, and serves no other call."""
+    with _lock:
+        if (found := _tables.get(key)) is not None:
+            _tables.move_to_end(key)
+    if found is not None:
+        found.used_on(queue)
+        return found
+    if make is None:
+        return None
+    found = Table(*make(), queue)
+    if is_capturing(queue):
+        keep_for_capture(queue, found)
+    elif key is not None:
+        _keep(key, found)
+    return found
+
+
+def _keep(key: Any, table: Table) -> None:
+    with _lock:
+        for other in _tables.values():
+            other.settle()
+        _tables[key] = table
+        dropped = [_tables.popitem(last=False)[1] for _ in range(len(_tables) - KEPT)]
+    for each in dropped:
+        each.leave()
