@@ -1372,6 +1372,12 @@ class LogSigmoidBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class LogaddexpBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, grad_element: _Kind, x1_element: _Kind,
+        x2_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x1_strides: _Ints = ...,
+        x2_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
+        x1_align: int | None = ..., x2_align: int | None = ..., grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class LogicalDescriptor(_LogicalDescriptor, _Out, _X):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., name: str = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
@@ -2088,6 +2094,12 @@ class WriteSliceDescriptor(_WriteSliceDescriptor):
     def __init__(self, dest_shape: Sequence[int], ranges: Sequence[Any], element: ElementLike, dest_strides: _Ints = ..., *,
         source_strides: _Ints = ..., dest_align: int | None = ..., source_align: int | None = ...,
         dynamic_axis: int | None = ..., dest_phase: int = ...) -> None: ...
+class XlogyBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, grad_element: _Kind, x1_element: _Kind,
+        x2_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x1_strides: _Ints = ...,
+        x2_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
+        x1_align: int | None = ..., x2_align: int | None = ..., grad_x1_align: int | None = ...,
+        grad_x2_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
 class AbsBackwardPlan(_BackwardPlan): desc: AbsBackwardDescriptor
 class AcosBackwardPlan(_BackwardPlan): desc: AcosBackwardDescriptor
 class AcoshBackwardPlan(_BackwardPlan): desc: AcoshBackwardDescriptor
@@ -2200,6 +2212,7 @@ class Log1pBackwardPlan(_BackwardPlan): desc: Log1pBackwardDescriptor
 class Log2BackwardPlan(_BackwardPlan): desc: Log2BackwardDescriptor
 class LogBackwardPlan(_BackwardPlan): desc: LogBackwardDescriptor
 class LogSigmoidBackwardPlan(_BackwardPlan): desc: LogSigmoidBackwardDescriptor
+class LogaddexpBackwardPlan(_BackwardPlan): desc: LogaddexpBackwardDescriptor
 class LogicalPlan(_LogicalPlan): desc: LogicalDescriptor
 class LogitBackwardPlan(_BackwardPlan): desc: LogitBackwardDescriptor
 class MaskedSoftmaxBackwardPlan(_MaskedSoftmaxBackwardPlan): desc: MaskedSoftmaxBackwardDescriptor
@@ -2296,6 +2309,7 @@ class VectorNormBackwardPlan(_VectorNormBackwardPlan): desc: VectorNormBackwardD
 class VectorNormPlan(_VectorNormPlan): desc: VectorNormDescriptor
 class WhereBackwardPlan(_BackwardPlan): desc: WhereBackwardDescriptor
 class WriteSlicePlan(_WriteSlicePlan): desc: WriteSliceDescriptor
+class XlogyBackwardPlan(_BackwardPlan): desc: XlogyBackwardDescriptor
 _Args = ParamSpec("_Args")
 _Desc = TypeVar("_Desc")
 _Made = TypeVar("_Made")
@@ -2416,6 +2430,12 @@ def fmax_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, grad_x
 @_op(FminBackwardDescriptor, FminBackwardPlan)
 def fmin_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(LogaddexpBackwardDescriptor, LogaddexpBackwardPlan)
+def logaddexp_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(XlogyBackwardDescriptor, XlogyBackwardPlan)
+def xlogy_backward(grad: Any, x1: Any, x2: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(HypotBackwardDescriptor, HypotBackwardPlan)
 def hypot_backward(grad: Any, x1: Any, x2: Any, y: Any, /, *, grad_x1: Any = None, grad_x2: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -2508,6 +2528,15 @@ def isclose(x1: Any, x2: Any, /, rtol: float = 1e-05, atol: float = 1e-08, equal
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
 def nextafter(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def heaviside(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def logaddexp(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(BinaryDescriptor, BinaryPlan)
+def xlogy(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
 def hypot(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,

@@ -264,6 +264,8 @@ NAMES = {
     "LogBackwardPlan": "ops.elementwise.backward.gradients:LogBackwardPlan",
     "LogSigmoidBackwardDescriptor": "ops.elementwise.backward.gradients:LogSigmoidBackwardDescriptor",
     "LogSigmoidBackwardPlan": "ops.elementwise.backward.gradients:LogSigmoidBackwardPlan",
+    "LogaddexpBackwardDescriptor": "ops.elementwise.backward.gradients:LogaddexpBackwardDescriptor",
+    "LogaddexpBackwardPlan": "ops.elementwise.backward.gradients:LogaddexpBackwardPlan",
     "LogicalDescriptor": "ops.reduce._problem:LogicalDescriptor",
     "LogicalPlan": "ops.reduce.logical:LogicalPlan",
     "LogitBackwardDescriptor": "ops.elementwise.backward.gradients:LogitBackwardDescriptor",
@@ -489,6 +491,8 @@ NAMES = {
     "WorkspaceTooSmallError": "types:WorkspaceTooSmallError",
     "WriteSliceDescriptor": "ops.shape_layout.write_slice:WriteSliceDescriptor",
     "WriteSlicePlan": "ops.shape_layout.write_slice:WriteSlicePlan",
+    "XlogyBackwardDescriptor": "ops.elementwise.backward.gradients:XlogyBackwardDescriptor",
+    "XlogyBackwardPlan": "ops.elementwise.backward.gradients:XlogyBackwardPlan",
     "abs": "ops.elementwise.unary:abs",
     "abs_backward": "ops.elementwise.backward.gradients:abs_backward",
     "acos": "ops.elementwise.unary:acos",
@@ -681,6 +685,7 @@ NAMES = {
     "hardswish_backward": "ops.elementwise.backward.gradients:hardswish_backward",
     "hardtanh": "ops.elementwise.unary:hardtanh",
     "hardtanh_backward": "ops.elementwise.backward.gradients:hardtanh_backward",
+    "heaviside": "ops.elementwise.binary:heaviside",
     "hinge_embedding_loss": "ops.loss.pointwise:hinge_embedding_loss",
     "hinge_embedding_loss_backward": "ops.loss.pointwise:hinge_embedding_loss_backward",
     "huber_loss": "ops.loss.pointwise:huber_loss",
@@ -736,6 +741,8 @@ NAMES = {
     "log_sigmoid_backward": "ops.elementwise.backward.gradients:log_sigmoid_backward",
     "log_softmax": "ops.softmax.forward:log_softmax",
     "log_softmax_backward": "ops.softmax.backward:log_softmax_backward",
+    "logaddexp": "ops.elementwise.binary:logaddexp",
+    "logaddexp_backward": "ops.elementwise.backward.gradients:logaddexp_backward",
     "logcumsumexp": "ops.scan.running:logcumsumexp",
     "logcumsumexp_backward": "ops.scan.gradients:logcumsumexp_backward",
     "logical_and": "ops.elementwise.binary:logical_and",
@@ -938,6 +945,8 @@ NAMES = {
     "where": "ops.elementwise.ternary:where",
     "where_backward": "ops.elementwise.backward.gradients:where_backward",
     "write_slice": "ops.shape_layout.write_slice:write_slice",
+    "xlogy": "ops.elementwise.binary:xlogy",
+    "xlogy_backward": "ops.elementwise.backward.gradients:xlogy_backward",
 }
 
 RETIRED = {

@@ -199,6 +199,7 @@ _SAME = (
     "logical_not", "neg", "reciprocal", "rsqrt", "sigmoid", "sign", "signbit", "sin", "sinh", "sqrt", "square", "tan", "tanh",
     "trunc", "atan2", "floor_divide", "fmax", "fmin", "fmod", "hypot", "isclose", "logical_and", "logical_or",
     "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "maximum", "minimum", "nextafter", "pow", "addcdiv", "addcmul",
+    "heaviside", "logaddexp", "xlogy",
 )  # fmt: skip
 _RENAMED = {
     "divide": "div:no_rounding_mode", "multiply": "mul", "mod": "remainder", "equal": "eq", "not_equal": "ne", "less": "lt",

@@ -17,7 +17,7 @@ from baracuda_py.types import BaracudaError, ElementKind
 __all__ = ["calls_of", "tensor"]
 
 LARGEST = 200_000  # bytes of an operand
-POSITIVE = ("sqrt", "rsqrt", "log", "pow")  # ops that give NaN below zero
+POSITIVE = ("sqrt", "rsqrt", "log", "pow", "xlogy")  # ops that give NaN below zero
 SKIPS_NAN = "nan"  # how the names of ops begin whose samples hold NaN, and whose results need not
 SEEN = 60  # samples of an op that are looked at
 

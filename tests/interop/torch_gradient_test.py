@@ -174,7 +174,20 @@ ONE_MORE = (
     "erfc",
     "lgamma",
 )
-TWO_MORE = ("mod", "fmod", "fmax", "fmin", "hypot", "atan2", "prelu", "reglu", "glu", "geglu", "geglu_tanh")
+TWO_MORE = (
+    "mod",
+    "fmod",
+    "fmax",
+    "fmin",
+    "hypot",
+    "atan2",
+    "logaddexp",
+    "prelu",
+    "reglu",
+    "glu",
+    "geglu",
+    "geglu_tanh",
+)
 RUNNING = ("cumprod", "cummax", "cummin", "logcumsumexp")
 UNIT = ("logit", "log2", "log10", "log1p", "asin", "acos", "atanh", "erfinv")  # of operands between 0 and 1
 MORE.update({name: (getattr(bp, name), ((3, 4),)) for name in (*ONE_MORE, *UNIT, "acosh")})
@@ -194,6 +207,7 @@ MORE.update({
     "embedding": (lambda w: bp.embedding(w, torch.tensor([[1, 3], [3, 0]])), ((4, 3),)),
     "index_select": (lambda x: bp.index_select(x, torch.tensor([2, 0, 2]), axis=1), ((3, 4),)),
     "take_along_axis": (lambda x: bp.take_along_axis(x, torch.tensor([[1, 3, 1]]), axis=1, mode="clip"), ((2, 4),)),
+    "xlogy": (lambda x, y: bp.xlogy(x, y.abs() + 0.5), ((3, 4),) * 2),
     "nll_loss": (lambda x: bp.nll_loss(x, torch.tensor([1, 3, 0])), ((3, 4),)),
     "gumbel_softmax": (lambda x: bp.gumbel_softmax(x, 0.7, seed=3), ((3, 4),)),
     "gaussian_nll_loss": (lambda x, v: bp.gaussian_nll_loss(x, TARGET, v.abs() + 0.5), ((3, 4),) * 2),

@@ -13,7 +13,7 @@ __all__ = [
     "addcdiv", "addcmul", "affine", "celu", "cube", "elu", "frac", "geglu", "geglu_tanh", "gelu_tanh",
     "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "isclose", "leaky_relu", "lerp", "log_sigmoid", "logit",
     "mish", "nextafter", "reciprocal", "relu6", "round", "selu", "signbit", "softplus", "softshrink", "softsign",
-    "step", "tanhshrink", "threshold",
+    "step", "tanhshrink", "threshold", "xlogy",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -53,6 +53,10 @@ def isclose(x1: Array, x2: Array, rtol: Array, atol: Array, equal_nan: Array) ->
 def nextafter(x1: Array, x2: Array) -> Array:
     """Of equal numbers the second, which NumPy's function of f16 does not give where they are zeros."""
     return np.where(x1 == x2, x2, np.nextafter(x1, x2))
+
+
+def xlogy(x1: Array, x2: Array) -> Array:
+    return np.where((x1 == 0) & (x2 == x2), np.zeros_like(x1 + x2), x1 * np.log(x2))
 
 
 def round(x: Array) -> Array:

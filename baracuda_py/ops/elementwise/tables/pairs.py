@@ -63,6 +63,18 @@ TABLE = (
     Pair("nextafter", "math::next_after<digits>(a, b)", oracle.nextafter, "",
          "The next number of the result's type from x1 toward x2; x2 where they are equal.", header="math/neighbour.cuh",
          domain=FLOATS, native=True, instructions=(12, 14), peers={"cupy": "nextafter", "torch": "nextafter"}),
+    Pair("heaviside", "a != a ? a : a == C(0) ? b : C(a > C(0))", np.heaviside, "x2 if x1 == 0 else int(x1 > 0)",
+         "0 below zero, x2 at zero, 1 above it.", domain=FLOATS, instructions=(4, 4), peers={"torch": "heaviside"}),
+    # max(x1, x2), and log1p of an exponential of a difference: 0.5 for that, 2.5, and 1.5, of a term of log(2) at most.
+    Pair("logaddexp", "math::log_add_exp(a, b)", np.logaddexp, "max(x1, x2) + mpmath.log1p(mpmath.exp(-abs(x1 - x2)))",
+         "log(exp(x1) + exp(x2)), without overflow.", Ulps(5, 5, zeros=5), "float", "math/log_add_exp.cuh",
+         instructions=(60, 60), gradient={"x1": "grad * sigmoid(x1 - x2)", "x2": "grad * sigmoid(x2 - x1)"}),
+    Pair("xlogy", "b == b && a == C(0) ? C(0) : a * ::log(b)", oracle.xlogy, "x1 * mpmath.log(x2) if x1 else 0 * x2",
+         "x1 log(x2), and 0 where x1 is 0 unless x2 is NaN.", Ulps(2.5, 2.5), "float", instructions=(30, 30),
+         peers={"cupy": "", "torch": "xlogy"},
+         gradient={
+             "x1": "grad * log(where(x1 == 0, where(x2 <= 0, 1, x2), x2))",
+             "x2": "where(x2 == 0, grad * (x1 / x2), grad * x1 / x2)"}),
     Pair("hypot", "::hypot(a, b)", np.hypot, "mpmath.sqrt(x1 * x1 + x2 * x2)", "sqrt(x1**2 + x2**2), without overflow.",
          documented(3, 2), "float", instructions=(40, 40),
          gradient={"x1": "where(out == 0, 0, grad * x1 / out)", "x2": "where(out == 0, 0, grad * x2 / out)"}),
