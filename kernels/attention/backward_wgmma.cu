@@ -68,6 +68,7 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
         const __grid_constant__ Gradients<T, float> g, const __grid_constant__ QuerySums sums,
         const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap grad_map,
         const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map) {
+  constexpr int PARTS = BM / 64;
   static_assert(D * BM == 64 * 128);  // a tile of dQ is two consumers' 64 x 64
   constexpr u32 KEY_PANEL = BN * PANEL_ROW, QUERY_PANEL = BM * PANEL_ROW;
   constexpr u32 KEY_BYTES = D / 64 * KEY_PANEL, QUERY_BYTES = D / 64 * QUERY_PANEL, PULL_BYTES = BM / 64 * KEY_PANEL;
@@ -202,12 +203,21 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
         for (int block = kept.begin_block; block < kept.end_block; ++block, at.next(), slot ^= 1) {
           const u32 queries = stages + at.stage * 2 * QUERY_BYTES, pulls = queries + QUERY_BYTES,
                     pulled_here = pulled + slot * PULL_BYTES;
+          u32 ds_words[4][4];
+          const auto issue_sums = [&](float(&to)[D / 8][4], const u32(&a)[4][4], u32 rows, int part) {
+            const u64 b = warpgroup::descriptor<true>(rows + part * 64 * PANEL_ROW);
+            pin_tile(to);
+            warpgroup::arrive();
+#pragma unroll
+            for (int k = 0; k < 4; ++k) wgmma_sums(to, a[k], b + k * warpgroup::NEXT_K<true>, 1);
+            warpgroup::commit();
+          };
           barrier::wait(full + 8 * at.stage, at.parity);
 #pragma unroll
-          for (int part = 0; part < BM / 64; ++part) {
+          for (int part = 0; part < PARTS; ++part) {
             // 3a. S^T = K Q^T (s) and dP^T = V dO^T (ds)
             float s[8][4], ds[8][4];
-            u32 p_words[4][4], ds_words[4][4];
+            u32 p_words[4][4];
             const u64 of_queries = warpgroup::descriptor<false>(queries) + part * warpgroup::NEXT_64,
                       of_pulls = warpgroup::descriptor<false>(pulls) + part * warpgroup::NEXT_64;
             const auto issue_scores = [&](float(&to)[8][4], u64 a, u64 b) {
@@ -239,30 +249,24 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
               for (int e = 0; e < 4; ++e)
                 s[n][e] = fminf(math::ex2_ftz(fmaf(s[n][e], factor, two.at[e % 2 * 2 + SHIFT])), 1.0f);
             }
-            if (!whole)
+            if (!whole) {
+              const Band edge = band();
 #pragma unroll
               for (int n = 0; n < 8; ++n)
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
-                  const Keys shown = band().of(first + 8 * n + int(lane % 4) * 2 + e % 2);
+                  const Keys shown = edge.of(first + 8 * n + int(lane % 4) * 2 + e % 2);
                   const int key = own_key + int(warp * 16 + lane / 4) + e / 2 * 8;
                   if (key < shown.first || key >= shown.end) s[n][e] = 0.0f;
                 }
+            }
 #pragma unroll
             for (int k = 0; k < 4; ++k) pack_weights<T>(p_words[k], s, k);
 
             // 3c. dV += P^T dO, while dS = P (dP - delta) is computed, and goes to shared memory, one row per key
             warpgroup::wait<0>();
             pin_tile(ds);
-            const auto issue_sums = [&](float(&to)[D / 8][4], const u32(&a)[4][4], u32 rows) {
-              const u64 b = warpgroup::descriptor<true>(rows + part * 64 * PANEL_ROW);
-              pin_tile(to);
-              warpgroup::arrive();
-#pragma unroll
-              for (int k = 0; k < 4; ++k) wgmma_sums(to, a[k], b + k * warpgroup::NEXT_K<true>, 1);
-              warpgroup::commit();
-            };
-            issue_sums(sum_v, p_words, pulls);
+            issue_sums(sum_v, p_words, pulls, part);
 #pragma unroll
             for (int n = 0; n < 8; ++n) {
               Vec<float, 4> two;
@@ -276,14 +280,13 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
               pack_weights<T>(ds_words[k], ds, k);
               warpgroup::store_matrices<false>(to + ((2 * k + lane / 16) ^ lane % 8) * 16, ds_words[k]);
             }
-
-            // 3d. dK += dS^T Q
-            issue_sums(sum_k, ds_words, queries);
+            if (part + 1 < PARTS) issue_sums(sum_k, ds_words, queries, part);
           }
           tma::fence_shared();
           barrier_sync(BARRIER_CONSUMERS, CONSUMER_THREADS);
 
-          // 3e. dQ = dS K of this consumer's queries and columns; a tile's first visitor stores instead of adding
+          // 3d. dQ = dS K of this consumer's queries and columns; then dK += dS^T Q,
+          // which runs while dQ is added
           float sum_q[8][4];
           const u64 of_scores = warpgroup::descriptor<true>(pulled_here + query_part * KEY_PANEL);
           pin_tile(sum_q);
@@ -293,12 +296,11 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
             wgmma_queries(sum_q, of_scores + k * warpgroup::NEXT_K<true>, key_columns + k * warpgroup::NEXT_K<true>,
                 k != 0);
           warpgroup::commit();
+          issue_sums(sum_k, ds_words, queries, PARTS - 1);
           warpgroup::wait<1>();
-          pin_tile(sum_k);
-          pin_tile(sum_v);
-          release(empty + 8 * at.stage);
-          warpgroup::wait<0>();
           pin_tile(sum_q);
+          pin_tile(sum_v);
+          // 3e. a tile's first visitor stores instead of adding
           float* const to = sums.at + (sums.slices ? of_head % sums.slices : 0) * sums.slice_stride +
               sums.tile<BM>(p, batch, head, block) * (BM * D) + of_sums;
           const bool none_earlier = kept.previous_block < Visitors::of<BM, BN>(band(), kept.rows, block).first;
@@ -310,6 +312,9 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
               if (none_earlier) put_at(one, sum_q[n][e]);
               else add_to(one, sum_q[n][e]);
             }
+          warpgroup::wait<0>();
+          pin_tile(sum_k);
+          release(empty + 8 * at.stage);
         }
       release(keys_empty);
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ from ....plan.candidate import Cost, Feasibility, no
 from ....plan.grammar import Config, term
 from ....runtime.steps import Kernel, Launch
 from ....types import DeviceSpec, ElementKind
+from ..._fitted import Fitted
 from ...products.checks import on_hopper
 from .._forward.flash import changed
 from .._forward.wgmma import boxes, product_text, stepped
@@ -24,6 +25,10 @@ KERNEL = "attention/backward_wgmma.cu"
 TMA_READ = ("q", "grad", "k", "v")
 KEYS = 128  # a CTA's, 64 a consumer warpgroup
 QUERIES = {64: 128, 128: 64}  # by head dim, filled up: a tile of grad_q is two consumers' 64 by 64
+
+
+class Costs(Fitted, table="attention.backward_wgmma"):
+    mma_sync_time_ratio: float
 
 
 @dataclass(frozen=True)
@@ -80,10 +85,11 @@ class WgmmaBackward(FlashBackward):
         yield WgmmaBackwardConfig(QUERIES[d], KEYS, dims=(d, d))
 
     def cost(self, desc: Any, device: DeviceSpec, config: Any) -> Cost:
-        """Not measured yet: predicted as the variant of mma.sync that adds up grad_q alike, to which a tie leaves the choice."""
-        measured = FlashBackward("", ordered=self.ordered)
-        costs = (measured.cost(desc, device, one) for one in measured.configs(desc, device))
-        return min(costs, key=lambda cost: cost.seconds)
+        """In proportion to the variant of mma.sync that adds up grad_q alike; at a ratio of 1, ties leave the choice to that."""
+        other = FlashBackward("", ordered=self.ordered)
+        costs = (other.cost(desc, device, one) for one in other.configs(desc, device))
+        least = min(costs, key=lambda cost: cost.seconds)
+        return replace(least, seconds=least.seconds * Costs.of(device).mma_sync_time_ratio)
 
     def over_keys(self, desc: Any, config: Any, args: tuple[Any, ...], ctas: int, *, in_order: bool) -> Launch:
         d = config.dims[0]

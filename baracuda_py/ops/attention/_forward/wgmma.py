@@ -91,9 +91,7 @@ def filled(columns: int) -> int:
     return next((n for n in HEAD_DIMS if n >= columns), HEAD_DIMS[-1])
 
 
-def product_text(
-    name: str, n: int, element: ElementKind, *, of_registers: bool = False, mn_major: bool = False
-) -> str:
+def product_text(name: str, n: int, element: ElementKind, *, of_registers: bool = False, mn_major: bool = False) -> str:
     """name(d, a, b, accumulate): d += A B, or = where `accumulate` is 0, for m64n{n}k16; A and B are K-major in shared memory, or
     both MN-major, or A is in registers and B MN-major."""
     count, kind = n // 2, str(element)
