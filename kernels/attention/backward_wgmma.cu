@@ -6,8 +6,9 @@
 // Threads:   one producer warp, of which one lane issues TMA; two consumer warpgroups of 64 keys each. 64 queries at a
 //            time: S^T = K Q^T, dP^T = V dO^T from shared memory, P^T and dS^T rounded to T in registers as the A
 //            operands of dV += P^T dO, dK += dS^T Q.
-// dQ:        dS through shared memory (two tiles in turn, one named barrier each); a consumer has 64 queries by 64
-//            columns. red.add to f32 in L2, in the order and layout of backward.cu, whose second kernel sums and rounds.
+// dQ:        dS through shared memory, two tiles in turn, so that one barrier per tile suffices; a consumer has 64 queries
+//            by 64 columns. red.add to f32 in L2, in the layout of backward.cu, whose second kernel sums and rounds: in
+//            arrival order, or to slices, each of one CTA.
 // Pipeline:  STAGES slots of Q, dO and stats, full and empty mbarriers each; one slot of K and V.
 // Tails:     TMA zero-fills past the tensor; keys behind the last one that any query sees are overwritten with zeros
 //            (dS of 0 would meet a NaN).
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
   constexpr int PARTS = BM / 64;
   static_assert(D * BM == 64 * 128);  // a tile of dQ is two consumers' 64 x 64
   constexpr u32 KEY_PANEL = BN * PANEL_ROW, QUERY_PANEL = BM * PANEL_ROW;
-  constexpr u32 KEY_BYTES = D / 64 * KEY_PANEL, QUERY_BYTES = D / 64 * QUERY_PANEL, PULL_BYTES = BM / 64 * KEY_PANEL;
+  constexpr u32 KEY_BYTES = D / 64 * KEY_PANEL, QUERY_BYTES = D / 64 * QUERY_PANEL, PULL_BYTES = PARTS * KEY_PANEL;
   extern __shared__ __align__(1024) u8 memory[];
   const u32 keys = shared_address(memory), values = keys + KEY_BYTES, stages = values + KEY_BYTES,
             pulled = stages + STAGES * 2 * QUERY_BYTES, stats = pulled + 2 * PULL_BYTES,
@@ -157,10 +158,10 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
   const u32 consumer = group - 1, warp = threadIdx.x / 32 % 4;
   const auto band = [&] { return Band{kept.first, kept.end, kept.keys}; };
   const float factor = float(p.scale) * math::LOG2E;
-  const auto release = [&](u32 barrier) {
-    if (lane == 0) barrier::arrive(barrier);
+  const auto release = [&](u32 of) {
+    if (lane == 0) barrier::arrive(of);
   };
-  // A consumer's part of a tile of dQ: 64 queries from the first of QUARTER on, or 64 columns
+  // A consumer's part of a tile of dQ: 64 queries, or 64 columns
   const u32 query_part = D == 64 ? consumer : 0, column_part = D == 64 ? 0 : consumer;
   const u64 own_keys = warpgroup::descriptor<false>(keys) + consumer * warpgroup::NEXT_64,
             own_values = warpgroup::descriptor<false>(values) + consumer * warpgroup::NEXT_64,
