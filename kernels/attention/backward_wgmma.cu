@@ -6,9 +6,9 @@
 // Threads:   one producer warp, of which one lane issues TMA; two consumer warpgroups of 64 keys each. 64 queries at a
 //            time: S^T = K Q^T, dP^T = V dO^T from shared memory, P^T and dS^T rounded to T in registers as the A
 //            operands of dV += P^T dO, dK += dS^T Q.
-// dQ:        dS through shared memory, two tiles in turn, so that one barrier per tile suffices; a consumer has 64 queries
-//            by 64 columns. red.add to f32 in L2, in the layout of backward.cu, whose second kernel sums and rounds: in
-//            arrival order, or to slices, each of one CTA.
+// dQ:        dS through shared memory, two tiles in turn, so that one barrier per tile suffices; a consumer has 64
+//            queries by 64 columns. red.add to f32 in L2, in arrival order, or to slices, each of one CTA; in the layout
+//            of backward.cu, whose second kernel sums and rounds.
 // Pipeline:  STAGES slots of Q, dO and stats, full and empty mbarriers each; one slot of K and V.
 // Tails:     TMA zero-fills past the tensor; keys behind the last one that any query sees are overwritten with zeros
 //            (dS of 0 would meet a NaN).
@@ -275,7 +275,8 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
 #pragma unroll
               for (int e = 0; e < 4; ++e) ds[n][e] = s[n][e] * (ds[n][e] - two.at[e % 2 * 2 + DELTA]);
             }
-            const u32 to = pulled_here + part * KEY_PANEL + ((thread / 128 - 1) * 64 + warp * 16 + lane % 16) * PANEL_ROW;
+            const u32 to = pulled_here + part * KEY_PANEL +
+                ((thread / 128 - 1) * 64 + warp * 16 + lane % 16) * PANEL_ROW;
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
               pack_weights<T>(ds_words[k], ds, k);
@@ -286,8 +287,7 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
           tma::fence_shared();
           barrier_sync(BARRIER_CONSUMERS, CONSUMER_THREADS);
 
-          // 3d. dQ = dS K of this consumer's queries and columns; then dK += dS^T Q,
-          // which runs while dQ is added
+          // 3d. dQ = dS K of this consumer's queries and columns; then dK += dS^T Q, which runs while dQ is added
           float sum_q[8][4];
           const u64 of_scores = warpgroup::descriptor<true>(pulled_here + query_part * KEY_PANEL);
           pin_tile(sum_q);
