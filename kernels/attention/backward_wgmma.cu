@@ -7,7 +7,7 @@
 //            time: S^T = K Q^T, dP^T = V dO^T from shared memory, P^T and dS^T rounded to T in registers as the A
 //            operands of dV += P^T dO, dK += dS^T Q.
 // dQ:        dS through shared memory, two tiles in turn, so that one barrier per tile suffices; a consumer has 64
-//            queries by 64 columns. red.add to f32 in L2, in arrival order, or to slices, each of one CTA; in the layout
+//            queries by 64 columns. red.add to f32 in L2, in arrival order, or to slices of one CTA each; in the layout
 //            of backward.cu, whose second kernel sums and rounds.
 // Pipeline:  STAGES slots of Q, dO and stats, full and empty mbarriers each; one slot of K and V.
 // Tails:     TMA zero-fills past the tensor; keys behind the last one that any query sees are overwritten with zeros
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
   const u64 own_keys = warpgroup::descriptor<false>(keys) + consumer * warpgroup::NEXT_64,
             own_values = warpgroup::descriptor<false>(values) + consumer * warpgroup::NEXT_64,
             key_columns = warpgroup::descriptor<true>(keys + column_part * KEY_PANEL);
-  // Where the thread's sums lie in a tile of dQ, as the second kernel of backward.cu has them with eight warps: a warp
+  // Offset of the thread's sums in a tile of dQ, as the second kernel of backward.cu has them with eight warps: a warp
   // has 32 queries by 32 columns.
   const u32 rows16 = query_part * 4 + warp, of_sums = rows16 % 2 * (16 * CONSUMER_THREADS) +
       (rows16 / 2 * (D / 32) + column_part * 2) * 32 + lane;

@@ -72,7 +72,7 @@ def test_rounds_of_a_cta(d: int, slices: int, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("d", [64, 128])
 def test_whole_numbers_are_exact(d: int) -> None:
-    """Scores of 0 and lse of 0: weights are 1, and products and sums of small integers are exact, whoever adds them."""
+    """Scores of 0 and lse of 0: weights are 1, and products and sums of small integers are exact."""
     given = problem(d, 70, 140, (2, 1), F16)
     for name in ("grad", "q", "k", "v"):
         given[name] = rng.integers(-1, 2, given[name].shape).astype(np.float16)
