@@ -24,6 +24,7 @@ from ._backward import guarantee as _backward_guarantee
 from ._backward.flash import FlashBackward
 from ._backward.gradients import BIASES
 from ._backward.simt import SimtBackward
+from ._backward.wgmma import WgmmaBackward
 from ._problem.attended import FLOATS, Attended, computed
 from .forward import sides
 from .oracle import backward as oracle
@@ -145,7 +146,10 @@ class AttentionBackwardPlan(Plan[AttentionBackwardDescriptor]):
 
     descriptor = AttentionBackwardDescriptor
     category = OpCategory.ATTENTION
-    candidates = (FlashBackward("fast", ordered=False), FlashBackward("deterministic", ordered=True), SimtBackward())
+    candidates = (
+        FlashBackward("fast", ordered=False), FlashBackward("deterministic", ordered=True), SimtBackward(),
+        WgmmaBackward("wgmma", ordered=True), WgmmaBackward("wgmma_fast", ordered=False),
+    )  # fmt: skip
     measures = oracle.MEASURES
     probes = (
         *(

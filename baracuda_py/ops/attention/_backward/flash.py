@@ -242,26 +242,28 @@ class FlashBackward(Candidate[Any]):
         counts = Packed(np.array(extents, np.uint32).tobytes(), 8)
         in_order = self._adds_in_order(desc, device, config)
         of_sums = Struct((held, progress if in_order else ABSENT, np.uint64(sums), counts))
-        number = desc.element.number
-        main = f"attention_backward<{number}, {config.template}, {changes(desc)}, {str(in_order).lower()}>"
         sizes = (config.dims[0], config.queries, config.keys, config.warps)
-        last = f"attention_backward_queries<{number}, {', '.join(map(str, sizes))}>"
-        block = (config.threads, 1, 1)
+        last = f"attention_backward_queries<{desc.element.number}, {', '.join(map(str, sizes))}>"
+        args = (problem, gradients, of_sums)
         launches: tuple[Launch, ...] = (
             of_rows(desc, gradients, vector=True),
             *of_sinks(desc, gradients),
             *of_biases(desc, gradients),
+            self.over_keys(desc, config, args, all_ctas, in_order=in_order),
             Launch(
-                Kernel(KERNEL, main), (all_ctas, 1, 1), block,
-                (problem, gradients, of_sums), config.shared_bytes, float_atomics=not self.ordered,
-            ),
-            Launch(
-                Kernel(KERNEL, last), (blocks * desc.batch * desc.heads, 1, 1), block,
-                (problem, gradients, of_sums, np.uint32(blocks)),
+                Kernel(KERNEL, last), (blocks * desc.batch * desc.heads, 1, 1), (config.warps * 32, 1, 1),
+                (*args, np.uint32(blocks)),
             ),
         )  # fmt: skip
         cleared = (progress,) if in_order else () if self.ordered else (held,)
         return (*(Fill(x, 0, x.nbytes) for x in cleared), *(launch for launch in launches if launch.grid[0]))
+
+    def over_keys(self, desc: Any, config: Any, args: tuple[Any, ...], ctas: int, *, in_order: bool) -> Launch:
+        """The launch that computes grad_k and grad_v, and adds up grad_q."""
+        main = f"attention_backward<{desc.element.number}, {config.template}, {changes(desc)}, {str(in_order).lower()}>"
+        return Launch(
+            Kernel(KERNEL, main), (ctas, 1, 1), (config.threads, 1, 1), args, config.shared_bytes, float_atomics=not self.ordered,
+        )  # fmt: skip
 
     def _tiles(self, desc: Any, config: FlashBackwardConfig) -> int:
         """Tiles of sums a head: of ragged sequences, each begins one."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ....plan.candidate import Candidate, Cost, Feasibility, no
+from ....plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ....plan.constraints import Kinds
 from ....plan.grammar import Config, term
 from ....runtime.steps import Fill, Kernel, Launch, Packed, Ptr, Scratch, Step, Struct, TensorMap
@@ -31,7 +31,7 @@ from .flash import (
     within,
 )
 
-__all__ = ["FlashBesideWgmma", "Wgmma", "WgmmaConfig", "prelude"]
+__all__ = ["FlashBesideWgmma", "Wgmma", "WgmmaConfig", "boxes", "prelude", "product_text", "stepped"]
 
 PANEL = 64  # columns of a panel in shared memory, 128 bytes
 HEAD_DIMS = (64, 128, 192, 256)  # that kernels are made for; others are filled up with zeros
@@ -95,15 +95,16 @@ def filled(columns: int) -> int:
     return next((n for n in HEAD_DIMS if n >= columns), HEAD_DIMS[-1])
 
 
-def _product_text(name: str, n: int, element: ElementKind, *, of_registers: bool) -> str:
+def product_text(name: str, n: int, element: ElementKind, *, of_registers: bool = False, mn_major: bool = False) -> str:
     """name(d, a, b, accumulate): d += A B, or = where `accumulate` is 0, for m64n{n}k16; A and B are K-major in shared memory, or
-    A is in registers and B MN-major."""
+    both MN-major, or A is in registers and B MN-major."""
     count, kind = n // 2, str(element)
     sums, outputs = _listed(count), ", ".join(f'"+f"(d[{i // 4}][{i % 4}])' for i in range(count))
     if of_registers:
         parameter, a, of_a, flags = "const u32 (&a)[4]", f"{{{_listed(4, count)}}}", _inputs(4), "1, 1, 1"
     else:
-        parameter, a, of_a, flags = "u64 a", f"%{count}", '"l"(a)', "1, 1, 0, 0"
+        majors = "1, 1" if mn_major else "0, 0"
+        parameter, a, of_a, flags = "u64 a", f"%{count}", '"l"(a)', f"1, 1, {majors}"
     b = count + (4 if of_registers else 1)
     return (
         f"__device__ __forceinline__ void {name}(float (&d)[{n // 8}][4], {parameter}, u64 b, int accumulate) {{\n"
@@ -124,14 +125,14 @@ def _inputs(count: int) -> str:
 @lru_cache(maxsize=64)
 def prelude(keys: int, d_v: int, element: ElementKind) -> str:
     """The text of both products: of scores, and of weights in registers and values."""
-    scores = _product_text("wgmma_scores", keys, element, of_registers=False)
-    return '#include "core/dtype.cuh"\n' + scores + _product_text("wgmma_values", d_v, element, of_registers=True)
+    scores = product_text("wgmma_scores", keys, element)
+    return '#include "core/dtype.cuh"\n' + scores + product_text("wgmma_values", d_v, element, of_registers=True)
 
 
 def extents_of(desc: Any, name: str) -> tuple[int, int, int]:
     """Rows, heads and sequences of an operand; of pages, keys of a page, heads and pages."""
     sequences = 1 if desc.ragged else desc.batch
-    if name == "q":
+    if name in ("q", "grad"):
         return desc.total_q, desc.heads, sequences
     if name in ("k_pages", "v_pages"):
         return desc.page_keys, desc.kv_heads, desc.pages
@@ -153,6 +154,15 @@ def boxes(desc: Any, name: str, rows: int) -> TensorMap:
     )
 
 
+def stepped(desc: Any, read: Iterable[str]) -> Feasibility:
+    """Whether TMA steps through these operands."""
+    for name in read:
+        row, *others = desc.strides_of(name)[::-1]
+        if (row <= 0 and extents_of(desc, name)[0] > 1) or min(others) < 0 or 2 * max(row, *others) >= MOST_STRIDE:
+            return no(f"TMA does not step {name}'s rows or heads backwards, twice onto one row or 2**40 bytes at once")
+    return OK
+
+
 class Wgmma(Candidate[Any]):
     """Products of a block of keys run while exponentials of the next are computed: f16, bf16, head dims up to 256, no masks and
     no ALiBi."""
@@ -170,13 +180,7 @@ class Wgmma(Candidate[Any]):
         if changes(desc) not in (0, CAPPED):
             return no("it has neither masks nor ALiBi", "flash has both")
         read = ("q", self.keys, self.values)
-        for name in read:
-            row, *others = desc.strides_of(name)[::-1]
-            if (row <= 0 and extents_of(desc, name)[0] > 1) or min(others) < 0 or 2 * max(row, *others) >= MOST_STRIDE:
-                return no(
-                    f"TMA does not step {name}'s rows or heads backwards, twice onto one row or 2**40 bytes at once"
-                )
-        return within(desc, self.configs(desc, device), device, read)
+        return stepped(desc, read) and within(desc, self.configs(desc, device), device, read)
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[WgmmaConfig]:
         dims = filled(desc.d), filled(desc.d_v)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -118,15 +119,20 @@ want("sinks-of-many-rows", "attention_backward", with_sinks(300, 9, 16))
 
 
 # ---- gradients where a bool mask hides keys, some of the last rows and keys among them
-def with_mask(rows: int, keys: int, d: int) -> Sample:
-    """One head of attention with a bool mask, and its results as they would have been saved."""
+def one_head(rows: int, keys: int, d: int, drawn: Callable[[], Any]) -> tuple[dict[str, Any], Any]:
+    """One head of attention and its results as they would have been saved, and which keys count, drawn last."""
     q, k, v, grad = (n((1, 1, x, d), bf16).astype(f32) for x in (rows, keys, keys, rows))
-    mask = rng.random((1, 1, rows, keys)) < 0.6
-    scores = np.where(mask, q @ k.swapaxes(-1, -2) / np.sqrt(d), -np.inf)
+    seen = drawn()
+    scores = np.where(seen, q @ k.swapaxes(-1, -2) / np.sqrt(d), -np.inf)
     lse = np.log(np.exp(scores).sum(-1))
     out = np.exp(scores - lse[..., None]) @ v
     rounded = {name: x.astype(bf16) for name, x in {"q": q, "k": k, "v": v, "grad": grad, "out": out}.items()}
-    return Sample(f"bf16 {rows} x {keys}, bool mask", {**rounded, "mask": mask, "lse": lse.astype(f32)})
+    return {**rounded, "lse": lse.astype(f32)}, seen
+
+
+def with_mask(rows: int, keys: int, d: int) -> Sample:
+    given, mask = one_head(rows, keys, d, lambda: rng.random((1, 1, rows, keys)) < 0.6)
+    return Sample(f"bf16 {rows} x {keys}, bool mask", {**given, "mask": mask})
 
 
 want("attention-backward-bool-mask", "attention_backward", with_mask(70, 75, 64), "fast")
@@ -175,3 +181,15 @@ for page_keys, d, config in (
 ):  # fmt: skip
     sample = prompted(page_keys, d, missing=page_keys == 16)
     want(f"paged-wgmma-{page_keys}-{d}", "paged_attention", sample, "wgmma_pages", (config,), sms=2)
+
+
+# ---- gradients by wgmma: several rounds of a CTA and one, the last block of keys short, in a window
+def in_window(rows: int, keys: int, d: int, left: int) -> Sample:
+    distance = np.arange(keys) - np.arange(keys - rows, keys)[:, None]
+    given, _ = one_head(rows, keys, d, lambda: (distance <= 0) & (distance >= -left))
+    return Sample(f"bf16 d{d} {rows} x {keys}, window", given, {"causal": True, "window": (left, 0)})
+
+
+for d, rows, keys in ((128, 140, 300), (64, 150, 200)):
+    for variant in ("wgmma", "wgmma_fast"):
+        want(f"attention-backward-{variant}-{d}", "attention_backward", in_window(rows, keys, d, 120), variant, sms=2)

@@ -1,0 +1,147 @@
+"""wgmma and wgmma_fast, gradients of attention by Hopper's warpgroup products: bounds, bits, tails, and what is refused."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+from baracuda_py.ops.attention._backward import flash as _backward_flash
+from baracuda_py.ops.attention.backward import forward
+from baracuda_py.ops.attention.samples import backward as samples
+from baracuda_py.ops.attention.samples.forward import qkv
+from baracuda_py.types import ElementKind, PlanPreference
+
+from .attention_backward_test import bits, plan_of, within_bounds
+
+COVERS = ("attention_backward",)
+BF16, F16 = ElementKind.BF16, ElementKind.F16
+NAMES = ("grad_q", "grad_k", "grad_v")
+rng = np.random.default_rng(23)
+saved = partial(samples.saved, forward)
+Array = np.ndarray[Any, Any]
+
+
+def problem(d: int, rows: int, keys: int, heads: tuple[int, int] = (1, 1), element: ElementKind = BF16,
+            layout: str = "BHSD", batch: int = 1, **options: Any) -> dict[str, Array]:  # fmt: skip
+    options |= {} if layout == "BHSD" else {"layout": layout}
+    return saved(rng, qkv(rng, element, batch, heads, rows, keys, d, layout=layout), options)
+
+
+def same(one: Any, other: Any, names: tuple[str, ...] = NAMES) -> bool:
+    return all(np.array_equal(bits(getattr(one, n)), bits(getattr(other, n))) for n in names)
+
+
+@pytest.mark.parametrize("variant", ["wgmma", "wgmma_fast"])
+@pytest.mark.parametrize(
+    ("d", "rows", "keys", "heads", "options"),
+    [
+        (128, 140, 150, (2, 1), {"causal": True}), (64, 140, 150, (2, 1), {"causal": True}),
+        (128, 130, 270, (1, 1), {"window": (50, 5)}), (64, 200, 270, (1, 1), {"window": (50, 5)}),
+        (96, 70, 129, (1, 1), {"element": F16, "scale": -0.2}), (40, 65, 127, (2, 2), {"element": F16, "batch": 2}),
+        (128, 70, 33, (1, 1), {"causal": True}), (64, 1, 1, (1, 1), {}),
+        (64, 150, 140, (2, 2), {"layout": "BSHD", "window": (None, 3)}), (128, 33, 300, (1, 1), {"causal": True, "offset": 90}),
+    ],
+)  # fmt: skip
+def test_the_bound_holds(
+    d: int, rows: int, keys: int, heads: tuple[int, int], options: dict[str, Any], variant: str
+) -> None:
+    given = problem(d, rows, keys, heads, **options)
+    said = {name: x for name, x in options.items() if name not in ("element", "batch")}
+    within_bounds(plan_of(given, variant, **said), given)
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+@pytest.mark.parametrize("d", [64, 128])
+def test_rounds_of_a_cta(d: int, slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More blocks of keys than CTAs, the last of them short, where not every block visits all queries: within the bound, the
+    same bits in every order of warps, CTAs and copies, and with sums in any order but for grad_q."""
+    monkeypatch.setattr(_backward_flash, "MOST_SLICES", slices)
+    options: dict[str, Any] = {"causal": True, "window": (150, 0)}
+    given = problem(d, 200, 400, (2, 1), **options)
+    plan = plan_of(given, "wgmma", **options)
+    assert plan.selection.launches[1].grid == (slices, 1, 1)
+    first = within_bounds(plan, given)
+    with bp.emulation(order="random", seed=1, copies="random"):
+        assert same(plan.run(**given), first)
+    assert same(plan_of(given, "wgmma_fast", **options).run(**given), first, NAMES[1:])
+
+
+@pytest.mark.parametrize("d", [64, 128])
+def test_whole_numbers_are_exact(d: int) -> None:
+    """Scores of 0 and lse of 0: weights are 1, and products and sums of small integers are exact."""
+    given = problem(d, 70, 140, (2, 1), F16)
+    for name in ("grad", "q", "k", "v"):
+        given[name] = rng.integers(-1, 2, given[name].shape).astype(np.float16)
+    given["out"][...], given["lse"][...] = 0, 0
+    grad, v = np.float64(given["grad"])[0], np.float64(given["v"])[0, 0]
+    of_weights = grad @ v.T
+    for zeros, name, wanted in (
+        ("q", "grad_q", of_weights @ np.float64(given["k"])[0, 0]),
+        ("k", "grad_k", (of_weights.swapaxes(1, 2) @ np.float64(given["q"])[0]).sum(0, keepdims=True)),
+    ):
+        one = {**given, zeros: np.zeros_like(given[zeros])}
+        got = plan_of(one, "wgmma", scale=1.0).run(**one)
+        assert np.array_equal(getattr(got, name)[0], wanted.astype(np.float16))
+        assert np.array_equal(got.grad_v[0, 0], grad.sum((0, 1)) + np.zeros((140, 1)))
+
+
+@pytest.mark.parametrize("d", [64, 128])
+def test_uninitialized_tail_of_a_cache_is_not_met(d: int) -> None:
+    """Keys and values behind the last that any query sees, in the same block and in others: NaN in the place of zeros."""
+    options: dict[str, Any] = {"causal": True, "offset": 47}
+    given, found = problem(d, 70, 333, **options), []
+    for filler in (0.0, np.nan):
+        for name in ("k", "v"):
+            given[name][:, :, 117:] = filler
+        found.append(plan_of(given, "wgmma", **options).run(**given))
+    assert same(*found) and not np.float64(found[1].grad_k[:, :, 117:]).any()
+    assert np.isfinite(np.float64(found[1].grad_q)).all()
+
+
+def test_weights_are_held_to_one() -> None:
+    """With an lse that is too small, as rounding makes it where scores are large."""
+    given = problem(64, 40, 70)
+    given["lse"] -= 4.0
+    within_bounds(plan_of(given, "wgmma"), given)
+
+
+def test_heads_that_share_memory_are_stepped_once() -> None:
+    """Keys and values that are broadcast over sequences and heads, as by expand, are read where they are."""
+    given = problem(64, 40, 70, (2, 2), batch=2)
+    for name in ("k", "v"):
+        given[name] = np.broadcast_to(given[name][:1, :1], given[name].shape)
+    copies = {n: np.ascontiguousarray(x) for n, x in given.items()}
+    assert same(*(plan_of(x, "wgmma").run(**x) for x in (given, copies)))
+
+
+def test_what_it_lacks_is_named() -> None:
+    shapes: dict[str, Any] = {
+        "q_shape": (1, 2, 40, 64), "k_shape": (1, 2, 50, 64), "v_shape": (1, 2, 50, 64), "element": BF16,
+    }  # fmt: skip
+    wide = {name: (1, 2, shapes[name][2], 136) for name in ("q_shape", "k_shape", "v_shape")}
+    ragged = {"q_shape": (40, 2, 64), "k_shape": (50, 2, 64), "v_shape": (50, 2, 64), "order": "THD"}
+    cases: tuple[tuple[dict[str, Any], str, str], ...] = (
+        ({"softcapped": True}, "h200", "neither softcap nor masks nor ALiBi"),
+        ({"mask_shape": (1, 1, 40, 50), "mask_element": ElementKind.BOOL}, "h200", "neither softcap nor masks"),
+        ({**ragged, "cu_seqlens_q_shape": (4,), "cu_seqlens_k_shape": (4,)}, "h200", "whole sequences only"),
+        (wide, "h200", "head dims are 136 and 136, and tiles hold 128"),
+        ({"element": ElementKind.F32}, "h200", "q holds f32"),
+        ({"k_strides": (0, 3200, 0, 1)}, "h200", "TMA does not step k's rows"),
+        ({}, "sm_80", "sm_90a only"),
+    )
+    for fields, device, said in cases:
+        desc = bp.AttentionBackwardDescriptor(**{**shapes, **fields})
+        with pytest.raises(bp.UnsupportedError, match=said):
+            bp.AttentionBackwardPlan.select(desc, PlanPreference(variant="wgmma"), device=device)
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_until_it_is_measured_it_is_chosen_by_name_only(deterministic: bool) -> None:
+    shape = (4, 16, 4096, 128)
+    desc = bp.AttentionBackwardDescriptor(shape, shape, shape, BF16, causal=True)
+    chosen = bp.AttentionBackwardPlan.select(desc, PlanPreference(deterministic=deterministic), device="h200")
+    assert "wgmma" not in chosen.sku.variant
