@@ -191,8 +191,8 @@ MORE.update({
     "cross_entropy": (lambda x: bp.cross_entropy(x, torch.tensor([1, 3, 0]), label_smoothing=0.1), ((3, 4),)),
     "linear_cross_entropy": (
         lambda h, w: bp.linear_cross_entropy(h, w, torch.tensor([1, 3, 0]), label_smoothing=0.1), ((3, 5), (4, 5))),
-    "embedding": (lambda w: bp.embedding(w, torch.tensor([[1, 3], [3, 0]])), ((4, 3),)),
-    "index_select": (lambda x: bp.index_select(x, torch.tensor([2, 0, 2]), axis=1), ((3, 4),)),
+    "embedding": (lambda w: bp.embedding(w, torch.tensor([[1, 3], [3, 0]]), mode="clip"), ((4, 3),)),
+    "index_select": (lambda x: bp.index_select(x, torch.tensor([2, 0, 2]), axis=1, mode="clip"), ((3, 4),)),
     "take_along_axis": (lambda x: bp.take_along_axis(x, torch.tensor([[1, 3, 1]]), axis=1, mode="clip"), ((2, 4),)),
     "nll_loss": (lambda x: bp.nll_loss(x, torch.tensor([1, 3, 0])), ((3, 4),)),
     "gumbel_softmax": (lambda x: bp.gumbel_softmax(x, 0.7, seed=3), ((3, 4),)),

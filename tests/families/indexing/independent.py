@@ -59,7 +59,7 @@ def _select(lines: str, index: str) -> Callable[[Problem], None]:
     def check(problem: Problem) -> None:
         x, indices = problem.slots[lines].host(), problem.slots[index].host()
         options = problem.sample.options
-        axis, mode = options.get("axis", 0) % x.ndim, options.get("mode", "raise")
+        axis, mode = options.get("axis", 0) % x.ndim, options.get("mode", "status")
         got, x = problem.wide["out"], as_bytes(np.ascontiguousarray(x))
         got = as_bytes(np.ascontiguousarray(got)).reshape(*x.shape[:axis], -1, *x.shape[axis + 1 :])
         named = [_line(i, x.shape[axis], mode) for i in indices.ravel().tolist()]
@@ -78,7 +78,7 @@ def _sums_of_lines(result: str, lines: str, index: str) -> Callable[[Problem], N
     def check(problem: Problem) -> None:
         given, options = given_of(problem), problem.sample.options
         shape, indices = given[lines].shape, given[index]
-        axis, mode = options.get("axis", 0) % len(shape), options.get("mode", "raise")
+        axis, mode = options.get("axis", 0) % len(shape), options.get("mode", "status")
         rest = (*shape[:axis], *shape[axis + 1 :])
         grad = np.moveaxis(given["grad"].reshape(*shape[:axis], indices.size, *shape[axis + 1 :]), axis, 0).reshape(
             indices.size, math.prod(rest)
@@ -120,7 +120,7 @@ def _sent(axis_by_default: int, index: str, *, lines: bool) -> Callable[[Problem
     def check(problem: Problem) -> None:
         options, op = problem.sample.options, problem.desc.op
         x, src, indices = (problem.slots[name].host() for name in ("x", "src", index))
-        axis, mode = options.get("axis", axis_by_default) % x.ndim, options.get("mode", "raise")
+        axis, mode = options.get("axis", axis_by_default) % x.ndim, options.get("mode", "status")
         by = {"index_add": "add", "index_copy": "set"}.get(op) or options.get("reduce", "set")
         found: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
         bad = False
