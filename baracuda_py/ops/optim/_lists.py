@@ -15,6 +15,7 @@ from ...runtime.gpu.capture import keep_for_capture
 from ...runtime.gpu.driver import require_cupy
 from ...runtime.gpu.streams import current_stream, is_capturing, stream_pointer
 from ...runtime.scope import is_recording
+from ...runtime.untraced import untraced
 from ...tensor import HOST_ORDINAL, Tensor, intake
 from ...tensor.axes import c_strides
 from ...tensor.pytorch import note_written
@@ -47,6 +48,7 @@ _tables: OrderedDict[Any, _Table] = OrderedDict()
 _lock = Lock()
 
 
+@untraced
 def call_on_lists(
     op: str, function: Callable[..., Any], lists: Mapping[str, Any], written: Collection[str], scalars: Mapping[str, Any],
     **options: Any,
