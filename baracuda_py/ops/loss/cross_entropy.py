@@ -228,9 +228,10 @@ def cross_entropy_backward(
     """The gradient of `cross_entropy` with respect to logits: grad weight[y] (softmax(x) - onehot(y)), in one pass.
 
     grad: the gradient of the result, of its shape and dtype. logits, labels, weight and the numbers: those of the forward call.
-    lse: its output of that name. grad_logits: like logits, or logits itself, which is then overwritten; allocated in C order if
-    not given. Rows of `ignore_index` are 0. Labels out of range are as in `cross_entropy`: on a GPU their rows are NaN, with
-    "mean" all rows, and `status` is 1. Returns grad_logits, with `return_status` (or given `status`) (grad_logits, status).
+    lse: its output of that name, which is rounded to its dtype: softmax(x) is exp(x - lse), and may be off by 3 percent where an
+    f32 lse is 1e6. grad_logits: like logits, or logits itself, which is then overwritten; allocated in C order if not given.
+    Rows of `ignore_index` are 0. Labels out of range are as in `cross_entropy`: on a GPU their rows are NaN, with "mean" all
+    rows, and `status` is 1. Returns grad_logits, with `return_status` (or given `status`) (grad_logits, status).
     """
 
 
