@@ -67,6 +67,7 @@ from .ops.indexing.scatter.gradients import (EmbeddingBackwardDescriptor as _Emb
     IndexSelectBackwardPlan as _IndexSelectBackwardPlan, TakeAlongAxisBackwardDescriptor as _TakeAlongAxisBackwardDescriptor,
     TakeAlongAxisBackwardPlan as _TakeAlongAxisBackwardPlan)
 from .ops.indexing.select import (EmbeddingDescriptor as _EmbeddingDescriptor, EmbeddingPlan as _EmbeddingPlan,
+    IndexAddBackwardDescriptor as _IndexAddBackwardDescriptor, IndexAddBackwardPlan as _IndexAddBackwardPlan,
     IndexSelectDescriptor as _IndexSelectDescriptor, IndexSelectPlan as _IndexSelectPlan)
 from .ops.creation.sequences import (FillArangeDescriptor as _FillArangeDescriptor, FillArangePlan as _FillArangePlan,
     FillLinspaceDescriptor as _FillLinspaceDescriptor, FillLinspacePlan as _FillLinspacePlan)
@@ -1157,6 +1158,16 @@ class HypotBackwardDescriptor(_BackwardDescriptor):
         grad_x2_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ..., x2_align: int | None = ...,
         y_align: int | None = ..., grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class IndexAddBackwardDescriptor(_IndexAddBackwardDescriptor, _Grad2):
+    grad_src_strides: tuple[int, ...] | None
+    grad_src_align: int | None
+    grad_src: _Layout
+    index_strides: tuple[int, ...] | None
+    index_align: int | None
+    def __init__(self, grad_shape: Sequence[int], index_shape: Sequence[int], element: ElementLike,
+        index_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, grad_strides: _Ints = ...,
+        index_strides: _Ints = ..., grad_src_strides: _Ints = ..., grad_align: int | None = ...,
+        index_align: int | None = ..., grad_src_align: int | None = ...) -> None: ...
 class IndexScatterDescriptor(_IndexScatterDescriptor, _Out2, _Status, _X17, _Src):
     index_strides: tuple[int, ...] | None
     index_align: int | None
@@ -2181,6 +2192,7 @@ class HardsigmoidBackwardPlan(_BackwardPlan): desc: HardsigmoidBackwardDescripto
 class HardswishBackwardPlan(_BackwardPlan): desc: HardswishBackwardDescriptor
 class HardtanhBackwardPlan(_BackwardPlan): desc: HardtanhBackwardDescriptor
 class HypotBackwardPlan(_BackwardPlan): desc: HypotBackwardDescriptor
+class IndexAddBackwardPlan(_IndexAddBackwardPlan): desc: IndexAddBackwardDescriptor
 class IndexScatterPlan(_IndexScatterPlan): desc: IndexScatterDescriptor
 class IndexSelectBackwardPlan(_IndexSelectBackwardPlan): desc: IndexSelectBackwardDescriptor
 class IndexSelectPlan(_IndexSelectPlan): desc: IndexSelectDescriptor
@@ -2631,6 +2643,9 @@ def index_copy(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = 'stat
 @_op(ScatterDescriptor, ScatterPlan)
 def scatter(x: Any, indices: Any, src: Any, axis: int = -1, *, reduce: str = 'set', mode: str = 'status', status: Any = None,
     out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(IndexAddBackwardDescriptor, IndexAddBackwardPlan)
+def index_add_backward(grad: Any, index: Any, axis: int = 0, *, mode: str = 'status', grad_src: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(IndexSelectDescriptor, IndexSelectPlan)
 def index_select(x: Any, index: Any, axis: int = 0, *, mode: str = 'status', status: Any = None, out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,9 @@ class GatherAxes(NamedTuple):
 
 
 class PickProblem(IndexedProblem):
-    """A problem whose result `out` holds what the indices name."""
+    """A problem whose `result` holds what the indices name."""
+
+    result: ClassVar[str] = "out"
 
     @property
     def out_shape(self) -> tuple[int, ...]:
@@ -54,7 +56,7 @@ class Gather(Candidate[PickProblem]):
         return raises_on(desc, device)
 
     def cost(self, desc: PickProblem, device: DeviceSpec, config: Any) -> Cost:
-        out, index = desc.layout("out"), desc.layout(desc.index)
+        out, index = desc.layout(desc.result), desc.layout(desc.index)
         moved = index.element.nbytes(desc.count) + 2 * out.element.nbytes(math.prod(out.shape))
         return Cost.streaming(device, moved, efficiency=Costs.of(device).bandwidth_efficiency)
 
@@ -69,7 +71,7 @@ def _launch(desc: PickProblem) -> Launch:
     count = math.prod(extents)
     counted = index_type(count)
     args = (
-        Ptr("out"), Ptr(desc.lines), Ptr(desc.index), Ptr("status") if desc.has_status else np.uint64(0),
+        Ptr(desc.result), Ptr(desc.lines), Ptr(desc.index), Ptr("status") if desc.has_status else np.uint64(0),
         np.int64(desc.extent), np.int64(step), index_scalar(count, counted), pack_dims(extents, strides, counted),
     )  # fmt: skip
     taken = f"{len(extents)}, {word}, {desc.kernel_mode}, {UNROLL}"

@@ -7,7 +7,7 @@ from typing import ClassVar
 from ...types import ElementKind, InvalidProblemError
 from ._indexed import IndexedProblem
 
-__all__ = ["ElementsByIndex", "IndexedLines", "LinesByIndex", "RowsById"]
+__all__ = ["ElementsByIndex", "GradientsByIndex", "IndexedLines", "LinesByIndex", "RowsById"]
 
 
 class IndexedLines(IndexedProblem):
@@ -28,15 +28,28 @@ class IndexedLines(IndexedProblem):
         return (*strides[: self.along], *strides[self.along + width :])
 
 
-class LinesByIndex(IndexedLines):
-    """Lines of `x` along any axis, by `index`."""
+class ByIndex(IndexedLines):
+    """Lines along any axis, by `index`."""
 
-    FIELDS: ClassVar[tuple[str, ...]] = ("x_shape", "index_shape", "element", "index_element", "axis", "mode")
-    x_shape: tuple[int, ...]
     index_shape: tuple[int, ...]
     element: ElementKind
     index_element: ElementKind = ElementKind.I64
     axis: int = 0
+
+
+class LinesByIndex(ByIndex):
+    """Lines of `x`."""
+
+    FIELDS: ClassVar[tuple[str, ...]] = ("x_shape", "index_shape", "element", "index_element", "axis", "mode")
+    x_shape: tuple[int, ...]
+
+
+class GradientsByIndex(ByIndex):
+    """Lines of `grad`, the gradient of a result that was indexed."""
+
+    FIELDS: ClassVar[tuple[str, ...]] = ("grad_shape", "index_shape", "element", "index_element", "axis", "mode")
+    grad_shape: tuple[int, ...]
+    lines = "grad"
 
 
 class RowsById(IndexedLines):

@@ -10,12 +10,13 @@ import numpy as np
 from ...samples.sample import Sample, layouts, values
 from ...types import ElementKind
 
-__all__ = ["embedding", "index_select", "nonzero", "take_along_axis"]
+__all__ = ["embedding", "index_add_backward", "index_select", "nonzero", "take_along_axis"]
 
 PICKED = (
     ElementKind.F32, ElementKind.BF16, ElementKind.U8, ElementKind.F64, ElementKind.COMPLEX128, ElementKind.BOOL,
     ElementKind.FP8_E4M3, ElementKind.I16,
 )  # fmt: skip
+FLOATS = (ElementKind.F32, ElementKind.BF16, ElementKind.F16, ElementKind.F64)
 MODES = ("status", "clip", "wrap")
 PAIRS = (  # x, indices, axis
     ((7, 33), (7, 5), 1),
@@ -102,6 +103,22 @@ def index_select(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[S
     yield Sample("out stepped", stepped, {"axis": 0})
     yield Sample("out transposed", {**stepped, "out": np.zeros((24, 4), np.float32).T}, {"axis": 0})
     yield Sample("nothing to index", {"x": np.zeros((0, 3), np.float32), "index": np.zeros(0, np.int32)}, {})
+
+
+def index_add_backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Floats, both kinds of index, every mode, any axis, indices out of range, and layouts."""
+    rng = np.random.default_rng(seed)
+    for i, (shape, taken, axis) in enumerate(SELECTED):
+        for element in FLOATS if full or not i else (FLOATS[i % len(FLOATS)],):
+            mode = MODES[i % len(MODES)]
+            index = rng.integers(-shape[axis], 2 * shape[axis], taken, (np.int64, np.int32)[i % 2])
+            operands = {"grad": values(rng, shape, element), "index": index}
+            yield Sample(
+                f"{element}{list(shape)}{list(taken)} axis {axis} {mode}", operands, {"axis": axis, "mode": mode}
+            )
+    grad, index = values(rng, (9, 40), ElementKind.F32), rng.integers(0, 9, (12, 8))
+    for name, view in layouts(grad).items():
+        yield Sample(f"grad {name}", {"grad": view, "index": index}, {})
 
 
 def embedding(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001

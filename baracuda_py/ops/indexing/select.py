@@ -1,4 +1,4 @@
-"""index_select and embedding: lines of an array along one axis, picked by an array of indices."""
+"""index_select, embedding and the gradient of index_add: lines along one axis, picked by an array of indices."""
 
 from __future__ import annotations
 
@@ -10,19 +10,24 @@ from ...plan.registry import Gradient, Op, register
 from ...types import OpCategory
 from .._function import function_of
 from .._launch import words_of
+from .._rows import FLOATS
 from . import oracle
 from ._gather import Gather, GatherAxes, PickProblem
 from ._indexed import BYTES, INDICES, REPORTED, STATUS, STATUSES
-from ._lines import IndexedLines, LinesByIndex, RowsById
+from ._lines import GradientsByIndex, IndexedLines, LinesByIndex, RowsById
 from .samples import embedding as embedding_samples
+from .samples import index_add_backward as index_add_backward_samples
 from .samples import index_select as index_select_samples
 
 __all__ = [
     "EmbeddingDescriptor",
     "EmbeddingPlan",
+    "IndexAddBackwardDescriptor",
+    "IndexAddBackwardPlan",
     "IndexSelectDescriptor",
     "IndexSelectPlan",
     "embedding",
+    "index_add_backward",
     "index_select",
 ]
 
@@ -32,7 +37,7 @@ class PickedLines(IndexedLines, PickProblem):
 
     def gather_axes(self) -> GatherAxes:
         before, rank = self.along, len(self.places_shape)
-        out, lines, index = (self.layout(name) for name in ("out", self.lines, self.index))
+        out, lines, index = (self.layout(name) for name in (self.result, self.lines, self.index))
         size = out.natural
         behind = len(lines.shape) - before - 1
         picked = (*lines.strides[:before], *(0,) * rank, *lines.strides[before + 1 :])
@@ -43,11 +48,12 @@ class PickedLines(IndexedLines, PickProblem):
         return GatherAxes(extents, (of_out, of_index, of_lines), word)
 
 
-def _slots(lines: str, index: str) -> tuple[Slot, ...]:
+def _slots(lines: str, index: str, result: str = "out") -> tuple[Slot, ...]:
+    moved = BYTES if result == "out" else FLOATS
     return (
-        Slot("out", "out", takes=BYTES, shape="out_shape", element="element"),
-        STATUS,
-        Slot(lines, takes=BYTES, element="element"),
+        Slot(result, "out", takes=moved, shape="out_shape", element="element"),
+        *((STATUS,) if result == "out" else ()),
+        Slot(lines, takes=moved, element="element"),
         Slot(index, takes=INDICES, element=f"{index}_element"),
     )
 
@@ -66,11 +72,17 @@ class EmbeddingDescriptor(RowsById, PickedLines):
     name = "embedding"
 
 
+@described(*_slots("grad", "index", "grad_src"), fields=GradientsByIndex.FIELDS)
+class IndexAddBackwardDescriptor(GradientsByIndex, PickedLines):
+    """The gradient of the result of `index_add`, and the indices of its call."""
+
+    name, result = "index_add_backward", "grad_src"
+
+
 class LinesPlan(Plan[Any]):
     """What the plans of lines by index have in common."""
 
     category = OpCategory.INDEXING
-    statuses = STATUSES
     candidates = (Gather(),)
     reference = oracle.select
 
@@ -79,6 +91,7 @@ class IndexSelectPlan(LinesPlan):
     """Lines by index: operands `x`, `index`, `out`, and with ``mode="status"`` `status`."""
 
     descriptor = IndexSelectDescriptor
+    statuses = STATUSES
     probes = (
         {"x_shape": (40, 64), "index_shape": (9,), "element": "bf16"},
         {
@@ -97,9 +110,20 @@ class EmbeddingPlan(LinesPlan):
     """Rows by id: operands `weight`, `ids`, `out`, and with ``mode="status"`` `status`."""
 
     descriptor = EmbeddingDescriptor
+    statuses = STATUSES
     probes = (
         {"weight_shape": (100, 64), "ids_shape": (3, 9), "element": "bf16"},
         {"weight_shape": (100, 33), "ids_shape": (9,), "element": "f32", "ids_element": "i32", "mode": "wrap"},
+    )
+
+
+class IndexAddBackwardPlan(LinesPlan):
+    """The gradient of `index_add`: operands `grad`, `index` and `grad_src`."""
+
+    descriptor = IndexAddBackwardDescriptor
+    probes = (
+        {"grad_shape": (40, 64), "index_shape": (9,), "element": "bf16"},
+        {"grad_shape": (5, 7, 9), "index_shape": (3, 2), "element": "f32", "axis": 1, "mode": "clip"},
     )
 
 
@@ -131,6 +155,17 @@ def embedding(
     """
 
 
+@function_of(IndexAddBackwardPlan)
+def index_add_backward(grad: Any, index: Any, axis: int = 0, *, mode: str = "status", grad_src: Any = None) -> Any:
+    """The gradient of `index_add` with respect to src: the lines of grad that the indices name. That of x is grad itself.
+
+    grad: the gradient of the result (f16, bf16, f32, f64), any strides. index, axis, mode: those of the forward call; with
+    ``"status"``, the gradient of a line whose index is out of range is 0, and ``"raise"`` raises where the forward call raised.
+    grad_src: of grad's dtype, with index's shape in the place of the axis; allocated if not given. Returns grad_src.
+    """
+
+
+register(Op("index_add_backward", IndexAddBackwardPlan, index_add_backward, index_add_backward_samples))
 register(
     Op("index_select", IndexSelectPlan, index_select, index_select_samples,
        gradient=Gradient("index_select_backward", ("index", "x"), {"x": "grad_x"}, shapes=("x",)),

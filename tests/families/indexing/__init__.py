@@ -14,7 +14,7 @@ __all__ = ["FAMILY"]
 X, I = np.zeros(3), np.zeros(2, np.int64)
 FAMILY = Family(
     independent=CHECKS,
-    always=("axis", "trim", "count", "grad_x", "grad_weight", "reduce", "padding_idx"),
+    always=("axis", "trim", "count", "grad_x", "grad_weight", "grad_src", "reduce", "padding_idx"),
     also=dict.fromkeys(("index_add", "index_copy"), ("x padded", "x stepped")),
     no_meaning=tuple(
         NoMeaning(

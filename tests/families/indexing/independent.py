@@ -53,14 +53,14 @@ def _line(i: int, extent: int, mode: str, *, from_the_end: bool = False) -> int 
     return range(extent)[i] if (-extent if from_the_end else 0) <= i < extent else None
 
 
-def _select(lines: str, index: str) -> Callable[[Problem], None]:
+def _select(lines: str, index: str, result: str = "out") -> Callable[[Problem], None]:
     """Line by line, by slices of NumPy's arrays."""
 
     def check(problem: Problem) -> None:
         x, indices = problem.slots[lines].host(), problem.slots[index].host()
         options = problem.sample.options
         axis, mode = options.get("axis", 0) % x.ndim, options.get("mode", "status")
-        got, x = problem.wide["out"], as_bytes(np.ascontiguousarray(x))
+        got, x = problem.wide[result], as_bytes(np.ascontiguousarray(x))
         got = as_bytes(np.ascontiguousarray(got)).reshape(*x.shape[:axis], -1, *x.shape[axis + 1 :])
         named = [_line(i, x.shape[axis], mode) for i in indices.ravel().tolist()]
         for i, line in enumerate(named):
@@ -154,7 +154,8 @@ def _extreme(cells: list[float], by: str) -> float:
 
 CHECKS: dict[str, Callable[[Problem], None]] = {
     "take_along_axis": _take_along_axis, "nonzero": _nonzero, "index_select": _select("x", "index"),
-    "embedding": _select("weight", "ids"), "index_select_backward": _sums_of_lines("grad_x", "x", "index"),
+    "embedding": _select("weight", "ids"), "index_add_backward": _select("grad", "index", "grad_src"),
+    "index_select_backward": _sums_of_lines("grad_x", "x", "index"),
     "embedding_backward": _sums_of_lines("grad_weight", "weight", "ids"), "take_along_axis_backward": _sums_of_places,
     "index_add": _sent(0, "index", lines=True), "index_copy": _sent(0, "index", lines=True),
     "scatter": _sent(-1, "indices", lines=False),

@@ -12,8 +12,8 @@ import baracuda_py as bp
 from ...gauntlet import readable
 
 COVERS = (
-    "embedding", "embedding_backward", "index_add", "index_copy", "index_select", "index_select_backward", "scatter",
-    "take_along_axis_backward",
+    "embedding", "embedding_backward", "index_add", "index_add_backward", "index_copy", "index_select", "index_select_backward",
+    "scatter", "take_along_axis_backward",
 )  # fmt: skip
 RAISE = {"mode": "raise"}
 X, I = np.arange(12, dtype=np.float32).reshape(4, 3), np.zeros(2, np.int64)
@@ -34,6 +34,8 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], type[bp.BaracudaError]
     ("embedding_backward", (X[:3], I, X), {}, bp.InvalidProblemError, "grad"),
     ("index_add", (X, I, X[:3]), {}, bp.InvalidProblemError, "src"),
     ("index_add", (X.astype("i4"), I, X[:2].astype("i4")), {}, bp.OperandTypeError, "to reduce by 'add', got i32"),
+    ("index_add_backward", (X, np.array([0, 9])), RAISE, bp.InvalidProblemError, "index[1] = 9 is out of range: grad has"),
+    ("index_add_backward", (X, I), {"grad_src": X[:3].copy()}, bp.InvalidProblemError, "grad_src"),
     ("index_copy", (X, np.array([5, 0]), X[:2]), RAISE, bp.InvalidProblemError, "index[0] = 5 is out of range"),
     ("scatter", (X, I, X[0, :2]), {}, bp.InvalidProblemError, "pass indices of rank 2"),
     ("scatter", (X, np.zeros((5, 1), int), np.zeros((5, 1), "f4")), {}, bp.InvalidProblemError, "exceed x of shape"),
@@ -113,6 +115,11 @@ def test_gradients_reach_torch() -> None:
     own, x.grad = x.grad, None
     torch.index_select(x, 1, index).square().sum().backward()
     torch.testing.assert_close(own, x.grad)
+    x.grad, source = None, torch.tensor(rng.standard_normal((4, 20, 3)), requires_grad=True)
+    bp.index_add(x, index, source, 1, device="cpu").out.square().sum().backward()
+    both, x.grad, source.grad = (x.grad, source.grad), None, None
+    torch.index_add(x, 1, index, source).square().sum().backward()
+    torch.testing.assert_close(both, (x.grad, source.grad))
     x.grad = None
     places = torch.tensor(rng.integers(0, 9, (4, 7, 3)))
     bp.take_along_axis(x, places, 1, device="cpu").out.square().sum().backward()

@@ -11,7 +11,7 @@ from ....plan.candidate import Candidate, Cost, Feasibility
 from ....plan.descriptor import Slot, described
 from ....plan.lowering import Sub
 from ....plan.plan import Plan
-from ....plan.registry import Op, register
+from ....plan.registry import Gradient, Op, register
 from ....plan.selection import Selection, selected
 from ....runtime.steps import Ptr, Step
 from ....types import DeviceSpec, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
@@ -223,6 +223,7 @@ def scatter(
 
 register(
     Op("index_add", IndexScatterPlan, index_add, samples.index_add, fixed={"name": "index_add"},
+       gradient=Gradient("index_add_backward", ("index",), {"src": "grad_src"}, unchanged=("x",)),
        peers={"torch": "index_add"})
 )  # fmt: skip
 register(
