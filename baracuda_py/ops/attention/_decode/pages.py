@@ -42,7 +42,7 @@ class Pages(Candidate[Any]):
 
 
 def same_kind(desc: Any) -> Feasibility:
-    """Whether keys can be copied from pages as they are, and there are columns of values."""
+    """Whether keys can be copied from pages unchanged, and there are columns of values."""
     if desc.cached is not desc.element:
         return no(
             f"pages hold {desc.cached} and q {desc.element}: it copies keys as they are", "split_pages widens them"
