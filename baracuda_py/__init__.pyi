@@ -62,11 +62,12 @@ from .runtime.gpu.device import (Device as Device, device as device, set_device 
 from .ops.rearrange.diag import (DiagDescriptor as _DiagDescriptor, DiagPlan as _DiagPlan)
 from .ops.random.dropout import (DropoutBackwardDescriptor as _DropoutBackwardDescriptor,
     DropoutBackwardPlan as _DropoutBackwardPlan, DropoutDescriptor as _DropoutDescriptor, DropoutPlan as _DropoutPlan)
-from .ops.indexing.gradients import (EmbeddingBackwardDescriptor as _EmbeddingBackwardDescriptor,
+from .ops.indexing.scatter.gradients import (EmbeddingBackwardDescriptor as _EmbeddingBackwardDescriptor,
     EmbeddingBackwardPlan as _EmbeddingBackwardPlan, IndexSelectBackwardDescriptor as _IndexSelectBackwardDescriptor,
     IndexSelectBackwardPlan as _IndexSelectBackwardPlan, TakeAlongAxisBackwardDescriptor as _TakeAlongAxisBackwardDescriptor,
     TakeAlongAxisBackwardPlan as _TakeAlongAxisBackwardPlan)
 from .ops.indexing.select import (EmbeddingDescriptor as _EmbeddingDescriptor, EmbeddingPlan as _EmbeddingPlan,
+    IndexAddBackwardDescriptor as _IndexAddBackwardDescriptor, IndexAddBackwardPlan as _IndexAddBackwardPlan,
     IndexSelectDescriptor as _IndexSelectDescriptor, IndexSelectPlan as _IndexSelectPlan)
 from .ops.creation.sequences import (FillArangeDescriptor as _FillArangeDescriptor, FillArangePlan as _FillArangePlan,
     FillLinspaceDescriptor as _FillLinspaceDescriptor, FillLinspacePlan as _FillLinspacePlan)
@@ -101,8 +102,8 @@ from .ops.random.gumbel.backward import (GumbelSoftmaxBackwardDescriptor as _Gum
     GumbelSoftmaxBackwardPlan as _GumbelSoftmaxBackwardPlan)
 from .ops.random.gumbel.forward import (GumbelSoftmaxDescriptor as _GumbelSoftmaxDescriptor,
     GumbelSoftmaxPlan as _GumbelSoftmaxPlan)
-from .ops.indexing.scatter import (IndexScatterDescriptor as _IndexScatterDescriptor, IndexScatterPlan as _IndexScatterPlan,
-    ScatterDescriptor as _ScatterDescriptor, ScatterPlan as _ScatterPlan)
+from .ops.indexing.scatter.scatter import (IndexScatterDescriptor as _IndexScatterDescriptor,
+    IndexScatterPlan as _IndexScatterPlan, ScatterDescriptor as _ScatterDescriptor, ScatterPlan as _ScatterPlan)
 from .packed import (Int4Layout as Int4Layout, PackedGguf as PackedGguf, PackedInt4 as PackedInt4, PackedNf4 as PackedNf4)
 from .ops.quantized.int4.matmul import (Int4MatmulDescriptor as _Int4MatmulDescriptor, Int4MatmulPlan as _Int4MatmulPlan)
 from .ops.quantized.int8.matmul import (Int8MatmulDescriptor as _Int8MatmulDescriptor, Int8MatmulPlan as _Int8MatmulPlan)
@@ -944,11 +945,11 @@ class EmbeddingBackwardDescriptor(_EmbeddingBackwardDescriptor, _Grad2, _Ids, _W
         ids_element: ElementLike = ..., padding_idx: int | None = ..., mode: str = ..., *, grad_strides: _Ints = ...,
         ids_strides: _Ints = ..., weight_strides: _Ints = ..., grad_align: int | None = ..., ids_align: int | None = ...,
         weight_align: int | None = ..., grad_weight_align: int | None = ...) -> None: ...
-class EmbeddingDescriptor(_EmbeddingDescriptor, _Out3, _Status2, _Weight3, _Ids):
+class EmbeddingDescriptor(_EmbeddingDescriptor, _Out3, _Status, _Weight3, _Ids):
     def __init__(self, weight_shape: Sequence[int], ids_shape: Sequence[int], element: ElementLike,
-        ids_element: ElementLike = ..., padding_idx: int | None = ..., mode: str = ..., *, status_element: _Kind = ...,
-        weight_strides: _Ints = ..., ids_strides: _Ints = ..., out_strides: _Ints = ..., weight_align: int | None = ...,
-        ids_align: int | None = ..., out_align: int | None = ...) -> None: ...
+        ids_element: ElementLike = ..., padding_idx: int | None = ..., mode: str = ..., *, weight_strides: _Ints = ...,
+        ids_strides: _Ints = ..., out_strides: _Ints = ..., weight_align: int | None = ..., ids_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class ErfBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1157,13 +1158,23 @@ class HypotBackwardDescriptor(_BackwardDescriptor):
         grad_x2_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ..., x2_align: int | None = ...,
         y_align: int | None = ..., grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class IndexScatterDescriptor(_IndexScatterDescriptor, _Out2, _Status2, _X17, _Src):
+class IndexAddBackwardDescriptor(_IndexAddBackwardDescriptor, _Grad2):
+    grad_src_strides: tuple[int, ...] | None
+    grad_src_align: int | None
+    grad_src: _Layout
+    index_strides: tuple[int, ...] | None
+    index_align: int | None
+    def __init__(self, grad_shape: Sequence[int], index_shape: Sequence[int], element: ElementLike,
+        index_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, grad_strides: _Ints = ...,
+        index_strides: _Ints = ..., grad_src_strides: _Ints = ..., grad_align: int | None = ...,
+        index_align: int | None = ..., grad_src_align: int | None = ...) -> None: ...
+class IndexScatterDescriptor(_IndexScatterDescriptor, _Out2, _Status, _X17, _Src):
     index_strides: tuple[int, ...] | None
     index_align: int | None
     def __init__(self, x_shape: Sequence[int], index_shape: Sequence[int], element: ElementLike,
-        index_element: ElementLike = ..., axis: int = ..., mode: str = ..., name: str = ..., *, status_element: _Kind = ...,
-        x_strides: _Ints = ..., index_strides: _Ints = ..., src_strides: _Ints = ..., x_align: int | None = ...,
-        index_align: int | None = ..., src_align: int | None = ..., out_align: int | None = ...) -> None: ...
+        index_element: ElementLike = ..., axis: int = ..., mode: str = ..., name: str = ..., *, x_strides: _Ints = ...,
+        index_strides: _Ints = ..., src_strides: _Ints = ..., x_align: int | None = ..., index_align: int | None = ...,
+        src_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class IndexSelectBackwardDescriptor(_IndexSelectBackwardDescriptor, _GradX3, _Grad2, _X17):
     index_strides: tuple[int, ...] | None
     index_align: int | None
@@ -1171,13 +1182,13 @@ class IndexSelectBackwardDescriptor(_IndexSelectBackwardDescriptor, _GradX3, _Gr
         index_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, grad_strides: _Ints = ...,
         index_strides: _Ints = ..., x_strides: _Ints = ..., grad_align: int | None = ..., index_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
-class IndexSelectDescriptor(_IndexSelectDescriptor, _Out3, _Status2, _X17):
+class IndexSelectDescriptor(_IndexSelectDescriptor, _Out3, _Status, _X17):
     index_strides: tuple[int, ...] | None
     index_align: int | None
     def __init__(self, x_shape: Sequence[int], index_shape: Sequence[int], element: ElementLike,
-        index_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, status_element: _Kind = ...,
-        x_strides: _Ints = ..., index_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
-        index_align: int | None = ..., out_align: int | None = ...) -> None: ...
+        index_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, x_strides: _Ints = ...,
+        index_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., index_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class Int4MatmulDescriptor(_Int4MatmulDescriptor, _Out3, _X17, _Codes, _Scales, _Zeros, _Order, _Bias2):
     def __init__(self, x_shape: Sequence[int], n: int, x_element: ElementLike, group_size: int = ...,
         packing: Int4Layout = ..., codes_element: ElementLike = ..., scales_element: ElementLike = ...,
@@ -1874,12 +1885,11 @@ class ScanDescriptor(_ScanDescriptor, _Out, _X):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
         exclusive: bool = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ..., name: str = ...) -> None: ...
-class ScatterDescriptor(_ScatterDescriptor, _Out2, _Status2, _X17, _Indices, _Src):
+class ScatterDescriptor(_ScatterDescriptor, _Out2, _Status, _X17, _Indices, _Src):
     def __init__(self, x_shape: Sequence[int], indices_shape: Sequence[int], element: ElementLike,
-        indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., reduce: str = ..., *,
-        status_element: _Kind = ..., x_strides: _Ints = ..., indices_strides: _Ints = ..., src_strides: _Ints = ...,
-        x_align: int | None = ..., indices_align: int | None = ..., src_align: int | None = ...,
-        out_align: int | None = ...) -> None: ...
+        indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., reduce: str = ..., *, x_strides: _Ints = ...,
+        indices_strides: _Ints = ..., src_strides: _Ints = ..., x_align: int | None = ..., indices_align: int | None = ...,
+        src_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class SearchsortedDescriptor(_SearchsortedDescriptor, _Out3):
     sorted_sequence_strides: tuple[int, ...] | None
     sorted_sequence_align: int | None
@@ -2194,6 +2204,7 @@ class HardsigmoidBackwardPlan(_BackwardPlan): desc: HardsigmoidBackwardDescripto
 class HardswishBackwardPlan(_BackwardPlan): desc: HardswishBackwardDescriptor
 class HardtanhBackwardPlan(_BackwardPlan): desc: HardtanhBackwardDescriptor
 class HypotBackwardPlan(_BackwardPlan): desc: HypotBackwardDescriptor
+class IndexAddBackwardPlan(_IndexAddBackwardPlan): desc: IndexAddBackwardDescriptor
 class IndexScatterPlan(_IndexScatterPlan): desc: IndexScatterDescriptor
 class IndexSelectBackwardPlan(_IndexSelectBackwardPlan): desc: IndexSelectBackwardDescriptor
 class IndexSelectPlan(_IndexSelectPlan): desc: IndexSelectDescriptor
@@ -2640,37 +2651,36 @@ def qkv_project_int4(x: Any, wq: Any, wk: Any, wv: Any, scales_q: Any = None, sc
     attention_factor: float = 1.0, widths: Any = None, group_size: int | None = None, layout: Any = None,
     out_dtype: Any = None, q: Any = None, k: Any = None, v: Any = None, status: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(NonzeroDescriptor, NonzeroPlan)
+def nonzero(x: Any, /, *, trim: bool = True, count: Any = None, out: Any = None, stream: Any = None, pref: Any = None,
+    device: Any = None) -> Any: ...
 @_op(IndexSelectBackwardDescriptor, IndexSelectBackwardPlan)
-def index_select_backward(grad: Any, index: Any, x: Any, axis: int = 0, *, mode: str = 'raise', grad_x: Any = None,
+def index_select_backward(grad: Any, index: Any, x: Any, axis: int = 0, *, mode: str = 'status', grad_x: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(EmbeddingBackwardDescriptor, EmbeddingBackwardPlan)
-def embedding_backward(grad: Any, ids: Any, weight: Any, *, padding_idx: int | None = None, mode: str = 'raise',
+def embedding_backward(grad: Any, ids: Any, weight: Any, *, padding_idx: int | None = None, mode: str = 'status',
     grad_weight: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(TakeAlongAxisBackwardDescriptor, TakeAlongAxisBackwardPlan)
 def take_along_axis_backward(grad: Any, indices: Any, x: Any, axis: int = -1, *, mode: str = 'status', grad_x: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
-@_op(NonzeroDescriptor, NonzeroPlan)
-def nonzero(x: Any, /, *, trim: bool = True, count: Any = None, out: Any = None, stream: Any = None, pref: Any = None,
-    device: Any = None) -> Any: ...
 @_op(IndexScatterDescriptor, IndexScatterPlan)
-def index_add(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = 'raise', return_status: bool = False,
-    status: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
+def index_add(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = 'status', status: Any = None, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(IndexScatterDescriptor, IndexScatterPlan)
-def index_copy(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = 'raise', return_status: bool = False,
-    status: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
+def index_copy(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = 'status', status: Any = None, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(ScatterDescriptor, ScatterPlan)
-def scatter(x: Any, indices: Any, src: Any, axis: int = -1, *, reduce: str = 'set', mode: str = 'raise',
-    return_status: bool = False, status: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
-@_op(IndexSelectDescriptor, IndexSelectPlan)
-def index_select(x: Any, index: Any, axis: int = 0, *, mode: str = 'raise', return_status: bool = False, status: Any = None,
+def scatter(x: Any, indices: Any, src: Any, axis: int = -1, *, reduce: str = 'set', mode: str = 'status', status: Any = None,
     out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(IndexAddBackwardDescriptor, IndexAddBackwardPlan)
+def index_add_backward(grad: Any, index: Any, axis: int = 0, *, mode: str = 'status', grad_src: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(IndexSelectDescriptor, IndexSelectPlan)
+def index_select(x: Any, index: Any, axis: int = 0, *, mode: str = 'status', status: Any = None, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(EmbeddingDescriptor, EmbeddingPlan)
-def embedding(weight: Any, ids: Any, *, padding_idx: int | None = None, mode: str = 'raise', return_status: bool = False,
-    status: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
+def embedding(weight: Any, ids: Any, *, padding_idx: int | None = None, mode: str = 'status', status: Any = None,
+    out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(TakeAlongAxisDescriptor, TakeAlongAxisPlan)
 def take_along_axis(x: Any, indices: Any, axis: int = -1, *, mode: str = 'status', status: Any = None, out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...

@@ -141,21 +141,26 @@ def gradients_of(
         grad = _through_terms(framework, signature, held, grad, steps.needed, invoke, found)
         found |= _product(framework, steps.back, held, grad, invoke)
     else:
-        found = _core(framework, steps, held, grads, invoke)
+        unchanged = _gradient_of(signature).unchanged
+        found = {} if steps.needed <= {*unchanged} else _core(framework, steps, held, grads, invoke)
+        found |= dict.fromkeys(unchanged, grad)
         if "residual" in held and "residual_out" not in signature.outputs:  # is added to the result
             found["residual"] = grad
         elif "residual" in held:  # h = x + residual was normalised, and is a result as well
             found["residual"] = found["x"] = _sum_of(found.get("x"), grads.get("residual_out"))
         if "bias" in steps.needed and found.get("bias") is None:
             found["bias"] = grad
-    return {
-        name: _like(framework, x, held[name]) for operand, name in steps.wanted if (x := found.get(operand)) is not None
-    }
+    made = {name: x for operand, name in steps.wanted if (x := found.get(operand)) is not None}
+    return {name: _like(framework, x, held[name]) if name in held else x for name, x in made.items()}
 
 
 def _check(framework: Operators, signature: Signature, has: set[str], needs: frozenset[str]) -> None:
     gradient = _gradient_of(signature)
-    known = {*gradient.gradients, *(_TERMS if "activation" in signature.names or "residual" in signature.names else ())}
+    known = {
+        *gradient.gradients,
+        *gradient.unchanged,
+        *(_TERMS if "activation" in signature.names or "residual" in signature.names else ()),
+    }
     for name in sorted(needs):
         if name not in known or (name.startswith("scale") and "activation" in signature.names):
             raise UnsupportedError(

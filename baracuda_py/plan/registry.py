@@ -53,7 +53,8 @@ class Gradient:
     which the caller sums over the axes that they were broadcast along. `shapes` are those of `saved` of which only the shape and
     the kind count: any array of these will do. With `views` there is no such op (`op` is ""): each gradient is a view of the
     result's. Given the arguments of the call, `views` returns by operand the function that makes this view. `withheld` are
-    options that leave out a part of the gradient by convention, which is then no derivative of the result.
+    options that leave out a part of the gradient by convention, which is then no derivative of the result. `unchanged` are
+    operands of the result's shape whose gradient is that of the result.
 
     It covers only the op's core: the caller differentiates the activation of a product and the terms that are added to it. If a
     norm adds a residual first, `residual_out` is the `x` to save.
@@ -68,6 +69,7 @@ class Gradient:
     broadcast: bool = False
     shapes: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
     views: Callable[[Mapping[str, Any]], Mapping[str, Callable[[Any], Any]]] | None = None
 
 

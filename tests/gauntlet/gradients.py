@@ -69,7 +69,8 @@ class Differentiable:
     @property
     def differentiated(self) -> dict[str, str]:
         """The inputs with a gradient, and the output that holds it."""
-        return {n: to for n, to in self.gradient.gradients.items() if n in self.inputs and is_float(self.inputs[n])}
+        known = {**self.gradient.gradients, **dict.fromkeys(self.gradient.unchanged, self.gradient.grad)}
+        return {n: to for n, to in known.items() if n in self.inputs and is_float(self.inputs[n])}
 
     @cached_property
     def desc(self) -> Any:
@@ -125,7 +126,7 @@ class Differentiable:
         optional = [name for name, to in self.differentiated.items() if to in absent]
         desc = _with(desc, {gradient.gradients[name]: self.desc.layout(name).element for name in optional})
         names = (operand.name for operand in desc.operands if operand.written)
-        made = dict(zip(names, as_tuple(oracle(desc, **operands))))
+        made = {gradient.grad: operands[gradient.grad], **dict(zip(names, as_tuple(oracle(desc, **operands))))}
         if not gradient.broadcast:
             return made
         shapes = {to: self.inputs[name].shape for name, to in self.differentiated.items()}
@@ -164,7 +165,7 @@ class Differentiable:
         size = sum(float(np.abs(grad * self.own_results[name]).sum()) for name, grad in self.grads.items())
         found = []
         for name, (direction, wanted) in self.differences.items():
-            output = self.gradient.gradients[name]
+            output = self.differentiated[name]
             if gradients[output].shape != direction.shape:
                 found.append(f"{self}: {output} has shape {gradients[output].shape}, and {name} {direction.shape}")
                 continue
@@ -240,7 +241,7 @@ def _problem(op: Op, sample: Sample) -> Differentiable | None:
     """What a sample of either op says of the forward problem: without what the gradient is not of (`Gradient`). None where the
     sample lacks an operand, is large, or has next to no elements."""
     assert op.gradient is not None
-    back, known = _backward_of(op), {*op.gradient.gradients, *op.gradient.saved}
+    back, known = _backward_of(op), {*op.gradient.gradients, *op.gradient.saved, *op.gradient.unchanged}
     slots = {o.name: o for o in op.plan.descriptor.signature_operands if not o.written}
     given = {name: x for name, x in sample.operands.items() if name in slots and name in known}
     if any(name not in given for name, slot in slots.items() if not slot.optional):

@@ -57,7 +57,9 @@ def test_gradient_of_samples_reaches_every_operand(name: str) -> None:
 
 def _is_float(op: Any, name: str, x: Any) -> bool:
     return (
-        op.arguments.get(name, name) in op.gradient.gradients and isinstance(x, torch.Tensor) and x.is_floating_point()
+        op.arguments.get(name, name) in (*op.gradient.gradients, *op.gradient.unchanged)
+        and isinstance(x, torch.Tensor)
+        and x.is_floating_point()
     )
 
 
@@ -204,10 +206,12 @@ MORE.update({
     "cross_entropy": (lambda x: bp.cross_entropy(x, torch.tensor([1, 3, 0]), label_smoothing=0.1), ((3, 4),)),
     "linear_cross_entropy": (
         lambda h, w: bp.linear_cross_entropy(h, w, torch.tensor([1, 3, 0]), label_smoothing=0.1), ((3, 5), (4, 5))),
-    "embedding": (lambda w: bp.embedding(w, torch.tensor([[1, 3], [3, 0]])), ((4, 3),)),
-    "index_select": (lambda x: bp.index_select(x, torch.tensor([2, 0, 2]), axis=1), ((3, 4),)),
+    "embedding": (lambda w: bp.embedding(w, torch.tensor([[1, 3], [3, 0]]), mode="clip"), ((4, 3),)),
+    "index_select": (lambda x: bp.index_select(x, torch.tensor([2, 0, 2]), axis=1, mode="clip"), ((3, 4),)),
     "take_along_axis": (lambda x: bp.take_along_axis(x, torch.tensor([[1, 3, 1]]), axis=1, mode="clip"), ((2, 4),)),
     "xlogy": (lambda x, y: bp.xlogy(x, y.abs() + 0.5), ((3, 4),) * 2),
+    "index_add": (
+        lambda x, src: bp.index_add(x, torch.tensor([[2, 0], [2, 2]]), src, axis=1, mode="clip"), ((3, 4), (3, 2, 2))),
     "nll_loss": (lambda x: bp.nll_loss(x, torch.tensor([1, 3, 0])), ((3, 4),)),
     "gumbel_softmax": (lambda x: bp.gumbel_softmax(x, 0.7, seed=3), ((3, 4),)),
     "gaussian_nll_loss": (lambda x, v: bp.gaussian_nll_loss(x, TARGET, v.abs() + 0.5), ((3, 4),) * 2),

@@ -203,3 +203,25 @@ def test_sparse_gradient_and_several_devices_are_refused() -> None:
         mine.step()
     assert torch.equal(a.detach(), torch.ones(3))
     assert not mine.state
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_step_of_lists_is_a_graph_break(fullgraph: bool) -> None:
+    def scaled_step(param: Any, grad: Any, mean: Any, square: Any, step: Any) -> Any:
+        bp.adamw([param], [grad * 2], [mean], [square], step, lr=0.1)
+        return param + 1
+
+    torch.compiler.reset()
+    given, ours = (
+        [torch.arange(6.0), torch.ones(6), torch.zeros(6), torch.zeros(6), torch.zeros(())] for _ in range(2)
+    )
+    wanted = scaled_step(*given)
+    compiled = torch.compile(scaled_step, backend="eager", fullgraph=fullgraph)
+    if fullgraph:
+        with pytest.raises(
+            torch._dynamo.exc.Unsupported, match=r"(?s)call_on_lists.*torch\.compiler\.disable|disable.*call_on_lists"
+        ):
+            compiled(*ours)
+        return
+    assert torch.equal(compiled(*ours), wanted)
+    assert all(torch.equal(x, y) for x, y in zip(ours, given))

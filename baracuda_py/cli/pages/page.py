@@ -151,7 +151,8 @@ def _gradient(op: Op) -> Iterator[str]:
             return
         made = ", ".join(f"`{to}` of `{of}`" for of, to in gradient.gradients.items())
         saved = " and the saved " + ", ".join(f"`{name}`" for name in gradient.saved) if gradient.saved else ""
-        yield f"[`{gradient.op}`]({gradient.op}.md) computes {made}, from `{gradient.grad}`{saved}."
+        unchanged = "".join(f" The gradient of `{name}` is that of the result." for name in gradient.unchanged)
+        yield f"[`{gradient.op}`]({gradient.op}.md) computes {made}, from `{gradient.grad}`{saved}.{unchanged}"
     elif expressions := getattr(row, "gradient", None):
         yield from table(("argument", "gradient"), [(f"`{n}`", f"`{of}`") for n, of in expressions.items()])
     else:

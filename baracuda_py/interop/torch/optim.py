@@ -162,6 +162,11 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
                 )
 
 
+def _own(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults of groups among a constructor's arguments."""
+    return {name: x for name, x in arguments.items() if name not in ("self", "params", "ways", "__class__")}
+
+
 class SGD(ListOptimizer):
     """torch.optim.SGD by `sgd`."""
 
@@ -171,14 +176,7 @@ class SGD(ListOptimizer):
         self, params: Any, lr: Any = 1e-3, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
         nesterov: bool = False, **ways: Any,
     ) -> None:  # fmt: skip
-        own = {
-            "lr": lr,
-            "momentum": momentum,
-            "dampening": dampening,
-            "weight_decay": weight_decay,
-            "nesterov": nesterov,
-        }
-        super().__init__(params, own, **ways)
+        super().__init__(params, _own(locals()), **ways)
 
 
 class Adam(ListOptimizer):
@@ -190,8 +188,7 @@ class Adam(ListOptimizer):
         self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
         weight_decay: float = 0.0, amsgrad: bool = False, **ways: Any,
     ) -> None:  # fmt: skip
-        own = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
-        super().__init__(params, own, **ways)
+        super().__init__(params, _own(locals()), **ways)
 
 
 class AdamW(Adam):
@@ -215,15 +212,7 @@ class RMSprop(ListOptimizer):
         self, params: Any, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0,
         momentum: float = 0.0, centered: bool = False, **ways: Any,
     ) -> None:  # fmt: skip
-        own = {
-            "lr": lr,
-            "alpha": alpha,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "momentum": momentum,
-            "centered": centered,
-        }
-        super().__init__(params, own, **ways)
+        super().__init__(params, _own(locals()), **ways)
 
 
 class Adagrad(ListOptimizer):
@@ -235,8 +224,7 @@ class Adagrad(ListOptimizer):
         self, params: Any, lr: Any = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0, eps: float = 1e-10, **ways: Any,
     ) -> None:  # fmt: skip
-        own = {"lr": lr, "lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}
-        super().__init__(params, {**own, "initial_accumulator_value": initial_accumulator_value}, **ways)
+        super().__init__(params, _own(locals()), **ways)
 
 
 class Lion(ListOptimizer):
@@ -252,4 +240,4 @@ class Lion(ListOptimizer):
         weight_decay: float = 0.0,
         **ways: Any,
     ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay}, **ways)
+        super().__init__(params, _own(locals()), **ways)

@@ -1,84 +1,22 @@
-"""Lines along one axis of an array, named by an array of indices: shapes, modes for indices out of range, and what is refused."""
+"""What indices name along one axis of an array: whole lines, by an index along any axis or by the id of a row; or elements."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
-import numpy as np
-
-from ...plan.descriptor import Descriptor
-from ...plan.fields import integer
-from ...tensor import Tensor
 from ...types import ElementKind, InvalidProblemError
-from .._rows import axes_of
+from ._indexed import IndexedProblem
 
-__all__ = ["INDICES", "MODES", "STATUSES", "IndexedLines"]
-
-INDICES = (ElementKind.I32, ElementKind.I64)
-MODES = {"clip": 1, "wrap": 2, "raise": 3}  # and their numbers in kernels/include/indexing/within.cuh
-STATUSES = {1: ("an index is out of range", 'give 0 to n - 1, or mode="clip" or "wrap"')}
+__all__ = ["ElementsByIndex", "GradientsByIndex", "IndexedLines", "LinesByIndex", "RowsById"]
 
 
-class IndexedLines(Descriptor):
-    """A problem in which an array of indices, `index`, names lines of another array, `lines`, along its `axis`.
-
-    A subclass has the fields ``<lines>_shape``, ``<index>_shape`` and ``mode``, and either ``axis`` or a constant of that name;
-    ``padding_idx``, if there is one, is an index along the axis.
-    """
-
-    lines: ClassVar[str] = "x"
-    index: ClassVar[str] = "index"
-    mode: str = "raise"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._member(tuple(MODES), "mode")
-
-    @property
-    def lines_shape(self) -> tuple[int, ...]:
-        return tuple(getattr(self, f"{self.lines}_shape"))
-
-    @property
-    def places_shape(self) -> tuple[int, ...]:
-        """The shape of the indices."""
-        return tuple(getattr(self, f"{self.index}_shape"))
-
-    @property
-    def along(self) -> int:
-        """The axis, counted from the front."""
-        axis, rank = integer(getattr(self, "axis"), f"{self.op}: axis"), len(self.lines_shape)  # noqa: B009
-        if not rank:
-            raise InvalidProblemError(f"{self.op}: {self.lines} has no axis", f"pass {self.lines}.reshape(1)")
-        return axes_of(self.op, axis, rank)[0]
-
-    @property
-    def extent(self) -> int:
-        """How many lines there are."""
-        return self.lines_shape[self.along]
+class IndexedLines(IndexedProblem):
+    """A problem in which each index names a line of `lines`."""
 
     @property
     def picked_shape(self) -> tuple[int, ...]:
         """The shape of the lines that the indices name: that of the indices in place of the axis."""
         return (*self.lines_shape[: self.along], *self.places_shape, *self.lines_shape[self.along + 1 :])
-
-    @property
-    def count(self) -> int:
-        """How many indices there are."""
-        return math.prod(self.places_shape)
-
-    @property
-    def scalar_shape(self) -> tuple[int, ...]:
-        return ()
-
-    @property
-    def has_status(self) -> bool:
-        """Whether an index out of range is reported."""
-        return "status" in self.slot_of and self.has("status")
-
-    def neutral(self) -> dict[str, Any]:
-        return super().neutral() | ({"axis": self.along} if "axis" in type(self).__dataclass_fields__ else {})
 
     def over_places(self, name: str) -> tuple[int, ...]:
         """The strides of an operand of `picked_shape` over the axes of the indices."""
@@ -89,41 +27,76 @@ class IndexedLines(Descriptor):
         strides, width = self.layout(name).strides, len(self.places_shape) if picked else 1
         return (*strides[: self.along], *strides[self.along + width :])
 
+
+class ByIndex(IndexedLines):
+    """Lines along any axis, by `index`."""
+
+    index_shape: tuple[int, ...]
+    element: ElementKind
+    index_element: ElementKind = ElementKind.I64
+    axis: int = 0
+
+
+class LinesByIndex(ByIndex):
+    """Lines of `x`."""
+
+    FIELDS: ClassVar[tuple[str, ...]] = ("x_shape", "index_shape", "element", "index_element", "axis", "mode")
+    x_shape: tuple[int, ...]
+
+
+class GradientsByIndex(ByIndex):
+    """Lines of `grad`, the gradient of a result that was indexed."""
+
+    FIELDS: ClassVar[tuple[str, ...]] = ("grad_shape", "index_shape", "element", "index_element", "axis", "mode")
+    grad_shape: tuple[int, ...]
+    lines = "grad"
+
+
+class RowsById(IndexedLines):
+    """Rows of `weight` by `ids`; `padding_idx` is the id of a row that has no gradient."""
+
+    FIELDS: ClassVar[tuple[str, ...]] = (
+        "weight_shape", "ids_shape", "element", "ids_element", "padding_idx", "mode",
+    )  # fmt: skip
+    weight_shape: tuple[int, ...]
+    ids_shape: tuple[int, ...]
+    element: ElementKind
+    ids_element: ElementKind = ElementKind.I64
+    padding_idx: int | None = None
+
+    lines, index = "weight", "ids"
+    axis: ClassVar[int] = 0
+
     def check(self) -> None:
-        if self.count and not self.extent and self.mode != "raise":
+        if len(self.weight_shape) != 2:
             raise InvalidProblemError(
-                f"{self.op}: {self.lines} of shape {self.lines_shape} has nothing along axis {self.along} to index",
-                f"pass no indices, or {self.lines} with an extent of 1 or more there",
+                f"{self.op}: weight must have shape [N, D], got {self.weight_shape}", "pass a matrix of one row per id"
             )
-        if self.has_status and self.mode != "raise":
+        super().check()
+        if self.padding_idx is not None and not -self.extent <= self.padding_idx < self.extent:
             raise InvalidProblemError(
-                f"{self.op}: with mode={self.mode!r} every index names a line, and status says nothing",
-                'leave status out, or give mode="raise"',
-            )
-        padding = getattr(self, "padding_idx", None)
-        if padding is not None and not -self.extent <= padding < self.extent:
-            raise InvalidProblemError(
-                f"{self.op}: padding_idx={padding}, and {self.lines} has {self.extent} rows",
+                f"{self.op}: padding_idx={self.padding_idx}, and weight has {self.extent} rows",
                 f"give one of {-self.extent} to {self.extent - 1}" if self.extent else "leave padding_idx out",
             )
 
-    def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
-        if self.mode != "raise" or self.has_status or 0 in self.picked_shape:
-            return
-        index = tensors[self.index].array()
-        wrong = (index < 0) | (index >= self.extent)
-        if wrong.any():
-            at = tuple(map(int, np.argwhere(wrong)[0]))
-            place = f"[{', '.join(map(str, at))}]" if at else ""
-            raise InvalidProblemError(
-                f"{self.op}: {self.index}{place} = {int(index[at])} is out of range: {self.lines} has {self.extent} lines along "
-                f"axis {self.along}",
-                f'give 0 to {self.extent - 1}, or mode="clip" or "wrap"' if self.extent else "pass no indices",
-            )
 
-    @classmethod
-    def of_arrays(cls, op: str, return_status: bool, arrays: Mapping[str, Any], **options: Any) -> Self:
-        """The descriptor of arrays, with a status where one is asked for."""
-        tensors = cls.taken(op, arrays)
-        asked = {"status_element": ElementKind.I32} if return_status and "status" not in tensors else {}
-        return cls.of_tensors(tensors, **options, **asked)
+class ElementsByIndex(IndexedProblem):
+    """Elements of `x`, of `x_shape`, by `indices` of as many axes."""
+
+    FIELDS: ClassVar[tuple[str, ...]] = ("x_shape", "indices_shape", "element", "indices_element", "axis", "mode")
+    x_shape: tuple[int, ...]
+    indices_shape: tuple[int, ...]
+    element: ElementKind
+    indices_element: ElementKind = ElementKind.I64
+    axis: int = -1
+
+    index = "indices"
+
+    @property
+    def picked_shape(self) -> tuple[int, ...]:
+        if len(self.x_shape) != len(self.indices_shape):
+            raise InvalidProblemError(
+                f"{self.op}: indices has shape {self.indices_shape} and x {self.x_shape}",
+                f"pass indices of rank {len(self.x_shape)}",
+            )
+        return self.indices_shape

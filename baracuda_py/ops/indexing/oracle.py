@@ -19,37 +19,34 @@ __all__ = [
     "scatter_places",
     "select",
     "take_along_axis",
-    "within",
 ]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
-def within(mode: str, indices: Array, extent: int, *, from_the_end: bool) -> tuple[Array, Array]:
-    """Indices along an axis of `extent` by a mode, and which of them are in range, maybe `from_the_end`."""
-    given = indices.astype(np.int64)
-    if mode == "clip":
+def _found(desc: Any, indices: Array) -> tuple[Array, Array]:
+    """Indices along the axis by the mode, and which of them are in range."""
+    given, extent = indices.astype(np.int64), desc.extent
+    if desc.mode == "clip":
         found = np.clip(given, 0, max(extent - 1, 0))
-    elif mode == "wrap":
+    elif desc.mode == "wrap":
         found = given % max(extent, 1)
     else:
-        found = np.where(given < 0, given + extent, given) if from_the_end else given
+        found = np.where(given < 0, given + extent, given) if desc.from_the_end else given
     return found, (found >= 0) & (found < extent)
 
 
 def take_along_axis(desc: Any, x: Array, indices: Array) -> Any:
     """The elements taken; with mode "status" also the status, and zero bytes where an index is out of range."""
-    axis, extent = desc.axis % x.ndim, x.shape[desc.axis]
-    found, fits = within(desc.mode, indices, extent, from_the_end=True)
+    axis, extent = desc.along, desc.extent
+    found, fits = _found(desc, indices)
     shape = desc.out_shape
     taken = np.zeros(shape, x.dtype)
     if extent and taken.size:
         whole = np.broadcast_to(x, (*shape[:axis], extent, *shape[axis + 1 :]))
         kept = np.broadcast_to(fits, shape)
         taken[kept] = along_axis(whole, np.broadcast_to(np.where(fits, found, 0), shape), axis)[kept]
-    if desc.mode != "status":
-        return taken
-    return taken, np.asarray(0 if np.broadcast_to(fits, shape).all() else 1, dtype=np.int32)
+    return _with_status(desc, taken, np.broadcast_to(fits, shape), taken)
 
 
 def along_axis(x: Array, indices: Array, axis: int) -> Array:
@@ -70,7 +67,7 @@ def nonzero(_desc: Any, x: Array) -> tuple[Array, Array]:
 def select(desc: Any, **arrays: Array) -> Any:
     """The lines that the indices name, zero bytes where one is out of range, and the status where there is one."""
     x, axis = arrays[desc.lines], desc.along
-    found, fits = within(desc.mode, arrays[desc.index], desc.extent, from_the_end=False)
+    found, fits = _found(desc, arrays[desc.index])
     picked = np.zeros((*found.shape, *x.shape[:axis], *x.shape[axis + 1 :]), x.dtype)
     if desc.extent and fits.any():
         picked[fits] = np.moveaxis(x, axis, 0)[found[fits]]
@@ -92,7 +89,7 @@ def scatter_lines(desc: Any, x: Array, index: Array, src: Array) -> Any:
 def _lines_into(desc: Any, base: Array, source: Array, index: Array) -> tuple[Array, Array]:
     """`base`, reduced in place with the lines of `source`, and which indices are in range."""
     axis = desc.along
-    found, fits = within(desc.mode, index, desc.extent, from_the_end=False)
+    found, fits = _found(desc, index)
     kept = fits
     if getattr(desc, "padding_idx", None) is not None:
         kept = fits & (found != desc.padding_idx % desc.extent)
@@ -103,8 +100,8 @@ def _lines_into(desc: Any, base: Array, source: Array, index: Array) -> tuple[Ar
 
 def add_places(desc: Any, grad: Array, indices: Array, **_: Array) -> Array:
     """The sums of the elements that were taken from each place, wide."""
-    source, axis = wide(grad, desc.element), desc.axis % len(desc.x_shape)
-    found, fits = within(desc.mode, indices, desc.x_shape[axis], from_the_end=True)
+    source, axis = wide(grad, desc.element), desc.along
+    found, fits = _found(desc, indices)
     shared = [
         a if a == axis or n != 1 else -1 for a, n in enumerate(desc.x_shape)
     ]  # axes that x was not broadcast along
@@ -115,7 +112,7 @@ def add_places(desc: Any, grad: Array, indices: Array, **_: Array) -> Array:
 
 def scatter_places(desc: Any, x: Array, indices: Array, src: Array) -> Any:
     """x with elements of src reduced into it, wide where it is summed, and the status where there is one."""
-    found, fits = within(desc.mode, indices, desc.extent, from_the_end=False)
+    found, fits = _found(desc, indices)
     at: list[Array] = list(np.indices(src.shape, sparse=True))
     at[desc.along] = found
     base, source = _computed(desc, x, src)

@@ -10,12 +10,13 @@ import numpy as np
 from ...samples.sample import Sample, layouts, values
 from ...types import ElementKind
 
-__all__ = ["embedding", "index_select", "nonzero", "take_along_axis"]
+__all__ = ["embedding", "index_add_backward", "index_select", "nonzero", "take_along_axis"]
 
 PICKED = (
     ElementKind.F32, ElementKind.BF16, ElementKind.U8, ElementKind.F64, ElementKind.COMPLEX128, ElementKind.BOOL,
     ElementKind.FP8_E4M3, ElementKind.I16,
 )  # fmt: skip
+FLOATS = (ElementKind.F32, ElementKind.BF16, ElementKind.F16, ElementKind.F64)
 MODES = ("status", "clip", "wrap")
 PAIRS = (  # x, indices, axis
     ((7, 33), (7, 5), 1),
@@ -76,16 +77,15 @@ SELECTED = (  # x, index, axis
     ((6,), (9,), 0),
     ((4, 6), (0,), 1),
 )
-LINE_MODES = ("raise", "clip", "wrap")
 
 
 def index_select(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
-    """Every width, both kinds of index, every mode, layouts, words of many lengths, and indices out of range with a status."""
+    """Every width, both kinds of index, every mode, layouts, words of many lengths, and indices out of range."""
     rng = np.random.default_rng(seed)
     for i, (shape, taken, axis) in enumerate(SELECTED):
         for element in PICKED if full or not i else (PICKED[i % len(PICKED)],):
-            for mode in LINE_MODES:
-                low, high = (0, shape[axis]) if mode == "raise" else (-2 * shape[axis], 2 * shape[axis])
+            for mode in MODES:
+                low, high = (0, shape[axis]) if mode == "status" else (-2 * shape[axis], 2 * shape[axis])
                 index = rng.integers(low, high, taken, (np.int64, np.int32)[i % 2])
                 label = f"{element}{list(shape)}{list(taken)} axis {axis} {mode}"
                 operands = {"x": values(rng, shape, element), "index": index}
@@ -96,8 +96,8 @@ def index_select(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[S
     for name, view in layouts(index).items():
         yield Sample(f"index {name}", {"x": x, "index": view}, {"axis": 0})
     ends = np.array([3, -1, 8, 9, -9, 2**63 - 1, -(2**63), 0])
-    yield Sample("ends of i64", {"x": x, "index": ends}, {"return_status": True})
-    yield Sample("in range, with a status", {"x": x, "index": index}, {"return_status": True})
+    yield Sample("ends of i64", {"x": x, "index": ends}, {})
+    yield Sample("in range", {"x": x, "index": index}, {})
     out = np.zeros((4, 48), np.float32)[:, ::2]
     stepped = {"x": values(rng, (5, 24), ElementKind.F32), "index": np.array([4, 0, 0, 2]), "out": out}
     yield Sample("out stepped", stepped, {"axis": 0})
@@ -105,13 +105,29 @@ def index_select(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[S
     yield Sample("nothing to index", {"x": np.zeros((0, 3), np.float32), "index": np.zeros(0, np.int32)}, {})
 
 
+def index_add_backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Floats, both kinds of index, every mode, any axis, indices out of range, and layouts."""
+    rng = np.random.default_rng(seed)
+    for i, (shape, taken, axis) in enumerate(SELECTED):
+        for element in FLOATS if full or not i else (FLOATS[i % len(FLOATS)],):
+            mode = MODES[i % len(MODES)]
+            index = rng.integers(-shape[axis], 2 * shape[axis], taken, (np.int64, np.int32)[i % 2])
+            operands = {"grad": values(rng, shape, element), "index": index}
+            yield Sample(
+                f"{element}{list(shape)}{list(taken)} axis {axis} {mode}", operands, {"axis": axis, "mode": mode}
+            )
+    grad, index = values(rng, (9, 40), ElementKind.F32), rng.integers(0, 9, (12, 8))
+    for name, view in layouts(grad).items():
+        yield Sample(f"grad {name}", {"grad": view, "index": index}, {})
+
+
 def embedding(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
     """Tables of floats and bytes, ids of several axes, rows of odd lengths, ids out of range, and a row for padding."""
     rng = np.random.default_rng(seed)
     for i, (shape, ids) in enumerate((((50, 64), (3, 7)), ((11, 33), (40,)), ((300, 8), (2, 3, 5)), ((4, 520), (6,)))):
         for element in PICKED if full else (PICKED[i], PICKED[-1 - i]):
-            for mode in LINE_MODES:
-                low, high = (0, shape[0]) if mode == "raise" else (-shape[0] - 3, 2 * shape[0])
+            for mode in MODES:
+                low, high = (0, shape[0]) if mode == "status" else (-shape[0] - 3, 2 * shape[0])
                 given = rng.integers(low, high, ids, (np.int64, np.int32)[i % 2])
                 yield Sample(
                     f"{element}{list(shape)}{list(ids)} {mode}",
@@ -120,7 +136,7 @@ def embedding(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Samp
                 )
     weight = values(rng, (20, 40), ElementKind.F32)
     beyond = {"weight": weight, "ids": np.array([[0, 19, 20], [-1, 3, 3]], np.int32)}
-    yield Sample("ids out of range", beyond, {"return_status": True})
+    yield Sample("ids out of range", beyond, {})
     yield Sample("padding", {"weight": weight, "ids": np.array([0, 3, 19])}, {"padding_idx": -1})
     for name, view in layouts(weight).items():
         yield Sample(f"weight {name}", {"weight": view, "ids": np.array([5, 0, 5])}, {})

@@ -1,159 +1,97 @@
-"""index_select and embedding: lines of an array along one axis, picked by an array of indices."""
+"""index_select, embedding and the gradient of index_add: lines along one axis, picked by an array of indices."""
 
 from __future__ import annotations
 
-import math
-from typing import Any, ClassVar, Self
+from typing import Any
 
-import numpy as np
-
-from ...plan.candidate import Candidate, Cost
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
-from ...runtime.steps import Fill, Kernel, Launch, Ptr, Scratch, Step
-from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory
+from ...types import OpCategory
 from .._function import function_of
-from .._launch import THREADS, grid_of, index_scalar, index_type, pack_dims, words_of
+from .._launch import words_of
+from .._rows import FLOATS
 from . import oracle
-from ._lines import INDICES, MODES, STATUSES, IndexedLines
+from ._gather import Gather, GatherAxes, PickProblem
+from ._indexed import BYTES, INDICES, REPORTED, STATUS, STATUSES
+from ._lines import GradientsByIndex, IndexedLines, LinesByIndex, RowsById
 from .samples import embedding as embedding_samples
+from .samples import index_add_backward as index_add_backward_samples
 from .samples import index_select as index_select_samples
-from .take_along_axis import Costs
 
 __all__ = [
-    "BYTES",
     "EmbeddingDescriptor",
     "EmbeddingPlan",
+    "IndexAddBackwardDescriptor",
+    "IndexAddBackwardPlan",
     "IndexSelectDescriptor",
     "IndexSelectPlan",
     "embedding",
+    "index_add_backward",
     "index_select",
 ]
 
-BYTES = tuple(kind for kind in ElementKind if not kind.packed)
-UNROLL = 4
+
+class PickedLines(IndexedLines, PickProblem):
+    """A problem whose result has lines in place of indices."""
+
+    def gather_axes(self) -> GatherAxes:
+        before, rank = self.along, len(self.places_shape)
+        out, lines, index = (self.layout(name) for name in (self.result, self.lines, self.index))
+        size = out.natural
+        behind = len(lines.shape) - before - 1
+        picked = (*lines.strides[:before], *(0,) * rank, *lines.strides[before + 1 :])
+        walks = [[s * size for s in strides] for strides in (out.strides, picked)]
+        places = [0] * before + [s * index.natural for s in index.strides] + [0] * behind
+        align, step = min(out.align, lines.align), lines.strides[before] * size
+        extents, (of_out, of_lines, of_index), word = words_of(out.shape, walks, size, align, (step,), (places,))
+        return GatherAxes(extents, (of_out, of_index, of_lines), word)
 
 
-class SelectProblem(IndexedLines):
-    """A problem whose result `out` holds the lines that the indices name."""
+def _slots(lines: str, index: str, result: str = "out") -> tuple[Slot, ...]:
+    moved = BYTES if result == "out" else FLOATS
+    return (
+        Slot(result, "out", takes=moved, shape="out_shape", element="element"),
+        *((STATUS,) if result == "out" else ()),
+        Slot(lines, takes=moved, element="element"),
+        Slot(index, takes=INDICES, element=f"{index}_element"),
+    )
 
-    element: ElementKind
 
-    @property
-    def out_shape(self) -> tuple[int, ...]:
-        return self.picked_shape
-
-
-@described(
-    Slot("out", "out", takes=BYTES, shape="out_shape", element="element"),
-    Slot("status", "out", optional=True, takes=(ElementKind.I32,), shape="scalar_shape", strided=False, aligned=False),
-    Slot("x", takes=BYTES, element="element"),
-    Slot("index", takes=INDICES, element="index_element"),
-    fields=("x_shape", "index_shape", "element", "index_element", "axis", "mode"),
-)
-class IndexSelectDescriptor(SelectProblem):
-    """x of `x_shape`, and indices of lines along `axis`. There is a `status` where `status_element` is given."""
-
-    x_shape: tuple[int, ...]
-    index_shape: tuple[int, ...]
-    index_element: ElementKind = ElementKind.I64
-    axis: int = 0
+@described(*_slots("x", "index"), fields=LinesByIndex.FIELDS)
+class IndexSelectDescriptor(LinesByIndex, PickedLines):
+    """x of `x_shape`, and indices of lines along `axis`. There is a `status` where `mode` is ``"status"``."""
 
     name = "index_select"
 
-    @classmethod
-    def of(
-        cls, x: Any, index: Any, *, out: Any = None, status: Any = None, axis: int = 0, mode: str = "raise",
-        return_status: bool = False,
-    ) -> Self:  # fmt: skip
-        """The descriptor of arrays with their layouts."""
-        arrays = {"out": out, "status": status, "x": x, "index": index}
-        return cls.of_arrays("index_select", return_status, arrays, axis=axis, mode=mode)
 
-
-@described(
-    Slot("out", "out", takes=BYTES, shape="out_shape", element="element"),
-    Slot("status", "out", optional=True, takes=(ElementKind.I32,), shape="scalar_shape", strided=False, aligned=False),
-    Slot("weight", takes=BYTES, element="element"),
-    Slot("ids", takes=INDICES, element="ids_element"),
-    fields=("weight_shape", "ids_shape", "element", "ids_element", "padding_idx", "mode"),
-)
-class EmbeddingDescriptor(SelectProblem):
-    """weight of `weight_shape`, [N, D], and ids of its rows. There is a `status` where `status_element` is given."""
-
-    weight_shape: tuple[int, ...]
-    ids_shape: tuple[int, ...]
-    ids_element: ElementKind = ElementKind.I64
-    padding_idx: int | None = None
+@described(*_slots("weight", "ids"), fields=RowsById.FIELDS)
+class EmbeddingDescriptor(RowsById, PickedLines):
+    """weight of `weight_shape`, [N, D], and ids of its rows. There is a `status` where `mode` is ``"status"``."""
 
     name = "embedding"
-    lines, index = "weight", "ids"
-    axis: ClassVar[int] = 0
-
-    def check(self) -> None:
-        if len(self.weight_shape) != 2:
-            raise InvalidProblemError(
-                f"{self.op}: weight must have shape [N, D], got {self.weight_shape}", "pass a matrix of one row per id"
-            )
-        super().check()
-
-    @classmethod
-    def of(
-        cls, weight: Any, ids: Any, *, out: Any = None, status: Any = None, padding_idx: int | None = None,
-        mode: str = "raise", return_status: bool = False,
-    ) -> Self:  # fmt: skip
-        """The descriptor of arrays with their layouts."""
-        arrays = {"out": out, "status": status, "weight": weight, "ids": ids}
-        return cls.of_arrays("embedding", return_status, arrays, padding_idx=padding_idx, mode=mode)
 
 
-class Select(Candidate[SelectProblem]):
-    """One launch: a word of up to 16 bytes per thread and turn, in the result's order."""
+@described(*_slots("grad", "index", "grad_src"), fields=GradientsByIndex.FIELDS)
+class IndexAddBackwardDescriptor(GradientsByIndex, PickedLines):
+    """The gradient of the result of `index_add`, and the indices of its call."""
 
-    variant = "gather"
-    launches = ("indexing/take.cu:take_along",)
-
-    def cost(self, desc: SelectProblem, device: DeviceSpec, config: Any) -> Cost:
-        moved = desc.layout(desc.index).element.nbytes(desc.count) + 2 * desc.element.nbytes(math.prod(desc.out_shape))
-        return Cost.streaming(device, moved, efficiency=Costs.of(device).bandwidth_efficiency)
-
-    def lower(self, desc: SelectProblem, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
-        clear = (Fill(Ptr("status"), 0, 4),) if desc.has("status") else ()
-        return clear if 0 in desc.out_shape else (*clear, _select(desc))
+    name, result = "index_add_backward", "grad_src"
 
 
-def _select(desc: SelectProblem) -> Launch:
-    size, before = desc.element.bits // 8, desc.along
-    out, x, index = (desc.layout(name) for name in ("out", desc.lines, desc.index))
-    behind = len(x.shape) - before - 1
-    lines = (*x.strides[:before], *(0,) * len(index.shape), *x.strides[before + 1 :])
-    walks = [[s * size for s in strides] for strides in (out.strides, lines)]
-    places = [0] * before + [s * index.natural for s in index.strides] + [0] * behind
-    step = x.strides[before] * size
-    extents, (of_out, of_x, of_index), word = words_of(
-        desc.out_shape, walks, size, min(out.align, x.align), (step,), (places,)
-    )
-    count = math.prod(extents)
-    counted = index_type(count)
-    args = (
-        Ptr("out"), Ptr(desc.lines), Ptr(desc.index),
-        Ptr("status") if desc.has("status") else Scratch.named("status", 4),
-        np.int64(desc.extent), np.int64(step), index_scalar(count, counted),
-        pack_dims(extents, (of_out, of_index, of_x), counted),
-    )  # fmt: skip
-    taken = f"{len(extents)}, {word}, {MODES[desc.mode]}, {UNROLL}"
-    kernel = Kernel("indexing/take.cu", f"take_along<{counted}, {index.element.number}, {taken}>")
-    return Launch(kernel, grid_of(count, THREADS * UNROLL), (THREADS, 1, 1), args)
+class LinesPlan(Plan[Any]):
+    """What the plans of lines by index have in common."""
+
+    category = OpCategory.INDEXING
+    candidates = (Gather(),)
+    reference = oracle.select
 
 
-class IndexSelectPlan(Plan[IndexSelectDescriptor]):
-    """Lines by index: operands `x`, `index`, `out`, and as the problem has it `status`."""
+class IndexSelectPlan(LinesPlan):
+    """Lines by index: operands `x`, `index`, `out`, and with ``mode="status"`` `status`."""
 
     descriptor = IndexSelectDescriptor
     statuses = STATUSES
-    category = OpCategory.INDEXING
-    candidates = (Select(),)
     probes = (
         {"x_shape": (40, 64), "index_shape": (9,), "element": "bf16"},
         {
@@ -166,54 +104,68 @@ class IndexSelectPlan(Plan[IndexSelectDescriptor]):
         },
         {"x_shape": (8, 3), "index_shape": (4,), "element": "u8", "axis": -1, "mode": "wrap"},
     )
-    reference = oracle.select
 
 
-class EmbeddingPlan(Plan[EmbeddingDescriptor]):
-    """Rows by id: operands `weight`, `ids`, `out`, and as the problem has it `status`."""
+class EmbeddingPlan(LinesPlan):
+    """Rows by id: operands `weight`, `ids`, `out`, and with ``mode="status"`` `status`."""
 
     descriptor = EmbeddingDescriptor
     statuses = STATUSES
-    category = OpCategory.INDEXING
-    candidates = (Select(),)
     probes = (
         {"weight_shape": (100, 64), "ids_shape": (3, 9), "element": "bf16"},
         {"weight_shape": (100, 33), "ids_shape": (9,), "element": "f32", "ids_element": "i32", "mode": "wrap"},
     )
-    reference = oracle.select
 
 
-@function_of(IndexSelectPlan)
-def index_select(
-    x: Any, index: Any, axis: int = 0, *, mode: str = "raise", return_status: bool = False, status: Any = None
-) -> Any:
+class IndexAddBackwardPlan(LinesPlan):
+    """The gradient of `index_add`: operands `grad`, `index` and `grad_src`."""
+
+    descriptor = IndexAddBackwardDescriptor
+    probes = (
+        {"grad_shape": (40, 64), "index_shape": (9,), "element": "bf16"},
+        {"grad_shape": (5, 7, 9), "index_shape": (3, 2), "element": "f32", "axis": 1, "mode": "clip"},
+    )
+
+
+@function_of(IndexSelectPlan, rules=REPORTED)
+def index_select(x: Any, index: Any, axis: int = 0, *, mode: str = "status", status: Any = None) -> Any:
     """Lines of `x` along `axis` by `index`: out[:, ..., i, ..., :] = x[:, ..., index[i], ..., :], as numpy.take has them.
 
     x: any array of a byte-wide kind, of rank 1 or more. index: int32 or int64 of any shape, which stands in the place of the
     axis in the shape of out. Bytes are moved: 16 at a time where lines and addresses are multiples of that.
-    mode: what becomes of an index out of range, which is never read. ``"clip"``: the nearest line. ``"wrap"``: modulo the extent,
-    so that negative indices count from the end. ``"raise"``: on ``device="cpu"`` and ``"ptx"``, InvalidProblemError before
-    anything is written, unless a status is given or asked for. A call does not wait for a GPU: there, its line is zero bytes.
-    Negative indices are out of range. `status` (`return_status`): int32 scalar, 1 if there was one, else 0; `check` raises from
-    it.
-    Returns out, or (out, status); allocated if not given.
+    mode: what becomes of an index out of range, negative ones among them, which is never read. ``"status"``: zero bytes in place
+    of its line, and `status`, a device int32 scalar (allocated if not given), is 1 where there was one, else 0; `check` raises
+    from it. ``"clip"``: the nearest line. ``"wrap"``: modulo the extent, so that negative indices count from the end.
+    ``"raise"``: InvalidProblemError, before anything is written; on ``device="cpu"`` and ``"ptx"`` alone, because a call does not
+    wait for a GPU.
+    Returns (out, status) with ``mode="status"``, else out alone; allocated if not given.
     """
 
 
-@function_of(EmbeddingPlan)
+@function_of(EmbeddingPlan, rules=REPORTED)
 def embedding(
-    weight: Any, ids: Any, *, padding_idx: int | None = None, mode: str = "raise", return_status: bool = False,
-    status: Any = None,
-) -> Any:  # fmt: skip
+    weight: Any, ids: Any, *, padding_idx: int | None = None, mode: str = "status", status: Any = None
+) -> Any:
     """Rows of a table by id: out[i, :] = weight[ids[i], :].
 
     weight: [N, D] of any byte-wide kind, any strides. ids: int32 or int64 of any shape; out has shape [*ids.shape, D].
     padding_idx: the row that gets no gradient; it is looked up as any other, and counts from the end where it is negative.
-    mode, status and return_status: as in `index_select`: with ``"raise"`` an id that is not in [0, N) raises on the host, and
-    gives zeros and a status on a GPU. Returns out, or (out, status); allocated if not given.
+    mode and status: as in `index_select`, of ids that are not in [0, N).
+    Returns (out, status) with ``mode="status"``, else out alone; allocated if not given.
     """
 
 
+@function_of(IndexAddBackwardPlan)
+def index_add_backward(grad: Any, index: Any, axis: int = 0, *, mode: str = "status", grad_src: Any = None) -> Any:
+    """The gradient of `index_add` with respect to src: the lines of grad that the indices name. That of x is grad itself.
+
+    grad: the gradient of the result (f16, bf16, f32, f64), any strides. index, axis, mode: those of the forward call; with
+    ``"status"``, the gradient of a line whose index is out of range is 0, and ``"raise"`` raises where the forward call raised.
+    grad_src: of grad's dtype, with index's shape in the place of the axis; allocated if not given. Returns grad_src.
+    """
+
+
+register(Op("index_add_backward", IndexAddBackwardPlan, index_add_backward, index_add_backward_samples))
 register(
     Op("index_select", IndexSelectPlan, index_select, index_select_samples,
        gradient=Gradient("index_select_backward", ("index", "x"), {"x": "grad_x"}, shapes=("x",)),

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ...numerics.expression import Expression
-from ...plan.descriptor import Descriptor
 from ...plan.fields import flag
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Run
 from ...tensor.axes import collapse
-from ...types import ElementKind, InvalidProblemError, OperandTypeError
+from ...types import InvalidProblemError
 from ...types.keeping import complete
 from .._launch import index_scalar, index_type, pack_dims
 from .._rows import computed_in
-from ..elementwise.backward.formula import expression_of
+from ._loss import Loss, expression
 from ._table import TABLE, Row
 
 __all__ = ["FIELDS", "THIRDS", "THREADS", "Pointwise"]
@@ -27,17 +25,13 @@ FILE, THREADS = "loss/pointwise.cu", 256
 FIELDS = (
     "shape", "element", "name", "reduction", "log_target", "log_input", "full", "beta", "delta", "margin", "eps",
 )  # fmt: skip
-REDUCTIONS = ("mean", "sum", "none", "batchmean")
 SWITCHES, THIRDS = ("log_target", "log_input", "full"), ("other", "var")
 
 
-class Pointwise(Descriptor):
+class Pointwise(Loss):
     """The fields of both descriptors: x and target of `shape`, and what becomes of their losses."""
 
-    shape: tuple[int, ...]
-    element: ElementKind
     name: str = "mse_loss"
-    reduction: str = "mean"
     log_target: bool = False
     log_input: bool = False
     full: bool = False
@@ -46,12 +40,11 @@ class Pointwise(Descriptor):
     margin: float = 1.0
     eps: float = 1e-6
     values: ClassVar[tuple[str, ...]] = ("beta", "delta", "margin", "eps")
-    gradient: ClassVar[bool]
+    reductions = ("mean", "sum", "none", "batchmean")
 
     def __post_init__(self) -> None:
         self._names_op(tuple(name + "_backward" * self.gradient for name in TABLE), "name")
         super().__post_init__()
-        self._member(REDUCTIONS, "reduction")
         complete(self, **{name: flag(getattr(self, name), f"{self.op}: {name}") for name in SWITCHES})
 
     @property
@@ -64,26 +57,8 @@ class Pointwise(Descriptor):
         return (f"{self.row.third}_element",) if self.row.third else ()
 
     @property
-    def out_shape(self) -> tuple[int, ...]:
-        return self.shape if self.reduction == "none" else ()
-
-    @property
-    def computed(self) -> ElementKind:
-        return computed_in(self.element).element
-
-    @property
-    def result(self) -> ElementKind:
-        """The kind of what is computed of an element."""
-        return self.element if self.gradient else self.computed
-
-    @property
-    def count(self) -> int:
-        return math.prod(self.shape)
-
-    @property
     def divisor(self) -> int:
-        """What the sum is divided by."""
-        return {"mean": self.count, "batchmean": self.shape[0] if self.shape else 1}.get(self.reduction, 1)
+        return (*self.shape, 1)[0] if self.reduction == "batchmean" else super().divisor
 
     @property
     def texts(self) -> dict[str, str]:
@@ -98,7 +73,7 @@ class Pointwise(Descriptor):
 
     @property
     def expressions(self) -> dict[str, Expression]:
-        return {output: _expression(text) for output, text in self.texts.items()}
+        return {output: expression(text) for output, text in self.texts.items()}
 
     def check(self) -> None:
         row = self.row
@@ -113,10 +88,7 @@ class Pointwise(Descriptor):
             if self.has(name) is not (name == row.third):
                 given, fix = ("is missing", "pass") if name == row.third else ("is for another loss", "leave out")
                 raise InvalidProblemError(f"{self.op}: operand {name} {given}", f"{fix} {name}")
-            if self.has(name) and (kind := self.layout(name).element) is not self.element:
-                raise OperandTypeError(
-                    f"{self.op}: {name} must hold {self.element}, as x does, got {kind}", f"cast it to {self.element}"
-                )
+            self.in_kind(name, self.element, like="x")
 
     @classmethod
     def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> None:
@@ -126,11 +98,6 @@ class Pointwise(Descriptor):
             raise InvalidProblemError(
                 f"{op}: {said}", "give finite numbers, beta and eps of 0 or more, and delta above 0"
             )
-
-    def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
-        values = super().scalars(given)
-        self.check_values(self.op, values, {})
-        return values
 
     def launch(self, kernel: str, out: Arg, grid: tuple[int, int, int], *, written: str = "") -> Launch:
         """A launch of a kernel that takes elements; `written` is the operand that has one for each, if any."""
@@ -164,6 +131,3 @@ class Pointwise(Descriptor):
         headers = dict.fromkeys(header for one in found for header in one.headers)
         includes = "".join(f'#include "{header}"\n' for header in headers)
         return f"{includes}struct Loss {{  // {'; '.join((text, *more))}\n{functions}}};\n"
-
-
-_expression: Callable[[str], Expression] = cache(expression_of)

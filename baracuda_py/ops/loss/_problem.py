@@ -1,38 +1,32 @@
-"""What cross entropy and its gradient have in common: operands of rows, what is refused, and launches."""
+"""What losses of logits and labels have in common: operands of rows, what is refused, and launches."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ...plan.descriptor import Descriptor
-from ...runtime.steps import Arg, Fill, Kernel, Launch, Ptr, Run, Step
-from ...tensor import Tensor
-from ...types import ElementKind, InvalidProblemError, OperandTypeError
+from ...runtime.steps import Arg, Kernel, Launch, Ptr, Run, Step
+from ...types import ElementKind, InvalidProblemError
 from .._rows import RowConfig, Rows, computed_in, rows_of
 from .._unaligned import unaligned_launch
+from ._loss import RowsLoss
 
-__all__ = ["FIELDS", "LABELS", "STATUSES", "LogitsProblem"]
+__all__ = ["FIELDS", "STATUSES", "TOTAL_THREADS", "LogitsProblem"]
 
 FILE = "loss/cross_entropy.cu"
-LABELS = (ElementKind.I32, ElementKind.I64)
 FIELDS = ("shape", "element", "labels_element", "reduction", "ignore_index", "label_smoothing", "z_loss")
-REDUCTIONS = ("mean", "sum", "none")
 PER_ROW = ("out", "grad", "lse", "labels")  # the kernels' operands of one value a row
 TOTAL_THREADS = 512
 STATUSES = {1: ("a label is neither a class nor ignore_index, the loss of its row NaN", "give 0 to C - 1")}
 
 
-class LogitsProblem(Descriptor):
-    """The fields of both descriptors: logits of `shape`, [N, C] or [C]."""
+class LogitsProblem(RowsLoss):
+    """The fields of all descriptors: logits of `shape`, [N, C] or [C]."""
 
-    shape: tuple[int, ...]
-    element: ElementKind
     labels_element: ElementKind = ElementKind.I64
-    reduction: str = "mean"
     ignore_index: int = -100
     label_smoothing: float = 0.0
     z_loss: float = 0.0
@@ -40,34 +34,6 @@ class LogitsProblem(Descriptor):
     kernel_operands: ClassVar[
         Mapping[str, str]
     ]  # in the kernel's order, and what they are here; absent ones have no name
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._member(REDUCTIONS, "reduction")
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return self.shape[:-1]
-
-    @property
-    def classes_shape(self) -> tuple[int, ...]:
-        return self.shape[-1:]
-
-    @property
-    def out_shape(self) -> tuple[int, ...]:
-        return self.row_shape if self.reduction == "none" else ()
-
-    @property
-    def scalar_shape(self) -> tuple[int, ...]:
-        return ()
-
-    @property
-    def computed(self) -> ElementKind:
-        return computed_in(self.element).element
-
-    @property
-    def count(self) -> int:
-        return math.prod(self.row_shape)
 
     @property
     def weight_kind(self) -> ElementKind:
@@ -88,20 +54,9 @@ class LogitsProblem(Descriptor):
         return rows_of(self, self.shape, (len(self.shape) - 1,), strides, per_row, ordered=True)
 
     def check(self) -> None:
-        given = "x" if "x" in self.slot_of else "logits"
-        if len(self.shape) not in (1, 2) or not self.shape[-1]:
-            raise InvalidProblemError(
-                f"{self.op}: {given} must have shape [N, C] or [C] of one class or more, got {self.shape}",
-                f"reshape {given} to (-1, C), and labels to (-1,)",
-            )
-        if max(self.shape) >= 2**31:
-            raise InvalidProblemError(
-                f"{self.op}: {given} of {self.shape} have 2**31 rows or classes", "give fewer at a time"
-            )
-        for name, takes in (("weight", {self.element, self.computed}), ("lse", {self.computed})):
-            if name in self.slot_of and self.has(name) and (kind := self.layout(name).element) not in takes:
-                said = " or ".join(sorted(map(str, takes)))
-                raise OperandTypeError(f"{self.op}: {name} must hold {said}, got {kind}", f"cast it to {self.computed}")
+        self.check_rows("x" if "x" in self.slot_of else "logits")
+        self.in_kind("weight", self.element, self.computed)
+        self.in_kind("lse", self.computed)
 
     @classmethod
     def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> None:
@@ -109,33 +64,6 @@ class LogitsProblem(Descriptor):
             raise InvalidProblemError(f"{op}: label_smoothing={values['label_smoothing']}", "give a number from 0 to 1")
         if not math.isfinite(values["z_loss"]):
             raise InvalidProblemError(f"{op}: z_loss={values['z_loss']}", "give a finite number, such as 1e-4")
-
-    def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
-        values = super().scalars(given)
-        self.check_values(self.op, values, {})
-        return values
-
-    def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
-        if "status" in tensors:
-            return
-        labels, classes = np.atleast_1d(tensors["labels"].array()), self.shape[-1]
-        wrong = np.flatnonzero(((labels < 0) | (labels >= classes)) & (labels != self.ignore_index))
-        if wrong.size:
-            raise InvalidProblemError(
-                f"{self.op}: labels[{wrong[0]}] = {labels[wrong[0]]} is neither a class, 0 to {classes - 1}, nor "
-                f"ignore_index={self.ignore_index}",
-                "give a class, or pass status=, an int32 scalar that is then 1",
-            )
-
-    @classmethod
-    def of_arrays(cls, arrays: Mapping[str, Any], flags: Mapping[str, bool], **options: Any) -> Self:
-        """The descriptor of arrays, with the further outputs that flags ask for."""
-        tensors = cls.taken(str(cls.name), arrays)  # type: ignore[attr-defined]
-        element = next(tensors[name].element for name in ("hidden", "logits", "x") if name in tensors)
-        computed = computed_in(element).element
-        kinds = {"lse": computed, "status": ElementKind.I32, "grad_hidden": element, "grad_weight": computed}
-        asked = {f"{name}_element": kinds[name] for name, on in flags.items() if on and name not in tensors}
-        return cls.of_tensors(tensors, **options, **asked)
 
     # ---- launches -------------------------------------------------------------------------------------------------
 
@@ -150,12 +78,13 @@ class LogitsProblem(Descriptor):
         """The launch over rows, and ahead of it the status that it sets."""
         number = computed_in(self.element).numpy
         runs = Run("ignore_index", "int64"), Run("label_smoothing", number), Run("z_loss", number)
-        status = Ptr("status") if self.has("status") else np.uint64(0)
-        clear = (Fill(Ptr("status"), 0, 4),) if self.has("status") else ()
-        values = *runs, scratch, status
+        values = *runs, scratch, self.status_arg
         if unaligned:
-            return (*clear, unaligned_launch(self.rows(), FILE, f"{name}_unaligned", types, config, "", *values))
-        return (*clear, self.rows().launch(FILE, name, types, config, "", *values))
+            return (
+                *self.status_cleared,
+                unaligned_launch(self.rows(), FILE, f"{name}_unaligned", types, config, "", *values),
+            )
+        return (*self.status_cleared, self.rows().launch(FILE, name, types, config, "", *values))
 
     def total_launch(self, losses: Arg, out: Arg) -> Launch:
         """The launch of one CTA that adds up losses and weights."""

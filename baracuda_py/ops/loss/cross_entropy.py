@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +14,13 @@ from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...runtime.steps import Ptr, Scratch, Step
-from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
+from ...types import DeviceSpec, PrecisionGuarantee
 from .._function import function_of
 from .._rows import FLOATS, RowConfig, Rows, row_configs, row_cost, share
 from .._unaligned import unaligned_rows
 from . import _guarantee, oracle, samples
-from ._problem import FIELDS, LABELS, STATUSES, LogitsProblem
+from ._loss import LABELS, STATUS, WIDE, on_request
+from ._problem import FIELDS, STATUSES, LogitsProblem
 
 __all__ = [
     "CrossEntropyBackwardDescriptor",
@@ -31,10 +32,11 @@ __all__ = [
 ]
 
 
+@on_request(return_lse=("lse",), return_status=("status",))
 @described(
-    Slot("out", "out", takes=(ElementKind.F32, ElementKind.F64), shape="out_shape", element="computed"),
+    Slot("out", "out", takes=WIDE, shape="out_shape", element="computed"),
     Slot("lse", "out", optional=True, shape="row_shape"),
-    Slot("status", "out", optional=True, takes=(ElementKind.I32,), shape="scalar_shape", strided=False, aligned=False),
+    STATUS,
     Slot("logits", takes=FLOATS),
     Slot("labels", takes=LABELS, shape="row_shape"),
     Slot("weight", optional=True, takes=FLOATS, shape="classes_shape"),
@@ -46,24 +48,12 @@ class CrossEntropyDescriptor(LogitsProblem):
     name = "cross_entropy"
     kernel_operands = {"out": "out", "grad": "", "lse": "lse", "labels": "labels", "x": "logits", "weight": "weight"}
 
-    @classmethod
-    def of(
-        cls, logits: Any, labels: Any, weight: Any = None, *, out: Any = None, lse: Any = None, status: Any = None,
-        ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean", z_loss: float = 0.0,
-        return_lse: bool = False, return_status: bool = False,
-    ) -> Self:  # fmt: skip
-        """The descriptor of arrays with their layouts."""
-        arrays = {"out": out, "lse": lse, "status": status, "logits": logits, "labels": labels, "weight": weight}
-        return cls.of_arrays(
-            arrays, {"lse": return_lse, "status": return_status}, ignore_index=ignore_index,
-            label_smoothing=label_smoothing, reduction=reduction, z_loss=z_loss,
-        )  # fmt: skip
 
-
+@on_request(return_status=("status",))
 @described(
     Slot("grad_logits", "out", takes=FLOATS),
-    Slot("status", "out", optional=True, takes=(ElementKind.I32,), shape="scalar_shape", strided=False, aligned=False),
-    Slot("grad", takes=(ElementKind.F32, ElementKind.F64), shape="out_shape", element="computed"),
+    STATUS,
+    Slot("grad", takes=WIDE, shape="out_shape", element="computed"),
     Slot("logits", takes=FLOATS),
     Slot("labels", takes=LABELS, shape="row_shape"),
     Slot("lse", shape="row_shape", element="computed"),
@@ -81,22 +71,6 @@ class CrossEntropyBackwardDescriptor(LogitsProblem):
     def in_place(self, written: str, read: str) -> bool:
         """A thread writes the columns that it alone has read."""
         return written == "grad_logits" and read == "logits"
-
-    @classmethod
-    def of(
-        cls, grad: Any, logits: Any, labels: Any, lse: Any, weight: Any = None, *, grad_logits: Any = None,
-        status: Any = None, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean",
-        z_loss: float = 0.0, return_status: bool = False,
-    ) -> Self:  # fmt: skip
-        """The descriptor of arrays with their layouts."""
-        arrays = {
-            "grad_logits": grad_logits, "status": status, "grad": grad, "logits": logits, "labels": labels, "lse": lse,
-            "weight": weight,
-        }  # fmt: skip
-        return cls.of_arrays(
-            arrays, {"status": return_status}, ignore_index=ignore_index, label_smoothing=label_smoothing,
-            reduction=reduction, z_loss=z_loss,
-        )  # fmt: skip
 
 
 # Threads of a row at most. One pass is one turn of loads after another, and CTAs beside each other fill the gaps; a row in
@@ -254,9 +228,10 @@ def cross_entropy_backward(
     """The gradient of `cross_entropy` with respect to logits: grad weight[y] (softmax(x) - onehot(y)), in one pass.
 
     grad: the gradient of the result, of its shape and dtype. logits, labels, weight and the numbers: those of the forward call.
-    lse: its output of that name. grad_logits: like logits, or logits itself, which is then overwritten; allocated in C order if
-    not given. Rows of `ignore_index` are 0. Labels out of range are as in `cross_entropy`: on a GPU their rows are NaN, with
-    "mean" all rows, and `status` is 1. Returns grad_logits, with `return_status` (or given `status`) (grad_logits, status).
+    lse: its output of that name, which is rounded to its dtype: softmax(x) is exp(x - lse), and may be off by 3 percent where an
+    f32 lse is 1e6. grad_logits: like logits, or logits itself, which is then overwritten; allocated in C order if not given.
+    Rows of `ignore_index` are 0. Labels out of range are as in `cross_entropy`: on a GPU their rows are NaN, with "mean" all
+    rows, and `status` is 1. Returns grad_logits, with `return_status` (or given `status`) (grad_logits, status).
     """
 
 

@@ -8,25 +8,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from ...numerics.guarantee import widely
 from ...plan.candidate import Candidate, Cost
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
-from ...runtime.steps import Kernel, Launch, Ptr, Scratch, Step
-from ...types import (
-    Componentwise,
-    DeviceSpec,
-    ElementKind,
-    PrecisionGuarantee,
-    Term,
-)
+from ...runtime.steps import Ptr, Scratch, Step
+from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
 from .._function import SignatureRules, function_of
 from .._launch import grid_of
-from .._rows import FLOATS, computed_in
+from .._rows import FLOATS
 from . import elements, elements_samples
+from ._loss import WIDE, guarantee_of
 from ._pointwise import FIELDS, THIRDS, THREADS, Pointwise
 from ._table import TABLE, Row
 
@@ -65,7 +58,7 @@ MOST_CTAS, PER_THREAD = 1024, 8
 
 
 @described(
-    Slot("out", "out", takes=(ElementKind.F32, ElementKind.F64), shape="out_shape", element="computed"),
+    Slot("out", "out", takes=WIDE, shape="out_shape", element="computed"),
     Slot("x", takes=FLOATS),
     Slot("target", takes=FLOATS, element="element"),
     *(Slot(name, optional=True, takes=FLOATS, shape="shape") for name in THIRDS),
@@ -80,7 +73,7 @@ class PointwiseDescriptor(Pointwise):
 @described(
     Slot("grad_x", "out", takes=FLOATS),
     *(Slot(f"grad_{name}", "out", optional=True, takes=FLOATS, shape="shape") for name in THIRDS),
-    Slot("grad", takes=(ElementKind.F32, ElementKind.F64), shape="out_shape", element="computed"),
+    Slot("grad", takes=WIDE, shape="out_shape", element="computed"),
     Slot("x", takes=FLOATS),
     Slot("target", takes=FLOATS, element="element"),
     *(Slot(name, optional=True, takes=FLOATS, shape="shape") for name in THIRDS),
@@ -119,36 +112,24 @@ class Elements(Candidate[Pointwise]):
     def cost(self, desc: Pointwise, device: DeviceSpec, config: Any) -> Cost:
         spent = (sum(one.instructions()[0] for one in desc.expressions.values()) + 12.0) * desc.count
         cost = Cost.streaming(device, desc.nbytes, flops=int(spent), instructions=spent, efficiency=0.7)
-        return replace(cost, seconds=cost.seconds + device.overhead * (not desc.gradient and desc.reduction != "none"))
+        return replace(cost, seconds=cost.seconds + device.overhead * desc.reduced)
 
     def guarantee(self, desc: Pointwise, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         return guarantee(desc, -(-desc.count // (self.ctas(desc) * THREADS)) + 50)
 
     def lower(self, desc: Pointwise, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
-        if desc.gradient or desc.reduction == "none":
+        if not desc.reduced:
             written = "grad_x" if desc.gradient else "out"
             return (desc.launch("pointwise", Ptr(written), grid_of(desc.count, THREADS), written=written),)
-        ctas, computed = self.ctas(desc), computed_in(desc.element)
+        ctas = self.ctas(desc)
         partial = Scratch.named("partial", desc.computed.nbytes(ctas))
-        args = (np.uint32(ctas), np.dtype(computed.numpy).type(desc.divisor), partial, Ptr("out"))
-        total = Launch(Kernel("loss/total.cu", f"pointwise_total<{computed.cuda}>"), (1, 1, 1), (MOST_CTAS, 1, 1), args)
+        total = desc.total("loss/total.cu:pointwise_total", partial, ctas, MOST_CTAS)
         return desc.launch("pointwise_sum", partial, (ctas, 1, 1)), total
 
 
 def guarantee(desc: Pointwise, depth: int) -> PrecisionGuarantee:
-    """The rounding of each part, carried through the expression; of a sum, also its depth times its terms."""
-    computed = computed_in(desc.element)
-    terms = [Term(1.0, computed.element, "propagated")]
-    if not desc.gradient and desc.reduction != "none":
-        terms.append(Term(depth + 2.0, computed.element, "losses"))
-    bound = Componentwise.rounded(terms, desc.result, "Higham, sections 3 and 4.2", "overflowing")
-    alone = desc.gradient or desc.reduction == "none"
-    each = PrecisionGuarantee.fixed_order(computed.math, computed.element, bound, batch_invariant=alone)
-    return PrecisionGuarantee.by_output(**dict.fromkeys(desc.texts, each)) if len(desc.texts) > 1 else each
-
-
-def _reference_guarantee(desc: Pointwise) -> PrecisionGuarantee:
-    return widely(guarantee(desc, 1), desc, 1 if desc.gradient or desc.reduction == "none" else desc.count)
+    """That of sums of such a depth."""
+    return guarantee_of(desc, tuple(desc.texts), depth + 2.0, "Higham, sections 3 and 4.2")
 
 
 PROBES = (
@@ -159,26 +140,29 @@ PROBES = (
 )
 
 
-class PointwisePlan(Plan[PointwiseDescriptor]):
+class ElementsPlan(Plan[Any]):
+    """What the plans of losses of elements have in common."""
+
+    candidates = (Elements(),)
+    measures = elements.MEASURES
+    reference = elements.evaluate
+    probes = PROBES
+
+    @staticmethod
+    def reference_guarantee(desc: Pointwise) -> PrecisionGuarantee:
+        return widely(guarantee(desc, 1), desc, desc.count if desc.reduced else 1)
+
+
+class PointwisePlan(ElementsPlan):
     """A loss of elements: operands `x`, `target` and `out`."""
 
     descriptor = PointwiseDescriptor
-    candidates = (Elements(),)
-    measures = elements.MEASURES
-    reference = elements.evaluate
-    reference_guarantee = staticmethod(_reference_guarantee)
-    probes = PROBES
 
 
-class PointwiseBackwardPlan(Plan[PointwiseBackwardDescriptor]):
+class PointwiseBackwardPlan(ElementsPlan):
     """The gradient of a loss of elements: operands `grad`, `x`, `target` and `grad_x`."""
 
     descriptor = PointwiseBackwardDescriptor
-    candidates = (Elements(),)
-    measures = elements.MEASURES
-    reference = elements.evaluate
-    reference_guarantee = staticmethod(_reference_guarantee)
-    probes = PROBES
 
 
 # ---- functions -------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from ...call.operands.stream import framework_stream
 from ...runtime.gpu.driver import require_cupy
 from ...runtime.gpu.streams import current_stream, stream_pointer
 from ...runtime.scope import is_recording
+from ...runtime.untraced import untraced
 from ...tensor import HOST_ORDINAL, Tensor, intake
 from ...tensor.axes import c_strides
 from ...tensor.pytorch import note_written
@@ -33,6 +34,7 @@ ALIGN = 16  # elements between the starts of arrays in host memory
 Array = np.ndarray[Any, Any]
 
 
+@untraced
 def call_on_lists(
     op: str, function: Callable[..., Any], lists: Mapping[str, Any], written: Collection[str], scalars: Mapping[str, Any],
     **options: Any,

@@ -11,16 +11,25 @@ from .independent import CHECKS
 
 __all__ = ["FAMILY"]
 
+X, I = np.zeros(3), np.zeros(2, np.int64)
 FAMILY = Family(
     independent=CHECKS,
-    always=("axis", "trim", "count", "grad_x", "grad_weight", "reduce", "return_status", "padding_idx"),
+    always=("axis", "trim", "count", "grad_x", "grad_weight", "grad_src", "reduce", "padding_idx"),
     also=dict.fromkeys(("index_add", "index_copy"), ("x padded", "x stepped")),
-    no_meaning=(
+    no_meaning=tuple(
         NoMeaning(
-            "take_along_axis",
-            ((np.zeros(3), np.zeros(2, np.int64)), {"mode": "clip", "status": np.array(7, np.int32)}),
+            op,
+            (arrays, {"mode": "clip", "status": np.array(7, np.int32)}),
             bp.InvalidProblemError,
             "no operand 'status'",
-        ),
+        )
+        for op, arrays in {
+            "take_along_axis": (X, I),
+            "index_select": (X, I),
+            "embedding": (X[:, None], I),
+            "index_add": (X, I, X[:2]),
+            "index_copy": (X, I, X[:2]),
+            "scatter": (X, I, X[:2]),
+        }.items()
     ),
 )

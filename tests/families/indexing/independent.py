@@ -53,14 +53,14 @@ def _line(i: int, extent: int, mode: str, *, from_the_end: bool = False) -> int 
     return range(extent)[i] if (-extent if from_the_end else 0) <= i < extent else None
 
 
-def _select(lines: str, index: str) -> Callable[[Problem], None]:
+def _select(lines: str, index: str, result: str = "out") -> Callable[[Problem], None]:
     """Line by line, by slices of NumPy's arrays."""
 
     def check(problem: Problem) -> None:
         x, indices = problem.slots[lines].host(), problem.slots[index].host()
         options = problem.sample.options
-        axis, mode = options.get("axis", 0) % x.ndim, options.get("mode", "raise")
-        got, x = problem.wide["out"], as_bytes(np.ascontiguousarray(x))
+        axis, mode = options.get("axis", 0) % x.ndim, options.get("mode", "status")
+        got, x = problem.wide[result], as_bytes(np.ascontiguousarray(x))
         got = as_bytes(np.ascontiguousarray(got)).reshape(*x.shape[:axis], -1, *x.shape[axis + 1 :])
         named = [_line(i, x.shape[axis], mode) for i in indices.ravel().tolist()]
         for i, line in enumerate(named):
@@ -78,7 +78,7 @@ def _sums_of_lines(result: str, lines: str, index: str) -> Callable[[Problem], N
     def check(problem: Problem) -> None:
         given, options = given_of(problem), problem.sample.options
         shape, indices = given[lines].shape, given[index]
-        axis, mode = options.get("axis", 0) % len(shape), options.get("mode", "raise")
+        axis, mode = options.get("axis", 0) % len(shape), options.get("mode", "status")
         rest = (*shape[:axis], *shape[axis + 1 :])
         grad = np.moveaxis(given["grad"].reshape(*shape[:axis], indices.size, *shape[axis + 1 :]), axis, 0).reshape(
             indices.size, math.prod(rest)
@@ -120,7 +120,7 @@ def _sent(axis_by_default: int, index: str, *, lines: bool) -> Callable[[Problem
     def check(problem: Problem) -> None:
         options, op = problem.sample.options, problem.desc.op
         x, src, indices = (problem.slots[name].host() for name in ("x", "src", index))
-        axis, mode = options.get("axis", axis_by_default) % x.ndim, options.get("mode", "raise")
+        axis, mode = options.get("axis", axis_by_default) % x.ndim, options.get("mode", "status")
         by = {"index_add": "add", "index_copy": "set"}.get(op) or options.get("reduce", "set")
         found: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
         bad = False
@@ -154,7 +154,8 @@ def _extreme(cells: list[float], by: str) -> float:
 
 CHECKS: dict[str, Callable[[Problem], None]] = {
     "take_along_axis": _take_along_axis, "nonzero": _nonzero, "index_select": _select("x", "index"),
-    "embedding": _select("weight", "ids"), "index_select_backward": _sums_of_lines("grad_x", "x", "index"),
+    "embedding": _select("weight", "ids"), "index_add_backward": _select("grad", "index", "grad_src"),
+    "index_select_backward": _sums_of_lines("grad_x", "x", "index"),
     "embedding_backward": _sums_of_lines("grad_weight", "weight", "ids"), "take_along_axis_backward": _sums_of_places,
     "index_add": _sent(0, "index", lines=True), "index_copy": _sent(0, "index", lines=True),
     "scatter": _sent(-1, "indices", lines=False),

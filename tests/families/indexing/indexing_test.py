@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import baracuda_py as bp
+from baracuda_py.ops.indexing import _gather as gather_module
 from baracuda_py.ops.indexing import nonzero as nonzero_module
-from baracuda_py.ops.indexing import take_along_axis as take_module
 
 from ...arena import Slot, host
 from ...gauntlet import readable
@@ -73,18 +74,13 @@ def test_ends_of_clip_and_wrap(backend: str) -> None:
     assert host(taken(x, ends, backend, mode="wrap")).tolist() == [int(i) % 5 for i in ends.tolist()]
 
 
+I = np.zeros((2, 1), int)
 REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], type[bp.BaracudaError], str]] = [
-    (
-        "axis",
-        (np.zeros((2, 3)), np.zeros((2, 1), int)),
-        {"axis": 2},
-        bp.InvalidProblemError,
-        "axis=2, and x has 2 axes",
-    ),
-    ("axis", (np.zeros((2, 3)), np.zeros((2, 1), int)), {"axis": -3}, bp.InvalidProblemError, "give one of -2 to 1"),
-    ("none", (np.zeros((2, 3)), np.zeros((2, 1), int)), {"axis": None}, bp.InvalidProblemError, "axis=None is not"),
+    ("axis", (np.zeros((2, 3)), I), {"axis": 2}, bp.InvalidProblemError, "axis 2 is out of range for 2 axes"),
+    ("axis", (np.zeros((2, 3)), I), {"axis": -3}, bp.InvalidProblemError, "give -2 to 1"),
+    ("none", (np.zeros((2, 3)), I), {"axis": None}, bp.InvalidProblemError, "axis=None is not"),
     ("rank", (np.zeros((2, 3)), np.zeros(2, int)), {}, bp.InvalidProblemError, "pass indices of rank 2"),
-    ("scalar", (np.zeros(()), np.zeros((), int)), {}, bp.InvalidProblemError, "x has 0 axes"),
+    ("scalar", (np.zeros(()), np.zeros((), int)), {}, bp.InvalidProblemError, "x has no axis"),
     ("shapes", (np.zeros((2, 3)), np.zeros((4, 1), int)), {}, bp.InvalidProblemError, "do not broadcast"),
     ("floats", (np.zeros(3), np.zeros(2)), {}, bp.OperandTypeError, "indices must hold i32 or i64"),
     ("mode", (np.zeros(3), np.zeros(2, int)), {"mode": "nearest"}, bp.InvalidProblemError, "status, clip, wrap, raise"),
@@ -110,7 +106,7 @@ def test_refusals(label: str, arrays: Any, options: Any, error: Any, says: str, 
 
 def test_counts_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What counts beyond 31 bits, on problems that are small."""
-    for module in (take_module, nonzero_module):
+    for module in (gather_module, nonzero_module):
         monkeypatch.setattr(module, "index_type", lambda _count: "u64")
     x = np.random.default_rng(2).integers(0, 3, (13, 5, 70)).astype(np.float32)
     indices = np.argsort(x, 1)[:, ::-1]
@@ -219,7 +215,7 @@ def test_take_along_axis_raises_on_the_host_where_asked(device: str) -> None:
     for wrong in (4, -5, 9):
         indices[1] = wrong
         out = np.full((3, 1), 7, "f4")
-        with pytest.raises(bp.InvalidProblemError, match=rf"indices\[1, 0\] = {wrong} is out of range: x has 4"):
+        with pytest.raises(bp.InvalidProblemError, match=rf"indices\[1, 0\] = {wrong} is out of range: x has extent 4"):
             bp.take_along_axis(x, indices, 1, mode="raise", out=out, device=device)
         assert (out == 7).all()
         got = bp.take_along_axis(x, indices, 1, device=device)
@@ -230,12 +226,22 @@ def test_take_along_axis_raises_on_the_host_where_asked(device: str) -> None:
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
 def test_take_along_axis_of_an_empty_axis(device: str, mode: str) -> None:
     x, indices = np.zeros((3, 0), "f4"), np.zeros((3, 1), "i8")
-    with pytest.raises(bp.InvalidProblemError, match="nothing along axis 1 to take: pass no indices"):
+    with pytest.raises(bp.InvalidProblemError, match="nothing along axis 1 to index: pass no indices"):
         bp.take_along_axis(x, indices, 1, mode=mode, device=device)
     assert bp.take_along_axis(x, indices[:, :0], 1, mode=mode, device=device).shape == (3, 0)
 
 
-def test_take_along_axis_says_that_a_gpu_does_not_raise() -> None:
-    desc = bp.TakeAlongAxisDescriptor((3, 4), (3, 1), "f4", axis=1, mode="raise")
+@pytest.mark.parametrize("name", ["take_along_axis", "index_select", "embedding", "index_add", "index_copy", "scatter"])
+@pytest.mark.parametrize("backward", [False, True])
+def test_raising_is_refused_on_a_gpu(name: str, backward: bool) -> None:
+    op = bp.get_op(name)
+    if backward and op.gradient is None:
+        return
+    op = bp.get_op(op.gradient.op) if backward and op.gradient else op
+    fields = {**op.plan.probes[0], **op.fixed, "mode": "raise"}
+    desc = op.plan.descriptor(**fields)
     with pytest.raises(bp.UnsupportedError, match="mode='status'"):
-        bp.TakeAlongAxisPlan.select(desc, device="h200")
+        op.plan.select(desc, device="h200")
+    for device in ("cpu", "ptx"):
+        assert op.plan.select(desc, device=device)
+    assert op.plan.select(dataclasses.replace(desc, mode="status"), device="h200").deterministic

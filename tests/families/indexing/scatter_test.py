@@ -12,28 +12,31 @@ import baracuda_py as bp
 from ...gauntlet import readable
 
 COVERS = (
-    "embedding", "embedding_backward", "index_add", "index_copy", "index_select", "index_select_backward", "scatter",
-    "take_along_axis_backward",
+    "embedding", "embedding_backward", "index_add", "index_add_backward", "index_copy", "index_select", "index_select_backward",
+    "scatter", "take_along_axis_backward",
 )  # fmt: skip
+RAISE = {"mode": "raise"}
 X, I = np.arange(12, dtype=np.float32).reshape(4, 3), np.zeros(2, np.int64)
 
 REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], type[bp.BaracudaError], str]] = [
     ("index_select", (X, I), {"axis": 2}, bp.InvalidProblemError, "axis 2 is out of range for 2 axes"),
     ("index_select", (np.zeros(()), I), {}, bp.InvalidProblemError, "x has no axis"),
     ("index_select", (X, I.astype("f4")), {}, bp.OperandTypeError, "index must hold i32 or i64"),
-    ("index_select", (X, I), {"mode": "nearest"}, bp.InvalidProblemError, "clip, wrap, raise"),
-    ("index_select", (X[:0], I), {"mode": "clip"}, bp.InvalidProblemError, "nothing along axis 0 to index"),
-    ("index_select", (X, I), {"mode": "clip", "return_status": True}, bp.InvalidProblemError, "status says nothing"),
-    ("index_select", (X, np.array([0, 4])), {}, bp.InvalidProblemError, "index[1] = 4 is out of range: x has 4 lines"),
-    ("index_select", (X, np.array(-1)), {}, bp.InvalidProblemError, "index = -1 is out of range"),
+    ("index_select", (X, I), {"mode": "nearest"}, bp.InvalidProblemError, "status, clip, wrap, raise"),
+    ("index_select", (X[:0], I), {"mode": "raise"}, bp.InvalidProblemError, "nothing along axis 0 to index"),
+    ("index_select", (X, I), {"mode": "clip", "status": np.array(7, np.int32)}, bp.InvalidProblemError, "no operand 'status'"),
+    ("index_select", (X, np.array([0, 4])), RAISE, bp.InvalidProblemError, "index[1] = 4 is out of range: x has extent 4"),
+    ("index_select", (X, np.array(-1)), RAISE, bp.InvalidProblemError, "index = -1 is out of range"),
     ("embedding", (X[0], I), {}, bp.InvalidProblemError, "weight must have shape [N, D], got (3,)"),
     ("embedding", (X, I), {"padding_idx": 4}, bp.InvalidProblemError, "padding_idx=4, and weight has 4 rows"),
-    ("embedding", (X, np.array([[0], [7]])), {}, bp.InvalidProblemError, "ids[1, 0] = 7 is out of range"),
-    ("embedding_backward", (X[:2], np.array([0, 9]), X), {}, bp.InvalidProblemError, "ids[1] = 9 is out of range"),
+    ("embedding", (X, np.array([[0], [7]])), RAISE, bp.InvalidProblemError, "ids[1, 0] = 7 is out of range"),
+    ("embedding_backward", (X[:2], np.array([0, 9]), X), RAISE, bp.InvalidProblemError, "ids[1] = 9 is out of range"),
     ("embedding_backward", (X[:3], I, X), {}, bp.InvalidProblemError, "grad"),
     ("index_add", (X, I, X[:3]), {}, bp.InvalidProblemError, "src"),
     ("index_add", (X.astype("i4"), I, X[:2].astype("i4")), {}, bp.OperandTypeError, "to reduce by 'add', got i32"),
-    ("index_copy", (X, np.array([5, 0]), X[:2]), {}, bp.InvalidProblemError, "index[0] = 5 is out of range"),
+    ("index_add_backward", (X, np.array([0, 9])), RAISE, bp.InvalidProblemError, "index[1] = 9 is out of range: grad has"),
+    ("index_add_backward", (X, I), {"grad_src": X[:3].copy()}, bp.InvalidProblemError, "grad_src"),
+    ("index_copy", (X, np.array([5, 0]), X[:2]), RAISE, bp.InvalidProblemError, "index[0] = 5 is out of range"),
     ("scatter", (X, I, X[0, :2]), {}, bp.InvalidProblemError, "pass indices of rank 2"),
     ("scatter", (X, np.zeros((5, 1), int), np.zeros((5, 1), "f4")), {}, bp.InvalidProblemError, "exceed x of shape"),
     ("scatter", (X, np.zeros((4, 1), int), X[:, :1]), {"reduce": "mean"}, bp.InvalidProblemError, "set, add, max, min"),
@@ -54,13 +57,13 @@ def test_refusals(op: str, arrays: Any, options: Any, error: Any, says: str, dev
 def test_out_of_range_writes_nothing(device: str) -> None:
     out = np.full((4, 3), 7, np.float32)
     with pytest.raises(bp.InvalidProblemError, match="out of range"):
-        bp.index_add(X, np.array([0, 4]), X[:2], out=out, device=device)
+        bp.index_add(X, np.array([0, 4]), X[:2], mode="raise", out=out, device=device)
     assert (out == 7).all()
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
 def test_status_reports_and_check_raises(device: str) -> None:
-    made = bp.embedding(X, np.array([3, -1, 4]), return_status=True, device=device)
+    made = bp.embedding(X, np.array([3, -1, 4]), device=device)
     assert made.out.tolist() == [[9, 10, 11], [0, 0, 0], [0, 0, 0]]
     with pytest.raises(bp.InvalidProblemError, match="embedding: status = 1: an index is out of range"):
         bp.check(made)
@@ -74,14 +77,14 @@ def test_the_last_of_equal_indices_stands(device: str) -> None:
     src = np.arange(300, dtype=np.int16)[:, None]
     indices = np.random.default_rng(3).integers(0, 5, (300, 1))
     made = bp.scatter(np.zeros((5, 1), np.int16), indices, src, 0, device=device)
-    assert made.ravel().tolist() == [int(np.flatnonzero(indices == i)[-1]) for i in range(5)]
+    assert made.out.ravel().tolist() == [int(np.flatnonzero(indices == i)[-1]) for i in range(5)]
 
 
 def test_sort_more_tiles_than_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CTA scans the counts of more tiles than it has threads: with few threads, a few tiles are enough."""
-    from baracuda_py.ops.indexing import _sorted
+    from baracuda_py.ops.indexing.scatter import _keys
 
-    monkeypatch.setattr(_sorted, "SCAN_THREADS", 32)
+    monkeypatch.setattr(_keys, "SCAN_THREADS", 32)
     ids = np.random.default_rng(1).integers(0, 200, 33 * 2048 + 5)
     grad = np.ones((ids.size, 1), np.float32)
     made = bp.embedding_backward(grad, ids, np.zeros((200, 1), np.float32), device="ptx")
@@ -102,16 +105,21 @@ def test_gradients_reach_torch() -> None:
     for padding in (None, 4):
         weight = torch.tensor(rng.standard_normal((9, 5)), requires_grad=True)
         grad = torch.tensor(rng.standard_normal((3, 40, 5)))
-        bp.embedding(weight, ids, padding_idx=padding, device="cpu").backward(grad)
+        bp.embedding(weight, ids, padding_idx=padding, device="cpu").out.backward(grad)
         own, weight.grad = weight.grad, None
         torch.nn.functional.embedding(ids, weight, padding_idx=padding).backward(grad)
         torch.testing.assert_close(own, weight.grad)
     x = torch.tensor(rng.standard_normal((4, 9, 3)), requires_grad=True)
     index = torch.tensor(rng.integers(0, 9, 20))
-    bp.index_select(x, index, 1, device="cpu").square().sum().backward()
+    bp.index_select(x, index, 1, device="cpu").out.square().sum().backward()
     own, x.grad = x.grad, None
     torch.index_select(x, 1, index).square().sum().backward()
     torch.testing.assert_close(own, x.grad)
+    x.grad, source = None, torch.tensor(rng.standard_normal((4, 20, 3)), requires_grad=True)
+    bp.index_add(x, index, source, 1, device="cpu").out.square().sum().backward()
+    both, x.grad, source.grad = (x.grad, source.grad), None, None
+    torch.index_add(x, 1, index, source).square().sum().backward()
+    torch.testing.assert_close(both, (x.grad, source.grad))
     x.grad = None
     places = torch.tensor(rng.integers(0, 9, (4, 7, 3)))
     bp.take_along_axis(x, places, 1, device="cpu").out.square().sum().backward()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 from ....numerics.guarantee import widely
 from ....plan.descriptor import Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Gradient, Op, register
-from ....types import ElementKind, PrecisionGuarantee
+from ....types import PrecisionGuarantee
 from ..._function import SignatureRules, function_of
 from ..._rows import FLOATS
-from .._problem import LABELS, STATUSES
+from .._loss import LABELS, STATUS, WIDE, on_request
+from .._problem import STATUSES
 from . import _guarantee, oracle, samples
 from ._chunked import Chunked
 from ._problem import FIELDS, LinearProblem
@@ -26,10 +27,6 @@ __all__ = [
     "linear_cross_entropy_backward",
 ]
 
-WIDE = (ElementKind.F32, ElementKind.F64)
-STATUS = Slot(
-    "status", "out", optional=True, takes=(ElementKind.I32,), shape="scalar_shape", strided=False, aligned=False
-)
 OPERANDS = (
     Slot("hidden", takes=FLOATS, shape="hidden_shape"),
     Slot("weight", takes=FLOATS, shape="weight_shape", element="element"),
@@ -37,6 +34,7 @@ OPERANDS = (
 )
 
 
+@on_request(return_lse=("lse",), return_gradients=("grad_hidden", "grad_weight"), return_status=("status",))
 @described(
     Slot("out", "out", takes=WIDE, shape="out_shape", element="computed"),
     Slot("lse", "out", optional=True, takes=WIDE, shape="row_shape"),
@@ -51,30 +49,8 @@ class LinearCrossEntropyDescriptor(LinearProblem):
 
     name = "linear_cross_entropy"
 
-    @classmethod
-    def of(
-        cls, hidden: Any, weight: Any, labels: Any, *, out: Any = None, lse: Any = None, grad_hidden: Any = None,
-        grad_weight: Any = None, status: Any = None, ignore_index: int = -100, label_smoothing: float = 0.0,
-        reduction: str = "mean", z_loss: float = 0.0, return_lse: bool = False, return_gradients: bool = False,
-        return_status: bool = False,
-    ) -> Self:  # fmt: skip
-        """The descriptor of arrays with their layouts."""
-        arrays = {
-            "out": out, "lse": lse, "grad_hidden": grad_hidden, "grad_weight": grad_weight, "status": status,
-            "hidden": hidden, "weight": weight, "labels": labels,
-        }  # fmt: skip
-        flags = {"lse": return_lse, "status": return_status}
-        flags |= {"grad_hidden": return_gradients, "grad_weight": return_gradients}
-        return cls.of_arrays(
-            arrays,
-            flags,
-            ignore_index=ignore_index,
-            label_smoothing=label_smoothing,
-            reduction=reduction,
-            z_loss=z_loss,
-        )
 
-
+@on_request(return_status=("status",))
 @described(
     Slot("grad_hidden", "out", takes=FLOATS, shape="hidden_shape", element="element"),
     Slot("grad_weight", "out", takes=WIDE, shape="weight_shape", element="computed"),
@@ -88,22 +64,6 @@ class LinearCrossEntropyBackwardDescriptor(LinearProblem):
     """The gradient of the result of `linear_cross_entropy`, the operands of its call, and its lse."""
 
     name = "linear_cross_entropy_backward"
-
-    @classmethod
-    def of(
-        cls, grad: Any, hidden: Any, weight: Any, labels: Any, lse: Any, *, grad_hidden: Any = None,
-        grad_weight: Any = None, status: Any = None, ignore_index: int = -100, label_smoothing: float = 0.0,
-        reduction: str = "mean", z_loss: float = 0.0, return_status: bool = False,
-    ) -> Self:  # fmt: skip
-        """The descriptor of arrays with their layouts."""
-        arrays = {
-            "grad_hidden": grad_hidden, "grad_weight": grad_weight, "status": status, "grad": grad, "hidden": hidden,
-            "weight": weight, "labels": labels, "lse": lse,
-        }  # fmt: skip
-        return cls.of_arrays(
-            arrays, {"status": return_status}, ignore_index=ignore_index, label_smoothing=label_smoothing,
-            reduction=reduction, z_loss=z_loss,
-        )  # fmt: skip
 
 
 def _reference_guarantee(desc: LinearProblem) -> PrecisionGuarantee:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,14 +13,15 @@ from ....plan.candidate import Candidate, Cost
 from ....plan.descriptor import Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Gradient, Op, register
-from ....runtime.steps import Arg, Fill, Kernel, Launch, Ptr, Run, Scratch, Step
+from ....runtime.steps import Arg, Kernel, Launch, Ptr, Run, Scratch, Step
 from ....types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term
 from ..._fill import FILL, filled
 from ..._function import function_of
 from ..._launch import grid_of
 from ..._rows import FLOATS, computed_in
 from .._guarantee import SOURCE, depth
-from .._problem import LABELS, STATUSES, LogitsProblem
+from .._loss import LABELS, STATUS, WIDE, on_request
+from .._problem import STATUSES, LogitsProblem
 from . import oracle, samples
 
 __all__ = [
@@ -34,10 +35,6 @@ __all__ = [
 
 FILE, THREADS = "loss/nll.cu", 256
 FIELDS = ("shape", "element", "labels_element", "reduction", "ignore_index")
-WIDE = (ElementKind.F32, ElementKind.F64)
-STATUS = Slot(
-    "status", "out", optional=True, takes=(ElementKind.I32,), shape="scalar_shape", strided=False, aligned=False
-)
 OPERANDS = (
     Slot("x", takes=FLOATS),
     Slot("labels", takes=LABELS, shape="row_shape"),
@@ -67,16 +64,17 @@ class NllProblem(LogitsProblem):
     def launch(self, name: str, more: str, ahead: tuple[Arg, ...], matrix: str) -> tuple[Step, ...]:
         """The launch over rows, `ahead` what it takes between the counts and status, and ahead of it the status that it sets."""
         weight = (Ptr("weight"), self.step("weight")) if self.has("weight") else (np.uint64(0), np.int64(0))
-        status = Ptr("status") if self.has("status") else np.uint64(0)
         args = (
-            np.uint32(self.count), np.int64(self.shape[-1]), Run("ignore_index", "int64"), *ahead, status, Ptr("labels"),
+            np.uint32(self.count), np.int64(self.shape[-1]), Run("ignore_index", "int64"), *ahead, self.status_arg, Ptr("labels"),
             self.step("labels"), *weight, Ptr(matrix), *self.rows_of(matrix),
         )  # fmt: skip
         kinds = f"{self.element.number}, {self.types(total=True)}{more}"
-        clear = (Fill(Ptr("status"), 0, 4),) if self.has("status") else ()
-        return *clear, Launch(Kernel(FILE, f"{name}<{kinds}>"), grid_of(self.count, THREADS), (THREADS, 1, 1), args)
+        return *self.status_cleared, Launch(
+            Kernel(FILE, f"{name}<{kinds}>"), grid_of(self.count, THREADS), (THREADS, 1, 1), args
+        )
 
 
+@on_request(return_status=("status",))
 @described(
     Slot("out", "out", takes=WIDE, shape="out_shape", element="computed"), STATUS, *OPERANDS, fields=FIELDS
 )  # fmt: skip
@@ -85,16 +83,8 @@ class NllDescriptor(NllProblem):
 
     name = "nll_loss"
 
-    @classmethod
-    def of(
-        cls, x: Any, labels: Any, weight: Any = None, *, out: Any = None, status: Any = None, ignore_index: int = -100,
-        reduction: str = "mean", return_status: bool = False,
-    ) -> Self:  # fmt: skip
-        """The descriptor of arrays with their layouts."""
-        arrays = {"out": out, "status": status, "x": x, "labels": labels, "weight": weight}
-        return cls.of_arrays(arrays, {"status": return_status}, ignore_index=ignore_index, reduction=reduction)
 
-
+@on_request(return_status=("status",))
 @described(
     Slot("grad_x", "out", takes=FLOATS),
     STATUS,
@@ -106,15 +96,6 @@ class NllBackwardDescriptor(NllProblem):
     """The gradient of the result of `nll_loss`, and the operands of its call."""
 
     name = "nll_loss_backward"
-
-    @classmethod
-    def of(
-        cls, grad: Any, x: Any, labels: Any, weight: Any = None, *, grad_x: Any = None, status: Any = None,
-        ignore_index: int = -100, reduction: str = "mean", return_status: bool = False,
-    ) -> Self:  # fmt: skip
-        """The descriptor of arrays with their layouts."""
-        arrays = {"grad_x": grad_x, "status": status, "grad": grad, "x": x, "labels": labels, "weight": weight}
-        return cls.of_arrays(arrays, {"status": return_status}, ignore_index=ignore_index, reduction=reduction)
 
 
 class PickCandidate(Candidate[NllProblem]):

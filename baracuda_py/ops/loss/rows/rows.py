@@ -14,10 +14,11 @@ from ....plan.candidate import Candidate, Cost
 from ....plan.plan import Plan
 from ....plan.registry import Gradient, Op, register
 from ....runtime.steps import Scratch, Step
-from ....types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term
+from ....types import DeviceSpec, PrecisionGuarantee
 from ..._function import function_of
-from ..._rows import RowConfig, computed_in, row_cost
+from ..._rows import RowConfig, row_cost
 from .._guarantee import depth
+from .._loss import guarantee_of
 from . import oracle, samples
 from ._table import TABLE
 from .problem import FILE, PROBLEMS, RowLoss
@@ -42,45 +43,27 @@ class RowsCandidate(Candidate[RowLoss]):
     variant = "rows"
     launches = (f"{FILE}:row_loss", f"{FILE}:row_loss_total")
 
-    def totals(self, desc: RowLoss) -> bool:
-        """Whether there is a launch that adds up."""
-        return not desc.gradient and desc.reduction != "none"
-
     def configs(self, desc: RowLoss, device: DeviceSpec) -> Iterable[RowConfig]:
         return desc.configs()
 
     def cost(self, desc: RowLoss, device: DeviceSpec, config: RowConfig) -> Cost:
         spent = sum(one.instructions()[0] for one in (*desc.sums.values(), *desc.expressions.values()))
         cost = row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=spent)
-        return replace(cost, seconds=cost.seconds + device.overhead * self.totals(desc))
+        return replace(cost, seconds=cost.seconds + device.overhead * desc.reduced)
 
     def guarantee(self, desc: RowLoss, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
         return guarantee(desc, depth(desc.count))
 
     def lower(self, desc: RowLoss, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
-        if not self.totals(desc):
+        if not desc.reduced:
             return desc.row_launch(config, np.uint64(0))
         losses = Scratch.named("losses", desc.computed.nbytes(max(desc.count, 1)))
         return (*(desc.row_launch(config, losses) if desc.count else ()), desc.total_launch(losses))
 
 
 def guarantee(desc: RowLoss, rows: int) -> PrecisionGuarantee:
-    """The rounding of each part, carried through sums and expressions; of a sum over `rows` additions, also their losses."""
-    computed = computed_in(desc.element)
-    terms = [Term(1.0, computed.element, "propagated")]
-    if not desc.gradient and desc.reduction != "none":
-        terms.append(Term(rows + 3.0, computed.element, "losses"))
-    bound = Componentwise.rounded(terms, desc.result, SOURCE, "overflowing")
-    alone = desc.gradient or desc.reduction == "none"
-    each = PrecisionGuarantee.fixed_order(computed.math, computed.element, bound, batch_invariant=alone)
-    parts = dict.fromkeys(desc.expressions, each)
-    if desc.labelled and desc.has("status"):
-        parts["status"] = PrecisionGuarantee.exact(ElementKind.I32)
-    return PrecisionGuarantee.by_output(**parts) if len(parts) > 1 else each
-
-
-def _reference_guarantee(desc: RowLoss) -> PrecisionGuarantee:
-    return widely(guarantee(desc, 1), desc, 1 if desc.gradient or desc.reduction == "none" else max(desc.count, 1))
+    """That of a sum over so many rows."""
+    return guarantee_of(desc, tuple(desc.expressions), rows + 3.0, SOURCE)
 
 
 class RowLossPlan(Plan[RowLoss]):
@@ -89,11 +72,14 @@ class RowLossPlan(Plan[RowLoss]):
     candidates = (RowsCandidate(),)
     measures = oracle.MEASURES
     reference = oracle.evaluate
-    reference_guarantee = staticmethod(_reference_guarantee)
     probes = (
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 40_000)),
         {"shape": (3, 100), "element": "f32", "reduction": "none"},
     )
+
+    @staticmethod
+    def reference_guarantee(desc: RowLoss) -> PrecisionGuarantee:
+        return widely(guarantee(desc, 1), desc, max(desc.count, 1) if desc.reduced else 1)
 
 
 def _plan_of(name: str) -> type[RowLossPlan]:

@@ -98,8 +98,9 @@ def gumbel_softmax(
     the same arguments draws it again. tau: a run-time number from 1e-30 to 1e30. hard: 1 at the first of the row's largest and 0
     elsewhere; its gradient is that of the soft result, as PyTorch has it (straight-through). axis: counted from the end if
     negative. position: an array of one i64 in x's memory, which is added to `offset` when the kernel runs (`take_position`).
-    Computed in f32 (f64 for f64) and rounded once. A row that holds NaN or +inf, or -inf alone, is NaN. Returns out. Raises
-    InvalidProblemError for an axis that there is not, and for another tau.
+    Computed in f32 (f64 for f64) and rounded once. A row that holds NaN or +inf, or -inf alone, is NaN; so is one of which some
+    (x + g) / tau overflows to +inf in what is computed in, such as f32 x of 3e38 with tau = 0.1 (not with ``device="cpu"``,
+    which computes f32 in f64). Returns out. Raises InvalidProblemError for an axis that there is not, and for another tau.
     """
 
 

@@ -9,19 +9,28 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_results, no
-from ...plan.descriptor import Descriptor
-from ...plan.grammar import Config, term
-from ...runtime.steps import Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
-from ...tensor.axes import merge_axes
-from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term, Ulp
-from .._launch import pack_dims
-from .._rows import computed_in
-from ._lines import MODES, IndexedLines
-from ._sorted import KERNELS, MOST, KeyedIndices
-from .take_along_axis import Costs
+from ....plan.candidate import Candidate, Cost, Feasibility, exact_results, no
+from ....plan.grammar import Config, term
+from ....runtime.steps import Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
+from ....tensor.axes import broadcast_strides, c_strides, merge_axes
+from ....types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term, Ulp
+from ..._launch import pack_dims
+from ..._rows import computed_in
+from .._gather import Costs
+from .._indexed import IndexedProblem, raises_on
+from .._lines import ElementsByIndex, IndexedLines
+from ._keys import KERNELS, MOST, KeyedIndices
 
-__all__ = ["ScatteredLines", "ScatteredProblem", "Share", "Sorted", "Strided", "bound", "scattered"]
+__all__ = [
+    "ScatteredElements",
+    "ScatteredLines",
+    "ScatteredProblem",
+    "Share",
+    "Sorted",
+    "Strided",
+    "bound",
+    "scattered",
+]
 
 FILE = "indexing/reduce_runs.cu"
 CHUNK, SLICES, THREADS, WARP, UNROLL = 32, 8, 128, 32, 4  # of that file
@@ -44,7 +53,7 @@ class Strided:
         return shape, tuple(tuple(s * scale for s in one) for one in strides)
 
 
-class ScatteredProblem(Descriptor):
+class ScatteredProblem(IndexedProblem):
     """A problem whose result, in C order, reduces what the operand `source` has for each index."""
 
     element: ElementKind
@@ -79,7 +88,7 @@ class ScatteredLines(IndexedLines, ScatteredProblem):
         steps = [s * index.natural for s in index.strides]
         shape, strides = merge_axes(index.shape, (steps, (0,) * len(steps)))
         return KeyedIndices(
-            self.index, index.element.number, MODES[self.mode], self.extent, -1 if padding is None else padding % self.extent,
+            self.index, index.element.number, self.kernel_mode, self.extent, -1 if padding is None else padding % self.extent,
             self.extent, 1, self.count, shape, (strides[0], strides[1]), self.has_status,
         )  # fmt: skip
 
@@ -93,6 +102,27 @@ class ScatteredLines(IndexedLines, ScatteredProblem):
             Strided((self.extent,), ((result.strides[self.along],),)),
             Strided(self.places_shape, (self.over_places(self.source),)),
             Strided(others, columns),
+        )
+
+
+class ScatteredElements(ElementsByIndex, ScatteredProblem):
+    """Elements, each with an index along the axis. Axes of x that have one place take all that the source has there."""
+
+    def keyed(self) -> KeyedIndices:
+        index, own, axis = self.layout(self.index), c_strides(self.x_shape), self.along
+        steps = [s * index.natural for s in broadcast_strides(index.shape, index.strides, self.picked_shape)]
+        to = [0 if a == axis or n == 1 else s for a, (n, s) in enumerate(zip(self.x_shape, own))]
+        shape, strides = merge_axes(self.picked_shape, (steps, to))
+        return KeyedIndices(
+            self.index, index.element.number, self.kernel_mode, self.extent, -1, math.prod(self.x_shape), own[axis],
+            math.prod(self.picked_shape), shape, (strides[0], strides[1]), self.has_status,
+        )  # fmt: skip
+
+    def strided(self) -> tuple[Strided, Strided, Strided]:
+        return (
+            Strided(self.x_shape, (self.layout(self.result).strides,)),
+            Strided(self.picked_shape, (self.layout(self.source).strides,)),
+            Strided((), ((), ())),
         )
 
 
@@ -129,7 +159,7 @@ class Sorted(Candidate[ScatteredProblem]):
         keyed, (_, _, columns) = desc.keyed(), desc.strided()
         if max(keyed.keys, keyed.count) > MOST or math.prod(columns.shape) > MOST_COLUMNS:
             return no("rows, indices or columns exceed 31 bits", "make several calls")
-        return OK
+        return raises_on(desc, device)
 
     def configs(self, desc: ScatteredProblem, device: DeviceSpec) -> Iterable[Share]:
         vector = _vector(desc)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, ClassVar
+from typing import Any
 
-from ...numerics.guarantee import widely
-from ...plan.descriptor import Slot, described
-from ...plan.plan import Plan
-from ...plan.registry import Op, register
-from ...tensor.axes import broadcast_strides, c_strides, merge_axes
-from ...types import ElementKind, OpCategory, PrecisionGuarantee
-from .._function import function_of
-from .._rows import FLOATS
-from . import oracle
-from ._lines import INDICES
-from ._scattered import ScatteredLines, ScatteredProblem, Sorted, Strided, bound
-from ._sorted import KeyedIndices
+from ....numerics.guarantee import widely
+from ....plan.descriptor import Slot, described
+from ....plan.plan import Plan
+from ....plan.registry import Op, register
+from ....types import OpCategory, PrecisionGuarantee
+from ..._function import function_of
+from ..._rows import FLOATS
+from .. import oracle
+from .._indexed import INDICES
+from .._lines import LinesByIndex, RowsById
+from ..take_along_axis import AlongAxisProblem
+from ._runs import ScatteredElements, ScatteredLines, ScatteredProblem, Sorted, bound
 from .gradient_samples import embedding_backward as embedding_samples
 from .gradient_samples import index_select_backward as index_select_samples
 from .gradient_samples import take_along_axis_backward as take_along_axis_samples
-from .take_along_axis import FIELDS, KERNEL_MODES, AlongAxisProblem
 
 __all__ = [
     "EmbeddingBackwardDescriptor",
@@ -35,76 +33,37 @@ __all__ = [
 ]
 
 
-@described(
-    Slot("grad_x", "out", takes=FLOATS, shape="x_shape", strided=False),
-    Slot("grad", takes=FLOATS, shape="picked_shape"),
-    Slot("index", takes=INDICES, element="index_element"),
-    Slot("x", takes=FLOATS),
-    fields=("x_shape", "index_shape", "element", "index_element", "axis", "mode"),
-)
-class IndexSelectBackwardDescriptor(ScatteredLines):
-    """The gradient of the result of `index_select`, its indices, and the shape of its x."""
+def _slots(lines: str, index: str) -> tuple[Slot, ...]:
+    return (
+        Slot(f"grad_{lines}", "out", takes=FLOATS, shape=f"{lines}_shape", strided=False),
+        Slot("grad", takes=FLOATS, shape="picked_shape"),
+        Slot(index, takes=INDICES, element=f"{index}_element"),
+        Slot(lines, takes=FLOATS),
+    )
 
-    x_shape: tuple[int, ...]
-    index_shape: tuple[int, ...]
-    index_element: ElementKind = ElementKind.I64
-    axis: int = 0
+
+@described(*_slots("x", "index"), fields=LinesByIndex.FIELDS)
+class IndexSelectBackwardDescriptor(LinesByIndex, ScatteredLines):
+    """The gradient of the result of `index_select`, its indices, and the shape of its x."""
 
     name = "index_select_backward"
     result, source = "grad_x", "grad"
 
 
-@described(
-    Slot("grad_weight", "out", takes=FLOATS, shape="weight_shape", strided=False),
-    Slot("grad", takes=FLOATS, shape="picked_shape"),
-    Slot("ids", takes=INDICES, element="ids_element"),
-    Slot("weight", takes=FLOATS),
-    fields=("weight_shape", "ids_shape", "element", "ids_element", "padding_idx", "mode"),
-)
-class EmbeddingBackwardDescriptor(ScatteredLines):
+@described(*_slots("weight", "ids"), fields=RowsById.FIELDS)
+class EmbeddingBackwardDescriptor(RowsById, ScatteredLines):
     """The gradient of the result of `embedding`, its ids, and the shape of its weight."""
 
-    weight_shape: tuple[int, ...]
-    ids_shape: tuple[int, ...]
-    ids_element: ElementKind = ElementKind.I64
-    padding_idx: int | None = None
-
     name = "embedding_backward"
-    lines, index = "weight", "ids"
-    axis: ClassVar[int] = 0
     result, source = "grad_weight", "grad"
 
 
-@described(
-    Slot("grad_x", "out", takes=FLOATS, shape="x_shape", strided=False),
-    Slot("grad", takes=FLOATS, shape="out_shape"),
-    Slot("indices", takes=INDICES, element="indices_element"),
-    Slot("x", takes=FLOATS),
-    fields=FIELDS,
-)
-class TakeAlongAxisBackwardDescriptor(AlongAxisProblem, ScatteredProblem):
+@described(*_slots("x", "indices"), fields=AlongAxisProblem.FIELDS)
+class TakeAlongAxisBackwardDescriptor(AlongAxisProblem, ScatteredElements):
     """The gradient of the result of `take_along_axis`, its indices, and the shape of its x."""
 
     name = "take_along_axis_backward"
     result, source = "grad_x", "grad"
-
-    def keyed(self) -> KeyedIndices:
-        indices, shape, axis = self.layout("indices"), self.out_shape, self.axis % len(self.x_shape)
-        steps = [s * indices.natural for s in broadcast_strides(indices.shape, indices.strides, shape)]
-        own = c_strides(self.x_shape)
-        to = broadcast_strides(self.x_shape, own, (*shape[:axis], self.x_shape[axis], *shape[axis + 1 :]))
-        axes, strides = merge_axes(shape, (steps, [0 if a == axis else s for a, s in enumerate(to)]))
-        return KeyedIndices(
-            "indices", indices.element.number, KERNEL_MODES[self.mode], self.x_shape[axis], -1, math.prod(self.x_shape),
-            own[axis], math.prod(shape), axes, (strides[0], strides[1]),
-        )  # fmt: skip
-
-    def strided(self) -> tuple[Strided, Strided, Strided]:
-        return (
-            Strided(self.x_shape, (self.layout("grad_x").strides,)),
-            Strided(self.out_shape, (self.layout("grad").strides,)),
-            Strided((), ((), ())),
-        )
 
 
 class BackwardPlan(Plan[Any]):
@@ -164,12 +123,12 @@ class TakeAlongAxisBackwardPlan(BackwardPlan):
 
 @function_of(IndexSelectBackwardPlan)
 def index_select_backward(
-    grad: Any, index: Any, x: Any, axis: int = 0, *, mode: str = "raise", grad_x: Any = None
+    grad: Any, index: Any, x: Any, axis: int = 0, *, mode: str = "status", grad_x: Any = None
 ) -> Any:
     """The gradient of `index_select` with respect to x: the sums of grad's lines whose index names each line of x.
 
     grad: the gradient of the result (f16, bf16, f32, f64), any strides. index, axis, mode: those of the forward call; an index
-    out of range with ``"raise"`` adds nothing on a GPU, and raises InvalidProblemError on the host. x: its values are not read.
+    out of range adds nothing with ``"status"``, and raises where the forward call raised. x: its values are not read.
     Indices are sorted, and lines added in the order of their indices, in chunks: in f32 (f64 for f64), rounded once; the same
     bits at every call. grad_x: of x's shape, in C order; allocated if not given. Returns grad_x.
     """
@@ -177,7 +136,7 @@ def index_select_backward(
 
 @function_of(EmbeddingBackwardPlan)
 def embedding_backward(
-    grad: Any, ids: Any, weight: Any, *, padding_idx: int | None = None, mode: str = "raise", grad_weight: Any = None
+    grad: Any, ids: Any, weight: Any, *, padding_idx: int | None = None, mode: str = "status", grad_weight: Any = None
 ) -> Any:
     """The gradient of `embedding` with respect to weight: the sums of grad's rows of each id.
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...samples.sample import Sample, layouts, values
-from ...types import ElementKind
+from ....samples.sample import Sample, layouts, values
+from ....types import ElementKind
 
 __all__ = ["index_add", "index_copy", "scatter"]
 
@@ -23,7 +23,7 @@ LINES = (  # x, index, axis
     ((600,), (400,), 0),
     ((4, 6), (0,), 1),
 )
-MODES = ("raise", "clip", "wrap")
+MODES = ("status", "clip", "wrap")
 
 
 def index_add(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
@@ -37,13 +37,13 @@ def index_copy(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sam
 
 
 def _lines(kinds: tuple[ElementKind, ...], seed: int, *, full: bool) -> Iterator[Sample]:
-    """Both kinds of index, every mode, any axis, equal indices, indices out of range with a status, and layouts."""
+    """Both kinds of index, every mode, any axis, equal indices, indices out of range, and layouts."""
     rng = np.random.default_rng(seed)
     for i, (shape, taken, axis) in enumerate(LINES):
         for element in kinds if full or not i else (kinds[i % len(kinds)],):
             mode, n = MODES[i % 3], shape[axis]
             at = axis % len(shape)
-            low, high = (0, n) if mode == "raise" else (-n, 2 * n)
+            low, high = (0, n) if mode == "status" else (-n, 2 * n)
             operands = {
                 "x": values(rng, shape, element), "index": rng.integers(low, high, taken, (np.int64, np.int32)[i % 2]),
                 "src": values(rng, (*shape[:at], *taken, *shape[at + 1 :]), element),
@@ -58,10 +58,10 @@ def _lines(kinds: tuple[ElementKind, ...], seed: int, *, full: bool) -> Iterator
     for name, view in layouts(src).items():
         yield Sample(f"src {name}", {"x": x, "index": index, "src": view}, {})
     ends = {"x": x, "index": np.array([3, -1, 8, 9, 3, 2**63 - 1, -(2**63), 0]), "src": src[0]}
-    yield Sample("ends of i64", ends, {"return_status": True})
-    yield Sample("in range, with a status", {"x": x, "index": index, "src": src}, {"return_status": True})
+    yield Sample("ends of i64", ends, {})
+    yield Sample("in range", {"x": x, "index": index, "src": src}, {})
     none = {"x": x, "index": np.zeros((0,), np.int32), "src": src[0, :0]}
-    yield Sample("no lines, with a status", none, {"return_status": True})
+    yield Sample("no lines", none, {})
 
 
 PLACES = (  # x, indices, axis
@@ -75,14 +75,14 @@ PLACES = (  # x, indices, axis
 
 
 def scatter(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
-    """Every reduction with every kind it takes, both kinds of index, every mode, shorter axes, layouts, NaN, and a status."""
+    """Every reduction and kind, both kinds of index, every mode, shorter axes, layouts, NaN, and places out of range."""
     rng = np.random.default_rng(seed)
     for i, (shape, taken, axis) in enumerate(PLACES):
         for j, reduce in enumerate(("set", "add", "max", "min")):
             kinds = MOVED if reduce == "set" else FLOATS
             for element in kinds if full else (kinds[(i + j) % len(kinds)],):
                 mode, n = MODES[(i + j) % 3], shape[axis]
-                low, high = (0, n) if mode == "raise" else (-n, 2 * n)
+                low, high = (0, n) if mode == "status" else (-n, 2 * n)
                 operands = {
                     "x": values(rng, shape, element), "src": values(rng, taken, element),
                     "indices": rng.integers(low, high, taken, (np.int64, np.int32)[i % 2]),
@@ -105,4 +105,4 @@ def scatter(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample
             f"NaN and infinities, {reduce}", {"x": x, "indices": indices % 7, "src": holes}, {"reduce": reduce}
         )
     beyond = {"x": x, "indices": rng.integers(-9, 50, (6, 24)), "src": src}
-    yield Sample("places out of range", beyond, {"return_status": True, "reduce": "add"})
+    yield Sample("places out of range", beyond, {"reduce": "add"})

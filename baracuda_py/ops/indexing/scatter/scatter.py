@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
-from ...numerics.guarantee import widely
-from ...plan.candidate import Candidate, Cost, Feasibility
-from ...plan.descriptor import Slot, described
-from ...plan.lowering import Sub
-from ...plan.plan import Plan
-from ...plan.registry import Op, register
-from ...plan.selection import Selection, selected
-from ...runtime.steps import Ptr, Step
-from ...tensor.axes import c_strides, merge_axes
-from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
-from .._function import function_of
-from .._rows import FLOATS
-from ..shape_layout.contiguize import ContiguizeDescriptor, ContiguizePlan
-from . import oracle
-from ._lines import INDICES, MODES, STATUSES, IndexedLines
-from ._scattered import OPS, ScatteredLines, ScatteredProblem, Share, Sorted, Strided, bound, scattered
-from ._sorted import KeyedIndices
-from .scatter_samples import index_add as index_add_samples
-from .scatter_samples import index_copy as index_copy_samples
-from .scatter_samples import scatter as scatter_samples
-from .select import BYTES
+from ....numerics.guarantee import widely
+from ....plan.candidate import Candidate, Cost, Feasibility
+from ....plan.descriptor import Slot, described
+from ....plan.lowering import Sub
+from ....plan.plan import Plan
+from ....plan.registry import Gradient, Op, register
+from ....plan.selection import Selection, selected
+from ....runtime.steps import Ptr, Step
+from ....types import DeviceSpec, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
+from ..._function import function_of
+from ..._rows import FLOATS
+from ...shape_layout.contiguize import ContiguizeDescriptor, ContiguizePlan
+from .. import oracle
+from .._indexed import BYTES, INDICES, REPORTED, STATUS, STATUSES
+from .._lines import ElementsByIndex, LinesByIndex
+from . import samples
+from ._runs import OPS, ScatteredElements, ScatteredLines, ScatteredProblem, Share, Sorted, bound, scattered
 
 __all__ = [
     "IndexScatterDescriptor",
@@ -42,7 +37,7 @@ __all__ = [
 REDUCED_BY = {"index_add": "add", "index_copy": "set"}  # the reduction that a name means
 
 
-class IntoCopy(IndexedLines, ScatteredProblem):
+class IntoCopy(ScatteredProblem):
     """A problem whose result is a copy of x, into which `src` is reduced."""
 
     result, source, base = "out", "src", "x"
@@ -62,21 +57,20 @@ class IntoCopy(IndexedLines, ScatteredProblem):
         return ContiguizeDescriptor(x.shape, self.element, **layouts)
 
 
-@described(
-    Slot("out", "out", takes=BYTES, shape="x_shape", strided=False),
-    Slot("status", "out", optional=True, takes=(ElementKind.I32,), shape="scalar_shape", strided=False, aligned=False),
-    Slot("x", takes=BYTES),
-    Slot("index", takes=INDICES, element="index_element"),
-    Slot("src", takes=BYTES, shape="picked_shape"),
-    fields=("x_shape", "index_shape", "element", "index_element", "axis", "mode"),
-)
-class IndexScatterDescriptor(ScatteredLines, IntoCopy):
+def _slots(index: str) -> tuple[Slot, ...]:
+    return (
+        Slot("out", "out", takes=BYTES, shape="x_shape", strided=False),
+        STATUS,
+        Slot("x", takes=BYTES),
+        Slot(index, takes=INDICES, element=f"{index}_element"),
+        Slot("src", takes=BYTES, shape="picked_shape"),
+    )
+
+
+@described(*_slots("index"), fields=LinesByIndex.FIELDS)
+class IndexScatterDescriptor(LinesByIndex, ScatteredLines, IntoCopy):
     """x of `x_shape`, indices of its lines along `axis`, and a line of `src` for each; `name` says how these are reduced."""
 
-    x_shape: tuple[int, ...]
-    index_shape: tuple[int, ...]
-    index_element: ElementKind = ElementKind.I64
-    axis: int = 0
     name: str = "index_add"
 
     def __post_init__(self) -> None:
@@ -88,35 +82,13 @@ class IndexScatterDescriptor(ScatteredLines, IntoCopy):
         """How lines of the same index are reduced."""
         return REDUCED_BY[self.name]
 
-    @classmethod
-    def of(
-        cls, x: Any, index: Any, src: Any, *, out: Any = None, status: Any = None, axis: int = 0, mode: str = "raise",
-        return_status: bool = False, name: str = "index_add",
-    ) -> Self:  # fmt: skip
-        """The descriptor of arrays with their layouts."""
-        arrays = {"out": out, "status": status, "x": x, "index": index, "src": src}
-        return cls.of_arrays(name, return_status, arrays, axis=axis, mode=mode, name=name)
 
-
-@described(
-    Slot("out", "out", takes=BYTES, shape="x_shape", strided=False),
-    Slot("status", "out", optional=True, takes=(ElementKind.I32,), shape="scalar_shape", strided=False, aligned=False),
-    Slot("x", takes=BYTES),
-    Slot("indices", takes=INDICES, element="indices_element"),
-    Slot("src", takes=BYTES, shape="indices_shape"),
-    fields=("x_shape", "indices_shape", "element", "indices_element", "axis", "mode", "reduce"),
-)
-class ScatterDescriptor(IntoCopy):
+@described(*_slots("indices"), fields=(*ElementsByIndex.FIELDS, "reduce"))
+class ScatterDescriptor(ScatteredElements, IntoCopy):
     """x of `x_shape`, and an index along `axis` for each element of `src`, reduced by `reduce`."""
 
-    x_shape: tuple[int, ...]
-    indices_shape: tuple[int, ...]
-    indices_element: ElementKind = ElementKind.I64
-    axis: int = -1
     reduce: str = "set"
-
     name = "scatter"
-    index = "indices"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -125,40 +97,11 @@ class ScatterDescriptor(IntoCopy):
     def check(self) -> None:
         super().check()
         x, indices = self.x_shape, self.indices_shape
-        if len(x) != len(indices):
-            raise InvalidProblemError(
-                f"{self.op}: indices has shape {indices} and x {x}", f"pass indices of rank {len(x)}"
-            )
         if any(m > n for a, (m, n) in enumerate(zip(indices, x)) if a != self.along):
             raise InvalidProblemError(
                 f"{self.op}: indices of shape {indices} exceed x of shape {x} beside axis {self.along}",
                 "give every other axis x's extent at most",
             )
-
-    def keyed(self) -> KeyedIndices:
-        indices, own, axis = self.layout("indices"), c_strides(self.x_shape), self.along
-        steps = [s * indices.natural for s in indices.strides]
-        shape, strides = merge_axes(indices.shape, (steps, [0 if a == axis else s for a, s in enumerate(own)]))
-        return KeyedIndices(
-            "indices", indices.element.number, MODES[self.mode], self.extent, -1, math.prod(self.x_shape), own[axis],
-            self.count, shape, (strides[0], strides[1]), self.has_status,
-        )  # fmt: skip
-
-    def strided(self) -> tuple[Strided, Strided, Strided]:
-        return (
-            Strided(self.x_shape, (self.layout("out").strides,)),
-            Strided(self.indices_shape, (self.layout("src").strides,)),
-            Strided((), ((), ())),
-        )
-
-    @classmethod
-    def of(
-        cls, x: Any, indices: Any, src: Any, *, out: Any = None, status: Any = None, axis: int = -1, mode: str = "raise",
-        reduce: str = "set", return_status: bool = False,
-    ) -> Self:  # fmt: skip
-        """The descriptor of arrays with their layouts."""
-        arrays = {"out": out, "status": status, "x": x, "indices": indices, "src": src}
-        return cls.of_arrays("scatter", return_status, arrays, axis=axis, mode=mode, reduce=reduce)
 
 
 @dataclass(frozen=True)
@@ -213,7 +156,7 @@ class IntoCopyPlan(Plan[Any]):
 
 
 class IndexScatterPlan(IntoCopyPlan):
-    """Lines sent to lines of a copy of x: operands `x`, `index`, `src`, `out`, and as the problem has it `status`."""
+    """Lines sent to lines of a copy of x: operands `x`, `index`, `src`, `out`, and with ``mode="status"`` `status`."""
 
     descriptor = IndexScatterDescriptor
     reference = oracle.scatter_lines
@@ -224,7 +167,7 @@ class IndexScatterPlan(IntoCopyPlan):
 
 
 class ScatterPlan(IntoCopyPlan):
-    """Elements sent to places of a copy of x: operands `x`, `indices`, `src`, `out`, and as the problem has it `status`."""
+    """Elements sent to places of a copy of x: operands `x`, `indices`, `src`, `out`, and with ``mode="status"`` `status`."""
 
     descriptor = ScatterDescriptor
     reference = oracle.scatter_places
@@ -236,38 +179,36 @@ class ScatterPlan(IntoCopyPlan):
     )
 
 
-@function_of(IndexScatterPlan, name="index_add")
-def index_add(
-    x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = "raise", return_status: bool = False, status: Any = None
-) -> Any:
+@function_of(IndexScatterPlan, rules=REPORTED, name="index_add")
+def index_add(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = "status", status: Any = None) -> Any:
     """A copy of `x` with lines of `src` added along `axis`: out[:, ..., index[i], ..., :] += src[:, ..., i, ..., :].
 
     x: f16, bf16, f32 or f64 of rank 1 or more, any strides. index: int32 or int64 of any shape. src: of x's dtype and shape, with
     index's shape in the place of the axis. Indices are sorted, and lines of the same index added in order, in chunks: in f32 (f64
     for f64), rounded once; the same bits at every call.
-    mode: what becomes of an index out of range. ``"clip"``: the nearest line. ``"wrap"``: modulo the extent, so that negative
-    indices count from the end. ``"raise"``: on ``device="cpu"`` and ``"ptx"``, InvalidProblemError before anything is written,
-    unless a status is given or asked for. A call does not wait for a GPU: there, its line of src is left out. `status`
-    (`return_status`): int32 scalar, 1 if there was one, else 0; `check` raises from it.
-    out: of x's shape, in C order, not x itself. Returns out, or (out, status); allocated if not given.
+    mode: what becomes of an index out of range, negative ones among them. ``"status"``: its line of src is left out, and
+    `status`, a device int32 scalar (allocated if not given), is 1 where there was one, else 0; `check` raises from it.
+    ``"clip"``: the nearest line. ``"wrap"``: modulo the extent, so that negative indices count from the end. ``"raise"``:
+    InvalidProblemError, before anything is written; on ``device="cpu"`` and ``"ptx"`` alone, because a call does not wait for a
+    GPU.
+    out: of x's shape, in C order, not x itself. Returns (out, status) with ``mode="status"``, else out alone; allocated if not
+    given.
     """
 
 
-@function_of(IndexScatterPlan, name="index_copy")
-def index_copy(
-    x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = "raise", return_status: bool = False, status: Any = None
-) -> Any:
+@function_of(IndexScatterPlan, rules=REPORTED, name="index_copy")
+def index_copy(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = "status", status: Any = None) -> Any:
     """A copy of `x` with lines of `src` along `axis`: out[:, ..., index[i], ..., :] = src[:, ..., i, ..., :].
 
     x: any array of a byte-wide kind, of rank 1 or more. Of several lines of the same index, the last one stands. All else is as
-    in `index_add`. Returns out, or (out, status).
+    in `index_add`. Returns (out, status) with ``mode="status"``, else out alone.
     """
 
 
-@function_of(ScatterPlan)
+@function_of(ScatterPlan, rules=REPORTED)
 def scatter(
-    x: Any, indices: Any, src: Any, axis: int = -1, *, reduce: str = "set", mode: str = "raise",
-    return_status: bool = False, status: Any = None,
+    x: Any, indices: Any, src: Any, axis: int = -1, *, reduce: str = "set", mode: str = "status",
+    status: Any = None,
 ) -> Any:  # fmt: skip
     """A copy of `x` with elements of `src` at `indices` along `axis`: out[i, ..., indices[i, ..., j], ...] = src[i, ..., j, ...].
 
@@ -276,16 +217,17 @@ def scatter(
     reduce: ``"set"``: of several elements for one place, the last one in C order stands. ``"add"``, ``"max"``, ``"min"``: they
     are reduced with x's own, in C order and chunks; sums are computed in f32 (f64 for f64) and rounded once; a NaN is a maximum
     and a minimum. The same bits at every call.
-    mode, status, return_status and out: as in `index_add`. Returns out, or (out, status).
+    mode, status and out: as in `index_add`. Returns (out, status) with ``mode="status"``, else out alone.
     """
 
 
 register(
-    Op("index_add", IndexScatterPlan, index_add, index_add_samples, fixed={"name": "index_add"},
+    Op("index_add", IndexScatterPlan, index_add, samples.index_add, fixed={"name": "index_add"},
+       gradient=Gradient("index_add_backward", ("index",), {"src": "grad_src"}, unchanged=("x",)),
        peers={"torch": "index_add"})
 )  # fmt: skip
 register(
-    Op("index_copy", IndexScatterPlan, index_copy, index_copy_samples, fixed={"name": "index_copy"},
+    Op("index_copy", IndexScatterPlan, index_copy, samples.index_copy, fixed={"name": "index_copy"},
        peers={"torch": "index_copy"})
 )  # fmt: skip
-register(Op("scatter", ScatterPlan, scatter, scatter_samples, peers={"cupy": "put_along_axis", "torch": "scatter"}))
+register(Op("scatter", ScatterPlan, scatter, samples.scatter, peers={"cupy": "put_along_axis", "torch": "scatter"}))
