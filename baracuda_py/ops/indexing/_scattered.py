@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_results, n
 from ...plan.descriptor import Descriptor
 from ...plan.grammar import Config, term
 from ...runtime.steps import Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
+from ...tensor import Tensor
 from ...tensor.axes import merge_axes
 from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term, Ulp
 from .._launch import pack_dims
@@ -73,6 +74,10 @@ class ScatteredProblem(Descriptor):
 
 class ScatteredLines(IndexedLines, ScatteredProblem):
     """Lines along an axis, each with an index."""
+
+    def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
+        if self.base:  # a gradient adds nothing for an index whose line the forward call gave zeros, and reported
+            super().refuse_values(tensors)
 
     def keyed(self) -> KeyedIndices:
         index, padding = self.layout(self.index), getattr(self, "padding_idx", None)

@@ -168,8 +168,8 @@ def index_select_backward(
 ) -> Any:
     """The gradient of `index_select` with respect to x: the sums of grad's lines whose index names each line of x.
 
-    grad: the gradient of the result (f16, bf16, f32, f64), any strides. index, axis, mode: those of the forward call; an index
-    out of range with ``"raise"`` adds nothing on a GPU, and raises InvalidProblemError on the host. x: its values are not read.
+    grad: the gradient of the result (f16, bf16, f32, f64), any strides. index, axis, mode: those of the forward call, which
+    raises for an index out of range or reports it in its status; here it adds nothing. x: its values are not read.
     Indices are sorted, and lines added in the order of their indices, in chunks: in f32 (f64 for f64), rounded once; the same
     bits at every call. grad_x: of x's shape, in C order; allocated if not given. Returns grad_x.
     """
