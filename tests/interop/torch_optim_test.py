@@ -183,6 +183,11 @@ def test_learning_rate_of_a_scheduler_is_read_in_place() -> None:
         (lambda p: optim.SGD([p], nesterov=True), bp.InvalidProblemError, "nesterov with momentum=0.0"),
         (lambda p: optim.AdamW([p], differentiable=True), bp.UnsupportedError, "differentiable=True"),
         (lambda p: optim.AdamW([p], unknown=True), TypeError, "unknown"),
+        (
+            lambda p: optim.Adagrad([p], initial_accumulator_value=-1.0),
+            bp.InvalidProblemError,
+            "value=-1.0: .* 0 or more",
+        ),
     ],
 )
 def test_optimizer_arguments_that_are_refused(made: Any, error: type[Exception], says: str) -> None:
@@ -225,3 +230,39 @@ def test_step_of_lists_is_a_graph_break(fullgraph: bool) -> None:
         return
     assert torch.equal(compiled(*ours), wanted)
     assert all(torch.equal(x, y) for x, y in zip(ours, given))
+
+
+def _transposed() -> Any:
+    return torch.nn.Parameter(torch.ones(3, 2).t())
+
+
+@pytest.mark.parametrize(
+    ("param", "options", "says"),
+    [
+        (_transposed, {}, r"AdamW: params\[0\] of shape \(2, 3\) has strides \(1, 2\): pass C-ordered"),
+        (
+            lambda: torch.nn.Parameter(torch.ones(3, dtype=torch.complex64)),
+            {},
+            "AdamW: params.0. holds torch.complex64",
+        ),
+        (lambda: torch.nn.Parameter(torch.ones(3)), {"betas": (0.9, 1.5)}, r"AdamW: beta2=1.5: .* less than 1"),
+    ],
+)
+def test_a_refused_group_leaves_the_groups_before_it(param: Any, options: dict[str, Any], says: str) -> None:
+    first, second = torch.nn.Parameter(torch.ones(3)), param()
+    mine = optim.AdamW([{"params": [first]}, {"params": [second]}])
+    mine.param_groups[1].update(options)
+    first.grad, second.grad = torch.ones(3), torch.ones_like(second)
+    with bp.device("cpu"), pytest.raises(bp.BaracudaError, match=says):
+        mine.step()
+    assert torch.equal(first.detach(), torch.ones(3))
+    assert not mine.state
+
+
+def test_a_refused_gradient_leaves_parameters_of_other_dtypes() -> None:
+    first, second = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(2, 3).double())
+    mine = optim.SGD([first, second])
+    first.grad, second.grad = torch.ones(3), torch.ones(3, 2).double().t()
+    with bp.device("cpu"), pytest.raises(bp.InvalidProblemError, match=r"SGD: the gradient of params\[1\] of shape"):
+        mine.step()
+    assert torch.equal(first.detach(), torch.ones(3))

@@ -19,6 +19,7 @@ from ...types import DeviceMismatchError, InvalidProblemError, OperandTypeError,
 
 __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Lion", "RMSprop"]
 
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 BY_NAME = {rule.name: rule for rule in RULES}
 TORCH_NAMES = {"state_sum": "sum"}  # states that torch calls otherwise
 ON_REQUEST = {"max_exp_avg_sq": "amsgrad", "grad_avg": "centered", "momentum_buffer": "momentum"}
@@ -44,14 +45,7 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """A further group, whose values are checked."""
-        name, group = type(self).__name__, {**self.defaults, **param_group}
-        values = {key: group[key] for key in ("lr", *self.rule.hyper) if isinstance(group.get(key), (int, float))}
-        self.rule.refuse_values(name, {**values, **dict(zip(("beta1", "beta2"), group.get("betas", ())))})
-        if group.get("nesterov") and (group["momentum"] <= 0 or group["dampening"] != 0):
-            raise InvalidProblemError(
-                f"{name}: nesterov with momentum={group['momentum']} and dampening={group['dampening']}",
-                "give a momentum, and dampening=0",
-            )
+        self._refuse_values({**self.defaults, **param_group})
         super().add_param_group(param_group)
 
     def state_dict(self) -> dict[str, Any]:
@@ -82,8 +76,9 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """A step of every group; returns what `closure` returns, which is called first, with gradients recorded.
 
-        Raises OperandTypeError for a sparse gradient, DeviceMismatchError for a group on several devices, InvalidProblemError
-        for parameters that are not C-ordered.
+        Raises, before any parameter is written, OperandTypeError for a sparse gradient and for complex parameters,
+        DeviceMismatchError for a group on several devices, InvalidProblemError for what is not C-ordered and for numbers of a
+        group that are out of range.
         """
         loss = None
         if closure is not None:
@@ -148,7 +143,19 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
         for p in params:
             self.state[p]["step"] = count
 
+    def _refuse_values(self, group: Mapping[str, Any]) -> None:
+        name, own = type(self).__name__, ("lr", *self.rule.hyper, "initial_accumulator_value")
+        values = {key: group[key] for key in own if isinstance(group.get(key), (int, float))}
+        self.rule.refuse_values(name, {**values, **dict(zip(("beta1", "beta2"), group.get("betas", ())))})
+        if group.get("nesterov") and (group["momentum"] <= 0 or group["dampening"] != 0):
+            raise InvalidProblemError(
+                f"{name}: nesterov with momentum={group['momentum']} and dampening={group['dampening']}",
+                "give a momentum, and dampening=0",
+            )
+
     def _refuse(self, group: Mapping[str, Any]) -> None:
+        """Raises for what some launch of the step would refuse, before the first one writes."""
+        self._refuse_values(group)
         name, device = type(self).__name__, group["params"][0].device
         for i, p in enumerate(group["params"]):
             if p.grad is not None and p.grad.layout is not torch.strided:
@@ -160,6 +167,14 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
                 raise DeviceMismatchError(
                     f"{name}: params[0] is on {device} and params[{i}] on {p.device}", "make a group for each device"
                 )
+            if p.grad is not None and p.dtype not in FLOATS:
+                raise OperandTypeError(f"{name}: params[{i}] holds {p.dtype}", "cast it to f16, bf16, f32 or f64")
+            for what, x in (("params", p), ("the gradient of params", p.grad)):
+                if p.grad is not None and not x.is_contiguous():
+                    raise InvalidProblemError(
+                        f"{name}: {what}[{i}] of shape {tuple(x.shape)} has strides {x.stride()}",
+                        "pass C-ordered tensors, such as x.contiguous()",
+                    )
 
 
 def _own(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -233,7 +233,9 @@ def _published(row: Row) -> tuple[Callable[..., Any], Callable[..., Any]]:
     operands = ", ".join({"other": ("x", "other", "target"), "var": ("x", "target", "var")}.get(third, ("x", "target")))
     words = {
         "name": name, "torch": row.torch, "takes": row.takes, "operands": operands,
-        "loss": row.loss, "slope": f"{row.slope}, and {row.third_slope}" if third else row.slope,
+        "loss": row.loss + "".join(f", or {loss} with {on}=True," for on, (loss, _) in row.switches.items()),
+        "slope": (f"{row.slope}, and {row.third_slope}" if third else row.slope)
+        + "".join(f", or {slope} with {on}=True" for on, (_, slope) in row.switches.items()),
         "reductions": ", ".join(f'"{one}"' for one in row.reductions),
         "full": FULL.format(full=row.full) if row.full else "", "inputs": f"x and {third}" if third else "x",
         "gradients": f"grad_x, grad_{third}: like x" if third else "grad_x: like x, or x itself",

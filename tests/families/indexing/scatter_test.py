@@ -126,3 +126,73 @@ def test_gradients_reach_torch() -> None:
     own, x.grad = x.grad, None
     torch.gather(x, 1, places).square().sum().backward()
     torch.testing.assert_close(own, x.grad)
+
+
+@pytest.mark.parametrize("lines", [255, 256, 257, 65_536])
+def test_indices_out_of_range_sort_behind_the_last_line(lines: int) -> None:
+    """What has no place has a key of its own, which may take a digit more than those of lines."""
+    index, src = np.tile([0, lines, lines - 1, -1], 20), np.arange(80, dtype=np.float32)
+    made, status = bp.index_add(np.zeros(lines, np.float32), index, src, return_status=True, device="ptx")
+    assert made[[0, -1]].tolist() == [src[::4].sum(), src[2::4].sum()]
+    assert not made[1:-1].any()
+    assert status == 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+@pytest.mark.parametrize("mode", ["clip", "wrap"])
+def test_padding_is_the_row_that_an_id_names(mode: str, device: str) -> None:
+    """Ids out of range that the mode turns into `padding_idx` get no gradient, as those that say it."""
+    ids = np.array([9, 4, 5, -1, 0, -6, 3])
+    rows = ids.clip(0, 4) if mode == "clip" else ids % 5
+    grad, weight = np.arange(1.0, 8.0)[:, None], np.zeros((5, 1))
+    made = bp.embedding_backward(grad, ids, weight, padding_idx=-1, mode=mode, device=device)
+    assert made.ravel().tolist() == [grad[rows == row].sum() if row < 4 else 0 for row in range(5)]
+
+
+def _at_odd_address(x: Any) -> Any:
+    """A copy of x, in rows of 12, that begins one element behind an aligned address."""
+    held = np.zeros(len(x) * 12 + 1, x.dtype)[1:].reshape(-1, 12)[:, : x.shape[1]]
+    held[...] = x
+    return held
+
+
+@pytest.mark.parametrize("lines", [1, 4])
+@pytest.mark.parametrize("width", [5, 8])
+def test_sums_of_lines_at_odd_addresses_and_of_odd_widths(lines: int, width: int) -> None:
+    """Accesses are as wide as addresses, rows and widths are multiples of; one line has no stride to say so."""
+    rng = np.random.default_rng(5)
+    src, index = np.zeros((3, 8), np.float32)[:, :width], np.array([lines - 1, 0, lines - 1])
+    src[...] = rng.integers(-8, 8, src.shape)
+    x = rng.integers(-8, 8, (lines, width)).astype(np.float32)
+    wanted = x.copy()
+    np.add.at(wanted, index, src)
+    for given in ((x, src), (_at_odd_address(x), src), (x, _at_odd_address(src))):
+        assert np.array_equal(bp.index_add(given[0], index, given[1], device="ptx"), wanted)
+    assert np.array_equal(bp.index_select(_at_odd_address(x), index, device="ptx"), x[index])
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_no_indices_clear_the_status(device: str) -> None:
+    none, status = I[:0], np.array(7, np.int32)
+    calls: tuple[tuple[str, Any], ...] = (
+        ("index_select", (X, none)), ("embedding", (X, none)), ("index_add", (X, none, X[:0])),
+        ("index_copy", (X, none, X[:0])), ("scatter", (X, np.zeros((0, 3), int), X[:0], 0)),
+    )  # fmt: skip
+    for op, arrays in calls:
+        status[...] = 7
+        getattr(bp, op)(*arrays, status=status, device=device)
+        assert status == 0, op
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_gradients_of_calls_that_report_a_status(device: str) -> None:
+    """The forward call was asked for a status, and so its gradient does not raise for what the status reports."""
+    torch = pytest.importorskip("torch")
+    x = torch.ones(3, 4, requires_grad=True)
+    for op in (bp.index_select, bp.embedding):
+        made, status = op(x, torch.tensor([2, 9, -1, 2]), return_status=True, device=device)
+        made.sum().backward()
+        assert status == 1
+        assert x.grad is not None
+        assert x.grad[:, 0].tolist() == [0, 0, 2]
+        x.grad = None

@@ -35,6 +35,8 @@ def operands(name: str, options: dict[str, Any]) -> dict[str, Any]:
     target[0, :3] = 1
     target[1, :3] = 0 if name not in SIGNS else -1
     x[:2, 0] = target[:2, 0] if name == "bce" else x[:2, 0]  # where the logarithm is clamped
+    third[2] = x[2]  # scores that differ by a margin of 0
+    target[2, :3] = 0.25 if name == "poisson_nll_loss" else target[2, :3]  # a count of 1, the last without full's term
     target = np.log(target + 1e-3) if options.get("log_target") else target * (1 + 3 * (name == "poisson_nll_loss"))
     if name == "gaussian_nll_loss":
         return {"x": x, "target": target, "var": np.abs(third) + 0.01}

@@ -122,3 +122,23 @@ def test_row_losses_of_no_rows(backend: str) -> None:
     x = np.zeros((0, 3), np.float32)
     assert np.isnan(bp.multilabel_soft_margin_loss(x, x, device=backend))
     assert bp.triplet_margin_loss(x, x, x, reduction="sum", device=backend) == 0
+
+
+@pytest.mark.parametrize("backend", ["cpu", "ptx"])
+def test_gradients_at_the_margins_are_those_of_torch(backend: str) -> None:
+    """Where a loss is 0 and begins to grow: cosines of 0, distances that differ by the margin, scores that do."""
+    torch = pytest.importorskip("torch")
+    flat, steep = np.eye(2, 4), np.eye(2, 4)[::-1].copy()
+    given: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "cosine_embedding_loss": ({"x1": flat, "x2": steep, "target": -np.ones(2)}, {}),
+        "triplet_margin_loss": ({"anchor": 0 * flat, "positive": flat, "negative": 2 * flat}, {"eps": 0.0}),
+        "multi_margin_loss": ({"x": flat, "target": np.arange(2)}, {}),
+    }
+    for name, (arrays, options) in given.items():
+        options["reduction"] = "sum"
+        held = {n: torch.tensor(x, requires_grad=n != "target") for n, x in arrays.items()}
+        getattr(torch.nn.functional, name)(*held.values(), **options).backward()
+        got = getattr(bp, f"{name}_backward")(np.ones(()), *arrays.values(), **options, device=backend)
+        slopes = [x.grad.numpy() for n, x in held.items() if n != "target"]
+        for mine, theirs in zip(got if len(slopes) > 1 else (got,), slopes, strict=True):
+            assert np.allclose(mine, theirs, rtol=1e-9, atol=1e-9), name
