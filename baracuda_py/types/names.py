@@ -57,7 +57,6 @@ ALIASES = {
 
 # What to write for a name whose arguments or results differ from those of any op here.
 ADVICE = {
-    "argsort": "bp.topk(x, k, largest=False).indices, which are in order",
     "array_split": "bp.chunk(x, n, axis), whose last piece alone is shorter",
     "concat": "bp.concatenate(arrays, axis)",
     "empty": "cupy.empty(shape, dtype): nothing is computed; bp.full(shape, 0, dtype) has a value",
@@ -74,7 +73,6 @@ ADVICE = {
     "scatter_add": 'bp.scatter(x, indices, src, axis, reduce="add")',
     "setitem": "bp.write_slice(dest, source, np.s_[...])",
     "sliding_window_view": "bp.unfold(x, axis, size)",
-    "sort": "bp.topk(x, k, largest=False).values, which are in order",
     "squeeze": "x.squeeze(axis); a view alone needs no kernel",
     "swapaxes": "x.swapaxes(a, b); a view alone needs no kernel",
     "take": "bp.index_select(x, index, axis)",
@@ -97,7 +95,6 @@ _PRODUCTS = ("matmul", "matmul_int8", "matmul_int4", "matmul_nf4", "matmul_gguf"
 SYNONYMS = {
     "activation": ("gelu", "silu", "relu", "sigmoid", "tanh", "silu_mul"),
     "append": ("kv_append", "paged_kv_append", "write_slice"),
-    "argsort": ("topk",),
     "assign": ("write_slice",),
     "awq": _INT4,
     "bitsandbytes": (*_NF4, *_INT8),
@@ -153,7 +150,6 @@ SYNONYMS = {
     "setitem": ("write_slice",),
     "slidingwindow": ("attention", "kv_append"),
     "smoothquant": _INT8,
-    "sort": ("topk",),
     "swa": ("attention", "kv_append"),
     "tensorcore": ("matmul", "matmul_tc", "matmul_tc_bf16", "attention_tc"),
     "transpose": ("contiguize",),
