@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(SHORT_THREADS) sort_short(u8* values, u8* indi
 }
 
 template <class T, class Index, class I, int R, int THREADS, int ITEMS, bool HAS_VALUES>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 1)
 sort_row(u8* values, u8* indices, const u8* x, u32 n, typename Order<T>::Key flip, Lines<I, R> lines) {
   using Word = typename Order<T>::Word;
   using Key = typename Order<T>::Key;
