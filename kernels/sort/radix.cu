@@ -67,7 +67,7 @@ move_elements(u8* to_values, u8* to_indices, const u8* x, const u32* indices, co
   Word* const words = reinterpret_cast<Word*>(memory);
   u32* const places = reinterpret_cast<u32*>(words + Tile::TILE);
   const Tile tile = {reinterpret_cast<u32(*)[RADIX]>(places + Tile::TILE)};
-  __shared__ u32 begin[RADIX];  // place in the row of the tile's first element of each digit, less its place in the tile
+  __shared__ u32 begin[RADIX];  // first place in the row of each of the tile's digits, less that in the tile
   i64 offset[3] = {0, 0, 0};
   const RowTile<T, FIRST, Tile::TILE> part(x, n, tiles, offset, lines);
 
