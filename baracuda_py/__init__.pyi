@@ -25,6 +25,8 @@ from .ops.reduce.paired.backward import (AminmaxBackwardDescriptor as _AminmaxBa
     VarMeanBackwardPlan as _VarMeanBackwardPlan)
 from .ops.reduce._pairs import (AminmaxDescriptor as _AminmaxDescriptor, VarMeanDescriptor as _VarMeanDescriptor)
 from .ops.reduce.pairs import (AminmaxPlan as _AminmaxPlan, VarMeanPlan as _VarMeanPlan)
+from .ops.sort.whole.sort import (ArgsortDescriptor as _ArgsortDescriptor, ArgsortPlan as _ArgsortPlan,
+    SortDescriptor as _SortDescriptor, SortPlan as _SortPlan)
 from .ops.attention.backward import (AttentionBackwardDescriptor as _AttentionBackwardDescriptor,
     AttentionBackwardPlan as _AttentionBackwardPlan)
 from .ops.attention.forward import (AttentionDescriptor as _AttentionDescriptor, AttentionPlan as _AttentionPlan)
@@ -677,6 +679,10 @@ class AminmaxDescriptor(_AminmaxDescriptor, _Min, _Max, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ..., *,
         x_strides: _Ints = ..., min_strides: _Ints = ..., max_strides: _Ints = ..., x_align: int | None = ...,
         min_align: int | None = ..., max_align: int | None = ...) -> None: ...
+class ArgsortDescriptor(_ArgsortDescriptor, _Out3, _X17):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., descending: bool = ...,
+        stable: bool = ..., index_dtype: ElementLike = ..., *, x_strides: _Ints = ..., out_strides: _Ints = ...,
+        x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class AsinBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1957,6 +1963,13 @@ class SoftsignBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class SortDescriptor(_SortDescriptor, _Indices, _X17):
+    values_strides: tuple[int, ...] | None
+    values_align: int | None
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., descending: bool = ...,
+        stable: bool = ..., index_dtype: ElementLike = ..., *, x_strides: _Ints = ..., values_strides: _Ints = ...,
+        indices_strides: _Ints = ..., x_align: int | None = ..., values_align: int | None = ...,
+        indices_align: int | None = ...) -> None: ...
 class SparseSoftmaxBackwardDescriptor(_SparseSoftmaxBackwardDescriptor, _GradX4, _Grad2, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., name: str = ..., *,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -2122,6 +2135,7 @@ class AddcmulBackwardPlan(_BackwardPlan): desc: AddcmulBackwardDescriptor
 class AffineBackwardPlan(_BackwardPlan): desc: AffineBackwardDescriptor
 class AminmaxBackwardPlan(_AminmaxBackwardPlan): desc: AminmaxBackwardDescriptor
 class AminmaxPlan(_AminmaxPlan): desc: AminmaxDescriptor
+class ArgsortPlan(_ArgsortPlan): desc: ArgsortDescriptor
 class AsinBackwardPlan(_BackwardPlan): desc: AsinBackwardDescriptor
 class AsinhBackwardPlan(_BackwardPlan): desc: AsinhBackwardDescriptor
 class Atan2BackwardPlan(_BackwardPlan): desc: Atan2BackwardDescriptor
@@ -2292,6 +2306,7 @@ class SoftmaxPlan(_SoftmaxPlan): desc: SoftmaxDescriptor
 class SoftplusBackwardPlan(_BackwardPlan): desc: SoftplusBackwardDescriptor
 class SoftshrinkBackwardPlan(_BackwardPlan): desc: SoftshrinkBackwardDescriptor
 class SoftsignBackwardPlan(_BackwardPlan): desc: SoftsignBackwardDescriptor
+class SortPlan(_SortPlan): desc: SortDescriptor
 class SparseSoftmaxBackwardPlan(_SparseSoftmaxBackwardPlan): desc: SparseSoftmaxBackwardDescriptor
 class SparseSoftmaxPlan(_SparseSoftmaxPlan): desc: SparseSoftmaxDescriptor
 class SqrtBackwardPlan(_BackwardPlan): desc: SqrtBackwardDescriptor
@@ -3266,6 +3281,13 @@ def searchsorted(sorted_sequence: Any, values: Any, *, right: bool = False, out:
 @_op(TopkDescriptor, TopkPlan)
 def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, sorted: bool = True, values: Any = None,
     indices: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SortDescriptor, SortPlan)
+def sort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = True, index_dtype: ElementLike = 'i64',
+    values: Any = None, indices: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(ArgsortDescriptor, ArgsortPlan)
+def argsort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = True, index_dtype: ElementLike = 'i64',
+    out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(WhereBackwardDescriptor, WhereBackwardPlan)
 def where_backward(grad: Any, condition: Any, /, *, grad_x: Any = None, grad_y: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...

@@ -58,7 +58,6 @@ ALIASES = {
 # What to write for a name whose arguments or results differ from those of any op here.
 ADVICE = {
     "addmm": "bp.matmul(a, b, alpha=alpha, beta=beta, c=x)",
-    "argsort": "bp.topk(x, k, largest=False).indices, which are in order",
     "array_split": "bp.chunk(x, n, axis), whose last piece alone is shorter",
     "bmm": "bp.matmul(a, b): all axes but the last two are batches",
     "concat": "bp.concatenate(arrays, axis)",
@@ -83,7 +82,6 @@ ADVICE = {
     "scatter_add": 'bp.scatter(x, indices, src, axis, reduce="add").out',
     "setitem": "bp.write_slice(dest, source, np.s_[...])",
     "sliding_window_view": "bp.unfold(x, axis, size)",
-    "sort": "bp.topk(x, k, largest=False).values, which are in order",
     "squeeze": "x.squeeze(axis); a view alone needs no kernel",
     "swapaxes": "x.swapaxes(a, b); a view alone needs no kernel",
     "take": "bp.index_select(x, index, axis).out",
@@ -106,7 +104,6 @@ _PRODUCTS = ("matmul", "matmul_int8", "matmul_int4", "matmul_nf4", "matmul_gguf"
 SYNONYMS = {
     "activation": ("gelu", "silu", "relu", "sigmoid", "tanh", "silu_mul"),
     "append": ("kv_append", "paged_kv_append", "write_slice"),
-    "argsort": ("topk",),
     "assign": ("write_slice",),
     "awq": _INT4,
     "bitsandbytes": (*_NF4, *_INT8),
@@ -162,7 +159,6 @@ SYNONYMS = {
     "setitem": ("write_slice",),
     "slidingwindow": ("attention", "kv_append"),
     "smoothquant": _INT8,
-    "sort": ("topk",),
     "swa": ("attention", "kv_append"),
     "tensorcore": ("matmul", "matmul_tc", "matmul_tc_bf16", "attention_tc"),
     "transpose": ("contiguize",),

@@ -1,4 +1,4 @@
-"""Rows of x, of the values and of the indices, as the kernels of kernels/sort/topk.cu walk them."""
+"""Rows of x, of the values and of the indices, as the kernels of kernels/sort walk them."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ class SortedRows:
 
     @staticmethod
     def of(desc: Any) -> SortedRows:
-        """On the canonical descriptor."""
+        """On the canonical descriptor, whose `results` are the operands of the values and of the indices, and `flipped` whether
+        the order of its keys is the opposite of what the kernel computes."""
         axis, size = desc.axis, desc.element.bits // 8
-        layouts = [desc.layout(name) for name in ("x", "values", "indices")]
+        layouts = [desc.layout(name) for name in ("x", *desc.results)]
         outer = (*desc.shape[:axis], *desc.shape[axis + 1 :])
         walks = [[s * lay.natural for s in lay.strides] for lay in layouts]
         extents, strides = merge_axes(outer, [(*w[:axis], *w[axis + 1 :]) for w in walks])
@@ -51,7 +52,7 @@ class SortedRows:
         whole = steps[0] == size or desc.shape[axis] == 1
         align = math.gcd(WORD, layouts[0].align, *strides[0]) if whole else size
         every = (1 << 8 * max(size, 4)) - 1 if size >= 4 else (1 << 8 * size) - 1
-        flip = (np.uint64 if size == 8 else np.uint32)(0 if desc.largest else every)
+        flip = (np.uint64 if size == 8 else np.uint32)(every if desc.flipped else 0)
         packed = Packed(dims.data + struct.pack("<3q", *steps), 8)
         return SortedRows(count, desc.shape[axis], size, index, len(extents), packed, align, flip)
 

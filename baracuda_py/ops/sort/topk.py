@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class TopkDescriptor(Descriptor):
     sorted: bool = True
 
     name = "topk"
+    results: ClassVar[tuple[str, str]] = ("values", "indices")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,6 +52,10 @@ class TopkDescriptor(Descriptor):
             raise InvalidProblemError(f"topk: axis={self.axis}, and x has {rank} axes", known)
         axis = self.axis % rank
         return (*self.shape[:axis], self.k, *self.shape[axis + 1 :])
+
+    @property
+    def flipped(self) -> bool:
+        return not self.largest
 
     def neutral(self) -> dict[str, Any]:
         return {"axis": self.axis % len(self.shape)}

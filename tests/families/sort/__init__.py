@@ -9,7 +9,7 @@ __all__ = ["FAMILY"]
 
 FAMILY = Family(
     independent=CHECKS,
-    always=("axis", "largest", "sorted", "values", "indices", "right"),
+    always=("axis", "largest", "sorted", "values", "indices", "right", "descending", "stable", "index_dtype"),
     wanted=("topk-aligned-parts", "topk-nan-among-many", "topk-held-nan-700-9"),
     cases={
         "topk_test.py::test_short_rows_and_one_element": 8,

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from baracuda_py.types import ElementKind
+
 from ...arena import as_bytes
 from ...gauntlet import Problem
 
@@ -29,6 +31,24 @@ def _topk(problem: Problem) -> None:
         )
 
 
+def _ordered(problem: Problem) -> None:
+    """Python's own sort, of (is NaN, number), which keeps the order of equal elements, reversed too."""
+    options, x = problem.sample.options, problem.slots["x"].host()
+    axis, descending = options.get("axis", -1), options.get("descending", False)
+    whole = "values" in problem.wide
+    places = problem.wide["indices" if whole else "out"]
+    rows, found = np.moveaxis(x, axis, -1), np.moveaxis(places, axis, -1)
+    assert places.dtype == options.get("index_dtype", ElementKind.I64).dtype
+    for at in np.ndindex(*rows.shape[:-1]):
+        numbers = [float(v) if problem.desc.element.is_float else int(v) for v in rows[at]]
+        keys = [(v != v, 0 if v != v else v) for v in numbers]
+        order = sorted(range(len(keys)), key=keys.__getitem__, reverse=descending)
+        assert found[at].tolist() == order
+        if whole:
+            values = np.ascontiguousarray(np.moveaxis(problem.wide["values"], axis, -1)[at])
+            assert as_bytes(values).tolist() == as_bytes(np.ascontiguousarray(rows[at]))[order].tolist()
+
+
 def _searchsorted(problem: Problem) -> None:
     """Elements of the row that come before the value, counted one by one."""
     sequence, given, places = (
@@ -46,4 +66,6 @@ def _searchsorted(problem: Problem) -> None:
         assert places[at] == sum(before) + (sum(equal) if right else 0)
 
 
-CHECKS: dict[str, Callable[[Problem], None]] = {"searchsorted": _searchsorted, "topk": _topk}
+CHECKS: dict[str, Callable[[Problem], None]] = {
+    "argsort": _ordered, "searchsorted": _searchsorted, "sort": _ordered, "topk": _topk,
+}  # fmt: skip

@@ -1,0 +1,1 @@
+"""Whole rows in order."""
