@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ...plan.candidate import Candidate, Cost, Feasibility
-from ...runtime.steps import Fill, Kernel, Launch, Ptr, Step
+from ...runtime.steps import Fill, Kernel, Launch, Ptr, Scratch, Step
 from ...types import DeviceSpec
 from .._fitted import Fitted
 from .._launch import THREADS, grid_of, index_scalar, index_type, pack_dims
@@ -70,8 +70,10 @@ def _launch(desc: PickProblem) -> Launch:
     step = lines.strides[desc.along] * lines.natural
     count = math.prod(extents)
     counted = index_type(count)
+    unread = Scratch.named("status", 4) if desc.mode == "status" else np.uint64(0)
+    status = Ptr("status") if desc.has_status else unread
     args = (
-        Ptr(desc.result), Ptr(desc.lines), Ptr(desc.index), Ptr("status") if desc.has_status else np.uint64(0),
+        Ptr(desc.result), Ptr(desc.lines), Ptr(desc.index), status,
         np.int64(desc.extent), np.int64(step), index_scalar(count, counted), pack_dims(extents, strides, counted),
     )  # fmt: skip
     taken = f"{len(extents)}, {word}, {desc.kernel_mode}, {UNROLL}"

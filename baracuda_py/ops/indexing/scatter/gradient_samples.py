@@ -110,6 +110,7 @@ def take_along_axis_backward(fixed: Any, seed: int = 0, *, full: bool = False) -
             )
     grad, x = values(rng, (6, 24), ElementKind.F32), values(rng, (6, 40), ElementKind.F32)
     indices = rng.integers(-40, 40, (6, 24))
+    yield Sample("in range", {"grad": grad, "indices": indices, "x": x}, {"mode": "status"})
     for name, view in layouts(grad).items():
         yield Sample(f"grad {name}", {"grad": view, "indices": indices, "x": x}, {})
     for name, view in layouts(indices).items():
