@@ -2670,31 +2670,31 @@ def qkv_project_int4(x: Any, wq: Any, wk: Any, wv: Any, scales_q: Any = None, sc
 def nonzero(x: Any, /, *, trim: bool = True, count: Any = None, out: Any = None, stream: Any = None, pref: Any = None,
     device: Any = None) -> Any: ...
 @_op(IndexSelectBackwardDescriptor, IndexSelectBackwardPlan)
-def index_select_backward(grad: Any, index: Any, x: Any, axis: int = 0, *, mode: str = 'status', grad_x: Any = None,
+def index_select_backward(grad: Any, index: Any, x: Any, axis: int = 0, *, mode: str = 'drop', grad_x: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(EmbeddingBackwardDescriptor, EmbeddingBackwardPlan)
-def embedding_backward(grad: Any, ids: Any, weight: Any, *, padding_idx: int | None = None, mode: str = 'status',
+def embedding_backward(grad: Any, ids: Any, weight: Any, *, padding_idx: int | None = None, mode: str = 'drop',
     grad_weight: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(TakeAlongAxisBackwardDescriptor, TakeAlongAxisBackwardPlan)
 def take_along_axis_backward(grad: Any, indices: Any, x: Any, axis: int = -1, *, mode: str = 'status', grad_x: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(IndexScatterDescriptor, IndexScatterPlan)
-def index_add(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = 'status', status: Any = None, out: Any = None,
+def index_add(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = 'drop', status: Any = None, out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(IndexScatterDescriptor, IndexScatterPlan)
-def index_copy(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = 'status', status: Any = None, out: Any = None,
+def index_copy(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = 'drop', status: Any = None, out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(ScatterDescriptor, ScatterPlan)
-def scatter(x: Any, indices: Any, src: Any, axis: int = -1, *, reduce: str = 'set', mode: str = 'status', status: Any = None,
+def scatter(x: Any, indices: Any, src: Any, axis: int = -1, *, reduce: str = 'set', mode: str = 'drop', status: Any = None,
     out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(IndexAddBackwardDescriptor, IndexAddBackwardPlan)
-def index_add_backward(grad: Any, index: Any, axis: int = 0, *, mode: str = 'status', grad_src: Any = None,
-    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+def index_add_backward(grad: Any, index: Any, axis: int = 0, *, mode: str = 'drop', grad_src: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(IndexSelectDescriptor, IndexSelectPlan)
-def index_select(x: Any, index: Any, axis: int = 0, *, mode: str = 'status', status: Any = None, out: Any = None,
+def index_select(x: Any, index: Any, axis: int = 0, *, mode: str = 'drop', status: Any = None, out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(EmbeddingDescriptor, EmbeddingPlan)
-def embedding(weight: Any, ids: Any, *, padding_idx: int | None = None, mode: str = 'status', status: Any = None,
+def embedding(weight: Any, ids: Any, *, padding_idx: int | None = None, mode: str = 'drop', status: Any = None,
     out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(TakeAlongAxisDescriptor, TakeAlongAxisPlan)
 def take_along_axis(x: Any, indices: Any, axis: int = -1, *, mode: str = 'status', status: Any = None, out: Any = None,

@@ -13,7 +13,7 @@ from ...runtime.steps import Fill, Kernel, Launch, Ptr, Scratch, Step
 from ...types import DeviceSpec
 from .._fitted import Fitted
 from .._launch import THREADS, grid_of, index_scalar, index_type, pack_dims
-from ._indexed import IndexedProblem, raises_on
+from ._indexed import UNNAMED, IndexedProblem, raises_on
 
 __all__ = ["Costs", "Gather", "GatherAxes", "PickProblem"]
 
@@ -70,7 +70,7 @@ def _launch(desc: PickProblem) -> Launch:
     step = lines.strides[desc.along] * lines.natural
     count = math.prod(extents)
     counted = index_type(count)
-    unread = Scratch.named("status", 4) if desc.mode == "status" else np.uint64(0)
+    unread = Scratch.named("status", 4) if desc.mode in UNNAMED else np.uint64(0)
     status = Ptr("status") if desc.has_status else unread
     args = (
         Ptr(desc.result), Ptr(desc.lines), Ptr(desc.index), status,

@@ -16,14 +16,15 @@ from ...types import DeviceSpec, ElementKind, InvalidProblemError
 from .._function import SignatureRules
 from .._rows import axes_of
 
-__all__ = ["BYTES", "INDICES", "REPORTED", "STATUS", "STATUSES", "IndexedProblem", "raises_on"]
+__all__ = ["BYTES", "INDICES", "REPORTED", "STATUS", "STATUSES", "UNNAMED", "IndexedProblem", "raises_on"]
 
 BYTES = tuple(kind for kind in ElementKind if not kind.packed)
 INDICES = (ElementKind.I32, ElementKind.I64)
 STATUS = Slot("status", "out", element=ElementKind.I32, shape="scalar_shape", strided=False, aligned=False)
 STATUSES = {1: ("an index is out of range", 'give 0 to n - 1, or mode="clip" or "wrap"')}
 REPORTED = SignatureRules(wanted={"status": ("mode", "status")})
-MODES = ("status", "clip", "wrap", "raise")
+UNNAMED = ("drop", "status")  # modes in which an index out of range names nothing
+MODES = (*UNNAMED, "clip", "wrap", "raise")
 CLIP, WRAP, FROM_THE_END, STRICT = 1, 2, 0, 3  # of kernels/include/indexing/within.cuh
 
 
@@ -37,7 +38,7 @@ class IndexedProblem(Descriptor):
     lines: ClassVar[str] = "x"
     index: ClassVar[str] = "index"
     from_the_end: ClassVar[bool] = False  # whether -1 names the last place
-    mode: str = "status"
+    mode: str = "drop"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,10 +97,10 @@ class IndexedProblem(Descriptor):
         return super().neutral() | ({"axis": self.along} if "axis" in type(self).__dataclass_fields__ else {})
 
     def check(self) -> None:
-        if 0 not in self.picked_shape and not self.extent and self.mode != "status":
+        if 0 not in self.picked_shape and not self.extent and self.mode not in UNNAMED:
             raise InvalidProblemError(
                 f"{self.op}: {self.lines} of shape {self.lines_shape} has nothing along axis {self.along} to index",
-                'pass no indices, or mode="status", under which none of them is in range',
+                'pass no indices, or mode="drop", under which none of them is in range',
             )
 
     def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
@@ -114,7 +115,7 @@ class IndexedProblem(Descriptor):
             raise InvalidProblemError(
                 f"{self.op}: {self.index}{place} = {int(index[at])} is out of range: {self.lines} has extent {extent} along axis "
                 f"{self.along}",
-                f'give {first} to {extent - 1}, or mode="clip", "wrap" or "status"',
+                f'give {first} to {extent - 1}, or mode="clip", "wrap", "drop" or "status"',
             )
 
 

@@ -128,24 +128,22 @@ class IndexAddBackwardPlan(LinesPlan):
 
 
 @function_of(IndexSelectPlan, rules=REPORTED)
-def index_select(x: Any, index: Any, axis: int = 0, *, mode: str = "status", status: Any = None) -> Any:
+def index_select(x: Any, index: Any, axis: int = 0, *, mode: str = "drop", status: Any = None) -> Any:
     """Lines of `x` along `axis` by `index`: out[:, ..., i, ..., :] = x[:, ..., index[i], ..., :], as numpy.take has them.
 
     x: any array of a byte-wide kind, of rank 1 or more. index: int32 or int64 of any shape, which stands in the place of the
     axis in the shape of out. Bytes are moved: 16 at a time where lines and addresses are multiples of that.
-    mode: what becomes of an index out of range, negative ones among them, which is never read. ``"status"``: zero bytes in place
-    of its line, and `status`, a device int32 scalar (allocated if not given), is 1 where there was one, else 0; `check` raises
-    from it. ``"clip"``: the nearest line. ``"wrap"``: modulo the extent, so that negative indices count from the end.
-    ``"raise"``: InvalidProblemError, before anything is written; on ``device="cpu"`` and ``"ptx"`` alone, because a call does not
-    wait for a GPU.
+    mode: what becomes of an index out of range, negative ones among them, which is never read. ``"drop"``: zero bytes in place of
+    its line. ``"status"``: the same, and `status`, a device int32 scalar (allocated if not given), is 1 where there was one, else
+    0; `check` raises from it. ``"clip"``: the nearest line. ``"wrap"``: modulo the extent, so that negative indices count from
+    the end. ``"raise"``: InvalidProblemError, before anything is written; on ``device="cpu"`` and ``"ptx"`` alone, because a call
+    does not wait for a GPU.
     Returns (out, status) with ``mode="status"``, else out alone; allocated if not given.
     """
 
 
 @function_of(EmbeddingPlan, rules=REPORTED)
-def embedding(
-    weight: Any, ids: Any, *, padding_idx: int | None = None, mode: str = "status", status: Any = None
-) -> Any:
+def embedding(weight: Any, ids: Any, *, padding_idx: int | None = None, mode: str = "drop", status: Any = None) -> Any:
     """Rows of a table by id: out[i, :] = weight[ids[i], :].
 
     weight: [N, D] of any byte-wide kind, any strides. ids: int32 or int64 of any shape; out has shape [*ids.shape, D].
@@ -156,11 +154,12 @@ def embedding(
 
 
 @function_of(IndexAddBackwardPlan)
-def index_add_backward(grad: Any, index: Any, axis: int = 0, *, mode: str = "status", grad_src: Any = None) -> Any:
+def index_add_backward(grad: Any, index: Any, axis: int = 0, *, mode: str = "drop", grad_src: Any = None) -> Any:
     """The gradient of `index_add` with respect to src: the lines of grad that the indices name. That of x is grad itself.
 
     grad: the gradient of the result (f16, bf16, f32, f64), any strides. index, axis, mode: those of the forward call; with
-    ``"status"``, the gradient of a line whose index is out of range is 0, and ``"raise"`` raises where the forward call raised.
+    ``"drop"`` and ``"status"``, the gradient of a line whose index is out of range is 0, and ``"raise"`` raises where the forward
+    call raised.
     grad_src: of grad's dtype, with index's shape in the place of the axis; allocated if not given. Returns grad_src.
     """
 

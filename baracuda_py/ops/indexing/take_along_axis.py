@@ -22,6 +22,7 @@ class AlongAxisProblem(ElementsByIndex):
     """x and indices along `axis`, whose other axes broadcast against x's."""
 
     from_the_end = True
+    mode: str = "status"
 
     @property
     def picked_shape(self) -> tuple[int, ...]:
@@ -84,9 +85,9 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1, *, mode: str = "status
     x: any array of a byte-wide kind. indices: int32 or int64 of x's rank; its axes but `axis` broadcast against x's, which
     gives the shape of out. Negative indices count from the end.
     mode: what becomes of an index out of range, which is never read. ``"status"``: zero bytes in its place, and `status`, a
-    device int32 scalar (allocated if not given), is 1 where there was one, else 0. ``"clip"``: the nearest index, 0 for negative
-    ones. ``"wrap"``: modulo the extent. ``"raise"``: InvalidProblemError, before anything is written; on ``device="cpu"`` and
-    ``"ptx"`` alone, because a call does not wait for a GPU.
+    device int32 scalar (allocated if not given), is 1 where there was one, else 0. ``"drop"``: zero bytes alone. ``"clip"``: the
+    nearest index, 0 for negative ones. ``"wrap"``: modulo the extent. ``"raise"``: InvalidProblemError, before anything is
+    written; on ``device="cpu"`` and ``"ptx"`` alone, because a call does not wait for a GPU.
     """
 
 

@@ -22,7 +22,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], type[bp.BaracudaError]
     ("index_select", (X, I), {"axis": 2}, bp.InvalidProblemError, "axis 2 is out of range for 2 axes"),
     ("index_select", (np.zeros(()), I), {}, bp.InvalidProblemError, "x has no axis"),
     ("index_select", (X, I.astype("f4")), {}, bp.OperandTypeError, "index must hold i32 or i64"),
-    ("index_select", (X, I), {"mode": "nearest"}, bp.InvalidProblemError, "status, clip, wrap, raise"),
+    ("index_select", (X, I), {"mode": "nearest"}, bp.InvalidProblemError, "drop, status, clip, wrap, raise"),
     ("index_select", (X[:0], I), {"mode": "raise"}, bp.InvalidProblemError, "nothing along axis 0 to index"),
     ("index_select", (X, I), {"mode": "clip", "status": np.array(7, np.int32)}, bp.InvalidProblemError, "no operand 'status'"),
     ("index_select", (X, np.array([0, 4])), RAISE, bp.InvalidProblemError, "index[1] = 4 is out of range: x has extent 4"),
@@ -63,12 +63,13 @@ def test_out_of_range_writes_nothing(device: str) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
 def test_status_reports_and_check_raises(device: str) -> None:
-    made = bp.embedding(X, np.array([3, -1, 4]), device=device)
+    made = bp.embedding(X, np.array([3, -1, 4]), mode="status", device=device)
     assert made.out.tolist() == [[9, 10, 11], [0, 0, 0], [0, 0, 0]]
+    assert bp.embedding(X, np.array([3, -1, 4]), device=device).tolist() == made.out.tolist()
     with pytest.raises(bp.InvalidProblemError, match="embedding: status = 1: an index is out of range"):
         bp.check(made)
     status = np.array(7, np.int32)
-    bp.check(bp.index_copy(X, I, X[2:], status=status, device=device))
+    bp.check(bp.index_copy(X, I, X[2:], mode="status", status=status, device=device))
     assert int(status) == 0
 
 
@@ -77,7 +78,7 @@ def test_the_last_of_equal_indices_stands(device: str) -> None:
     src = np.arange(300, dtype=np.int16)[:, None]
     indices = np.random.default_rng(3).integers(0, 5, (300, 1))
     made = bp.scatter(np.zeros((5, 1), np.int16), indices, src, 0, device=device)
-    assert made.out.ravel().tolist() == [int(np.flatnonzero(indices == i)[-1]) for i in range(5)]
+    assert made.ravel().tolist() == [int(np.flatnonzero(indices == i)[-1]) for i in range(5)]
 
 
 def test_sort_more_tiles_than_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,18 +106,18 @@ def test_gradients_reach_torch() -> None:
     for padding in (None, 4):
         weight = torch.tensor(rng.standard_normal((9, 5)), requires_grad=True)
         grad = torch.tensor(rng.standard_normal((3, 40, 5)))
-        bp.embedding(weight, ids, padding_idx=padding, device="cpu").out.backward(grad)
+        bp.embedding(weight, ids, padding_idx=padding, device="cpu").backward(grad)
         own, weight.grad = weight.grad, None
         torch.nn.functional.embedding(ids, weight, padding_idx=padding).backward(grad)
         torch.testing.assert_close(own, weight.grad)
     x = torch.tensor(rng.standard_normal((4, 9, 3)), requires_grad=True)
     index = torch.tensor(rng.integers(0, 9, 20))
-    bp.index_select(x, index, 1, device="cpu").out.square().sum().backward()
+    bp.index_select(x, index, 1, device="cpu").square().sum().backward()
     own, x.grad = x.grad, None
     torch.index_select(x, 1, index).square().sum().backward()
     torch.testing.assert_close(own, x.grad)
     x.grad, source = None, torch.tensor(rng.standard_normal((4, 20, 3)), requires_grad=True)
-    bp.index_add(x, index, source, 1, device="cpu").out.square().sum().backward()
+    bp.index_add(x, index, source, 1, device="cpu").square().sum().backward()
     both, x.grad, source.grad = (x.grad, source.grad), None, None
     torch.index_add(x, 1, index, source).square().sum().backward()
     torch.testing.assert_close(both, (x.grad, source.grad))
@@ -132,7 +133,7 @@ def test_gradients_reach_torch() -> None:
 def test_indices_out_of_range_sort_behind_the_last_line(lines: int) -> None:
     """What has no place has a key of its own, which may take a digit more than those of lines."""
     index, src = np.tile([0, lines, lines - 1, -1], 20), np.arange(80, dtype=np.float32)
-    made, status = bp.index_add(np.zeros(lines, np.float32), index, src, return_status=True, device="ptx")
+    made, status = bp.index_add(np.zeros(lines, np.float32), index, src, mode="status", device="ptx")
     assert made[[0, -1]].tolist() == [src[::4].sum(), src[2::4].sum()]
     assert not made[1:-1].any()
     assert status == 1
@@ -180,7 +181,7 @@ def test_no_indices_clear_the_status(device: str) -> None:
     )  # fmt: skip
     for op, arrays in calls:
         status[...] = 7
-        getattr(bp, op)(*arrays, status=status, device=device)
+        getattr(bp, op)(*arrays, mode="status", status=status, device=device)
         assert status == 0, op
 
 
@@ -190,7 +191,7 @@ def test_gradients_of_calls_that_report_a_status(device: str) -> None:
     torch = pytest.importorskip("torch")
     x = torch.ones(3, 4, requires_grad=True)
     for op in (bp.index_select, bp.embedding):
-        made, status = op(x, torch.tensor([2, 9, -1, 2]), return_status=True, device=device)
+        made, status = op(x, torch.tensor([2, 9, -1, 2]), mode="status", device=device)
         made.sum().backward()
         assert status == 1
         assert x.grad is not None

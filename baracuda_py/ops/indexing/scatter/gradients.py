@@ -123,20 +123,20 @@ class TakeAlongAxisBackwardPlan(BackwardPlan):
 
 @function_of(IndexSelectBackwardPlan)
 def index_select_backward(
-    grad: Any, index: Any, x: Any, axis: int = 0, *, mode: str = "status", grad_x: Any = None
+    grad: Any, index: Any, x: Any, axis: int = 0, *, mode: str = "drop", grad_x: Any = None
 ) -> Any:
     """The gradient of `index_select` with respect to x: the sums of grad's lines whose index names each line of x.
 
     grad: the gradient of the result (f16, bf16, f32, f64), any strides. index, axis, mode: those of the forward call; an index
-    out of range adds nothing with ``"status"``, and raises where the forward call raised. x: its values are not read.
-    Indices are sorted, and lines added in the order of their indices, in chunks: in f32 (f64 for f64), rounded once; the same
-    bits at every call. grad_x: of x's shape, in C order; allocated if not given. Returns grad_x.
+    out of range adds nothing with ``"drop"`` and ``"status"``, and raises where the forward call raised. x: its values are not
+    read. Indices are sorted, and lines added in the order of their indices, in chunks: in f32 (f64 for f64), rounded once; the
+    same bits at every call. grad_x: of x's shape, in C order; allocated if not given. Returns grad_x.
     """
 
 
 @function_of(EmbeddingBackwardPlan)
 def embedding_backward(
-    grad: Any, ids: Any, weight: Any, *, padding_idx: int | None = None, mode: str = "status", grad_weight: Any = None
+    grad: Any, ids: Any, weight: Any, *, padding_idx: int | None = None, mode: str = "drop", grad_weight: Any = None
 ) -> Any:
     """The gradient of `embedding` with respect to weight: the sums of grad's rows of each id.
 

@@ -180,24 +180,24 @@ class ScatterPlan(IntoCopyPlan):
 
 
 @function_of(IndexScatterPlan, rules=REPORTED, name="index_add")
-def index_add(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = "status", status: Any = None) -> Any:
+def index_add(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = "drop", status: Any = None) -> Any:
     """A copy of `x` with lines of `src` added along `axis`: out[:, ..., index[i], ..., :] += src[:, ..., i, ..., :].
 
     x: f16, bf16, f32 or f64 of rank 1 or more, any strides. index: int32 or int64 of any shape. src: of x's dtype and shape, with
     index's shape in the place of the axis. Indices are sorted, and lines of the same index added in order, in chunks: in f32 (f64
     for f64), rounded once; the same bits at every call.
-    mode: what becomes of an index out of range, negative ones among them. ``"status"``: its line of src is left out, and
-    `status`, a device int32 scalar (allocated if not given), is 1 where there was one, else 0; `check` raises from it.
-    ``"clip"``: the nearest line. ``"wrap"``: modulo the extent, so that negative indices count from the end. ``"raise"``:
-    InvalidProblemError, before anything is written; on ``device="cpu"`` and ``"ptx"`` alone, because a call does not wait for a
-    GPU.
+    mode: what becomes of an index out of range, negative ones among them. ``"drop"``: its line of src is left out.
+    ``"status"``: the same, and `status`, a device int32 scalar (allocated if not given), is 1 where there was one, else 0;
+    `check` raises from it. ``"clip"``: the nearest line. ``"wrap"``: modulo the extent, so that negative indices count from the
+    end. ``"raise"``: InvalidProblemError, before anything is written; on ``device="cpu"`` and ``"ptx"`` alone, because a call
+    does not wait for a GPU.
     out: of x's shape, in C order, not x itself. Returns (out, status) with ``mode="status"``, else out alone; allocated if not
     given.
     """
 
 
 @function_of(IndexScatterPlan, rules=REPORTED, name="index_copy")
-def index_copy(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = "status", status: Any = None) -> Any:
+def index_copy(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = "drop", status: Any = None) -> Any:
     """A copy of `x` with lines of `src` along `axis`: out[:, ..., index[i], ..., :] = src[:, ..., i, ..., :].
 
     x: any array of a byte-wide kind, of rank 1 or more. Of several lines of the same index, the last one stands. All else is as
@@ -207,7 +207,7 @@ def index_copy(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = "stat
 
 @function_of(ScatterPlan, rules=REPORTED)
 def scatter(
-    x: Any, indices: Any, src: Any, axis: int = -1, *, reduce: str = "set", mode: str = "status",
+    x: Any, indices: Any, src: Any, axis: int = -1, *, reduce: str = "set", mode: str = "drop",
     status: Any = None,
 ) -> Any:  # fmt: skip
     """A copy of `x` with elements of `src` at `indices` along `axis`: out[i, ..., indices[i, ..., j], ...] = src[i, ..., j, ...].
