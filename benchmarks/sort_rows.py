@@ -8,12 +8,17 @@ from math import prod
 from .harness import OURS
 from .operands import Kit, itemsize
 from .row import Calls, Row
-from .row_families import SHORT
+from .row_families import SHORT, row_name
 from .target import BEST, FLOOR, Target
 
 __all__ = ["SORT_ROWS"]
 
 INDEX = 8  # bytes of an i64
+# Shapes, dtypes, and the speed over torch that is asked; the last one served no choice.
+SORTED = (
+    ((1 << 26,), "float32", 1.4), ((4096, 16384), "float32", 2.5), ((1 << 24,), "bfloat16", 1.4),
+    ((50000, 640), "bfloat16", 1.0), ((100000, 64), "float32", 1.0), ((7001, 1777), "float32", 1.0),
+)  # fmt: skip
 
 
 def _topk(shape: tuple[int, int], dtype: str, k: int, target: Target | None = None) -> Row:
@@ -38,7 +43,30 @@ def _topk(shape: tuple[int, int], dtype: str, k: int, target: Target | None = No
     return Row("sort", name, "topk", shape, dtype, read, written, make, target, Target(1.0, "paired", BEST))
 
 
+def _sort(shape: tuple[int, ...], dtype: str, least: float) -> Row:
+    """Values and int64 indices along the last axis, stable."""
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        x, values, indices = kit.normal(shape, dtype), kit.empty(shape, dtype), kit.empty(shape, "int64")
+        plan = bp.SortPlan.select(bp.SortDescriptor.of(x))
+        calls: Calls = {OURS: plan.bind(x=x, values=values, indices=indices)}
+        if kit.torch is not None:
+            sort, torch_x, made = kit.torch.sort, kit.as_torch(x), (kit.as_torch(values), kit.as_torch(indices))
+            calls["torch"] = lambda: sort(torch_x, dim=-1, stable=True, out=made)
+        return calls
+
+    nbytes = prod(shape) * itemsize(dtype)
+    name = row_name("sort", shape, dtype)
+    return Row(
+        "sort", name, "sort", shape, dtype, nbytes, nbytes + prod(shape) * INDEX, make, Target(least, "paired", BEST)
+    )
+
+
 def _rows() -> Iterator[Row]:
+    for shape, dtype, least in SORTED:
+        yield _sort(shape, dtype, least)
     yield _topk((256, 128256), "bfloat16", 1, Target(1.1, against=FLOOR))
     yield _topk((256, 128256), "bfloat16", 8, Target(1.4, against=FLOOR))
     yield _topk((256, 128256), "bfloat16", 50, Target(1.4, against=FLOOR))

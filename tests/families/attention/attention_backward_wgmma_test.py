@@ -139,9 +139,9 @@ def test_what_it_lacks_is_named() -> None:
             bp.AttentionBackwardPlan.select(desc, PlanPreference(variant="wgmma"), device=device)
 
 
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_until_it_is_measured_it_is_chosen_by_name_only(deterministic: bool) -> None:
+@pytest.mark.parametrize(("deterministic", "variant"), [(True, "wgmma"), (False, "wgmma_fast")])
+def test_prompts_select_it_on_an_h200(deterministic: bool, variant: str) -> None:
     shape = (4, 16, 4096, 128)
     desc = bp.AttentionBackwardDescriptor(shape, shape, shape, BF16, causal=True)
     chosen = bp.AttentionBackwardPlan.select(desc, PlanPreference(deterministic=deterministic), device="h200")
-    assert "wgmma" not in chosen.sku.variant
+    assert chosen.sku.variant == variant

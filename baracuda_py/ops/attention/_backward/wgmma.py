@@ -28,7 +28,8 @@ QUERIES = {64: 128, 128: 64}  # by head dim, filled up: a tile of grad_q is two 
 
 
 class Costs(Fitted, table="attention.backward_wgmma"):
-    mma_sync_time_ratio: float
+    ordered_time_ratio: float
+    unordered_time_ratio: float
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,13 @@ class WgmmaBackward(FlashBackward):
         yield WgmmaBackwardConfig(QUERIES[d], KEYS, dims=(d, d))
 
     def cost(self, desc: Any, device: DeviceSpec, config: Any) -> Cost:
-        """In proportion to the variant of mma.sync that adds up grad_q alike; at a ratio of 1, ties leave the choice to that."""
-        other = FlashBackward("", ordered=self.ordered)
+        """In proportion to the variant of mma.sync that adds up grad_q alike."""
+        other, ratios = FlashBackward("", ordered=self.ordered), Costs.of(device)
         costs = (other.cost(desc, device, one) for one in other.configs(desc, device))
         least = min(costs, key=lambda cost: cost.seconds)
-        return replace(least, seconds=least.seconds * Costs.of(device).mma_sync_time_ratio)
+        return replace(
+            least, seconds=least.seconds * (ratios.ordered_time_ratio if self.ordered else ratios.unordered_time_ratio)
+        )
 
     def over_keys(self, desc: Any, config: Any, args: tuple[Any, ...], ctas: int, *, in_order: bool) -> Launch:
         d = config.dims[0]

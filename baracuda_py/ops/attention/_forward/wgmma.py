@@ -82,10 +82,6 @@ class WgmmaConfig(Config):
 
 # Queries and keys by the larger head dim, and how CTAs go on. Of those that are predicted alike the first is taken.
 TILES: dict[int, tuple[int, int]] = {64: (192, 112), 128: (128, 128), 192: (128, 112), 256: (128, 64)}
-SHORT_WINDOW, SHORT_TILE = (
-    128,
-    (128, 128),
-)  # keys to the left, at most: such a tile touches two blocks, a taller one four
 WAYS = ((True, True), (True, False), (False, True), (False, False))  # ping_pong and dynamic
 MOST_AHEAD, MOST_IN_TURN = 128, 192  # columns, as far as registers go
 
@@ -184,9 +180,7 @@ class Wgmma(Candidate[Any]):
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[WgmmaConfig]:
         dims = filled(desc.d), filled(desc.d_v)
-        left = desc.visible.left
-        short = left is not None and left < SHORT_WINDOW and max(dims) <= MOST_AHEAD
-        queries, keys = SHORT_TILE if short else TILES[max(dims)]
+        queries, keys = TILES[max(dims)]
         for ping_pong, dynamic in WAYS if max(dims) <= MOST_IN_TURN else WAYS[2:]:
             config = WgmmaConfig(
                 queries,
