@@ -23,8 +23,7 @@ def _adamw(tensors: int, elements: int, *targets: Target) -> Row:
         import baracuda_py as bp
 
         def made() -> list[Any]:
-            whole = kit.normal((tensors, elements), "float32", positive=True)
-            return [whole[i] for i in range(tensors)]
+            return [kit.normal((elements,), "float32", positive=True) for _ in range(tensors)]
 
         lists, step = [made() for _ in range(2 + len(STATE))], kit.xp.zeros((), "float32")
         calls: Calls = {OURS: lambda: bp.adamw(*lists, step)}
