@@ -219,7 +219,7 @@ def test_torch_cuda_trains_as_torch_does() -> None:
 
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Lion"])
 def test_torch_cuda_captures_whole_steps(name: str) -> None:
-    """torch's recipe: gradients are made anew in the graph, and so are the optimizer's tables of them. Losses as call by call."""
+    """torch's recipe: gradients are allocated in the graph, and so are the optimizer's tables of them. Losses as call by call."""
     data, labels = torch.randn(20, 256, 32, device="cuda"), torch.randint(10, (20, 256), device="cuda")
     x, y = torch.zeros_like(data[0]), torch.zeros_like(labels[0])
 

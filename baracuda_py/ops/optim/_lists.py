@@ -24,7 +24,7 @@ from ...types import (
     UnsupportedError,
 )
 from ._table import LEAD, rows_of
-from ._tables import table_for
+from ._tables import table_found, table_made
 
 __all__ = ["GRADIENTS", "PARAMETERS", "call_on_lists"]
 
@@ -49,8 +49,10 @@ def call_on_lists(
     start: list[Any] = [op, tuple(arrays), len(whole)]
     key, pointers, stream = [*start], list[int](), options.get("stream")
     known = bool(whole) and read(whole, None, key, pointers) is not None
-    found = table_for((*key, *pointers), _queue(whole[0], stream)) if known else None
-    if found is None:
+    found = table_found((*key, *pointers)) if known else None
+    if found is not None:
+        found.used_on(_queue(whole[0], stream))
+    else:
         tensors = _checked(op, lists, arrays, written, scalars)
         detect_frameworks()
         ordinal = next(iter(tensors.values()))[0].ordinal if whole else HOST_ORDINAL
@@ -61,7 +63,7 @@ def call_on_lists(
         key, pointers = [*start], []
         again = read(whole, None, key, pointers) is not None  # frameworks have been detected
         with require_cupy("a table of arrays").cuda.Device(ordinal):
-            found = table_for((*key, *pointers) if again else None, _queue(whole[0], stream), lambda: _rows_of(tensors))
+            found = table_made((*key, *pointers) if again else None, _queue(whole[0], stream), *_rows_of(tensors))
     bases = {name: held[found.base] for name, held in arrays.items()}
     made = function(**bases, **scalars, table=found.rows, **options)
     note_written(x for name in written for x in arrays.get(name, ()))

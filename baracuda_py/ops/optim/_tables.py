@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 from contextlib import nullcontext
 from threading import Lock
 from typing import Any
@@ -15,7 +14,7 @@ from ...runtime.gpu.capture import keep_for_capture, relaxed
 from ...runtime.gpu.driver import require_cupy
 from ...runtime.gpu.streams import is_capturing
 
-__all__ = ["Table", "table_for"]
+__all__ = ["Table", "table_found", "table_made"]
 
 KEPT = 64  # tables
 
@@ -76,23 +75,23 @@ _tables: OrderedDict[Any, Table] = OrderedDict()
 _lock = Lock()
 
 
-def table_for(key: Any, queue: int, make: Callable[[], tuple[int, Array]] | None = None) -> Table | None:
-    """The table of the arrays that `key` names, for work on `queue`; `make` gives its base and rows where there is none yet.
-    One that is written by a graph lives with that, and serves no other call."""
+def table_found(key: Any) -> Table | None:
+    """The table of the arrays that `key` names, if it was kept; whoever uses it says on which stream."""
     with _lock:
         if (found := _tables.get(key)) is not None:
             _tables.move_to_end(key)
-    if found is not None:
-        found.used_on(queue)
-        return found
-    if make is None:
-        return None
-    found = Table(*make(), queue)
-    if is_capturing(queue):
-        keep_for_capture(queue, found)
-    elif key is not None:
-        _keep(key, found)
     return found
+
+
+def table_made(key: Any, queue: int, base: int, rows: Array) -> Table:
+    """A table for work on `queue`, kept for further calls of the arrays that `key` names, if that is not None. One that a graph
+    copies lives with that, and serves no other call."""
+    made = Table(base, rows, queue)
+    if is_capturing(queue):
+        keep_for_capture(queue, made)
+    elif key is not None:
+        _keep(key, made)
+    return made
 
 
 def _keep(key: Any, table: Table) -> None:
