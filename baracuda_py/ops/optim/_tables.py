@@ -76,7 +76,7 @@ _lock = Lock()
 
 
 def table_found(key: Any) -> Table | None:
-    """The table of the arrays that `key` names, if it was kept; whoever uses it says on which stream."""
+    """The table of the arrays that `key` names, if it was kept; the caller says on which stream it uses it."""
     with _lock:
         if (found := _tables.get(key)) is not None:
             _tables.move_to_end(key)
