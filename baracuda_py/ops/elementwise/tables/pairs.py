@@ -71,10 +71,7 @@ TABLE = (
          instructions=(60, 60), gradient={"x1": "grad * sigmoid(x1 - x2)", "x2": "grad * sigmoid(x2 - x1)"}),
     Pair("xlogy", "b == b && a == C(0) ? C(0) : a * ::log(b)", oracle.xlogy, "x1 * mpmath.log(x2) if x1 else 0 * x2",
          "x1 log(x2), and 0 where x1 is 0 unless x2 is NaN.", Ulps(2.5, 2.5), "float", instructions=(30, 30),
-         peers={"cupy": "", "torch": "xlogy"},
-         gradient={
-             "x1": "grad * log(where(x1 == 0, where(x2 <= 0, 1, x2), x2))",
-             "x2": "where(x2 == 0, grad * (x1 / x2), grad * x1 / x2)"}),
+         peers={"cupy": "", "torch": "xlogy"}, gradient={"x1": "grad * log(x2)", "x2": "grad * (x1 / x2)"}),
     Pair("hypot", "::hypot(a, b)", np.hypot, "mpmath.sqrt(x1 * x1 + x2 * x2)", "sqrt(x1**2 + x2**2), without overflow.",
          documented(3, 2), "float", instructions=(40, 40),
          gradient={"x1": "where(out == 0, 0, grad * x1 / out)", "x2": "where(out == 0, 0, grad * x2 / out)"}),
