@@ -212,6 +212,7 @@ MORE.update({
     "xlogy": (lambda x, y: bp.xlogy(x, y.abs() + 0.5), ((3, 4),) * 2),
     "index_add": (
         lambda x, src: bp.index_add(x, torch.tensor([[2, 0], [2, 2]]), src, axis=1, mode="clip"), ((3, 4), (3, 2, 2))),
+    "sort": (lambda x: bp.sort(x, axis=1, descending=True).values, ((3, 4),)),
     "nll_loss": (lambda x: bp.nll_loss(x, torch.tensor([1, 3, 0])), ((3, 4),)),
     "gumbel_softmax": (lambda x: bp.gumbel_softmax(x, 0.7, seed=3), ((3, 4),)),
     "gaussian_nll_loss": (lambda x, v: bp.gaussian_nll_loss(x, TARGET, v.abs() + 0.5), ((3, 4),) * 2),

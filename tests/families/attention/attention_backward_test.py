@@ -103,7 +103,7 @@ def test_what_each_variant_promises() -> None:
     assert not fast.precision_guarantee.of("grad_q").deterministic
     assert fast.precision_guarantee.of("grad_k").deterministic and ordered.precision_guarantee.deterministic
     chosen = bp.AttentionBackwardPlan.select(fast.desc, device="ptx")
-    assert chosen.deterministic and chosen.sku.variant == "deterministic"
+    assert chosen.deterministic and chosen.sku.variant == "wgmma"
 
 
 @pytest.mark.parametrize(
