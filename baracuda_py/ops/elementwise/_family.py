@@ -218,7 +218,14 @@ def halved(row: Row, given: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[
             f"pass an even extent, or {' and '.join(row.arguments)} as two arrays",
         )
     before, middle = (slice(None),) * place, extent // 2
-    return (x[*before, slice(0, middle)], x[*before, slice(middle, extent)], *given[2:]), rest
+    try:
+        halves = x[*before, slice(0, middle)], x[*before, slice(middle, extent)]
+    except Exception as error:  # a foreign object's own
+        raise OperandTypeError(
+            f"{name}: slicing of {type(x).__name__} failed ({type(error).__name__}: {error})",
+            f"pass {' and '.join(row.arguments)} as two arrays",
+        ) from None
+    return (*halves, *given[2:]), rest
 
 
 def _refusal(row: Row, given: Sequence[Any], named: Mapping[str, Any]) -> Exception:
