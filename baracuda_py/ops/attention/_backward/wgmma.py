@@ -83,7 +83,9 @@ class WgmmaBackward(FlashBackward):
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Any]:
         d = filled(max(desc.d, desc.d_v))
-        yield WgmmaBackwardConfig(QUERIES[d], KEYS, dims=(d, d))
+        config = WgmmaBackwardConfig(QUERIES[d], KEYS, dims=(d, d))
+        if config.shared_bytes <= device.shared_bytes:
+            yield config
 
     def cost(self, desc: Any, device: DeviceSpec, config: Any) -> Cost:
         """In proportion to the variant of mma.sync that adds up grad_q alike."""
