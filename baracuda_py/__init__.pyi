@@ -188,6 +188,9 @@ from .ops.elementwise.ternary import (TernaryDescriptor as _TernaryDescriptor, T
 from .ops.sort.topk import (TopkDescriptor as _TopkDescriptor, TopkPlan as _TopkPlan)
 from .ops.rearrange.triangle import (TriangleDescriptor as _TriangleDescriptor, TrianglePlan as _TrianglePlan)
 from .ops.elementwise.unary import (UnaryDescriptor as _UnaryDescriptor, UnaryPlan as _UnaryPlan)
+from .ops.norm.unit._problem import (UnitBackwardDescriptor as _UnitBackwardDescriptor, UnitDescriptor as _UnitDescriptor)
+from .ops.norm.unit.backward import (UnitBackwardPlan as _UnitBackwardPlan)
+from .ops.norm.unit.normalize import (UnitPlan as _UnitPlan)
 from .ops.reduce.norms import (VectorNormPlan as _VectorNormPlan)
 from .ops.shape_layout.write_slice import (WriteSliceDescriptor as _WriteSliceDescriptor, WriteSlicePlan as _WriteSlicePlan)
 from .ops.creation.arrays import (arange as arange, eye as eye, full as full, linspace as linspace)
@@ -295,6 +298,11 @@ class _ExpAvgSq:
 class _FoundInf:
     found_inf_element: ElementKind | None
     found_inf: _Layout | None
+class _G:
+    g_element: ElementKind | None
+    g_strides: tuple[int, ...] | None
+    g_align: int | None
+    g: _Layout | None
 class _Grad:
     grad: _Layout
 class _Grad2:
@@ -2077,6 +2085,20 @@ class UnaryDescriptor(_UnaryDescriptor):
     def __init__(self, kind: UnaryKind | str, shape: Sequence[int], element: ElementLike, out_element: _Kind = ...,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class UnitBackwardDescriptor(_UnitBackwardDescriptor, _GradX4, _Grad2, _X17, _G):
+    grad_g_element: ElementKind | None
+    grad_g_strides: tuple[int, ...] | None
+    grad_g_align: int | None
+    grad_g: _Layout | None
+    def __init__(self, shape: Sequence[int], element: ElementLike, axes: Sequence[int] = ..., eps: float = ...,
+        name: str = ..., *, g_element: _Kind = ..., grad_g_element: _Kind = ..., grad_strides: _Ints = ...,
+        x_strides: _Ints = ..., g_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_g_strides: _Ints = ...,
+        grad_align: int | None = ..., x_align: int | None = ..., g_align: int | None = ..., grad_x_align: int | None = ...,
+        grad_g_align: int | None = ...) -> None: ...
+class UnitDescriptor(_UnitDescriptor, _Out3, _X17, _G):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axes: Sequence[int] = ..., eps: float = ...,
+        name: str = ..., *, g_element: _Kind = ..., x_strides: _Ints = ..., g_strides: _Ints = ..., out_strides: _Ints = ...,
+        x_align: int | None = ..., g_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class VarMeanBackwardDescriptor(_VarMeanBackwardDescriptor, _GradX, _X):
     grad_var_strides: tuple[int, ...] | None
     grad_var_align: int | None
@@ -2329,6 +2351,8 @@ class TrianglePlan(_TrianglePlan): desc: TriangleDescriptor
 class TripletMarginLossBackwardPlan(_RowLossPlan): desc: TripletMarginLossBackwardDescriptor
 class TripletMarginLossPlan(_RowLossPlan): desc: TripletMarginLossDescriptor
 class UnaryPlan(_UnaryPlan): desc: UnaryDescriptor
+class UnitBackwardPlan(_UnitBackwardPlan): desc: UnitBackwardDescriptor
+class UnitPlan(_UnitPlan): desc: UnitDescriptor
 class VarMeanBackwardPlan(_VarMeanBackwardPlan): desc: VarMeanBackwardDescriptor
 class VarMeanPlan(_VarMeanPlan): desc: VarMeanDescriptor
 class VectorNormBackwardPlan(_VectorNormBackwardPlan): desc: VectorNormBackwardDescriptor
@@ -2907,6 +2931,19 @@ def layer_norm_fp8(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e
     normalized_shape: Sequence[int] | None = None, per: str = 'row', group_size: int | None = None, codes: Any = None,
     scales: Any = None, residual_out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(UnitBackwardDescriptor, UnitBackwardPlan)
+def normalize_backward(grad: Any, x: Any, /, axis: int | Sequence[int] | None = -1, *, eps: float = 1e-12,
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(UnitBackwardDescriptor, UnitBackwardPlan)
+def weight_norm_backward(grad: Any, x: Any, g: Any, /, axis: int | Sequence[int] | None = 0, *, eps: float = 0.0,
+    grad_x: Any = None, grad_g: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnitDescriptor, UnitPlan)
+def normalize(x: Any, /, axis: int | Sequence[int] | None = -1, *, eps: float = 1e-12, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(UnitDescriptor, UnitPlan)
+def weight_norm(x: Any, g: Any, /, axis: int | Sequence[int] | None = 0, *, eps: float = 0.0, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(GradientNormDescriptor, GradientNormPlan)
 def gradient_norm(grad: Any, *, max_norm: float = 1e+38, grad_scale: Any = None, table: Any = None, norm: Any = None,
     scale: Any = None, found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None,

@@ -68,3 +68,15 @@ statistics = {"mean": n((1, 1)), "rstd": abs(n((1, 1))) + f32.type(0.1)}
 operands = {"grad": n(channels, f32), "x": n(channels, f32), "weight": parts["weight"], **statistics}
 backward = Sample("f32 1x2x35000, one group", operands)
 want("cluster-group_norm_backward", "group_norm_backward", backward, configs=("*ctas=*",))
+
+# Vectors that a cluster divides by their lengths
+for op, axis, per_row in (("normalize", 1, {}), ("weight_norm", 0, {"g": n((2, 1), f32)})):
+    given = {"x": n((2, 35_003), f32), **per_row}
+    want(f"cluster-{op}", op, Sample("f32 2x35003", given, {"axis": axis}), configs=("*ctas=*",))
+    gradients = {"grad": n((2, 35_003), f32), **given}
+    want(
+        f"cluster-{op}_backward",
+        f"{op}_backward",
+        Sample("f32 2x35003", gradients, {"axis": axis}),
+        configs=("*ctas=*",),
+    )

@@ -32,6 +32,8 @@ FAMILY = Family(
         "needs",
         "momentum",
         "var",
+        "axis",
+        "grad_g",
     ),
     no_meaning=(
         NoMeaning(
@@ -56,6 +58,7 @@ FAMILY = Family(
                 ({"per": "group", "group_size": 128}, "pad rows to 128"),
             )
         ),
+        NoMeaning("weight_norm", ((ROWS, np.ones((2, 1), np.float64)), {}), bp.OperandTypeError, "cast it to f32"),
         NoMeaning("rms_norm_fp8", ((ROWS,), {"residual_out": ROWS}), bp.InvalidProblemError, "pass residual too"),
     ),
     wanted=(
@@ -77,6 +80,10 @@ FAMILY = Family(
         "cluster-rms_norm_int8-70008",
         "cluster-layer_norm_fp8-groups",
         "cluster-batch_norm_running",
+        "cluster-normalize",
+        "cluster-normalize_backward",
+        "cluster-weight_norm",
+        "cluster-weight_norm_backward",
     ),
     two=("layer_norm_backward", "rms_norm_backward"),
     small={

@@ -209,6 +209,33 @@ def _batch_backward(problem: Problem) -> None:
             near(problem, name, result.numpy(), 40, size)
 
 
+def _unit(problem: Problem) -> None:
+    """torch's functions and their automatic differentiation, in float64, over an axis made of those along which rows run."""
+    torch = pytest.importorskip("torch")
+
+    given, desc, eps = given_of(problem), problem.desc, problem.values["eps"]
+    if 0 in desc.shape:
+        return
+    x = torch.from_numpy(np.ascontiguousarray(given["x"])).requires_grad_()
+    last = [a for a in range(x.ndim) if a not in desc.along] + list(desc.along)
+    rows = x.permute(last).reshape(-1, desc.length)
+    if desc.scaled:
+        g = torch.from_numpy(np.ascontiguousarray(given["g"])).requires_grad_()
+        made = torch._weight_norm(rows, g.reshape(-1, 1), 0)
+    else:
+        made = torch.nn.functional.normalize(rows, dim=1, eps=eps)
+    out = made.reshape([desc.shape[a] for a in last]).permute(np.argsort(last).tolist())
+    if not desc.backward:
+        near(problem, "out", out.detach().numpy(), 40)
+        return
+    out.backward(torch.from_numpy(np.ascontiguousarray(given["grad"])))
+    factor = np.abs((out / x).detach().numpy()).max()
+    size = factor * np.abs(given["grad"]).max() * desc.length
+    near(problem, "grad_x", x.grad.numpy(), 40, size)
+    if desc.scaled:
+        near(problem, "grad_g", g.grad.numpy(), 40, np.abs(given["grad"]).sum())
+
+
 CHECKS: dict[str, Callable[[Problem], None]] = {
     **dict.fromkeys(("rms_norm", "layer_norm"), _norm),
     **dict.fromkeys(("group_norm", "instance_norm", "batch_norm"), _channels),
@@ -216,5 +243,6 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
     **dict.fromkeys(("batch_norm_running", "batch_norm_inference"), _batch),
     "batch_norm_inference_backward": _batch_backward,
     **dict.fromkeys(("rms_norm_backward", "layer_norm_backward"), _norm_backward),
+    **dict.fromkeys(("normalize", "weight_norm", "normalize_backward", "weight_norm_backward"), _unit),
     **{f"{op}_{kind}": _quantized for op in ("rms_norm", "layer_norm", "silu_mul") for kind in ("int8", "fp8")},
 }

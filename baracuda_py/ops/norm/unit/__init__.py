@@ -1,0 +1,1 @@
+"""Vectors along axes divided by their lengths, and the gradients."""
