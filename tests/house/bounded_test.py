@@ -19,7 +19,8 @@ from baracuda_py.samples.wanted import Wanted
 from baracuda_py.types import UnsupportedError
 
 from .. import bounded
-from ..bounded import ALSO, CASES, VARIANTS, choose, is_bounded
+from ..bounded import ALSO, CASES, VARIANTS, Each, choose, is_bounded
+from ..families import templates
 from ..gauntlet import (
     PER_VARIANT,
     SAMPLES,
@@ -138,6 +139,20 @@ def test_bounded_choice_leaves_cases_out_evenly(monkeypatch: pytest.MonkeyPatch)
     assert [x.name for x in choose(items, device=True)[1]] == ["0", "4", "6"]
     monkeypatch.setattr(bounded, "CASES", {"x_test.py::test": 0})
     assert [x.name for x in choose(items, device=True)[0]] == ["1", "3", "5", "7", "9"]
+
+
+def test_bounded_choice_of_each_template_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many ops of each template, with all of their cases; other ones in other tests."""
+    assert sorted(op for ops in templates() for op in ops) == sorted(all_ops())
+    taken = [Each().of(f"a_test.py::test_{i}") for i in range(50)]
+    assert all(len(set(ops) & some) == 1 for ops in templates() for some in taken)
+    assert len({op for some in taken for op in some} & {"neg", "abs", "exp", "log", "sin"}) > 1
+    assert Each(2).of("a_test.py::test") >= {"softmax", "log_softmax", "matmul_backward"}
+    items = [item(f"{op}-{device}") for op in ("neg", "abs") for device in "ab"]
+    for x in items:
+        x.callspec.params = {"op": x.name[:3]}
+    monkeypatch.setattr(Each, "of", lambda *_: frozenset({"abs"}))
+    assert [x.name for x in bounded.taken(items, Each())] == ["abs-a", "abs-b"]
 
 
 @pytest.mark.parametrize(

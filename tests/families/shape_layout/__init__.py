@@ -21,6 +21,7 @@ def window(**more: Any) -> Any:
 __all__ = ["FAMILY"]
 
 FAMILY = Family(
+    emulated="kv_append",
     independent=CHECKS,
     always=("layout", "wrap"),
     no_meaning=(

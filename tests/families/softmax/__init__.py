@@ -12,6 +12,7 @@ from .independent import CHECKS
 __all__ = ["FAMILY"]
 
 FAMILY = Family(
+    emulated="sparsemax",
     independent=CHECKS,
     always=("axis", "grad_x", "mask", "scale", "causal"),
     no_meaning=(
