@@ -53,5 +53,6 @@ FAMILY = Family(
     cases={
         "write_slice_test.py::test_a_decode_loop_of_8192_appends_makes_one_plan": 0,
         "kv_append_test.py::test_kv_append_wraps_positions": 10,
+        "write_slice_test.py::test_random_windows_match_numpy": 0,
     },
 )
