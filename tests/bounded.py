@@ -117,6 +117,8 @@ CASES: dict[str, Some] = by_op(lambda family: family.cases) | {
     "registry_test.py::test_gauntlet_refusals": Each(),
     "repeated_calls_test.py::test_further_calls_give_kernels_the_same": Each(),
     # Of some ops of each family.
+    "compile_test.py::test_gemv_kernels_do_not_spill_for_any_pitch": ("sm_90a",),
+    "compile_test.py::test_kernels_of_long_rows_do_not_spill": ("sm_90a",),
     "align_test.py::test_odd_addresses": ("cpu-matmul_tc", "cpu-dequantize_gguf", "cpu-asin_backward"),
     "cli_run_test.py::test_operands_suit_the_problem_that_they_are_made_for": 6,
     "compile_test.py::test_every_kernel_compiles_for_every_arch_without_a_spill": 5,
@@ -126,11 +128,11 @@ CASES: dict[str, Some] = by_op(lambda family: family.cases) | {
     "gradients_test.py::test_a_wrong_result_is_noticed": 12,
     "gradients_test.py::test_an_error_in_the_oracle_is_noticed": 12,
     "expression_test.py::test_gradient_bound_notices_a_wrong_expression": 8,
-    "plan_test.py::test_a_plan_explains_itself_and_its_repr_never_raises": 8,
-    "plan_test.py::test_every_admitted_variant_can_be_preferred": 5,
-    "plan_test.py::test_plans_hash_compare_pickle_and_go_through_json": 8,
-    "plan_test.py::test_select_needs_no_gpu": 46,
-    "plan_test.py::test_the_chosen_candidate_is_the_cheapest_admitted": 15,
+    "plan_test.py::test_a_plan_explains_itself_and_its_repr_never_raises": 5,
+    "plan_test.py::test_every_admitted_variant_can_be_preferred": ("contiguize", "matmul_gguf", "softmax"),
+    "plan_test.py::test_plans_hash_compare_pickle_and_go_through_json": 5,
+    "plan_test.py::test_select_needs_no_gpu": 22,
+    "plan_test.py::test_the_chosen_candidate_is_the_cheapest_admitted": 8,
     "registry_test.py::test_every_sample_selects_or_is_refused": 4,
     "registry_test.py::test_the_oracle_agrees_with_an_independent_implementation": 60,
     # The host side.
@@ -158,6 +160,7 @@ CASES: dict[str, Some] = by_op(lambda family: family.cases) | {
     "reach_test.py::test_new_functions_in_headers_leave_every_record": 0,
     "reach_test.py::test_edit_that_keeps_a_digest_keeps_the_ptx": 0,
     # Processes of their own, and what reads all of the sources.
+    "own_kernel_test.py::test_own_kernel_broken_entry_point_is_skipped_with_a_warning": 0,
     "own_kernel_test.py::test_own_kernel_entry_point_is_loaded_on_first_use": 0,
     "own_kernel_test.py::test_own_kernel_example_runs_emulated": 0,
     "invariance_test.py::test_invariance_costs_what_the_page_says": 0,
