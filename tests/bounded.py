@@ -50,6 +50,7 @@ SMALL = by_op(lambda family: family.small)
 CASES: dict[str, Some] = by_op(lambda family: family.cases) | {
     "bounded_test.py::test_every_kernel_and_every_variant_is_emulated": 0,
     # Kernels without a GPU, beyond the gauntlet.
+    "overlap_test.py::test_pdl_kernels_wait_before_they_touch_memory": 3,
     "emulated_run_test.py::test_orders_agree": 0,
     "emulated_gauntlet_test.py::test_other_arches": 3,
     "emulated_gauntlet_test.py::test_random_orders": 2,
@@ -63,7 +64,7 @@ CASES: dict[str, Some] = by_op(lambda family: family.cases) | {
     "unaligned_test.py::test_unaligned_rows": ("softmax",),
     "unaligned_test.py::test_weights_and_statistics": 0,
     "unaligned_test.py::test_where_a_row_starts_changes_no_bit": 0,
-    "pages_test.py::test_pages_examples_run_emulated": 8,
+    "pages_test.py::test_pages_examples_run_emulated": ("gelu", "quantize_fp8"),
     "pages_test.py::test_pages_examples_run_on_the_oracle": 20,
     "passed_test.py::test_passed_tests_are_left_out": 0,
     "nodes_test.py::test_onnx_node_cases_hold_in_kernels": ("Concat", "Pad"),
@@ -116,11 +117,16 @@ CASES: dict[str, Some] = by_op(lambda family: family.cases) | {
     "recorded_test.py::test_recorded_call_is_replayed": Each(),
     "registry_test.py::test_gauntlet_refusals": Each(),
     "repeated_calls_test.py::test_further_calls_give_kernels_the_same": Each(),
+    "with_torch_test.py::test_torch_gpu_drives_the_driver_as_cupy_does": Each(),
     # Of some ops of each family.
     "compile_test.py::test_gemv_kernels_do_not_spill_for_any_pitch": ("sm_90a",),
     "compile_test.py::test_kernels_of_long_rows_do_not_spill": ("sm_90a",),
     "align_test.py::test_odd_addresses": ("cpu-matmul_tc", "cpu-dequantize_gguf", "cpu-asin_backward"),
-    "cli_run_test.py::test_operands_suit_the_problem_that_they_are_made_for": 6,
+    "cli_run_test.py::test_operands_suit_the_problem_that_they_are_made_for": (
+        "matmul_tc",
+        "dequantize_gguf",
+        "digamma",
+    ),
     "compile_test.py::test_every_kernel_compiles_for_every_arch_without_a_spill": 5,
     "compile_test.py::test_resources_are_not_stale": 5,
     "gradients_test.py::test_gradient_is_that_of_the_forward_oracle": 15,
@@ -136,6 +142,7 @@ CASES: dict[str, Some] = by_op(lambda family: family.cases) | {
     "registry_test.py::test_every_sample_selects_or_is_refused": 4,
     "registry_test.py::test_the_oracle_agrees_with_an_independent_implementation": 60,
     # The host side.
+    "with_torch_test.py::test_a_pool_keeps_the_memory_of_its_capture": 0,
     "invariance_test.py::test_invariance_of_a_layer_at_real_sizes": 1,
     "autotune_test.py::test_verify_without_arrays_runs_the_samples": 2,
     "walked_test.py::test_walked_elementwise_launches_match_numpy": 0,
@@ -160,6 +167,9 @@ CASES: dict[str, Some] = by_op(lambda family: family.cases) | {
     "reach_test.py::test_new_functions_in_headers_leave_every_record": 0,
     "reach_test.py::test_edit_that_keeps_a_digest_keeps_the_ptx": 0,
     # Processes of their own, and what reads all of the sources.
+    "ranges_test.py::test_log_shows_choices_from_its_level_on": 0,
+    "words_test.py::test_words_table_is_kept_by_tests_and_benchmarks": 0,
+    "ledger_test.py::test_an_op_is_verified_once_its_gauntlet_has_passed": 0,
     "own_kernel_test.py::test_own_kernel_broken_entry_point_is_skipped_with_a_warning": 0,
     "own_kernel_test.py::test_own_kernel_entry_point_is_loaded_on_first_use": 0,
     "own_kernel_test.py::test_own_kernel_example_runs_emulated": 0,
@@ -181,7 +191,7 @@ CASES: dict[str, Some] = by_op(lambda family: family.cases) | {
     "fit_test.py::test_fit_command_says_how_far_tables_are": 0,
     "fit_test.py::test_fit_finds_constants_that_made_the_times": 0,
     "foreign_test.py::test_compiled_functions_trace_calls_and_break_at_plans": 0,
-    "judges_test.py::test_judges_reach_all_that_is_executed": 8,
+    "judges_test.py::test_judges_reach_all_that_is_executed": ("gelu-f32 corners", "nansum-bf16[1, 1] rows"),
     "index_test.py::test_generated_files_are_fresh": 0,
     "ledger_test.py::test_a_digest_is_the_same_in_every_process": 0,
     "messages_test.py::test_every_name_in_a_message_is_there": 0,
