@@ -127,9 +127,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         for op in [op for op in ops if op in asked or not asked]:
             name = f"{backend}-{op}" if len(backends) > 1 else op
             if gpu and not device_count():
+                if is_bounded(metafunc.config) and any(param.marks for param in given):
+                    break  # the first is skipped for all
                 given.append(pytest.param(Case(op, backend, 0, name, 0), id=name, marks=marks))
                 continue
-            chosen = {"full": option("--all"), "sample": option("--sample"), "parts": parts.get(op, 1)}
+            also = marker.kwargs["also"].get(op, ()) if backend == "ptx" and not option("--sample") else ()
+            chosen = {"full": option("--all"), "sample": option("--sample"), "parts": parts.get(op, 1), "also": also}
             taken = few_of(marker, op, backend) if few else cases(op, backend, marker.kwargs["count"], **chosen)
             for case in taken:
                 given.append(pytest.param(case, id=f"{name}-{case.label}", marks=marks))

@@ -20,7 +20,7 @@ from baracuda_py.plan import all_ops
 from baracuda_py.plan.about.digest import lowered_digest
 
 from . import records
-from .families import family_of
+from .families import declared, family_of
 from .gauntlet import Problem
 from .judges import judged_by
 from .passed import UNSEEN
@@ -49,10 +49,11 @@ def _known(op: str) -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def made_anyway() -> frozenset[str]:
-    """The first op of each family, of which the bounded suite makes all runs: what no record knows of, the machine, its versions
-    of Python and NumPy, the host's way from a plan to the emulator, is tried with a kernel of each family."""
+    """The op of each family of which the bounded suite makes all runs: what no record knows of, the machine, its versions of
+    Python and NumPy, the host's way from a plan to the emulator, is tried with a kernel of each family."""
     first = {family_of(op): op for op in reversed(all_ops())}
-    return frozenset(first.values())
+    named = {name: family.emulated for name, family in declared().items() if family.emulated}
+    return frozenset((first | named).values())
 
 
 class Known:

@@ -4,6 +4,6 @@ A family is ``<family>.py`` with ``<family>.toml`` beside it, or a package whose
 what can be declared.
 """
 
-from .declaration import Family, NoMeaning, by_op, declared, family_of, folders, joined
+from .declaration import Family, NoMeaning, by_op, declared, family_of, folders, joined, templates
 
-__all__ = ["Family", "NoMeaning", "by_op", "declared", "family_of", "folders", "joined"]
+__all__ = ["Family", "NoMeaning", "by_op", "declared", "family_of", "folders", "joined", "templates"]

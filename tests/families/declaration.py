@@ -14,7 +14,7 @@ from baracuda_py.types import BaracudaError
 
 from ..gauntlet import Problem
 
-__all__ = ["OPS", "Family", "NoMeaning", "by_op", "declared", "family_of", "folders", "joined"]
+__all__ = ["OPS", "Family", "NoMeaning", "by_op", "declared", "family_of", "folders", "joined", "templates"]
 
 OPS = "baracuda_py.ops."  # the package of the families' folders
 V = TypeVar("V")
@@ -39,8 +39,10 @@ class Family:
     always: Collection[str] = ()
     no_meaning: Sequence[NoMeaning] = ()
 
-    # The bounded suite. Wanted problems (`wanted` of the family in baracuda_py/ops) that it takes: some of each sort, those that
-    # take little time.
+    # The bounded suite. The op of which all emulated runs are made, whether or not records know them: of one kernel or two that
+    # compile fast. The family's first if none is named.
+    emulated: str = ""
+    # Wanted problems (`wanted` of the family in baracuda_py/ops) that it takes: some of each sort, those that take little time.
     wanted: Sequence[str] = ()
     # Ops of which two samples are emulated, in place of the first alone: it does not reach what others do.
     two: Sequence[str] = ()
@@ -60,6 +62,18 @@ def family_of(op: str) -> str:
     """The folder of an op in baracuda_py/ops; "" for one that is defined elsewhere."""
     module = get_op(op).function.__module__
     return module.removeprefix(OPS).partition(".")[0] if module.startswith(OPS) else ""
+
+
+@cache
+def templates() -> tuple[tuple[str, ...], ...]:
+    """All ops, those of one template together: of one family, with candidates of the same classes and operands of the same names.
+    They are rows of one table, and differ in what its kernels are instantiated with."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for op, entry in all_ops().items():
+        candidates = sorted(type(candidate).__qualname__ for candidate in entry.plan.all_candidates())
+        operands = (operand.name for operand in entry.plan.descriptor.signature_operands)
+        found.setdefault((family_of(op), *candidates, *operands), []).append(op)
+    return tuple(map(tuple, found.values()))
 
 
 @cache

@@ -14,7 +14,7 @@ from baracuda_py.plan import all_ops, get_op
 from baracuda_py.types import UnsupportedError
 
 from .. import gauntlet
-from ..families import by_op, family_of
+from ..families import by_op, family_of, templates
 from . import Case, Problem, every_sample, named
 
 OPS = list(all_ops())
@@ -25,7 +25,7 @@ PARTS = {"matmul": 4}  # ops of hundreds of configurations
 NOMINAL = ("h200", "sm_80")
 
 
-@every_sample("cpu", "cuda", bounded=2, turns=True)
+@every_sample("cpu", "cuda", bounded=dict.fromkeys(OPS, 1) | {ops[0]: 2 for ops in templates()}, turns=True)
 def test_gauntlet(case: Case) -> None:
     """Results, guard bytes, repeats, bindings, and the public function."""
     if case.backend == "cuda":
@@ -64,7 +64,7 @@ def test_gauntlet_refusals(case: Case) -> None:
     assert len(tried) >= 3
 
 
-@every_sample("cpu", ops=[op for op in OPS if op in INDEPENDENT])
+@every_sample("cpu", bounded=1, turns=True, ops=[op for op in OPS if op in INDEPENDENT])
 def test_the_oracle_agrees_with_an_independent_implementation(case: Case) -> None:
     """NumPy slicing, SciPy, mpmath: never the oracle's own code."""
     INDEPENDENT[case.op](case.problem)

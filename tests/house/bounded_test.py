@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,8 @@ from baracuda_py.samples.wanted import Wanted
 from baracuda_py.types import UnsupportedError
 
 from .. import bounded
-from ..bounded import ALSO, CASES, VARIANTS, choose, is_bounded
+from ..bounded import ALSO, CASES, VARIANTS, Each, choose, is_bounded
+from ..families import templates
 from ..gauntlet import (
     PER_VARIANT,
     SAMPLES,
@@ -101,10 +103,14 @@ def test_samples_that_turn_are_of_the_full_suite() -> None:
 
 
 def test_what_is_named_is_there() -> None:
+    tests = defaultdict[str, set[str]](set)
     for name in CASES:
         file, _, test = name.partition("::")
-        tree = ast.parse(files_of_tests()[file].read_text(encoding="utf-8"))
-        assert any(isinstance(x, ast.FunctionDef) and x.name == test for x in ast.walk(tree)), f"there is no {name}"
+        tests[file].add(test)
+    for file, named in tests.items():
+        body = ast.parse(files_of_tests()[file].read_text(encoding="utf-8")).body
+        missing = named - {x.name for x in body if isinstance(x, ast.FunctionDef)}
+        assert not missing, f"there is no {missing} in {file}"
     wanted = {w.name for w in all_wanted()}
     assert wanted.issuperset(bounded.WANTED)
     for op, labels in (*ALSO.items(), *VARIANTS.items()):
@@ -138,6 +144,20 @@ def test_bounded_choice_leaves_cases_out_evenly(monkeypatch: pytest.MonkeyPatch)
     assert [x.name for x in choose(items, device=True)[1]] == ["0", "4", "6"]
     monkeypatch.setattr(bounded, "CASES", {"x_test.py::test": 0})
     assert [x.name for x in choose(items, device=True)[0]] == ["1", "3", "5", "7", "9"]
+
+
+def test_bounded_choice_of_each_template_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many ops of each template, with all of their cases; other ones in other tests."""
+    assert sorted(op for ops in templates() for op in ops) == sorted(all_ops())
+    taken = [Each().of(f"a_test.py::test_{i}") for i in range(50)]
+    assert all(len(set(ops) & some) == 1 for ops in templates() for some in taken)
+    assert len({op for some in taken for op in some} & {"neg", "abs", "exp", "log", "sin"}) > 1
+    assert Each(2).of("a_test.py::test") >= {"softmax", "log_softmax", "matmul_backward"}
+    items = [item(f"{op}-{device}") for op in ("neg", "abs") for device in "ab"]
+    for x in items:
+        x.callspec.params = {"op": x.name[:3]}
+    monkeypatch.setattr(Each, "of", lambda *_: frozenset({"abs"}))
+    assert [x.name for x in bounded.taken(items, Each())] == ["abs-a", "abs-b"]
 
 
 @pytest.mark.parametrize(

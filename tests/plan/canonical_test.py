@@ -26,9 +26,9 @@ def described(name: str) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("name", list(all_ops()))
-def test_a_canonical_descriptor_is_the_one_that_its_fields_make(name: str) -> None:
-    for desc in described(name):
+@pytest.mark.parametrize("op", list(all_ops()))
+def test_a_canonical_descriptor_is_the_one_that_its_fields_make(op: str) -> None:
+    for desc in described(op):
         canonical = desc.canonical()
         made: Any = type(desc)
         fresh = made(**{field.name: getattr(canonical, field.name) for field in fields(canonical)})

@@ -24,7 +24,7 @@ from baracuda_py.types import PlanPreference
 from ..gauntlet import Problem, samples_of
 
 DEVICES = ("h200", "sm_80", "sm_120", "cpu", "ptx:h200")
-CASES, BOUNDED = 5000, 600
+CASES, BOUNDED = 5000, 200
 
 
 @lru_cache(maxsize=1)

@@ -21,6 +21,7 @@ def product(**more: Any) -> Any:
 __all__ = ["FAMILY"]
 
 FAMILY = Family(
+    emulated="matmul_tc",
     independent=CHECKS,
     always=("alpha", "c", "bias", "residual", "activation"),
     no_meaning=(
@@ -75,11 +76,12 @@ FAMILY = Family(
             "700-3000-batch2",
         ),
         "matmul_probable_test.py::test_what_accumulators_do_keeps_the_probable_bound": 23,
-        "staged_copy_test.py::test_staged_copy_has_k_along_its_lines": 18,
-        "staged_test.py::test_one_family_promises_batch_invariance": 1,
+        "staged_copy_test.py::test_staged_copy_has_k_along_its_lines": 9,
+        "staged_test.py::test_one_family_promises_batch_invariance": 0,
         "matmul_fp8_test.py::test_scales_of_vectors_and_batches_by_other_means": 2,
         "cublas_test.py::test_what_it_takes_is_computed": 60,
-        "matmul_types_test.py::test_every_candidate_uses_the_kinds_of_addends_and_results": 4,
+        "matmul_types_test.py::test_every_candidate_uses_the_kinds_of_addends_and_results": 2,
         "matmul_guarantee_test.py::test_a_result_that_cancels_keeps_the_bound": 16,
+        "staged_copy_test.py::test_staged_copy_of_any_layout_holds_the_operand": 0,
     },
 )

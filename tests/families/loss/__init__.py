@@ -10,6 +10,7 @@ __all__ = ["FAMILY"]
 _SUM = "sum f32[5, 9, 13] C reduction label_smoothing z_loss return_gradients return_status"
 _ODD = "odd bfloat16[3, 2051] reduction label_smoothing z_loss return_lse"
 FAMILY = Family(
+    emulated="mse_loss",
     independent=independent.CHECKS
     | independent_elements.CHECKS
     | independent_linear.CHECKS
@@ -62,12 +63,14 @@ FAMILY = Family(
     wanted=("streamed-multi_margin_loss_backward",),
     cases={
         "linear_test.py::test_linear_chunks_take_each_row_once": 0,
-        "cross_entropy_test.py::test_cross_entropy_streams_long_rows": 2,
+        "cross_entropy_test.py::test_cross_entropy_streams_long_rows": 1,
         "elements_test.py::test_elements_losses_are_those_of_torch": 8,
         "linear_test.py::test_linear_is_that_of_torch": 2,
         "linear_test.py::test_linear_is_differentiated_by_torch": 1,
-        "linear_test.py::test_linear_chunks_keep_the_bound": 1,
+        "linear_test.py::test_linear_chunks_keep_the_bound": 0,
         "nll_test.py::test_nll_is_that_of_torch": 3,
         "rows_test.py::test_row_losses_are_those_of_torch": 8,
+        "linear_test.py::test_linear_from_threads_has_the_same_bits": 0,
+        "linear_test.py::test_linear_gradients_alone_and_into_views": 0,
     },
 )

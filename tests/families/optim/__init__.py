@@ -19,5 +19,9 @@ FAMILY = Family(
         "sgd_update": ("later bf16[517]", "parts unaligned f16[361]"),
         "rmsprop_update": ("both f64[133]",),
     },
-    cases={"torch_test.py::test_torch_optimizers_take_the_same_200_steps": 1},
+    cases={
+        "torch_test.py::test_torch_optimizers_take_the_same_200_steps": 1,
+        "captured_tables_test.py::test_table_of_a_captured_step_lives_as_long_as_its_graph": 0,
+        "captured_tables_test.py::test_a_captured_first_call_copies_its_table_at_each_replay": 0,
+    },
 )  # fmt: skip
