@@ -127,6 +127,10 @@ from .ops.gemm.backward import (MatmulBackwardDescriptor as _MatmulBackwardDescr
 from .ops.gemm.matmul import (MatmulDescriptor as _MatmulDescriptor, MatmulPlan as _MatmulPlan)
 from .ops.attention.merge import (MergeAttentionDescriptor as _MergeAttentionDescriptor,
     MergeAttentionPlan as _MergeAttentionPlan)
+from .ops.loss.multilabel.multilabel_margin import (
+    MultilabelMarginBackwardDescriptor as _MultilabelMarginBackwardDescriptor,
+    MultilabelMarginBackwardPlan as _MultilabelMarginBackwardPlan, MultilabelMarginDescriptor as _MultilabelMarginDescriptor,
+    MultilabelMarginPlan as _MultilabelMarginPlan)
 from .ops.quantized.nf4.matmul import (Nf4MatmulDescriptor as _Nf4MatmulDescriptor, Nf4MatmulPlan as _Nf4MatmulPlan)
 from .ops.loss.nll.nll import (NllBackwardDescriptor as _NllBackwardDescriptor, NllBackwardPlan as _NllBackwardPlan,
     NllDescriptor as _NllDescriptor, NllPlan as _NllPlan)
@@ -1489,6 +1493,15 @@ class MultiMarginLossDescriptor(_RowLoss, _Out3, _Status2, _X17, _Target, _Weigh
         x_strides: _Ints = ..., target_strides: _Ints = ..., weight_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., target_align: int | None = ..., weight_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
+class MultilabelMarginBackwardDescriptor(_MultilabelMarginBackwardDescriptor, _GradX4, _Status2, _Grad2, _X17, _Target):
+    def __init__(self, shape: Sequence[int], element: ElementLike, target_element: ElementLike = ..., reduction: str = ...,
+        *, status_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ...,
+        grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., target_align: int | None = ...,
+        grad_x_align: int | None = ...) -> None: ...
+class MultilabelMarginDescriptor(_MultilabelMarginDescriptor, _Out3, _Status2, _X17, _Target):
+    def __init__(self, shape: Sequence[int], element: ElementLike, target_element: ElementLike = ..., reduction: str = ...,
+        *, status_element: _Kind = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., out_strides: _Ints = ...,
+        x_align: int | None = ..., target_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class MultilabelSoftMarginLossBackwardDescriptor(_RowLoss, _GradX4, _Grad2, _X17, _Target, _Weight2):
     def __init__(self, shape: Sequence[int], element: ElementLike, reduction: str = ..., *, weight_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., weight_strides: _Ints = ...,
@@ -2251,6 +2264,8 @@ class MishBackwardPlan(_BackwardPlan): desc: MishBackwardDescriptor
 class ModBackwardPlan(_BackwardPlan): desc: ModBackwardDescriptor
 class MultiMarginLossBackwardPlan(_RowLossPlan): desc: MultiMarginLossBackwardDescriptor
 class MultiMarginLossPlan(_RowLossPlan): desc: MultiMarginLossDescriptor
+class MultilabelMarginBackwardPlan(_MultilabelMarginBackwardPlan): desc: MultilabelMarginBackwardDescriptor
+class MultilabelMarginPlan(_MultilabelMarginPlan): desc: MultilabelMarginDescriptor
 class MultilabelSoftMarginLossBackwardPlan(_RowLossPlan): desc: MultilabelSoftMarginLossBackwardDescriptor
 class MultilabelSoftMarginLossPlan(_RowLossPlan): desc: MultilabelSoftMarginLossDescriptor
 class MultiplyBackwardPlan(_BackwardPlan): desc: MultiplyBackwardDescriptor
@@ -2719,6 +2734,13 @@ def linear_cross_entropy_backward(grad: Any, hidden: Any, weight: Any, labels: A
     label_smoothing: float = 0.0, reduction: str = 'mean', z_loss: float = 0.0, return_status: bool = False,
     grad_hidden: Any = None, grad_weight: Any = None, status: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MultilabelMarginDescriptor, MultilabelMarginPlan)
+def multilabel_margin_loss(x: Any, target: Any, *, reduction: str = 'mean', return_status: bool = False, out: Any = None,
+    status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MultilabelMarginBackwardDescriptor, MultilabelMarginBackwardPlan)
+def multilabel_margin_loss_backward(grad: Any, x: Any, target: Any, *, reduction: str = 'mean', return_status: bool = False,
+    grad_x: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(NllDescriptor, NllPlan)
 def nll_loss(x: Any, labels: Any, weight: Any = None, *, ignore_index: int = -100, reduction: str = 'mean',
     return_status: bool = False, out: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None,

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from .. import Family
-from . import independent, independent_elements, independent_linear, independent_nll, independent_rows
+from . import (
+    independent,
+    independent_elements,
+    independent_linear,
+    independent_multilabel,
+    independent_nll,
+    independent_rows,
+)
 
 __all__ = ["FAMILY"]
 
@@ -13,6 +20,7 @@ FAMILY = Family(
     independent=independent.CHECKS
     | independent_elements.CHECKS
     | independent_linear.CHECKS
+    | independent_multilabel.CHECKS
     | independent_nll.CHECKS
     | independent_rows.CHECKS,
     always=(
