@@ -48,6 +48,8 @@ from .plan import (Cost as Cost, Feasibility as Feasibility, LaunchConfig as Lau
 from .ops.loss.cross_entropy import (CrossEntropyBackwardDescriptor as _CrossEntropyBackwardDescriptor,
     CrossEntropyBackwardPlan as _CrossEntropyBackwardPlan, CrossEntropyDescriptor as _CrossEntropyDescriptor,
     CrossEntropyPlan as _CrossEntropyPlan)
+from .ops.loss.ctc.ctc import (CtcBackwardDescriptor as _CtcBackwardDescriptor, CtcBackwardPlan as _CtcBackwardPlan,
+    CtcDescriptor as _CtcDescriptor, CtcPlan as _CtcPlan)
 from .ops.scan.backward import (CumsumBackwardDescriptor as _CumsumBackwardDescriptor,
     CumsumBackwardPlan as _CumsumBackwardPlan)
 from .ops.scan._problem import (CumsumDescriptor as _CumsumDescriptor)
@@ -341,6 +343,10 @@ class _Indices:
     indices_strides: tuple[int, ...] | None
     indices_align: int | None
     indices: _Layout
+class _InputLengths:
+    input_lengths_strides: tuple[int, ...] | None
+    input_lengths_align: int | None
+    input_lengths: _Layout
 class _InvFreq:
     inv_freq_shape: tuple[int, ...] | None
     inv_freq_element: ElementKind | None
@@ -374,6 +380,10 @@ class _LearningRate:
     learning_rate: _Layout | None
 class _Lengths:
     lengths: _Layout
+class _LogProbs:
+    log_probs_strides: tuple[int, ...] | None
+    log_probs_align: int | None
+    log_probs: _Layout
 class _Logits:
     logits_strides: tuple[int, ...] | None
     logits_align: int | None
@@ -531,6 +541,14 @@ class _Target:
     target_strides: tuple[int, ...] | None
     target_align: int | None
     target: _Layout
+class _TargetLengths:
+    target_lengths_strides: tuple[int, ...] | None
+    target_lengths_align: int | None
+    target_lengths: _Layout
+class _Targets:
+    targets_strides: tuple[int, ...] | None
+    targets_align: int | None
+    targets: _Layout
 class _V:
     v_strides: tuple[int, ...] | None
     v_align: int | None
@@ -877,6 +895,25 @@ class CrossEntropyDescriptor(_CrossEntropyDescriptor, _Out3, _Lse, _Status2, _Lo
         weight_strides: _Ints = ..., out_strides: _Ints = ..., lse_strides: _Ints = ..., logits_align: int | None = ...,
         labels_align: int | None = ..., weight_align: int | None = ..., out_align: int | None = ...,
         lse_align: int | None = ...) -> None: ...
+class CtcBackwardDescriptor(_CtcBackwardDescriptor, _Status2, _Grad2, _LogProbs, _Targets, _InputLengths, _TargetLengths):
+    grad_log_probs_strides: tuple[int, ...] | None
+    grad_log_probs_align: int | None
+    grad_log_probs: _Layout
+    def __init__(self, shape: Sequence[int], element: ElementLike, targets_shape: Sequence[int],
+        targets_element: ElementLike = ..., lengths_element: ElementLike = ..., reduction: str = ..., blank: int = ...,
+        zero_infinity: bool = ..., *, status_element: _Kind = ..., grad_strides: _Ints = ..., log_probs_strides: _Ints = ...,
+        targets_strides: _Ints = ..., input_lengths_strides: _Ints = ..., target_lengths_strides: _Ints = ...,
+        grad_log_probs_strides: _Ints = ..., grad_align: int | None = ..., log_probs_align: int | None = ...,
+        targets_align: int | None = ..., input_lengths_align: int | None = ..., target_lengths_align: int | None = ...,
+        grad_log_probs_align: int | None = ...) -> None: ...
+class CtcDescriptor(_CtcDescriptor, _Out3, _Status2, _LogProbs, _Targets, _InputLengths, _TargetLengths):
+    def __init__(self, shape: Sequence[int], element: ElementLike, targets_shape: Sequence[int],
+        targets_element: ElementLike = ..., lengths_element: ElementLike = ..., reduction: str = ..., blank: int = ...,
+        zero_infinity: bool = ..., *, status_element: _Kind = ..., log_probs_strides: _Ints = ...,
+        targets_strides: _Ints = ..., input_lengths_strides: _Ints = ..., target_lengths_strides: _Ints = ...,
+        out_strides: _Ints = ..., log_probs_align: int | None = ..., targets_align: int | None = ...,
+        input_lengths_align: int | None = ..., target_lengths_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class CubeBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -2172,6 +2209,8 @@ class CosineEmbeddingLossBackwardPlan(_RowLossPlan): desc: CosineEmbeddingLossBa
 class CosineEmbeddingLossPlan(_RowLossPlan): desc: CosineEmbeddingLossDescriptor
 class CrossEntropyBackwardPlan(_CrossEntropyBackwardPlan): desc: CrossEntropyBackwardDescriptor
 class CrossEntropyPlan(_CrossEntropyPlan): desc: CrossEntropyDescriptor
+class CtcBackwardPlan(_CtcBackwardPlan): desc: CtcBackwardDescriptor
+class CtcPlan(_CtcPlan): desc: CtcDescriptor
 class CubeBackwardPlan(_BackwardPlan): desc: CubeBackwardDescriptor
 class CumsumBackwardPlan(_CumsumBackwardPlan): desc: CumsumBackwardDescriptor
 class CumsumPlan(_CumsumPlan): desc: CumsumDescriptor
@@ -2724,6 +2763,14 @@ def cross_entropy_backward(grad: Any, logits: Any, labels: Any, lse: Any, weight
     label_smoothing: float = 0.0, reduction: str = 'mean', z_loss: float = 0.0, return_status: bool = False,
     grad_logits: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(CtcDescriptor, CtcPlan)
+def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *, blank: int = 0,
+    reduction: str = 'mean', zero_infinity: bool = False, return_status: bool = False, out: Any = None, status: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(CtcBackwardDescriptor, CtcBackwardPlan)
+def ctc_loss_backward(grad: Any, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *, blank: int = 0,
+    reduction: str = 'mean', zero_infinity: bool = False, return_status: bool = False, grad_log_probs: Any = None,
+    status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(LinearCrossEntropyDescriptor, LinearCrossEntropyPlan)
 def linear_cross_entropy(hidden: Any, weight: Any, labels: Any, *, ignore_index: int = -100, label_smoothing: float = 0.0,
     reduction: str = 'mean', z_loss: float = 0.0, return_lse: bool = False, return_gradients: bool = False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .. import Family
 from . import (
     independent,
+    independent_ctc,
     independent_elements,
     independent_linear,
     independent_multilabel,
@@ -18,6 +19,7 @@ _SUM = "sum f32[5, 9, 13] C reduction label_smoothing z_loss return_gradients re
 _ODD = "odd bfloat16[3, 2051] reduction label_smoothing z_loss return_lse"
 FAMILY = Family(
     independent=independent.CHECKS
+    | independent_ctc.CHECKS
     | independent_elements.CHECKS
     | independent_linear.CHECKS
     | independent_multilabel.CHECKS
@@ -54,6 +56,9 @@ FAMILY = Family(
         "grad_anchor",
         "grad_positive",
         "grad_negative",
+        "blank",
+        "zero_infinity",
+        "grad_log_probs",
     ),
     also=dict.fromkeys(independent_elements.LOSSES, ("f32[6, 40] F none",))
     | {
