@@ -92,7 +92,7 @@ class _Sequence(NamedTuple):
 
     def back(self, unit: float) -> _Along:
         found = _recursion(self.log_probs[::-1, ::-1], self.labels[::-1], unit)
-        return _Along(*(rows[::-1, ::-1] for rows in found[:4]), *found[4:])
+        return found._replace(**{name: getattr(found, name)[::-1, ::-1] for name in found._fields[:4]})
 
 
 def _sequences(desc: Any, arrays: dict[str, Array]) -> Iterator[_Sequence]:
