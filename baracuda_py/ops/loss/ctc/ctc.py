@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -126,7 +125,7 @@ class CtcLossPlan(Plan[Any]):
     statuses = STATUSES
     measures = oracle.MEASURES
     reference = oracle.evaluate
-    probes: Iterable[Mapping[str, Any]] = (
+    probes = (
         *({"shape": (9, 2, 20), "targets_shape": (2, 4), "element": e} for e in ("f32", "bf16", "f16", "f64")),
         {"shape": (9, 2, 20), "targets_shape": (2, 1200), "targets_element": "i32", "lengths_element": "i32", "element": "f32",
          "reduction": "none"},

@@ -1,6 +1,8 @@
-"""The CTC loss: more states than a CTA has threads."""
+"""The CTC loss: more states than a CTA has threads, labels and classes for several of its rounds, a CTA's second sequence."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -9,10 +11,18 @@ from ....samples.wanted import Problems, f32
 
 problems = Problems()
 
-long = {
-    "log_probs": problems.normal((142, 1, 5), f32), "targets": np.arange(140)[None] % 4 + 1,
-    "input_lengths": np.array([141]), "target_lengths": np.array([140]),
-}  # fmt: skip
+
+def operands(shape: tuple[int, int, int], labels: int) -> dict[str, Any]:
+    """Sequences of all steps, and all labels."""
+    steps, count, classes = shape
+    return {
+        "log_probs": problems.normal(shape, f32), "targets": np.arange(count * labels).reshape(count, -1) % (classes - 1) + 1,
+        "input_lengths": np.full(count, steps), "target_lengths": np.full(count, labels),
+    }  # fmt: skip
+
+
+long, short, many = operands((262, 1, 5), 260), operands((3, 1, 1100), 1030), operands((2, 1026, 3), 1)
 grad = {"grad": np.full((), 0.75, np.float32)}
-problems.want("long-ctc_loss", "ctc_loss", Sample("140 labels", long), "alpha")
-problems.want("long-ctc_loss_backward", "ctc_loss_backward", Sample("140 labels", grad | long), "posteriors")
+for name, given in (("260 labels", long), ("no alignment", short), ("1026 sequences", many)):
+    problems.want(f"{name}-ctc_loss", "ctc_loss", Sample(name, given), "alpha")
+    problems.want(f"{name}-ctc_loss_backward", "ctc_loss_backward", Sample(name, grad | given), "posteriors")

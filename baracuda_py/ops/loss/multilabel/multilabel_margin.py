@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -176,7 +176,7 @@ class MultilabelPlan(Plan[Any]):
     statuses = STATUSES
     measures = oracle.MEASURES
     reference = oracle.evaluate
-    probes: Iterable[Mapping[str, Any]] = (
+    probes = (
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 10_000)),
         {"shape": (3, 100), "element": "f32", "target_element": "i32", "reduction": "none"},
     )
