@@ -48,6 +48,8 @@ from .plan import (Cost as Cost, Feasibility as Feasibility, LaunchConfig as Lau
 from .ops.loss.cross_entropy import (CrossEntropyBackwardDescriptor as _CrossEntropyBackwardDescriptor,
     CrossEntropyBackwardPlan as _CrossEntropyBackwardPlan, CrossEntropyDescriptor as _CrossEntropyDescriptor,
     CrossEntropyPlan as _CrossEntropyPlan)
+from .ops.loss.ctc.ctc import (CtcBackwardDescriptor as _CtcBackwardDescriptor, CtcBackwardPlan as _CtcBackwardPlan,
+    CtcDescriptor as _CtcDescriptor, CtcPlan as _CtcPlan)
 from .ops.scan.backward import (CumsumBackwardDescriptor as _CumsumBackwardDescriptor,
     CumsumBackwardPlan as _CumsumBackwardPlan)
 from .ops.scan._problem import (CumsumDescriptor as _CumsumDescriptor)
@@ -127,6 +129,10 @@ from .ops.gemm.backward import (MatmulBackwardDescriptor as _MatmulBackwardDescr
 from .ops.gemm.matmul import (MatmulDescriptor as _MatmulDescriptor, MatmulPlan as _MatmulPlan)
 from .ops.attention.merge import (MergeAttentionDescriptor as _MergeAttentionDescriptor,
     MergeAttentionPlan as _MergeAttentionPlan)
+from .ops.loss.multilabel.multilabel_margin import (
+    MultilabelMarginBackwardDescriptor as _MultilabelMarginBackwardDescriptor,
+    MultilabelMarginBackwardPlan as _MultilabelMarginBackwardPlan, MultilabelMarginDescriptor as _MultilabelMarginDescriptor,
+    MultilabelMarginPlan as _MultilabelMarginPlan)
 from .ops.quantized.nf4.matmul import (Nf4MatmulDescriptor as _Nf4MatmulDescriptor, Nf4MatmulPlan as _Nf4MatmulPlan)
 from .ops.loss.nll.nll import (NllBackwardDescriptor as _NllBackwardDescriptor, NllBackwardPlan as _NllBackwardPlan,
     NllDescriptor as _NllDescriptor, NllPlan as _NllPlan)
@@ -345,6 +351,10 @@ class _Indices:
     indices_strides: tuple[int, ...] | None
     indices_align: int | None
     indices: _Layout
+class _InputLengths:
+    input_lengths_strides: tuple[int, ...] | None
+    input_lengths_align: int | None
+    input_lengths: _Layout
 class _InvFreq:
     inv_freq_shape: tuple[int, ...] | None
     inv_freq_element: ElementKind | None
@@ -378,6 +388,10 @@ class _LearningRate:
     learning_rate: _Layout | None
 class _Lengths:
     lengths: _Layout
+class _LogProbs:
+    log_probs_strides: tuple[int, ...] | None
+    log_probs_align: int | None
+    log_probs: _Layout
 class _Logits:
     logits_strides: tuple[int, ...] | None
     logits_align: int | None
@@ -535,6 +549,14 @@ class _Target:
     target_strides: tuple[int, ...] | None
     target_align: int | None
     target: _Layout
+class _TargetLengths:
+    target_lengths_strides: tuple[int, ...] | None
+    target_lengths_align: int | None
+    target_lengths: _Layout
+class _Targets:
+    targets_strides: tuple[int, ...] | None
+    targets_align: int | None
+    targets: _Layout
 class _V:
     v_strides: tuple[int, ...] | None
     v_align: int | None
@@ -881,6 +903,25 @@ class CrossEntropyDescriptor(_CrossEntropyDescriptor, _Out3, _Lse, _Status2, _Lo
         weight_strides: _Ints = ..., out_strides: _Ints = ..., lse_strides: _Ints = ..., logits_align: int | None = ...,
         labels_align: int | None = ..., weight_align: int | None = ..., out_align: int | None = ...,
         lse_align: int | None = ...) -> None: ...
+class CtcBackwardDescriptor(_CtcBackwardDescriptor, _Status2, _Grad2, _LogProbs, _Targets, _InputLengths, _TargetLengths):
+    grad_log_probs_strides: tuple[int, ...] | None
+    grad_log_probs_align: int | None
+    grad_log_probs: _Layout
+    def __init__(self, shape: Sequence[int], element: ElementLike, targets_shape: Sequence[int],
+        targets_element: ElementLike = ..., lengths_element: ElementLike = ..., reduction: str = ..., blank: int = ...,
+        zero_infinity: bool = ..., *, status_element: _Kind = ..., grad_strides: _Ints = ..., log_probs_strides: _Ints = ...,
+        targets_strides: _Ints = ..., input_lengths_strides: _Ints = ..., target_lengths_strides: _Ints = ...,
+        grad_log_probs_strides: _Ints = ..., grad_align: int | None = ..., log_probs_align: int | None = ...,
+        targets_align: int | None = ..., input_lengths_align: int | None = ..., target_lengths_align: int | None = ...,
+        grad_log_probs_align: int | None = ...) -> None: ...
+class CtcDescriptor(_CtcDescriptor, _Out3, _Status2, _LogProbs, _Targets, _InputLengths, _TargetLengths):
+    def __init__(self, shape: Sequence[int], element: ElementLike, targets_shape: Sequence[int],
+        targets_element: ElementLike = ..., lengths_element: ElementLike = ..., reduction: str = ..., blank: int = ...,
+        zero_infinity: bool = ..., *, status_element: _Kind = ..., log_probs_strides: _Ints = ...,
+        targets_strides: _Ints = ..., input_lengths_strides: _Ints = ..., target_lengths_strides: _Ints = ...,
+        out_strides: _Ints = ..., log_probs_align: int | None = ..., targets_align: int | None = ...,
+        input_lengths_align: int | None = ..., target_lengths_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class CubeBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1497,6 +1538,15 @@ class MultiMarginLossDescriptor(_RowLoss, _Out3, _Status2, _X17, _Target, _Weigh
         x_strides: _Ints = ..., target_strides: _Ints = ..., weight_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., target_align: int | None = ..., weight_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
+class MultilabelMarginBackwardDescriptor(_MultilabelMarginBackwardDescriptor, _GradX4, _Status2, _Grad2, _X17, _Target):
+    def __init__(self, shape: Sequence[int], element: ElementLike, target_element: ElementLike = ..., reduction: str = ...,
+        *, status_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ...,
+        grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., target_align: int | None = ...,
+        grad_x_align: int | None = ...) -> None: ...
+class MultilabelMarginDescriptor(_MultilabelMarginDescriptor, _Out3, _Status2, _X17, _Target):
+    def __init__(self, shape: Sequence[int], element: ElementLike, target_element: ElementLike = ..., reduction: str = ...,
+        *, status_element: _Kind = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., out_strides: _Ints = ...,
+        x_align: int | None = ..., target_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class MultilabelSoftMarginLossBackwardDescriptor(_RowLoss, _GradX4, _Grad2, _X17, _Target, _Weight2):
     def __init__(self, shape: Sequence[int], element: ElementLike, reduction: str = ..., *, weight_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., weight_strides: _Ints = ...,
@@ -2181,6 +2231,8 @@ class CosineEmbeddingLossBackwardPlan(_RowLossPlan): desc: CosineEmbeddingLossBa
 class CosineEmbeddingLossPlan(_RowLossPlan): desc: CosineEmbeddingLossDescriptor
 class CrossEntropyBackwardPlan(_CrossEntropyBackwardPlan): desc: CrossEntropyBackwardDescriptor
 class CrossEntropyPlan(_CrossEntropyPlan): desc: CrossEntropyDescriptor
+class CtcBackwardPlan(_CtcBackwardPlan): desc: CtcBackwardDescriptor
+class CtcPlan(_CtcPlan): desc: CtcDescriptor
 class CubeBackwardPlan(_BackwardPlan): desc: CubeBackwardDescriptor
 class CumsumBackwardPlan(_CumsumBackwardPlan): desc: CumsumBackwardDescriptor
 class CumsumPlan(_CumsumPlan): desc: CumsumDescriptor
@@ -2273,6 +2325,8 @@ class MishBackwardPlan(_BackwardPlan): desc: MishBackwardDescriptor
 class ModBackwardPlan(_BackwardPlan): desc: ModBackwardDescriptor
 class MultiMarginLossBackwardPlan(_RowLossPlan): desc: MultiMarginLossBackwardDescriptor
 class MultiMarginLossPlan(_RowLossPlan): desc: MultiMarginLossDescriptor
+class MultilabelMarginBackwardPlan(_MultilabelMarginBackwardPlan): desc: MultilabelMarginBackwardDescriptor
+class MultilabelMarginPlan(_MultilabelMarginPlan): desc: MultilabelMarginDescriptor
 class MultilabelSoftMarginLossBackwardPlan(_RowLossPlan): desc: MultilabelSoftMarginLossBackwardDescriptor
 class MultilabelSoftMarginLossPlan(_RowLossPlan): desc: MultilabelSoftMarginLossDescriptor
 class MultiplyBackwardPlan(_BackwardPlan): desc: MultiplyBackwardDescriptor
@@ -2733,6 +2787,14 @@ def cross_entropy_backward(grad: Any, logits: Any, labels: Any, lse: Any, weight
     label_smoothing: float = 0.0, reduction: str = 'mean', z_loss: float = 0.0, return_status: bool = False,
     grad_logits: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(CtcDescriptor, CtcPlan)
+def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *, blank: int = 0,
+    reduction: str = 'mean', zero_infinity: bool = False, return_status: bool = False, out: Any = None, status: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(CtcBackwardDescriptor, CtcBackwardPlan)
+def ctc_loss_backward(grad: Any, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *, blank: int = 0,
+    reduction: str = 'mean', zero_infinity: bool = False, return_status: bool = False, grad_log_probs: Any = None,
+    status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(LinearCrossEntropyDescriptor, LinearCrossEntropyPlan)
 def linear_cross_entropy(hidden: Any, weight: Any, labels: Any, *, ignore_index: int = -100, label_smoothing: float = 0.0,
     reduction: str = 'mean', z_loss: float = 0.0, return_lse: bool = False, return_gradients: bool = False,
@@ -2743,6 +2805,13 @@ def linear_cross_entropy_backward(grad: Any, hidden: Any, weight: Any, labels: A
     label_smoothing: float = 0.0, reduction: str = 'mean', z_loss: float = 0.0, return_status: bool = False,
     grad_hidden: Any = None, grad_weight: Any = None, status: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MultilabelMarginDescriptor, MultilabelMarginPlan)
+def multilabel_margin_loss(x: Any, target: Any, *, reduction: str = 'mean', return_status: bool = False, out: Any = None,
+    status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MultilabelMarginBackwardDescriptor, MultilabelMarginBackwardPlan)
+def multilabel_margin_loss_backward(grad: Any, x: Any, target: Any, *, reduction: str = 'mean', return_status: bool = False,
+    grad_x: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(NllDescriptor, NllPlan)
 def nll_loss(x: Any, labels: Any, weight: Any = None, *, ignore_index: int = -100, reduction: str = 'mean',
     return_status: bool = False, out: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None,

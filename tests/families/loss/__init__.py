@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from .. import Family
-from . import independent, independent_elements, independent_linear, independent_nll, independent_rows
+from . import (
+    independent,
+    independent_ctc,
+    independent_elements,
+    independent_linear,
+    independent_multilabel,
+    independent_nll,
+    independent_rows,
+)
 
 __all__ = ["FAMILY"]
 
@@ -12,8 +20,10 @@ _ODD = "odd bfloat16[3, 2051] reduction label_smoothing z_loss return_lse"
 FAMILY = Family(
     emulated="mse_loss",
     independent=independent.CHECKS
+    | independent_ctc.CHECKS
     | independent_elements.CHECKS
     | independent_linear.CHECKS
+    | independent_multilabel.CHECKS
     | independent_nll.CHECKS
     | independent_rows.CHECKS,
     always=(
@@ -47,6 +57,9 @@ FAMILY = Family(
         "grad_anchor",
         "grad_positive",
         "grad_negative",
+        "blank",
+        "zero_infinity",
+        "grad_log_probs",
     ),
     also=dict.fromkeys(independent_elements.LOSSES, ("f32[6, 40] F none",))
     | {

@@ -96,6 +96,8 @@ def test_multi_margin_label_out_of_range(label: int, backend: str) -> None:
     assert np.isnan(slopes[:, :7]).all(axis=1).tolist() == [False, True, False, False, False]
     got, _ = bp.multi_margin_loss(x, target, reduction="none", status=status, device=backend)
     assert np.isnan(got).tolist() == [False, True, False, False, False]
+    got, status = bp.multi_margin_loss(x, target, reduction="none", return_status=True, device=backend)
+    assert status == 1 and np.isnan(got).tolist() == [False, True, False, False, False]
     got, status = bp.multi_margin_loss(x, np.clip(target, 0, 6), return_status=True, device=backend)
     assert status == 0 and np.isfinite(got)
 

@@ -1,0 +1,1 @@
+"""Connectionist temporal classification: sequences and shorter ones of labels, without their alignment."""
