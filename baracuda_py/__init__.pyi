@@ -104,6 +104,9 @@ from .ops.random.gumbel.backward import (GumbelSoftmaxBackwardDescriptor as _Gum
     GumbelSoftmaxBackwardPlan as _GumbelSoftmaxBackwardPlan)
 from .ops.random.gumbel.forward import (GumbelSoftmaxDescriptor as _GumbelSoftmaxDescriptor,
     GumbelSoftmaxPlan as _GumbelSoftmaxPlan)
+from .ops.indexing.scatter.sent import (IndexCopyBackwardDescriptor as _IndexCopyBackwardDescriptor,
+    IndexCopyBackwardPlan as _IndexCopyBackwardPlan, ScatterBackwardDescriptor as _ScatterBackwardDescriptor,
+    ScatterBackwardPlan as _ScatterBackwardPlan)
 from .ops.indexing.scatter.scatter import (IndexScatterDescriptor as _IndexScatterDescriptor,
     IndexScatterPlan as _IndexScatterPlan, ScatterDescriptor as _ScatterDescriptor, ScatterPlan as _ScatterPlan)
 from .packed import (Int4Layout as Int4Layout, PackedGguf as PackedGguf, PackedInt4 as PackedInt4, PackedNf4 as PackedNf4)
@@ -312,6 +315,9 @@ class _GradK:
 class _GradScale:
     grad_scale_element: ElementKind | None
     grad_scale: _Layout | None
+class _GradSrc:
+    grad_src_align: int | None
+    grad_src: _Layout
 class _GradWeight:
     grad_weight_element: ElementKind | None
     grad_weight_align: int | None
@@ -1174,6 +1180,13 @@ class IndexAddBackwardDescriptor(_IndexAddBackwardDescriptor, _Grad2):
         index_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, grad_strides: _Ints = ...,
         index_strides: _Ints = ..., grad_src_strides: _Ints = ..., grad_align: int | None = ...,
         index_align: int | None = ..., grad_src_align: int | None = ...) -> None: ...
+class IndexCopyBackwardDescriptor(_IndexCopyBackwardDescriptor, _GradX3, _GradSrc, _Grad2):
+    index_strides: tuple[int, ...] | None
+    index_align: int | None
+    def __init__(self, grad_shape: Sequence[int], index_shape: Sequence[int], element: ElementLike,
+        index_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, grad_strides: _Ints = ...,
+        index_strides: _Ints = ..., grad_align: int | None = ..., index_align: int | None = ...,
+        grad_x_align: int | None = ..., grad_src_align: int | None = ...) -> None: ...
 class IndexScatterDescriptor(_IndexScatterDescriptor, _Out2, _Status, _X17, _Src):
     index_strides: tuple[int, ...] | None
     index_align: int | None
@@ -1891,6 +1904,11 @@ class ScanDescriptor(_ScanDescriptor, _Out, _X):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
         exclusive: bool = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ..., name: str = ...) -> None: ...
+class ScatterBackwardDescriptor(_ScatterBackwardDescriptor, _GradX3, _GradSrc, _Grad2, _Indices):
+    def __init__(self, grad_shape: Sequence[int], indices_shape: Sequence[int], element: ElementLike,
+        indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., reduce: str = ..., *,
+        grad_strides: _Ints = ..., indices_strides: _Ints = ..., grad_align: int | None = ...,
+        indices_align: int | None = ..., grad_x_align: int | None = ..., grad_src_align: int | None = ...) -> None: ...
 class ScatterDescriptor(_ScatterDescriptor, _Out2, _Status, _X17, _Indices, _Src):
     def __init__(self, x_shape: Sequence[int], indices_shape: Sequence[int], element: ElementLike,
         indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., reduce: str = ..., *, x_strides: _Ints = ...,
@@ -2219,6 +2237,7 @@ class HardswishBackwardPlan(_BackwardPlan): desc: HardswishBackwardDescriptor
 class HardtanhBackwardPlan(_BackwardPlan): desc: HardtanhBackwardDescriptor
 class HypotBackwardPlan(_BackwardPlan): desc: HypotBackwardDescriptor
 class IndexAddBackwardPlan(_IndexAddBackwardPlan): desc: IndexAddBackwardDescriptor
+class IndexCopyBackwardPlan(_IndexCopyBackwardPlan): desc: IndexCopyBackwardDescriptor
 class IndexScatterPlan(_IndexScatterPlan): desc: IndexScatterDescriptor
 class IndexSelectBackwardPlan(_IndexSelectBackwardPlan): desc: IndexSelectBackwardDescriptor
 class IndexSelectPlan(_IndexSelectPlan): desc: IndexSelectDescriptor
@@ -2292,6 +2311,7 @@ class RopePlan(_RopePlan): desc: RopeDescriptor
 class RsqrtBackwardPlan(_BackwardPlan): desc: RsqrtBackwardDescriptor
 class ScanBackwardPlan(_ScanBackwardPlan): desc: ScanBackwardDescriptor
 class ScanPlan(_ScanPlan): desc: ScanDescriptor
+class ScatterBackwardPlan(_ScatterBackwardPlan): desc: ScatterBackwardDescriptor
 class ScatterPlan(_ScatterPlan): desc: ScatterDescriptor
 class SearchsortedPlan(_SearchsortedPlan): desc: SearchsortedDescriptor
 class SeluBackwardPlan(_BackwardPlan): desc: SeluBackwardDescriptor
@@ -2687,6 +2707,12 @@ def index_copy(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = 'drop
 @_op(ScatterDescriptor, ScatterPlan)
 def scatter(x: Any, indices: Any, src: Any, axis: int = -1, *, reduce: str = 'set', mode: str = 'drop', status: Any = None,
     out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(IndexCopyBackwardDescriptor, IndexCopyBackwardPlan)
+def index_copy_backward(grad: Any, index: Any, axis: int = 0, *, mode: str = 'drop', grad_x: Any = None,
+    grad_src: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ScatterBackwardDescriptor, ScatterBackwardPlan)
+def scatter_backward(grad: Any, indices: Any, axis: int = -1, *, reduce: str = 'set', mode: str = 'drop', grad_x: Any = None,
+    grad_src: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(IndexAddBackwardDescriptor, IndexAddBackwardPlan)
 def index_add_backward(grad: Any, index: Any, axis: int = 0, *, mode: str = 'drop', grad_src: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
