@@ -175,6 +175,10 @@ from .ops.scan.gradients import (ScanBackwardPlan as _ScanBackwardPlan)
 from .ops.scan._running import (ScanDescriptor as _ScanDescriptor)
 from .ops.scan.running import (ScanPlan as _ScanPlan)
 from .ops.sort.searchsorted import (SearchsortedDescriptor as _SearchsortedDescriptor, SearchsortedPlan as _SearchsortedPlan)
+from .ops.segment.backward import (SegmentBackwardDescriptor as _SegmentBackwardDescriptor,
+    SegmentBackwardPlan as _SegmentBackwardPlan, SegmentExtremumBackwardDescriptor as _SegmentExtremumBackwardDescriptor,
+    SegmentExtremumBackwardPlan as _SegmentExtremumBackwardPlan)
+from .ops.segment.reduce import (SegmentDescriptor as _SegmentDescriptor, SegmentPlan as _SegmentPlan)
 from .ops.softmax.backward import (SoftmaxBackwardDescriptor as _SoftmaxBackwardDescriptor,
     SoftmaxBackwardPlan as _SoftmaxBackwardPlan)
 from .ops.softmax.forward import (SoftmaxDescriptor as _SoftmaxDescriptor, SoftmaxPlan as _SoftmaxPlan)
@@ -430,6 +434,9 @@ class _Norm:
 class _Offset:
     offset_element: ElementKind | None
     offset: _Layout | None
+class _Offsets:
+    offsets_align: int | None
+    offsets: _Layout
 class _Order:
     order_element: ElementKind | None
     order: _Layout | None
@@ -1924,6 +1931,22 @@ class SearchsortedDescriptor(_SearchsortedDescriptor, _Out3):
         index_element: ElementLike = ..., right: bool = ..., *, sorted_sequence_strides: _Ints = ...,
         values_strides: _Ints = ..., out_strides: _Ints = ..., sorted_sequence_align: int | None = ...,
         values_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class SegmentBackwardDescriptor(_SegmentBackwardDescriptor, _GradX3, _Grad2, _X17, _Offsets):
+    def __init__(self, x_shape: Sequence[int], offsets_shape: Sequence[int], element: ElementLike,
+        offsets_element: ElementLike = ..., mode: str = ..., name: str = ..., *, grad_strides: _Ints = ...,
+        x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., offsets_align: int | None = ...,
+        grad_x_align: int | None = ...) -> None: ...
+class SegmentDescriptor(_SegmentDescriptor, _Out2, _Status, _X17, _Offsets):
+    def __init__(self, x_shape: Sequence[int], offsets_shape: Sequence[int], element: ElementLike,
+        offsets_element: ElementLike = ..., mode: str = ..., name: str = ..., *, x_strides: _Ints = ...,
+        x_align: int | None = ..., offsets_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class SegmentExtremumBackwardDescriptor(_SegmentExtremumBackwardDescriptor, _GradX3, _Grad2, _X17, _Offsets):
+    y_align: int | None
+    y: _Layout
+    def __init__(self, x_shape: Sequence[int], offsets_shape: Sequence[int], element: ElementLike,
+        offsets_element: ElementLike = ..., mode: str = ..., name: str = ..., *, grad_strides: _Ints = ...,
+        x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., y_align: int | None = ...,
+        offsets_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
 class SeluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -2314,6 +2337,9 @@ class ScanPlan(_ScanPlan): desc: ScanDescriptor
 class ScatterBackwardPlan(_ScatterBackwardPlan): desc: ScatterBackwardDescriptor
 class ScatterPlan(_ScatterPlan): desc: ScatterDescriptor
 class SearchsortedPlan(_SearchsortedPlan): desc: SearchsortedDescriptor
+class SegmentBackwardPlan(_SegmentBackwardPlan): desc: SegmentBackwardDescriptor
+class SegmentExtremumBackwardPlan(_SegmentExtremumBackwardPlan): desc: SegmentExtremumBackwardDescriptor
+class SegmentPlan(_SegmentPlan): desc: SegmentDescriptor
 class SeluBackwardPlan(_BackwardPlan): desc: SeluBackwardDescriptor
 class SgdUpdatePlan(_UpdatePlan): desc: SgdUpdateDescriptor
 class SigmoidBackwardPlan(_BackwardPlan): desc: SigmoidBackwardDescriptor
@@ -3256,6 +3282,30 @@ def cummin(x: Any, /, axis: int = -1, *, reverse: bool = False, out: Any = None,
 @_op(ScanDescriptor, ScanPlan)
 def logcumsumexp(x: Any, /, axis: int = -1, *, reverse: bool = False, exclusive: bool = False, out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentBackwardDescriptor, SegmentBackwardPlan)
+def segment_sum_backward(grad: Any, x: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentBackwardDescriptor, SegmentBackwardPlan)
+def segment_mean_backward(grad: Any, x: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentExtremumBackwardDescriptor, SegmentExtremumBackwardPlan)
+def segment_max_backward(grad: Any, x: Any, y: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentExtremumBackwardDescriptor, SegmentExtremumBackwardPlan)
+def segment_min_backward(grad: Any, x: Any, y: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentDescriptor, SegmentPlan)
+def segment_sum(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentDescriptor, SegmentPlan)
+def segment_mean(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentDescriptor, SegmentPlan)
+def segment_max(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentDescriptor, SegmentPlan)
+def segment_min(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(TileBackwardDescriptor, TileBackwardPlan)
 def tile_backward(grad: Any, x: Any, /, reps: int | Sequence[int], *, grad_x: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...

@@ -131,8 +131,8 @@ class IndexedProblem(Descriptor):
             )
 
 
-def raises_on(desc: IndexedProblem, device: DeviceSpec) -> Feasibility:
-    """Whether the device can do what the mode says."""
+def raises_on(desc: Any, device: DeviceSpec) -> Feasibility:
+    """Whether the device can do what the problem's mode says."""
     if desc.mode == "raise" and not device.host_memory:
         reason = "a call does not wait for the GPU, and raises nothing of what it finds there"
         return no(reason, change=Change({"mode": "status"}))
