@@ -106,6 +106,9 @@ from .ops.random.gumbel.backward import (GumbelSoftmaxBackwardDescriptor as _Gum
     GumbelSoftmaxBackwardPlan as _GumbelSoftmaxBackwardPlan)
 from .ops.random.gumbel.forward import (GumbelSoftmaxDescriptor as _GumbelSoftmaxDescriptor,
     GumbelSoftmaxPlan as _GumbelSoftmaxPlan)
+from .ops.indexing.scatter.sent import (IndexCopyBackwardDescriptor as _IndexCopyBackwardDescriptor,
+    IndexCopyBackwardPlan as _IndexCopyBackwardPlan, ScatterBackwardDescriptor as _ScatterBackwardDescriptor,
+    ScatterBackwardPlan as _ScatterBackwardPlan)
 from .ops.indexing.scatter.scatter import (IndexScatterDescriptor as _IndexScatterDescriptor,
     IndexScatterPlan as _IndexScatterPlan, ScatterDescriptor as _ScatterDescriptor, ScatterPlan as _ScatterPlan)
 from .packed import (Int4Layout as Int4Layout, PackedGguf as PackedGguf, PackedInt4 as PackedInt4, PackedNf4 as PackedNf4)
@@ -178,6 +181,10 @@ from .ops.scan.gradients import (ScanBackwardPlan as _ScanBackwardPlan)
 from .ops.scan._running import (ScanDescriptor as _ScanDescriptor)
 from .ops.scan.running import (ScanPlan as _ScanPlan)
 from .ops.sort.searchsorted import (SearchsortedDescriptor as _SearchsortedDescriptor, SearchsortedPlan as _SearchsortedPlan)
+from .ops.segment.backward import (SegmentBackwardDescriptor as _SegmentBackwardDescriptor,
+    SegmentBackwardPlan as _SegmentBackwardPlan, SegmentExtremumBackwardDescriptor as _SegmentExtremumBackwardDescriptor,
+    SegmentExtremumBackwardPlan as _SegmentExtremumBackwardPlan)
+from .ops.segment.reduce import (SegmentDescriptor as _SegmentDescriptor, SegmentPlan as _SegmentPlan)
 from .ops.softmax.backward import (SoftmaxBackwardDescriptor as _SoftmaxBackwardDescriptor,
     SoftmaxBackwardPlan as _SoftmaxBackwardPlan)
 from .ops.softmax.forward import (SoftmaxDescriptor as _SoftmaxDescriptor, SoftmaxPlan as _SoftmaxPlan)
@@ -326,6 +333,9 @@ class _GradK:
 class _GradScale:
     grad_scale_element: ElementKind | None
     grad_scale: _Layout | None
+class _GradSrc:
+    grad_src_align: int | None
+    grad_src: _Layout
 class _GradWeight:
     grad_weight_element: ElementKind | None
     grad_weight_align: int | None
@@ -446,6 +456,9 @@ class _Norm:
 class _Offset:
     offset_element: ElementKind | None
     offset: _Layout | None
+class _Offsets:
+    offsets_align: int | None
+    offsets: _Layout
 class _Order:
     order_element: ElementKind | None
     order: _Layout | None
@@ -1223,6 +1236,13 @@ class IndexAddBackwardDescriptor(_IndexAddBackwardDescriptor, _Grad2):
         index_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, grad_strides: _Ints = ...,
         index_strides: _Ints = ..., grad_src_strides: _Ints = ..., grad_align: int | None = ...,
         index_align: int | None = ..., grad_src_align: int | None = ...) -> None: ...
+class IndexCopyBackwardDescriptor(_IndexCopyBackwardDescriptor, _GradX3, _GradSrc, _Grad2):
+    index_strides: tuple[int, ...] | None
+    index_align: int | None
+    def __init__(self, grad_shape: Sequence[int], index_shape: Sequence[int], element: ElementLike,
+        index_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, grad_strides: _Ints = ...,
+        index_strides: _Ints = ..., grad_align: int | None = ..., index_align: int | None = ...,
+        grad_x_align: int | None = ..., grad_src_align: int | None = ...) -> None: ...
 class IndexScatterDescriptor(_IndexScatterDescriptor, _Out2, _Status, _X17, _Src):
     index_strides: tuple[int, ...] | None
     index_align: int | None
@@ -1949,6 +1969,11 @@ class ScanDescriptor(_ScanDescriptor, _Out, _X):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
         exclusive: bool = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ..., name: str = ...) -> None: ...
+class ScatterBackwardDescriptor(_ScatterBackwardDescriptor, _GradX3, _GradSrc, _Grad2, _Indices):
+    def __init__(self, grad_shape: Sequence[int], indices_shape: Sequence[int], element: ElementLike,
+        indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., reduce: str = ..., *,
+        grad_strides: _Ints = ..., indices_strides: _Ints = ..., grad_align: int | None = ...,
+        indices_align: int | None = ..., grad_x_align: int | None = ..., grad_src_align: int | None = ...) -> None: ...
 class ScatterDescriptor(_ScatterDescriptor, _Out2, _Status, _X17, _Indices, _Src):
     def __init__(self, x_shape: Sequence[int], indices_shape: Sequence[int], element: ElementLike,
         indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., reduce: str = ..., *, x_strides: _Ints = ...,
@@ -1964,6 +1989,22 @@ class SearchsortedDescriptor(_SearchsortedDescriptor, _Out3):
         index_element: ElementLike = ..., right: bool = ..., *, sorted_sequence_strides: _Ints = ...,
         values_strides: _Ints = ..., out_strides: _Ints = ..., sorted_sequence_align: int | None = ...,
         values_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class SegmentBackwardDescriptor(_SegmentBackwardDescriptor, _GradX3, _Grad2, _X17, _Offsets):
+    def __init__(self, x_shape: Sequence[int], offsets_shape: Sequence[int], element: ElementLike,
+        offsets_element: ElementLike = ..., mode: str = ..., name: str = ..., *, grad_strides: _Ints = ...,
+        x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., offsets_align: int | None = ...,
+        grad_x_align: int | None = ...) -> None: ...
+class SegmentDescriptor(_SegmentDescriptor, _Out2, _Status, _X17, _Offsets):
+    def __init__(self, x_shape: Sequence[int], offsets_shape: Sequence[int], element: ElementLike,
+        offsets_element: ElementLike = ..., mode: str = ..., name: str = ..., *, x_strides: _Ints = ...,
+        x_align: int | None = ..., offsets_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class SegmentExtremumBackwardDescriptor(_SegmentExtremumBackwardDescriptor, _GradX3, _Grad2, _X17, _Offsets):
+    y_align: int | None
+    y: _Layout
+    def __init__(self, x_shape: Sequence[int], offsets_shape: Sequence[int], element: ElementLike,
+        offsets_element: ElementLike = ..., mode: str = ..., name: str = ..., *, grad_strides: _Ints = ...,
+        x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., y_align: int | None = ...,
+        offsets_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
 class SeluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -2293,6 +2334,7 @@ class HardswishBackwardPlan(_BackwardPlan): desc: HardswishBackwardDescriptor
 class HardtanhBackwardPlan(_BackwardPlan): desc: HardtanhBackwardDescriptor
 class HypotBackwardPlan(_BackwardPlan): desc: HypotBackwardDescriptor
 class IndexAddBackwardPlan(_IndexAddBackwardPlan): desc: IndexAddBackwardDescriptor
+class IndexCopyBackwardPlan(_IndexCopyBackwardPlan): desc: IndexCopyBackwardDescriptor
 class IndexScatterPlan(_IndexScatterPlan): desc: IndexScatterDescriptor
 class IndexSelectBackwardPlan(_IndexSelectBackwardPlan): desc: IndexSelectBackwardDescriptor
 class IndexSelectPlan(_IndexSelectPlan): desc: IndexSelectDescriptor
@@ -2368,8 +2410,12 @@ class RopePlan(_RopePlan): desc: RopeDescriptor
 class RsqrtBackwardPlan(_BackwardPlan): desc: RsqrtBackwardDescriptor
 class ScanBackwardPlan(_ScanBackwardPlan): desc: ScanBackwardDescriptor
 class ScanPlan(_ScanPlan): desc: ScanDescriptor
+class ScatterBackwardPlan(_ScatterBackwardPlan): desc: ScatterBackwardDescriptor
 class ScatterPlan(_ScatterPlan): desc: ScatterDescriptor
 class SearchsortedPlan(_SearchsortedPlan): desc: SearchsortedDescriptor
+class SegmentBackwardPlan(_SegmentBackwardPlan): desc: SegmentBackwardDescriptor
+class SegmentExtremumBackwardPlan(_SegmentExtremumBackwardPlan): desc: SegmentExtremumBackwardDescriptor
+class SegmentPlan(_SegmentPlan): desc: SegmentDescriptor
 class SeluBackwardPlan(_BackwardPlan): desc: SeluBackwardDescriptor
 class SgdUpdatePlan(_UpdatePlan): desc: SgdUpdateDescriptor
 class SigmoidBackwardPlan(_BackwardPlan): desc: SigmoidBackwardDescriptor
@@ -2765,6 +2811,12 @@ def index_copy(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = 'drop
 @_op(ScatterDescriptor, ScatterPlan)
 def scatter(x: Any, indices: Any, src: Any, axis: int = -1, *, reduce: str = 'set', mode: str = 'drop', status: Any = None,
     out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(IndexCopyBackwardDescriptor, IndexCopyBackwardPlan)
+def index_copy_backward(grad: Any, index: Any, axis: int = 0, *, mode: str = 'drop', grad_x: Any = None,
+    grad_src: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ScatterBackwardDescriptor, ScatterBackwardPlan)
+def scatter_backward(grad: Any, indices: Any, axis: int = -1, *, reduce: str = 'set', mode: str = 'drop', grad_x: Any = None,
+    grad_src: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(IndexAddBackwardDescriptor, IndexAddBackwardPlan)
 def index_add_backward(grad: Any, index: Any, axis: int = 0, *, mode: str = 'drop', grad_src: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -3336,6 +3388,30 @@ def cummin(x: Any, /, axis: int = -1, *, reverse: bool = False, out: Any = None,
 @_op(ScanDescriptor, ScanPlan)
 def logcumsumexp(x: Any, /, axis: int = -1, *, reverse: bool = False, exclusive: bool = False, out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentBackwardDescriptor, SegmentBackwardPlan)
+def segment_sum_backward(grad: Any, x: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentBackwardDescriptor, SegmentBackwardPlan)
+def segment_mean_backward(grad: Any, x: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentExtremumBackwardDescriptor, SegmentExtremumBackwardPlan)
+def segment_max_backward(grad: Any, x: Any, y: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentExtremumBackwardDescriptor, SegmentExtremumBackwardPlan)
+def segment_min_backward(grad: Any, x: Any, y: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentDescriptor, SegmentPlan)
+def segment_sum(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentDescriptor, SegmentPlan)
+def segment_mean(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentDescriptor, SegmentPlan)
+def segment_max(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentDescriptor, SegmentPlan)
+def segment_min(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(TileBackwardDescriptor, TileBackwardPlan)
 def tile_backward(grad: Any, x: Any, /, reps: int | Sequence[int], *, grad_x: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...

@@ -23,6 +23,7 @@ class OpCategory(Extensible):
     REARRANGE = enum.auto()
     REDUCE = enum.auto()
     SCAN = enum.auto()
+    SEGMENT = enum.auto()
     SHAPE_LAYOUT = enum.auto()
     SOFTMAX = enum.auto()
     SORT = enum.auto()

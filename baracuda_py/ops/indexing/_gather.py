@@ -9,15 +9,17 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ...plan.candidate import Candidate, Cost, Feasibility
-from ...runtime.steps import Fill, Kernel, Launch, Ptr, Scratch, Step
+from ...plan.slot import Layout
+from ...runtime.steps import Arg, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ...types import DeviceSpec
 from .._fitted import Fitted
-from .._launch import THREADS, grid_of, index_scalar, index_type, pack_dims
-from ._indexed import UNNAMED, IndexedProblem, raises_on
+from .._launch import THREADS, grid_of, index_scalar, index_type, pack_dims, words_of
+from ._indexed import FROM_THE_END, STRICT, IndexedProblem, raises_on
 
-__all__ = ["Costs", "Gather", "GatherAxes", "PickProblem"]
+__all__ = ["Costs", "Gather", "GatherAxes", "PickProblem", "PickedBy", "gather"]
 
 UNROLL = 4
+WRITES_STATUS = (FROM_THE_END, STRICT)  # modes of the kernel in which an index may be out of range
 
 
 class Costs(Fitted, table="rows.take_along_axis"):
@@ -30,6 +32,18 @@ class GatherAxes(NamedTuple):
     extents: Sequence[int]
     strides: tuple[Sequence[int], Sequence[int], Sequence[int]]
     word: int
+
+    @staticmethod
+    def of(
+        out: Layout, lines: Layout, step: int, lines_strides: Sequence[int], index_strides: Sequence[int]
+    ) -> GatherAxes:
+        """Those of `out`. Along its axes lines have strides in elements, 0 where an index says the place, and indices in bytes;
+        `step`, in bytes, is from one place to the next."""
+        walks = [[s * out.natural for s in strides] for strides in (out.strides, lines_strides)]
+        extents, (of_out, of_lines, of_index), word = words_of(
+            out.shape, walks, out.natural, min(out.align, lines.align), (step,), (index_strides,)
+        )
+        return GatherAxes(extents, (of_out, of_index, of_lines), word)
 
 
 class PickProblem(IndexedProblem):
@@ -66,16 +80,33 @@ class Gather(Candidate[PickProblem]):
 
 
 def _launch(desc: PickProblem) -> Launch:
-    lines, index, (extents, strides, word) = desc.layout(desc.lines), desc.layout(desc.index), desc.gather_axes()
+    lines, index = desc.layout(desc.lines), desc.layout(desc.index)
+    status = Ptr("status") if desc.has_status else None
+    picked = PickedBy(Ptr(desc.index), index.element.number, desc.kernel_mode, desc.extent, status)
     step = lines.strides[desc.along] * lines.natural
-    count = math.prod(extents)
+    return gather(Ptr(desc.result), Ptr(desc.lines), picked, step, desc.gather_axes())
+
+
+class PickedBy(NamedTuple):
+    """The indices of a launch: their C++ type, the number of the mode and the places along the axis, and what reports those
+    that are out of range."""
+
+    index: Arg
+    number: str
+    mode: int
+    extent: int
+    status: Arg | None = None
+
+
+def gather(out: Arg, lines: Arg, by: PickedBy, step: int, axes: GatherAxes) -> Launch:
+    """The launch that picks elements or words of `lines`."""
+    count = math.prod(axes.extents)
     counted = index_type(count)
-    unread = Scratch.named("status", 4) if desc.mode in UNNAMED else np.uint64(0)
-    status = Ptr("status") if desc.has_status else unread
+    unread = Scratch.named("status", 4) if by.mode in WRITES_STATUS else np.uint64(0)
     args = (
-        Ptr(desc.result), Ptr(desc.lines), Ptr(desc.index), status,
-        np.int64(desc.extent), np.int64(step), index_scalar(count, counted), pack_dims(extents, strides, counted),
+        out, lines, by.index, by.status or unread,
+        np.int64(by.extent), np.int64(step), index_scalar(count, counted), pack_dims(axes.extents, axes.strides, counted),
     )  # fmt: skip
-    taken = f"{len(extents)}, {word}, {desc.kernel_mode}, {UNROLL}"
-    kernel = Kernel("indexing/take.cu", f"take_along<{counted}, {index.element.number}, {taken}>")
+    taken = f"{len(axes.extents)}, {axes.word}, {by.mode}, {UNROLL}"
+    kernel = Kernel("indexing/take.cu", f"take_along<{counted}, {by.number}, {taken}>")
     return Launch(kernel, grid_of(count, THREADS * UNROLL), (THREADS, 1, 1), args)

@@ -16,7 +16,19 @@ from ...types import DeviceSpec, ElementKind, InvalidProblemError
 from .._function import SignatureRules
 from .._rows import axes_of
 
-__all__ = ["BYTES", "INDICES", "REPORTED", "STATUS", "STATUSES", "UNNAMED", "IndexedProblem", "raises_on"]
+__all__ = [
+    "BYTES",
+    "FROM_THE_END",
+    "INDICES",
+    "REPORTED",
+    "STATUS",
+    "STATUSES",
+    "STRICT",
+    "UNNAMED",
+    "UNREPORTED",
+    "IndexedProblem",
+    "raises_on",
+]
 
 BYTES = tuple(kind for kind in ElementKind if not kind.packed)
 INDICES = (ElementKind.I32, ElementKind.I64)
@@ -25,7 +37,7 @@ STATUSES = {1: ("an index is out of range", 'give 0 to n - 1, or mode="clip" or 
 REPORTED = SignatureRules(wanted={"status": ("mode", "status")})
 UNNAMED = ("drop", "status")  # modes in which an index out of range names nothing
 MODES = (*UNNAMED, "clip", "wrap", "raise")
-CLIP, WRAP, FROM_THE_END, STRICT = 1, 2, 0, 3  # of kernels/include/indexing/within.cuh
+CLIP, WRAP, FROM_THE_END, STRICT, UNREPORTED = 1, 2, 0, 3, 4  # of kernels/include/indexing/within.cuh
 
 
 class IndexedProblem(Descriptor):
@@ -119,8 +131,8 @@ class IndexedProblem(Descriptor):
             )
 
 
-def raises_on(desc: IndexedProblem, device: DeviceSpec) -> Feasibility:
-    """Whether the device can do what the mode says."""
+def raises_on(desc: Any, device: DeviceSpec) -> Feasibility:
+    """Whether the device can do what the problem's mode says."""
     if desc.mode == "raise" and not device.host_memory:
         reason = "a call does not wait for the GPU, and raises nothing of what it finds there"
         return no(reason, change=Change({"mode": "status"}))

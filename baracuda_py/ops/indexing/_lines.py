@@ -7,7 +7,15 @@ from typing import ClassVar
 from ...types import ElementKind, InvalidProblemError
 from ._indexed import IndexedProblem
 
-__all__ = ["ElementsByIndex", "GradientsByIndex", "IndexedLines", "LinesByIndex", "RowsById"]
+__all__ = [
+    "ByIndices",
+    "ElementsByIndex",
+    "GradientElementsByIndex",
+    "GradientsByIndex",
+    "IndexedLines",
+    "LinesByIndex",
+    "RowsById",
+]
 
 
 class IndexedLines(IndexedProblem):
@@ -80,11 +88,9 @@ class RowsById(IndexedLines):
             )
 
 
-class ElementsByIndex(IndexedProblem):
-    """Elements of `x`, of `x_shape`, by `indices` of as many axes."""
+class ByIndices(IndexedProblem):
+    """Elements by `indices` of as many axes."""
 
-    FIELDS: ClassVar[tuple[str, ...]] = ("x_shape", "indices_shape", "element", "indices_element", "axis", "mode")
-    x_shape: tuple[int, ...]
     indices_shape: tuple[int, ...]
     element: ElementKind
     indices_element: ElementKind = ElementKind.I64
@@ -94,9 +100,33 @@ class ElementsByIndex(IndexedProblem):
 
     @property
     def picked_shape(self) -> tuple[int, ...]:
-        if len(self.x_shape) != len(self.indices_shape):
+        if len(self.lines_shape) != len(self.indices_shape):
             raise InvalidProblemError(
-                f"{self.op}: indices has shape {self.indices_shape} and x {self.x_shape}",
-                f"pass indices of rank {len(self.x_shape)}",
+                f"{self.op}: indices has shape {self.indices_shape} and {self.lines} {self.lines_shape}",
+                f"pass indices of rank {len(self.lines_shape)}",
             )
         return self.indices_shape
+
+    def refuse_longer_indices(self) -> None:
+        """Raises InvalidProblemError where an axis of the indices, other than `axis`, is longer than that of the elements."""
+        indices, own = self.picked_shape, self.lines_shape
+        if any(m > n for a, (m, n) in enumerate(zip(indices, own)) if a != self.along):
+            raise InvalidProblemError(
+                f"{self.op}: indices of shape {indices} exceed {self.lines} of shape {own} beside axis {self.along}",
+                f"give every other axis {self.lines}'s extent at most",
+            )
+
+
+class ElementsByIndex(ByIndices):
+    """Elements of `x`, of `x_shape`."""
+
+    FIELDS: ClassVar[tuple[str, ...]] = ("x_shape", "indices_shape", "element", "indices_element", "axis", "mode")
+    x_shape: tuple[int, ...]
+
+
+class GradientElementsByIndex(ByIndices):
+    """Elements of `grad`, the gradient of a result into which elements were sent."""
+
+    FIELDS: ClassVar[tuple[str, ...]] = ("grad_shape", "indices_shape", "element", "indices_element", "axis", "mode")
+    grad_shape: tuple[int, ...]
+    lines = "grad"

@@ -18,6 +18,8 @@ __all__ = [
     "scatter_lines",
     "scatter_places",
     "select",
+    "set_lines_backward",
+    "set_places_backward",
     "take_along_axis",
 ]
 
@@ -124,6 +126,43 @@ def _places_into(desc: Any, base: Array, source: Array, at: list[Array], fits: A
     kept = np.broadcast_to(fits, source.shape)
     _reduce(desc.reduce, base, tuple(np.broadcast_to(a, source.shape)[kept] for a in at), source[kept])
     return base
+
+
+def set_lines_backward(desc: Any, grad: Array, index: Array) -> tuple[Array, Array]:
+    """grad without the lines that an index names, and of each index the line that it names, if no later index names it."""
+    axis = desc.along
+    found, fits = _found(desc, index)
+    lines = np.moveaxis(grad, axis, 0)
+    wins, rest = _winners(found, fits, lines.shape[:1]), lines.copy()
+    sent = np.zeros((*found.shape, *lines.shape[1:]), grad.dtype)
+    sent[wins], rest[found[fits]] = lines[found[wins]], 0
+    return np.moveaxis(rest, 0, axis), np.moveaxis(sent, range(found.ndim), range(axis, axis + found.ndim))
+
+
+def set_places_backward(desc: Any, grad: Array, indices: Array) -> tuple[Array, Array]:
+    """grad without the places that an index names, and of each index the element at its place, if no later index names that.
+    Where elements were added: grad itself, and the element of every index."""
+    found, fits = _found(desc, indices)
+    at: list[Array] = [np.broadcast_to(a, indices.shape) for a in np.indices(indices.shape, sparse=True)]
+    at[desc.along] = np.where(fits, found, 0)
+    rest, sent = grad.copy(), np.zeros(indices.shape, grad.dtype)
+    if not desc.extent:
+        return rest, sent
+    summed = desc.reduce == "add"
+    wins = fits if summed else _winners(np.ravel_multi_index(tuple(at), grad.shape), fits, (grad.size,))
+    sent[wins] = grad[tuple(a[wins] for a in at)]
+    if not summed:
+        rest[tuple(a[fits] for a in at)] = 0
+    return rest, sent
+
+
+def _winners(places: Array, fits: Array, shape: tuple[int, ...]) -> Array:
+    """Which indices are in range and the last ones, in C order, of their place among `shape`."""
+    last, positions = np.full(shape, -1), np.arange(places.size).reshape(places.shape)
+    last[places[fits]] = positions[fits]
+    wins = np.zeros(places.shape, bool)
+    wins[fits] = last[places[fits]] == positions[fits]
+    return wins
 
 
 def _reduce(by: str, base: Array, at: Any, source: Array) -> None:

@@ -9,7 +9,6 @@ from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...types import OpCategory
 from .._function import function_of
-from .._launch import words_of
 from .._rows import FLOATS
 from . import oracle
 from ._gather import Gather, GatherAxes, PickProblem
@@ -38,14 +37,10 @@ class PickedLines(IndexedLines, PickProblem):
     def gather_axes(self) -> GatherAxes:
         before, rank = self.along, len(self.places_shape)
         out, lines, index = (self.layout(name) for name in (self.result, self.lines, self.index))
-        size = out.natural
         behind = len(lines.shape) - before - 1
         picked = (*lines.strides[:before], *(0,) * rank, *lines.strides[before + 1 :])
-        walks = [[s * size for s in strides] for strides in (out.strides, picked)]
         places = [0] * before + [s * index.natural for s in index.strides] + [0] * behind
-        align, step = min(out.align, lines.align), lines.strides[before] * size
-        extents, (of_out, of_lines, of_index), word = words_of(out.shape, walks, size, align, (step,), (places,))
-        return GatherAxes(extents, (of_out, of_index, of_lines), word)
+        return GatherAxes.of(out, lines, lines.strides[before] * lines.natural, picked, places)
 
 
 def _slots(lines: str, index: str, result: str = "out") -> tuple[Slot, ...]:

@@ -3,6 +3,7 @@
 #include "core/dtype.cuh"
 
 constexpr int RAISE = 0, CLIP = 1, WRAP = 2, STRICT = 3;
+constexpr int UNREPORTED = 4;  // as RAISE, but take.cu sets no status
 
 // An index as one of [0, extent); negative if out of range. RAISE: negative indices count from the end; CLIP: nearest;
 // WRAP: modulo; STRICT: negative indices are out of range.

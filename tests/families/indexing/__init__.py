@@ -15,7 +15,10 @@ X, I = np.zeros(3), np.zeros(2, np.int64)
 FAMILY = Family(
     independent=CHECKS,
     always=("axis", "trim", "count", "grad_x", "grad_weight", "grad_src", "reduce", "padding_idx"),
-    also=dict.fromkeys(("index_add", "index_copy"), ("x padded", "x stepped")),
+    also={
+        **dict.fromkeys(("index_add", "index_copy"), ("x padded", "x stepped")),
+        "scatter_backward": ("grad padded, add", "grad F, add", "grad reversed, add"),
+    },
     no_meaning=tuple(
         NoMeaning(
             op,

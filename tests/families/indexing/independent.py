@@ -148,6 +148,29 @@ def _sent(axis_by_default: int, index: str, *, lines: bool) -> Callable[[Problem
     return check
 
 
+def _sent_back(axis_by_default: int, index: str, *, lines: bool) -> Callable[[Problem], None]:
+    """Element by element, in order: a later index takes a place from an earlier one, where places are set."""
+
+    def check(problem: Problem) -> None:
+        options, grad, indices = problem.sample.options, problem.slots["grad"].host(), problem.slots[index].host()
+        axis, mode = options.get("axis", axis_by_default) % grad.ndim, options.get("mode", "status")
+        sets = options.get("reduce", "set") == "set"
+        wanted, rest = np.zeros(problem.wide["grad_src"].shape, grad.dtype), grad.copy()
+        holder: dict[tuple[int, ...], tuple[int, ...]] = {}
+        for at in np.ndindex(*wanted.shape):
+            line = _line(int(indices[at[axis : axis + indices.ndim] if lines else at]), grad.shape[axis], mode)
+            if line is None:
+                continue
+            place = (*at[:axis], line, *at[axis + (indices.ndim if lines else 1) :])
+            if sets:
+                wanted[holder.get(place, at)], rest[place] = 0, 0
+            holder[place], wanted[at] = at, grad[place]
+        for name, right in (("grad_src", wanted), ("grad_x", rest)):
+            assert np.array_equal(as_bytes(right), as_bytes(np.ascontiguousarray(problem.wide[name])))
+
+    return check
+
+
 def _extreme(cells: list[float], by: str) -> float:
     return math.nan if any(map(math.isnan, cells)) else {"max": max, "min": min}[by](cells)
 
@@ -158,5 +181,6 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
     "index_select_backward": _sums_of_lines("grad_x", "x", "index"),
     "embedding_backward": _sums_of_lines("grad_weight", "weight", "ids"), "take_along_axis_backward": _sums_of_places,
     "index_add": _sent(0, "index", lines=True), "index_copy": _sent(0, "index", lines=True),
-    "scatter": _sent(-1, "indices", lines=False),
+    "scatter": _sent(-1, "indices", lines=False), "index_copy_backward": _sent_back(0, "index", lines=True),
+    "scatter_backward": _sent_back(-1, "indices", lines=False),
 }  # fmt: skip

@@ -12,8 +12,8 @@ import baracuda_py as bp
 from ...gauntlet import readable
 
 COVERS = (
-    "embedding", "embedding_backward", "index_add", "index_add_backward", "index_copy", "index_select", "index_select_backward",
-    "scatter", "take_along_axis_backward",
+    "embedding", "embedding_backward", "index_add", "index_add_backward", "index_copy", "index_copy_backward", "index_select",
+    "index_select_backward", "scatter", "scatter_backward", "take_along_axis_backward",
 )  # fmt: skip
 RAISE = {"mode": "raise"}
 X, I = np.arange(12, dtype=np.float32).reshape(4, 3), np.zeros(2, np.int64)
@@ -36,6 +36,11 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], type[bp.BaracudaError]
     ("index_add", (X.astype("i4"), I, X[:2].astype("i4")), {}, bp.OperandTypeError, "to reduce by 'add', got i32"),
     ("index_add_backward", (X, np.array([0, 9])), RAISE, bp.InvalidProblemError, "index[1] = 9 is out of range: grad has"),
     ("index_add_backward", (X, I), {"grad_src": X[:3].copy()}, bp.InvalidProblemError, "grad_src"),
+    ("index_copy_backward", (X, np.array([4, 0])), RAISE, bp.InvalidProblemError, "index[0] = 4 is out of range: grad has"),
+    ("index_copy_backward", (X.astype("i4"), I), {}, bp.OperandTypeError, "grad must hold"),
+    ("scatter_backward", (X, np.zeros((5, 1), int)), {}, bp.InvalidProblemError, "exceed grad of shape"),
+    ("scatter_backward", (X, I), {}, bp.InvalidProblemError, "pass indices of rank 2"),
+    ("scatter_backward", (X, X.astype(int)), {"reduce": "max"}, bp.InvalidProblemError, "no gradient of reduce='max'"),
     ("index_copy", (X, np.array([5, 0]), X[:2]), RAISE, bp.InvalidProblemError, "index[0] = 5 is out of range"),
     ("scatter", (X, I, X[0, :2]), {}, bp.InvalidProblemError, "pass indices of rank 2"),
     ("scatter", (X, np.zeros((5, 1), int), np.zeros((5, 1), "f4")), {}, bp.InvalidProblemError, "exceed x of shape"),
@@ -127,6 +132,52 @@ def test_gradients_reach_torch() -> None:
     own, x.grad = x.grad, None
     torch.gather(x, 1, places).square().sum().backward()
     torch.testing.assert_close(own, x.grad)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+@pytest.mark.parametrize("reduce", ["set", "add"])
+def test_gradients_of_scatter_as_torch(reduce: str, device: str) -> None:
+    """Torch names no winner among equal indices where it sets, and so they are distinct there."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(7)
+    x, src = (torch.tensor(rng.standard_normal(shape), requires_grad=True) for shape in ((5, 9), (4, 6)))
+    distinct = np.stack([rng.permutation(9)[:6] for _ in range(4)])
+    indices = torch.tensor(distinct if reduce == "set" else rng.integers(0, 9, (4, 6)))
+    bp.scatter(x, indices, src, 1, reduce=reduce, device=device).square().sum().backward()
+    own, x.grad, src.grad = (x.grad, src.grad), None, None
+    made = x.scatter(1, indices, src) if reduce == "set" else x.scatter_add(1, indices, src)
+    made.square().sum().backward()
+    torch.testing.assert_close(own, (x.grad, src.grad))
+    if reduce == "set":
+        x.grad, source, index = (
+            None,
+            torch.tensor(rng.standard_normal((5, 4)), requires_grad=True),
+            torch.tensor([7, 0, 8, 2]),
+        )
+        bp.index_copy(x, index, source, 1, device=device).square().sum().backward()
+        own, x.grad, source.grad = (x.grad, source.grad), None, None
+        x.index_copy(1, index, source).square().sum().backward()
+        torch.testing.assert_close(own, (x.grad, source.grad))
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_gradient_goes_to_the_last_of_equal_indices(device: str) -> None:
+    """As a step of each element of src says, through the forward call itself."""
+    index, n = np.random.default_rng(3).integers(-2, 7, 300), 5
+    grad, src = np.arange(1.0, n + 1), np.zeros(300)
+    made = bp.index_copy_backward(grad, index, device=device)
+    steps = [bp.index_copy(np.zeros(n), index, np.eye(1, 300, i).ravel(), device="cpu") @ grad for i in range(300)]
+    assert made.grad_src.tolist() == steps
+    assert made.grad_x.tolist() == (bp.index_copy(np.ones(n), index, src, device="cpu") * grad).tolist() == [0] * n
+    assert np.count_nonzero(steps) == n
+
+
+def test_gradient_of_an_index_is_zero_bytes_where_it_is_not_last() -> None:
+    """NaN and infinities of grad reach no line that another one replaced."""
+    grad = np.array([np.nan, np.inf, -0.0], np.float32)
+    made = bp.index_copy_backward(grad, np.array([0, 0, 1, 1, 9]), device="ptx")
+    assert made.grad_src.tobytes() == np.array([0, np.nan, 0, np.inf, 0], np.float32).tobytes()
+    assert made.grad_x.tobytes() == np.array([0, 0, -0.0], np.float32).tobytes()
 
 
 @pytest.mark.parametrize("lines", [255, 256, 257, 65_536])

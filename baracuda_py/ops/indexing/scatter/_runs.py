@@ -18,7 +18,7 @@ from ..._launch import pack_dims
 from ..._rows import computed_in
 from .._gather import Costs
 from .._indexed import IndexedProblem, raises_on
-from .._lines import ElementsByIndex, IndexedLines
+from .._lines import ByIndices, IndexedLines
 from ._keys import KERNELS, MOST, KeyedIndices
 
 __all__ = [
@@ -105,22 +105,22 @@ class ScatteredLines(IndexedLines, ScatteredProblem):
         )
 
 
-class ScatteredElements(ElementsByIndex, ScatteredProblem):
+class ScatteredElements(ByIndices, ScatteredProblem):
     """Elements, each with an index along the axis. Axes of x that have one place take all that the source has there."""
 
     def keyed(self) -> KeyedIndices:
-        index, own, axis = self.layout(self.index), c_strides(self.x_shape), self.along
+        index, own, axis = self.layout(self.index), c_strides(self.lines_shape), self.along
         steps = [s * index.natural for s in broadcast_strides(index.shape, index.strides, self.picked_shape)]
-        to = [0 if a == axis or n == 1 else s for a, (n, s) in enumerate(zip(self.x_shape, own))]
+        to = [0 if a == axis or n == 1 else s for a, (n, s) in enumerate(zip(self.lines_shape, own))]
         shape, strides = merge_axes(self.picked_shape, (steps, to))
         return KeyedIndices(
-            self.index, index.element.number, self.kernel_mode, self.extent, -1, math.prod(self.x_shape), own[axis],
+            self.index, index.element.number, self.kernel_mode, self.extent, -1, math.prod(self.lines_shape), own[axis],
             math.prod(self.picked_shape), shape, (strides[0], strides[1]), self.has_status,
         )  # fmt: skip
 
     def strided(self) -> tuple[Strided, Strided, Strided]:
         return (
-            Strided(self.x_shape, (self.layout(self.result).strides,)),
+            Strided(self.lines_shape, (self.layout(self.result).strides,)),
             Strided(self.picked_shape, (self.layout(self.source).strides,)),
             Strided((), ((), ())),
         )

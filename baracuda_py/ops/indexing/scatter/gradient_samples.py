@@ -10,7 +10,13 @@ import numpy as np
 from ....samples.sample import Sample, layouts, values
 from ....types import ElementKind
 
-__all__ = ["embedding_backward", "index_select_backward", "take_along_axis_backward"]
+__all__ = [
+    "embedding_backward",
+    "index_copy_backward",
+    "index_select_backward",
+    "scatter_backward",
+    "take_along_axis_backward",
+]
 
 KINDS = (ElementKind.F32, ElementKind.BF16, ElementKind.F16, ElementKind.F64)
 LINES = (  # x, index, axis, how many of x's lines are named
@@ -115,3 +121,54 @@ def take_along_axis_backward(fixed: Any, seed: int = 0, *, full: bool = False) -
         yield Sample(f"grad {name}", {"grad": view, "indices": indices, "x": x}, {})
     for name, view in layouts(indices).items():
         yield Sample(f"indices {name}", {"grad": grad, "indices": view, "x": x}, {})
+
+
+SENT = (  # grad, indices, axis
+    ((7, 33), (7, 50), 1),
+    ((33, 7), (40, 5), 0),
+    ((23,), (200,), -1),
+    ((3, 8, 5), (2, 11, 5), 1),
+    ((4, 6), (0, 6), 0),
+    ((2, 3, 2, 3, 4), (2, 1, 2, 3, 6), 4),
+)
+
+
+def index_copy_backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Every kind, both kinds of index, every mode, any axis, equal indices, indices out of range, and layouts."""
+    rng = np.random.default_rng(seed)
+    for i, (shape, taken, axis, _) in enumerate(LINES):
+        for element in KINDS if full or not i else (KINDS[i % len(KINDS)],):
+            mode = ("status", "clip", "wrap")[i % 3]
+            index = rng.integers(-shape[axis], 2 * shape[axis], taken, (np.int64, np.int32)[i % 2])
+            operands = {"grad": values(rng, shape, element), "index": index}
+            label = f"{element}{list(shape)}{list(taken)} axis {axis} {mode}"
+            yield Sample(label, operands, {"axis": axis, "mode": mode})
+    grad, index = values(rng, (9, 16), ElementKind.F32), rng.integers(0, 9, (4, 2))
+    for name, view in layouts(grad).items():
+        yield Sample(f"grad {name}", {"grad": view, "index": index}, {})
+    for name, view in layouts(index).items():
+        yield Sample(f"index {name}", {"grad": grad, "index": view}, {})
+    ends = np.array([3, -1, 8, 9, 3, 2**63 - 1, -(2**63), 0])
+    yield Sample("ends of i64", {"grad": grad, "index": ends}, {})
+    yield Sample("no places", {"grad": grad[:0], "index": ends}, {})
+
+
+def scatter_backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Both reductions, every kind, both kinds of index, every mode, shorter axes, layouts, and places out of range."""
+    rng = np.random.default_rng(seed)
+    for i, (shape, taken, axis) in enumerate(SENT):
+        for j, reduce in enumerate(("set", "add")):
+            for element in KINDS if full else (KINDS[(i + j) % len(KINDS)],):
+                mode, n = ("status", "clip", "wrap")[(i + j) % 3], shape[axis]
+                indices = rng.integers(-n, 2 * n, taken, (np.int64, np.int32)[i % 2])
+                label = f"{element}{list(shape)}{list(taken)} axis {axis} {mode} {reduce}"
+                operands = {"grad": values(rng, shape, element), "indices": indices}
+                yield Sample(label, operands, {"axis": axis, "mode": mode, "reduce": reduce})
+    grad, indices = values(rng, (6, 40), ElementKind.F32), rng.integers(0, 40, (5, 24))
+    for reduce in ("set", "add"):
+        for name, view in layouts(grad).items():
+            yield Sample(f"grad {name}, {reduce}", {"grad": view, "indices": indices}, {"reduce": reduce})
+        for name, view in layouts(indices).items():
+            yield Sample(f"indices {name}, {reduce}", {"grad": grad, "indices": view}, {"reduce": reduce})
+        nothing = {"grad": grad[:, :0], "indices": indices}
+        yield Sample(f"no places, {reduce}", nothing, {"reduce": reduce})

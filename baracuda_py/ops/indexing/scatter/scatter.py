@@ -14,7 +14,7 @@ from ....plan.plan import Plan
 from ....plan.registry import Gradient, Op, register
 from ....plan.selection import Selection, selected
 from ....runtime.steps import Ptr, Step
-from ....types import DeviceSpec, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
+from ....types import DeviceSpec, OpCategory, OperandTypeError, PrecisionGuarantee
 from ..._function import function_of
 from ..._rows import FLOATS
 from ...shape_layout.contiguize import ContiguizeDescriptor, ContiguizePlan
@@ -34,6 +34,7 @@ __all__ = [
     "scatter",
 ]
 
+SENT = {"x": "grad_x", "src": "grad_src"}  # the gradients
 REDUCED_BY = {"index_add": "add", "index_copy": "set"}  # the reduction that a name means
 
 
@@ -84,7 +85,7 @@ class IndexScatterDescriptor(LinesByIndex, ScatteredLines, IntoCopy):
 
 
 @described(*_slots("indices"), fields=(*ElementsByIndex.FIELDS, "reduce"))
-class ScatterDescriptor(ScatteredElements, IntoCopy):
+class ScatterDescriptor(ElementsByIndex, ScatteredElements, IntoCopy):
     """x of `x_shape`, and an index along `axis` for each element of `src`, reduced by `reduce`."""
 
     reduce: str = "set"
@@ -96,12 +97,7 @@ class ScatterDescriptor(ScatteredElements, IntoCopy):
 
     def check(self) -> None:
         super().check()
-        x, indices = self.x_shape, self.indices_shape
-        if any(m > n for a, (m, n) in enumerate(zip(indices, x)) if a != self.along):
-            raise InvalidProblemError(
-                f"{self.op}: indices of shape {indices} exceed x of shape {x} beside axis {self.along}",
-                "give every other axis x's extent at most",
-            )
+        self.refuse_longer_indices()
 
 
 @dataclass(frozen=True)
@@ -216,7 +212,7 @@ def scatter(
     may be shorter than x's. src: of x's dtype and of indices' shape.
     reduce: ``"set"``: of several elements for one place, the last one in C order stands. ``"add"``, ``"max"``, ``"min"``: they
     are reduced with x's own, in C order and chunks; sums are computed in f32 (f64 for f64) and rounded once; a NaN is a maximum
-    and a minimum. The same bits at every call.
+    and a minimum. The same bits at every call. There are gradients of ``"set"`` and ``"add"``.
     mode, status and out: as in `index_add`. Returns (out, status) with ``mode="status"``, else out alone.
     """
 
@@ -228,6 +224,9 @@ register(
 )  # fmt: skip
 register(
     Op("index_copy", IndexScatterPlan, index_copy, samples.index_copy, fixed={"name": "index_copy"},
-       peers={"torch": "index_copy"})
+       gradient=Gradient("index_copy_backward", ("index",), SENT), peers={"torch": "index_copy"})
 )  # fmt: skip
-register(Op("scatter", ScatterPlan, scatter, samples.scatter, peers={"cupy": "put_along_axis", "torch": "scatter"}))
+register(
+    Op("scatter", ScatterPlan, scatter, samples.scatter, gradient=Gradient("scatter_backward", ("indices",), SENT),
+       peers={"cupy": "put_along_axis", "torch": "scatter"})
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Reductions of segments of rows, which sorted offsets give, and their gradients."""

@@ -1,0 +1,66 @@
+// The reductions of rows of a segment, and where rows are.
+#pragma once
+#include "math/extrema.cuh"
+#include "rows/pack.cuh"
+#include "rows/shifted_sum.cuh"
+#include "core/index.cuh"
+
+namespace segment {
+
+// Byte offsets: of a column in x and in the gradient, and from a row of either to the next. RC = 0: columns are
+// contiguous.
+template <int RC> struct Rows {
+  Dims<u32, RC, 2> columns;
+  i64 step[2];
+
+  template <class T> __device__ __forceinline__ void column(u32 column, i64 (&at)[2]) const {
+    at[0] = at[1] = 0;
+    if constexpr (RC > 0) columns.locate(column, at);
+    else at[0] = at[1] = i64(column) * i64(sizeof(T));
+  }
+};
+
+// A reduction: the term of an element, how terms are joined, and the result of `rows` of them; of its gradient, the
+// part of an element.
+struct Sum {
+  static constexpr bool READS_RESULT = false, READS_GRADIENT = false;
+  template <class C> static __device__ __forceinline__ C identity() { return C(0); }
+  template <class C> static __device__ __forceinline__ C term(C x, C) { return x; }
+  template <class C> static __device__ __forceinline__ C join(C a, C b) { return a + b; }
+  template <class C> static __device__ __forceinline__ C result(C x, u32, C) { return x; }
+  template <class C> static __device__ __forceinline__ C spread(C grad, u32, C, C) { return grad; }
+};
+struct Mean : Sum {
+  template <class C> static __device__ __forceinline__ C spread(C grad, u32 rows, C, C) { return grad / C(rows); }
+  template <class C> static __device__ __forceinline__ C result(C x, u32 rows, C) { return rows ? x / C(rows) : C(0); }
+};
+struct Max : Sum {
+  template <class C> static __device__ __forceinline__ C identity() { return rows::minus_infinity<C>(); }
+  template <class C> static __device__ __forceinline__ C join(C a, C b) { return math::maximum(a, b); }
+};
+struct Min : Sum {
+  template <class C> static __device__ __forceinline__ C identity() { return -rows::minus_infinity<C>(); }
+  template <class C> static __device__ __forceinline__ C join(C a, C b) { return math::minimum(a, b); }
+};
+// The gradient of an extremum divided by how many elements are equal to it, or NaN; each of these gets it.
+struct Share : Sum {
+  static constexpr bool READS_RESULT = true, READS_GRADIENT = true;
+  template <class C> static __device__ __forceinline__ C spread(C grad, u32, C x, C extremum) {
+    return counts(x, extremum) ? grad : C(0);
+  }
+  template <class C> static __device__ __forceinline__ bool counts(C x, C extremum) { return x == extremum || x != x; }
+  template <class C> static __device__ __forceinline__ C term(C x, C extremum) { return C(counts(x, extremum)); }
+  template <class C> static __device__ __forceinline__ C result(C ties, u32, C grad) { return grad / ties; }
+};
+
+// Writes the result of a segment of `rows`.
+template <class Op, class T, class C, int V>
+__device__ __forceinline__ void finish(T* out, const C (&value)[V], u32 rows, const u8* grad) {
+  C result[V], given[V];
+  if (Op::READS_GRADIENT) rows::fetch<T>(given, reinterpret_cast<const T*>(grad));
+#pragma unroll
+  for (int v = 0; v < V; ++v) result[v] = Op::result(value[v], rows, Op::READS_GRADIENT ? given[v] : C(0));
+  rows::put(out, result);
+}
+
+}  // namespace segment

@@ -1,0 +1,126 @@
+// out[s, :] = reduction of x[i, :] over offsets[s] <= i < offsets[s + 1].
+//
+// check_offsets: sets `refused` if an offset exceeds [0, rows] or the next one is smaller: all segments are empty then.
+// reduce_pieces: LANES * LINES threads per piece of PIECE rows (segment/bounds.cuh): LANES across columns, V adjacent
+//                ones each; LINES rows in turns, joined by shuffles. A segment of one piece is finished here, parts of
+//                longer ones go to scratch.
+// join_pieces:   one CTA per PIECE rows, for the longer segment that begins there, if one does: LANES threads per share
+//                of adjacent parts join these in order, then shares are joined by halves.
+// Order:         fixed by the segment's length, LANES and LINES (deterministic); computed in C, rounded once.
+// Shared:        join_pieces: JOIN_THREADS * V values.   Bound: DRAM, the rows, and 1 / PIECE of them in C.
+#include "segment/bounds.cuh"
+#include "segment/reductions.cuh"
+#include "core/index.cuh"
+
+using segment::Bounds;
+using segment::FirstUnit;
+using segment::PIECE;
+
+constexpr u32 REDUCE_THREADS = 256, JOIN_THREADS = 512;
+
+template <class Index>
+__global__ void __launch_bounds__(REDUCE_THREADS)
+check_offsets(i32* refused, const Index* offsets, i64 rows, u32 segments) {
+  const u32 s = blockIdx.x * REDUCE_THREADS + threadIdx.x;
+  if (s > segments) return;
+  const i64 at = i64(offsets[s]), next = s < segments ? i64(offsets[s + 1]) : at;
+  if (at < 0 || at > rows || next < at) *refused = 1;
+}
+
+// `y` and `grad`: rows of the result and of its gradient, in C order; read by reductions that say so.
+template <class Op, class T, class C, class Index, int V, int LANES, int LINES, int RC, int UNROLL>
+__global__ void __launch_bounds__(REDUCE_THREADS)
+reduce_pieces(T* out, C* parts, const u8* x, const Index* offsets, const i32* refused, const T* y, const u8* grad,
+              u32 segments, u32 units, u32 length, segment::Rows<RC> rows) {
+  constexpr u32 GROUP = LANES * LINES;
+  const Bounds<Index> bounds(offsets, refused);
+  const FirstUnit<Index> first_unit{bounds};
+  // 1. the unit's segment: at most as many segments beyond that of the warp's first unit as units
+  const u32 within = threadIdx.x % 32 / GROUP, unit = blockIdx.x * (REDUCE_THREADS / GROUP) + threadIdx.x / GROUP;
+  u32 s = segment::warp_search(segments, unit - within, first_unit);
+  s = segment::search(s, s + within + 1 < segments ? s + within + 1 : segments, unit, first_unit);
+  const u32 begin = bounds(s), end = bounds(s + 1), base = first_unit(s), piece = unit - base;
+  const bool live = unit < units && base <= unit && (piece == 0 || piece * PIECE < end - begin);
+  const u32 from = begin + piece * PIECE, to = !live ? from : end - from < PIECE ? end : from + PIECE;
+  const u32 lane = threadIdx.x % LANES, line = threadIdx.x / LANES % LINES;
+  for (u32 tile = blockIdx.y * LANES * V; tile < length; tile += gridDim.y * LANES * V) {
+    const u32 column = tile + lane * V;
+    const bool inside = column < length;
+    C value[V], result[V] = {};
+#pragma unroll
+    for (int v = 0; v < V; ++v) value[v] = Op::template identity<C>();
+    i64 at[2];
+    rows.template column<T>(column, at);
+    if (Op::READS_RESULT && inside && live) rows::fetch<T>(result, y + u64(s) * length + column);
+    // 2. the line's rows, in order
+    for (u32 i = from + line; inside && i < to; i += LINES * UNROLL) {
+      rows::Pack<T, V> row[UNROLL];
+#pragma unroll
+      for (int u = 0; u < UNROLL; ++u)
+        if (i + u * LINES < to) row[u].load(reinterpret_cast<const T*>(x + at[0] + i64(i + u * LINES) * rows.step[0]));
+#pragma unroll
+      for (int u = 0; u < UNROLL; ++u) {
+        if (i + u * LINES >= to) break;
+        C term[V];
+        row[u].widen(term);
+#pragma unroll
+        for (int v = 0; v < V; ++v) value[v] = Op::join(value[v], Op::term(term[v], result[v]));
+      }
+    }
+    // 3. join lines
+#pragma unroll
+    for (u32 step = LANES; step < GROUP; step *= 2)
+#pragma unroll
+      for (int v = 0; v < V; ++v) value[v] = Op::join(value[v], __shfl_down_sync(~0u, value[v], step, GROUP));
+    if (!live || !inside || line != 0) continue;
+    const u32 part = segment::part_of(begin, piece, units - segments + 1);
+    if (end - begin > PIECE) rows::put(parts + u64(part) * length + column, value);
+    else segment::finish<Op>(out + u64(s) * length + column, value, end - begin, grad + at[1] + i64(s) * rows.step[1]);
+  }
+}
+
+template <class Op, class T, class C, class Index, int V, int LANES, int RC>
+__global__ void __launch_bounds__(JOIN_THREADS)
+join_pieces(T* out, const C* parts, const Index* offsets, const i32* refused, const u8* grad, u32 segments, u32 count,
+            u32 length, segment::Rows<RC> rows) {
+  constexpr u32 SHARES = JOIN_THREADS / LANES;
+  __shared__ Vec<C, V> part[JOIN_THREADS];
+  const Bounds<Index> bounds(offsets, refused);
+  const u32 lane = threadIdx.x % LANES, own = threadIdx.x / LANES, first = blockIdx.x * PIECE;
+  // 1. the last segment that begins in these rows
+  const u32 last = count - first < PIECE ? count - 1 : first + PIECE - 1;
+  const u32 s = segment::warp_search(segments, last, bounds), begin = bounds(s), end = bounds(s + 1);
+  if (begin < first || begin > last || end - begin <= PIECE) return;
+  const u32 pieces = (end - begin + PIECE - 1) / PIECE, share = (pieces + SHARES - 1) / SHARES;
+  const u32 from = own * share, to = from + share < pieces ? from + share : pieces;
+  for (u32 tile = blockIdx.y * LANES * V; tile < length; tile += gridDim.y * LANES * V) {
+    const u32 column = tile + lane * V;
+    C value[V], x[V];
+#pragma unroll
+    for (int v = 0; v < V; ++v) value[v] = Op::template identity<C>();
+    // 2. the share, in order
+    if (column < length)
+#pragma unroll 4
+      for (u32 p = from; p < to; ++p) {
+        rows::fetch<C>(x, parts + u64(segment::part_of(begin, p, count / PIECE + 1)) * length + column);
+#pragma unroll
+        for (int v = 0; v < V; ++v) value[v] = Op::join(value[v], x[v]);
+      }
+#pragma unroll
+    for (int v = 0; v < V; ++v) part[threadIdx.x].at[v] = value[v];
+    __syncthreads();
+    // 3. join shares
+    for (u32 half = SHARES / 2; half > 0; half /= 2) {
+      if (own < half)
+#pragma unroll
+        for (int v = 0; v < V; ++v)
+          part[threadIdx.x].at[v] = value[v] = Op::join(value[v], part[threadIdx.x + half * LANES].at[v]);
+      __syncthreads();
+    }
+    if (own == 0 && column < length) {
+      i64 at[2];
+      rows.template column<T>(column, at);
+      segment::finish<Op>(out + u64(s) * length + column, value, end - begin, grad + at[1] + i64(s) * rows.step[1]);
+    }
+  }
+}
