@@ -42,15 +42,16 @@ class _Maker:
     def __call__(
         self, label: str, shape: tuple[int, ...], kind: ElementKind, state: ElementKind = F32, *,
         grad: ElementKind | None = None, step: float = 0, states: Sequence[str] = (), master: bool = False,
-        scalars: Mapping[str, Array] = NOTHING, gap: int = 0, **options: Any,
+        scalars: Mapping[str, Array] = NOTHING, gap: int = 0, lengths: Sequence[int] = LENGTHS,
+        counts: Sequence[int] = COUNTS, **options: Any,
     ) -> Sample:  # fmt: skip
         """`states` are further ones. With a `gap`, parts of arrays, so many elements between them."""
         names, table = (*self.always, *states), None
         kinds = [kind, grad or kind, *[state] * len(names), *([F32] if master else [])]
         if gap:
-            count, table = table_of([k.bits // 8 for k in kinds], LENGTHS, gap)
+            count, table = table_of([k.bits // 8 for k in kinds], lengths, gap)
             shape = (count,)
-            table = np.column_stack([table, COUNTS]) if self.counted else table
+            table = np.column_stack([table, counts]) if self.counted else table
         given = {"param": values(self.rng, shape, kind, 1.0), "grad": values(self.rng, shape, grad or kind, 0.5)}
         for name in names:
             x = values(self.rng, shape, state, 0.1)
@@ -169,6 +170,7 @@ def lars(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]: 
     yield sample("parts", (), F32, gap=4, scalars={"learning_rate": one(0.5)})
     yield sample("parts unaligned", (), F16, step=1, gap=3, master=True, lr=0.1, scalars={"grad_scale": one(16)})
     yield from _zeros("momentum_buffer")
+    yield sample("rows", (), F32, gap=1, lengths=[1] * 300, counts=[300] + [0] * 299)
     if full:
         yield sample("by chance", (301,), BF16, BF16, step=5, lr=0.01, stochastic=True, seed=-3, nesterov=True)
         yield sample("skipped", (130,), F32, scalars={"found_inf": one(2)})
