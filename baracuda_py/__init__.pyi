@@ -1380,6 +1380,31 @@ class KvAppendDescriptor(_KvAppendDescriptor, _K, _V, _Status):
         positions_element: ElementLike = ..., *, k_cache_strides: _Ints = ..., v_cache_strides: _Ints = ...,
         k_strides: _Ints = ..., v_strides: _Ints = ..., k_cache_align: int | None = ..., v_cache_align: int | None = ...,
         k_align: int | None = ..., v_align: int | None = ..., wrap: bool = ...) -> None: ...
+class LambUpdateDescriptor(_UpdateProblem, _Param, _ExpAvg, _ExpAvgSq, _Master, _Step, _Grad, _LearningRate, _GradScale,
+    _FoundInf, _Table):
+    state_element: ElementKind | None
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
+        maximize: bool = ..., stochastic: bool = ..., lr: float = ..., beta1: float = ..., beta2: float = ...,
+        eps: float = ..., weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ...,
+        master_element: _Kind = ..., learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ...,
+        found_inf_element: _Kind = ...) -> None: ...
+class LarsUpdateDescriptor(_UpdateProblem, _Param, _Master, _Step, _Grad, _LearningRate, _GradScale, _FoundInf, _Table):
+    momentum_buffer: _Layout
+    state_element: ElementKind | None
+    nesterov: bool
+    momentum: float
+    weight_decay: float
+    trust_coefficient: float
+    eps: float
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
+        nesterov: bool = ..., maximize: bool = ..., stochastic: bool = ..., lr: float = ..., momentum: float = ...,
+        weight_decay: float = ..., trust_coefficient: float = ..., eps: float = ..., seed: int = ..., *,
+        table_shape: _Ints = ..., master_element: _Kind = ..., learning_rate_element: _Kind = ...,
+        grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
 class LeakyReluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -2342,6 +2367,8 @@ class Int4MatmulPlan(_Int4MatmulPlan): desc: Int4MatmulDescriptor
 class Int8MatmulPlan(_Int8MatmulPlan): desc: Int8MatmulDescriptor
 class JoinPlan(_JoinPlan): desc: JoinDescriptor
 class KvAppendPlan(_KvAppendPlan): desc: KvAppendDescriptor
+class LambUpdatePlan(_UpdatePlan): desc: LambUpdateDescriptor
+class LarsUpdatePlan(_UpdatePlan): desc: LarsUpdateDescriptor
 class LeakyReluBackwardPlan(_BackwardPlan): desc: LeakyReluBackwardDescriptor
 class LerpBackwardPlan(_BackwardPlan): desc: LerpBackwardDescriptor
 class LgammaBackwardPlan(_BackwardPlan): desc: LgammaBackwardDescriptor
@@ -3105,6 +3132,17 @@ def lion_update(param: Any, grad: Any, exp_avg: Any, step: Any, *, master: Any =
     beta1: float = 0.9, beta2: float = 0.99, weight_decay: float = 0.0, maximize: bool = False, stochastic: bool = False,
     seed: int = 0, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None, table: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(LambUpdateDescriptor, LambUpdatePlan)
+def lamb_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, step: Any, *, master: Any = None, lr: float = 0.001,
+    beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-06, weight_decay: float = 0.0, maximize: bool = False,
+    stochastic: bool = False, seed: int = 0, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None,
+    table: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(LarsUpdateDescriptor, LarsUpdatePlan)
+def lars_update(param: Any, grad: Any, momentum_buffer: Any, step: Any, *, master: Any = None, lr: float = 0.001,
+    momentum: float = 0.9, weight_decay: float = 0.0, trust_coefficient: float = 0.001, eps: float = 0.0,
+    nesterov: bool = False, maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None,
+    grad_scale: Any = None, found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(GgufDequantizeDescriptor, GgufDequantizePlan)
 def dequantize_gguf(blocks: Any, format: Any = None, *, shape: Any = None, out_dtype: Any = None, out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -3900,6 +3938,14 @@ def adam(params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, step: Any, *,
 def adamw(params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, step: Any, *, max_exp_avg_sqs: Any = None,
     masters: Any = None, lr: Any = 0.001, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-08,
     weight_decay: float = 0.01, maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None,
+    found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> None: ...
+def lamb(params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, step: Any, *, masters: Any = None, lr: Any = 0.001,
+    betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-06, weight_decay: float = 0.0, maximize: bool = False,
+    stochastic: bool = False, seed: int = 0, grad_scale: Any = None, found_inf: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> None: ...
+def lars(params: Any, grads: Any, momentum_buffers: Any, step: Any, *, masters: Any = None, lr: Any = 0.001,
+    momentum: float = 0.9, weight_decay: float = 0.0, trust_coefficient: float = 0.001, eps: float = 0.0,
+    nesterov: bool = False, maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None,
     found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> None: ...
 def lion(params: Any, grads: Any, exp_avgs: Any, step: Any, *, masters: Any = None, lr: Any = 0.0001,
     betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0, maximize: bool = False, stochastic: bool = False,

@@ -217,7 +217,7 @@ def test_torch_cuda_trains_as_torch_does() -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Lion"])
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Lion", "LAMB", "LARS"])
 def test_torch_cuda_captures_whole_steps(name: str) -> None:
     """torch's recipe: gradients are allocated in the graph, and so are the optimizer's tables of them. Losses as call by call."""
     data, labels = torch.randn(20, 256, 32, device="cuda"), torch.randint(10, (20, 256), device="cuda")

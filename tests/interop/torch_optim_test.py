@@ -13,7 +13,9 @@ import baracuda_py as bp
 torch = pytest.importorskip("torch")
 optim = pytest.importorskip("baracuda_py.interop.torch.optim")
 
-COVERS = ("adam_update", "adamw_update", "sgd_update", "rmsprop_update", "adagrad_update", "lion_update")
+COVERS = (
+    "adam_update", "adamw_update", "sgd_update", "rmsprop_update", "adagrad_update", "lion_update", "lamb_update", "lars_update",
+)  # fmt: skip
 SHAPES = ((37,), (5, 7), (), (0, 3), (3, 1, 2))
 KINDS = (torch.float64, torch.float32, torch.float64, torch.float32, torch.float32)
 STEPS = 50
@@ -27,6 +29,7 @@ CASES = (
     ("AdamW", {"amsgrad": True, "maximize": True, "lr": 0.01}),
     ("RMSprop", {"centered": True, "momentum": 0.5, "alpha": 0.9}),
     ("Adagrad", {"lr_decay": 0.1, "initial_accumulator_value": 0.5}),
+    ("Adam", {"decoupled_weight_decay": True, "weight_decay": 0.1}),
 )
 
 
@@ -85,6 +88,78 @@ def test_lion_takes_the_steps_of_its_paper() -> None:
         for p, m, own in zip(theirs, averages, ours):
             p.mul_(1 - 0.01 * 0.1).sub_(0.01 * torch.sign(0.5 * m + 0.5 * own.grad))
             m.copy_(0.75 * m + 0.25 * own.grad)
+    _same(ours, theirs)
+
+
+def _lamb(p: Any, g: Any, state: list[Any], step: int) -> None:
+    m, v = state[0].mul_(0.5).add_(0.5 * g), state[1].mul_(0.75).add_(0.25 * g * g)
+    u = m / (1 - 0.5**step) / ((v / (1 - 0.75**step)).sqrt() + 1e-3) + 0.1 * p
+    p -= 0.01 * _ratio(p, u) * u
+
+
+def _lars(p: Any, g: Any, state: list[Any], step: int) -> None:  # noqa: ARG001
+    u = g + 0.1 * p
+    moved = 0.01 * _ratio(p, u, 0.5, 0.25) * u
+    p -= moved + 0.75 * state[0].mul_(0.75).add_(moved)
+
+
+def _ratio(p: Any, u: Any, coefficient: float = 1.0, eps: float = 0.0) -> Any:
+    return coefficient * p.norm() / (u.norm() + eps) if p.norm() > 0 and u.norm() > 0 else 1.0
+
+
+NORMED = (
+    ("LAMB", {"lr": 0.01, "betas": (0.5, 0.75), "eps": 1e-3, "weight_decay": 0.1}, _lamb),
+    (
+        "LARS",
+        {"lr": 0.01, "momentum": 0.75, "weight_decay": 0.1, "trust_coefficient": 0.5, "eps": 0.25, "nesterov": True},
+        _lars,
+    ),
+)
+
+
+@pytest.mark.parametrize(("name", "options", "formula"), NORMED, ids=[x[0] for x in NORMED])
+def test_normed_optimizers_take_the_steps_of_their_papers(name: str, options: dict[str, Any], formula: Any) -> None:
+    """In the middle of which they are loaded into others."""
+    ours, theirs = _params(), [p.detach().clone() for p in _params()]
+    mine, counts = getattr(optim, name)(ours, **options), [0] * len(ours)
+    states = [[torch.zeros_like(p) for _ in range(2)] for p in theirs]
+    for i in range(STEPS):
+        if i == STEPS // 2:
+            state = copy.deepcopy(mine.state_dict())
+            mine = getattr(optim, name)(ours)
+            mine.load_state_dict(state)
+        _give_gradients(i, ours, absent=True)
+        mine.step()
+        for k, (p, own) in enumerate(zip(theirs, ours)):
+            if own.grad is not None:
+                counts[k] += 1
+                formula(p, own.grad, states[k], counts[k])
+    _same(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW"])
+@pytest.mark.parametrize("loaded", ["Adam", "AdamW"])
+def test_loaded_weight_decay_is_decoupled_as_in_torch(name: str, loaded: str) -> None:
+    """Adam takes the rule of a loaded group, AdamW keeps its own."""
+    ours, theirs = _params(), _params()
+    mine, torchs = getattr(optim, name)(ours), getattr(torch.optim, name)(theirs)
+    for x in (mine, torchs):
+        x.load_state_dict(getattr(torch.optim, loaded)(_params(), lr=0.1, weight_decay=0.5).state_dict())
+    for i in range(5):
+        _give_gradients(i, ours, theirs)
+        mine.step()
+        torchs.step()
+    _same(ours, theirs)
+    assert mine.param_groups[0]["decoupled_weight_decay"] == ("AdamW" in (name, loaded))
+
+
+def test_adam_with_decoupled_decay_goes_to_torch() -> None:
+    (ours, theirs), more = (_params() for _ in range(2)), {"lr": 0.1, "weight_decay": 0.5}
+    mine, torchs = optim.Adam(ours, decoupled_weight_decay=True, **more), torch.optim.Adam(theirs)
+    torchs.load_state_dict(mine.state_dict())
+    _give_gradients(0, ours, theirs)
+    mine.step()
+    torchs.step()
     _same(ours, theirs)
 
 

@@ -1,5 +1,5 @@
-"""torch's optimizers on this library's steps of lists: one launch for the parameters of a group and a dtype, behind the one that
-counts the step.
+"""torch's optimizers, and LAMB, LARS and Lion, on this library's steps of lists: one launch for the parameters of a group and a
+dtype, behind the one that counts the step; three for LAMB and LARS.
 
 They take torch's arguments, keep torch's state under torch's names, in the parameters' dtype, and load torch's state dicts. The
 step count is a scalar on the parameters' device, and so may the learning rate be: a captured step needs no update. Parameters on
@@ -17,7 +17,7 @@ from ...ops.optim import lists
 from ...ops.optim.rules import RULES, Rule
 from ...types import DeviceMismatchError, InvalidProblemError, OperandTypeError, UnsupportedError
 
-__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Lion", "RMSprop"]
+__all__ = ["LAMB", "LARS", "SGD", "Adagrad", "Adam", "AdamW", "Lion", "RMSprop"]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 BY_NAME = {rule.name: rule for rule in RULES}
@@ -93,13 +93,18 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
         return loss
 
     def _step(self, group: dict[str, Any]) -> None:
-        known = self.rule.signature_of_lists().parameters.keys() - {"params"}
+        rule = self._rule_of(group)
+        known = rule.signature_of_lists().parameters.keys() - {"params"}
         options = {name: x for name, x in group.items() if name in known} | dict(self._scalars(group))
         keys = {f"{name}s": TORCH_NAMES.get(name, name) for name in self._states(group)}
         for params in self._counted_together(group):
             states = {name: [self.state[p][key] for p in params] for name, key in keys.items()}
             count = self.state[params[0]]["step"]
-            getattr(lists, self.rule.name)(params, [p.grad for p in params], step=count, **states, **options)
+            getattr(lists, rule.name)(params, [p.grad for p in params], step=count, **states, **options)
+
+    def _rule_of(self, group: Mapping[str, Any]) -> Rule:
+        """The rule of a group, with the states and the values of `rule`."""
+        return self.rule
 
     def _states(self, group: Mapping[str, Any]) -> list[str]:
         """The states of a group's parameters."""
@@ -147,7 +152,7 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
         name, own = type(self).__name__, ("lr", *self.rule.hyper, "initial_accumulator_value")
         values = {key: group[key] for key in own if isinstance(group.get(key), (int, float))}
         self.rule.refuse_values(name, {**values, **dict(zip(("beta1", "beta2"), group.get("betas", ())))})
-        if group.get("nesterov") and (group["momentum"] <= 0 or group["dampening"] != 0):
+        if group.get("nesterov") and "dampening" in group and (group["momentum"] <= 0 or group["dampening"] != 0):
             raise InvalidProblemError(
                 f"{name}: nesterov with momentum={group['momentum']} and dampening={group['dampening']}",
                 "give a momentum, and dampening=0",
@@ -195,27 +200,34 @@ class SGD(ListOptimizer):
 
 
 class Adam(ListOptimizer):
-    """torch.optim.Adam by `adam`."""
+    """torch.optim.Adam by `adam`, and by `adamw` for a group with decoupled_weight_decay, as torch's own."""
 
     rule = BY_NAME["adam"]
 
     def __init__(
         self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0.0, amsgrad: bool = False, **ways: Any,
+        weight_decay: float = 0.0, amsgrad: bool = False, *, decoupled_weight_decay: bool = False, **ways: Any,
     ) -> None:  # fmt: skip
         super().__init__(params, _own(locals()), **ways)
 
+    def _rule_of(self, group: Mapping[str, Any]) -> Rule:
+        return BY_NAME["adamw" if group["decoupled_weight_decay"] else "adam"]
+
 
 class AdamW(Adam):
-    """torch.optim.AdamW by `adamw`."""
-
-    rule = BY_NAME["adamw"]
+    """torch.optim.AdamW by `adamw`: the weight decay of loaded groups is decoupled too, as in torch's own."""
 
     def __init__(
         self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
         weight_decay: float = 1e-2, amsgrad: bool = False, **ways: Any,
     ) -> None:  # fmt: skip
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **ways)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, decoupled_weight_decay=True, **ways)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A loaded state, of torch's Adam as well."""
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group["decoupled_weight_decay"] = True
 
 
 class RMSprop(ListOptimizer):
@@ -255,4 +267,28 @@ class Lion(ListOptimizer):
         weight_decay: float = 0.0,
         **ways: Any,
     ) -> None:
+        super().__init__(params, _own(locals()), **ways)
+
+
+class LAMB(ListOptimizer):
+    """LAMB (Y. You et al., ICLR 2020) by `lamb`, which torch lacks; its norms are of each parameter of its own."""
+
+    rule = BY_NAME["lamb"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
+        weight_decay: float = 0.0, **ways: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(params, _own(locals()), **ways)
+
+
+class LARS(ListOptimizer):
+    """LARS (Y. You, I. Gitman, B. Ginsburg, arXiv:1708.03888) by `lars`, which torch lacks; norms are as of `LAMB`."""
+
+    rule = BY_NAME["lars"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-3, momentum: float = 0.9, weight_decay: float = 0.0,
+        trust_coefficient: float = 1e-3, eps: float = 0.0, nesterov: bool = False, **ways: Any,
+    ) -> None:  # fmt: skip
         super().__init__(params, _own(locals()), **ways)

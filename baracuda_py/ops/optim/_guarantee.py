@@ -27,11 +27,12 @@ def of_update(desc: Any) -> PrecisionGuarantee:
     for name in (operand.name for operand in desc.operands if operand.written and operand.name != "step"):
         terms = [Term(1.0, computed.element, "lost")]
         param = name in ("param", "master")
+        sized = desc.rule.normed and (param or name == "momentum_buffer")  # by norms of its whole array
         terms += [Term(OF_POWERS, ElementKind.F64, "correction")] if param else []
         if desc.stochastic and param:  # by a spacing, where others err by half of one
             terms += [Term(1.0, desc.element, measure) for measure in ("abs_result", "smallest_normal")]
-        bound = Componentwise.rounded(terms, desc.layout(name).element, SOURCE, "beyond" if param else "")
-        parts[name] = PrecisionGuarantee.fixed_order(computed.math, computed.element, bound)
+        bound = Componentwise.rounded(terms, desc.layout(name).element, SOURCE, "beyond" if param or sized else "")
+        parts[name] = PrecisionGuarantee.fixed_order(computed.math, computed.element, bound, batch_invariant=not sized)
     return PrecisionGuarantee.by_output(**parts, step=PrecisionGuarantee.exact(ElementKind.F32))
 
 

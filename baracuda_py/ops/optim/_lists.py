@@ -37,9 +37,9 @@ Array = np.ndarray[Any, Any]
 @untraced
 def call_on_lists(
     op: str, function: Callable[..., Any], lists: Mapping[str, Any], written: Collection[str], scalars: Mapping[str, Any],
-    **options: Any,
+    *, counted: bool = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """What `function`, which takes one array of each list, returns of whole lists.
+    """What `function`, which takes one array of each list, returns of whole lists; its table counts an array's rows if `counted`.
 
     `lists` maps its operands to (what the list is called, its arrays or None), those that are `written` among them; `scalars`
     are the arrays that all share, `options` other arguments.
@@ -57,13 +57,14 @@ def call_on_lists(
         detect_frameworks()
         ordinal = next(iter(tensors.values()))[0].ordinal if whole else HOST_ORDINAL
         if ordinal == HOST_ORDINAL:
-            made = _call_on_host(op, function, tensors, written, scalars, options)
+            made = _call_on_host(op, function, tensors, written, scalars, options, counted)
             note_written(x for name in written for x in arrays.get(name, ()))
             return made
         key, pointers = [*start], []
         again = read(whole, None, key, pointers) is not None  # frameworks have been detected
         with require_cupy("a table of arrays").cuda.Device(ordinal):
-            found = table_made((*key, *pointers) if again else None, _queue(whole[0], stream), *_rows_of(tensors))
+            table = _rows_of(tensors, counted)
+            found = table_made((*key, *pointers) if again else None, _queue(whole[0], stream), *table)
     bases = {name: held[found.base] for name, held in arrays.items()}
     made = function(**bases, **scalars, table=found.rows, **options)
     note_written(x for name in written for x in arrays.get(name, ()))
@@ -171,12 +172,12 @@ def _length(x: Tensor) -> int:
     return int(np.prod(x.shape, dtype=np.int64))
 
 
-def _rows_of(tensors: Mapping[str, list[Tensor]]) -> tuple[int, Array]:
+def _rows_of(tensors: Mapping[str, list[Tensor]], counted: bool) -> tuple[int, Array]:
     """Which arrays the rows of a table count from, that have elements if any have, and the rows."""
     lengths = [_length(x) for x in next(iter(tensors.values()))]
     base = max(range(len(lengths)), key=lengths.__getitem__)
     begins = [[x.pointer - held[base].pointer for x in held] for held in tensors.values()]
-    return base, rows_of(lengths, begins, _sizes(tensors))
+    return base, rows_of(lengths, begins, _sizes(tensors), counted=counted)
 
 
 def _queue(x: Any, stream: Any) -> int:
@@ -187,7 +188,7 @@ def _queue(x: Any, stream: Any) -> int:
 
 def _call_on_host(
     op: str, function: Callable[..., Any], tensors: Mapping[str, list[Tensor]], written: Collection[str],
-    scalars: Mapping[str, Any], options: Any,
+    scalars: Mapping[str, Any], options: Any, counted: bool,
 ) -> Any:  # fmt: skip
     """A call on host arrays: they are copied into one array a list, and what is written is copied back."""
     if is_recording():
@@ -195,10 +196,11 @@ def _call_on_host(
     lengths = [_length(x) for x in next(iter(tensors.values()))]
     starts = np.cumsum([0, *(-(-n // ALIGN) * ALIGN for n in lengths)])
     flat = {name: _packed(held, starts) for name, held in tensors.items()}
-    rows = np.zeros((0, LEAD + len(tensors)), np.int64)
+    rows = np.zeros((0, LEAD + len(tensors) + counted), np.int64)
     if lengths:
         sizes = _sizes(tensors)
-        rows = rows_of(lengths, [[int(start) * size for start in starts[:-1]] for size in sizes], sizes)
+        begins = [[int(start) * size for start in starts[:-1]] for size in sizes]
+        rows = rows_of(lengths, begins, sizes, counted=counted)
     made = function(**flat, **scalars, table=rows, **options)
     for name in written:
         for part, x in zip(_parts(flat[name], tensors[name], starts), tensors[name]) if name in tensors else ():

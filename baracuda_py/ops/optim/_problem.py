@@ -17,9 +17,9 @@ from ...types import DeviceSpec, ElementKind, InvalidProblemError, OperandTypeEr
 from .._rows import computed_in
 from . import _guarantee
 from ._rule import Rule
-from ._table import THREADS, check_table, chunk_of, refuse_rows
+from ._table import LEAD, THREADS, check_table, chunk_of, depth_of, refuse_rows
 
-__all__ = ["UpdateCandidate", "UpdateProblem"]
+__all__ = ["NormedCandidate", "UpdateCandidate", "UpdateProblem"]
 
 FILE = "optim/update.cu"
 ARRAYS, HYPER, SCALARS = 6, 5, 11  # as in the kernel, the scalars of a step included
@@ -106,7 +106,7 @@ class UpdateProblem(Descriptor):
             raise InvalidProblemError(
                 f"{self.op}: stochastic with {given}", "it rounds bf16 parameters that have no master: leave it out"
             )
-        check_table(self)
+        check_table(self, counted=self.rule.normed)
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
         made = super().scalars(given)
@@ -121,7 +121,21 @@ class UpdateProblem(Descriptor):
         return made
 
     def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
-        refuse_rows(self, tensors, {name: name != "grad" for name in self.arrays})
+        refuse_rows(self, tensors, {name: name != "grad" for name in self.arrays}, counted=self.rule.normed)
+
+    @property
+    def chunk(self) -> int:
+        """Elements of a CTA."""
+        return chunk_of(math.prod(self.shape))
+
+    @property
+    def ctas(self) -> int:
+        return -(-math.prod(self.shape) // self.chunk) if self.chunks is None else self.chunks
+
+    @property
+    def depth(self) -> int:
+        """Additions that a square of a norm goes through, at most."""
+        return depth_of(math.prod(self.shape), self.ctas, THREADS)
 
     def vector(self) -> int:
         """Elements of a thread's turn: 16 bytes of the widest array."""
@@ -132,14 +146,15 @@ class UpdateCandidate(Candidate[UpdateProblem]):
     """Two launches: one thread counts the step, and a CTA per chunk updates its elements."""
 
     variant = "chunks"
-    launches = (f"{FILE}:optim_step", f"{FILE}:optim_update")
+    launches: ClassVar[tuple[str, ...]] = (f"{FILE}:optim_step", f"{FILE}:optim_update")
 
     def cost(self, desc: UpdateProblem, device: DeviceSpec, config: str) -> Cost:
         once = sum(desc.layout(name).element.bits // 8 for name in desc.arrays)
         written = once - desc.layout("grad").element.bits // 8
         count = math.prod(desc.shape) if desc.chunks is None else desc.chunks * chunk_of(0)
-        moved = Cost.streaming(device, count * (once + written))
-        return Cost(moved.bytes, 0, moved.seconds + device.overhead, moved.limit)
+        read = once if desc.rule.normed else 0
+        moved = Cost.streaming(device, count * (once + written + read))
+        return Cost(moved.bytes, 0, moved.seconds + device.overhead * (len(self.launches) - 1), moved.limit)
 
     def guarantee(self, desc: UpdateProblem, device: DeviceSpec, config: str) -> PrecisionGuarantee:
         return _guarantee.of_update(desc)
@@ -157,15 +172,40 @@ class UpdateCandidate(Candidate[UpdateProblem]):
             *[np.float64(0)] * (HYPER + 1 - len(hyper)), np.uint32(desc.maximize),
         )  # fmt: skip
         counted = Launch(Kernel(FILE, f"optim_step<{desc.rule_type}, {computed.cuda}>"), (1, 1, 1), (1, 1, 1), args)
-        count = math.prod(desc.shape)
-        chunk = chunk_of(count)
-        ctas = -(-count // chunk) if desc.chunks is None else desc.chunks
-        if not ctas:
+        if not desc.ctas:
             return (counted,)
         bases = Struct((*map(Ptr, desc.arrays), *[null] * (ARRAYS - len(desc.arrays))))
         kinds = (desc.element, desc.layout("grad").element, desc.state_kind)
-        flags = (str(x).lower() for x in (desc.has("master"), desc.has("table"), desc.stochastic))
-        parts = (*(kind.number for kind in kinds), computed.cuda, *flags, str(desc.vector()))
-        kernel = Kernel(FILE, f"optim_update<{', '.join((desc.rule_type, *parts))}>")
-        args = (bases, place("table"), np.uint64(count), np.uint32(chunk), shared, Run("seed"))
-        return counted, Launch(kernel, (ctas, 1, 1), (THREADS, 1, 1), args)
+        listed, by_chance, normed = (str(x).lower() for x in (desc.has("table"), desc.stochastic, desc.rule.normed))
+        parts = (
+            desc.rule_type,
+            *(kind.number for kind in kinds),
+            computed.cuda,
+            str(desc.has("master")).lower(),
+            listed,
+        )
+        whole: tuple[Arg, ...] = (
+            bases, place("table"), np.uint64(math.prod(desc.shape)), np.uint32(desc.chunk), shared,
+        )  # fmt: skip
+        grid, block = (desc.ctas, 1, 1), (THREADS, 1, 1)
+        steps: list[Step] = [counted]
+        sizes: Arg = null
+        if desc.rule.normed:
+            sums = Scratch.named("sums", ElementKind.F64.nbytes(2 * desc.ctas))
+            sizes = Scratch.named("step_sizes", computed.element.nbytes(desc.ctas))
+            squares = Kernel(FILE, f"optim_norms<{', '.join((*parts, str(desc.vector())))}>")
+            of_arrays = Kernel(FILE, f"optim_step_sizes<{desc.rule_type}, {computed.cuda}>")
+            columns = np.uint32(LEAD + len(desc.arrays) + 1)
+            args = (sums, place("table"), columns, np.uint32(desc.ctas), shared, sizes)
+            steps += [
+                Launch(squares, grid, block, (*whole, sums)),
+                Launch(of_arrays, grid if desc.has("table") else (1, 1, 1), block, args),
+            ]
+        kernel = Kernel(FILE, f"optim_update<{', '.join((*parts, by_chance, normed, str(desc.vector())))}>")
+        return (*steps, Launch(kernel, grid, block, (*whole, sizes, Run("seed"))))
+
+
+class NormedCandidate(UpdateCandidate):
+    """Four launches: a thread counts, a CTA per chunk adds up squares, one per array makes step sizes, one per chunk updates."""
+
+    launches = (f"{FILE}:optim_step", f"{FILE}:optim_norms", f"{FILE}:optim_step_sizes", f"{FILE}:optim_update")

@@ -33,6 +33,7 @@ class Rule:
     `cuda` is the type in kernels/include/optim/rules.cuh, where ``{name}`` is whether a problem has that state or flag. `states`
     are arrays that every problem has, `optional` ones follow them in the kernel's order. `hyper` are the run-time values behind
     lr in the order of the kernel, with their defaults; those `below_one` must be less than 1. `flags` are further options.
+    `normed` is whether an array's step size comes from the norms of its parameters and of their update.
     `refuse` raises for a problem with its values. `doc` and `lists` continue "A step of ... on one array, in place: " and
     "A step of ... on lists of arrays, in place".
     """
@@ -48,6 +49,7 @@ class Rule:
     hyper: Mapping[str, float] = field(default_factory=dict)
     below_one: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    normed: bool = False
     refuse: Callable[[Any, Mapping[str, float]], None] | None = None
     peers: Mapping[str, str] = field(default_factory=dict)
     doc: str = ""

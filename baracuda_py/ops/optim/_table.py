@@ -1,4 +1,5 @@
-"""The chunks of arrays, and the rows of a table that names them: elements, number of the first, and its place in each array."""
+"""The chunks of arrays, and the rows of a table that names them: elements, number of the first, and its place in each array; and
+where an array's rows belong together, the number of these in its first row, and 0 in others."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import numpy as np
 from ...tensor import Tensor
 from ...types import InvalidProblemError
 
-__all__ = ["LEAD", "THREADS", "check_table", "chunk_of", "refuse_rows", "rows_of"]
+__all__ = ["LEAD", "THREADS", "check_table", "chunk_of", "depth_of", "refuse_rows", "rows_of"]
 
 THREADS = 256  # of a CTA, as in the kernels
 LEAD = 2  # columns of a row ahead of the arrays' places
@@ -25,9 +26,16 @@ def chunk_of(count: int) -> int:
     return SHORT_CHUNK * min(LONGEST, 1 << max(count // (SHORT_CHUNK * CTAS), 1).bit_length() - 1)
 
 
-def rows_of(lengths: Sequence[int], begins: Sequence[Sequence[int]], sizes: Sequence[int]) -> Array:
+def depth_of(count: int, chunks: int, threads: int) -> int:
+    """Additions at most that a square of so many elements goes through, of which a CTA of `threads` adds up the chunks' sums."""
+    return -(-count // THREADS) + -(-chunks // threads) + 10 + (THREADS + threads) // 32
+
+
+def rows_of(
+    lengths: Sequence[int], begins: Sequence[Sequence[int]], sizes: Sequence[int], *, counted: bool = False
+) -> Array:
     """The rows of the chunks of arrays with so many elements, which begin at these bytes, in each list; `sizes` are the bytes of
-    an element of each."""
+    an element of each. `counted` appends the rows of an array to its first one."""
     counts = np.asarray(lengths, np.int64)
     chunk = chunk_of(int(counts.sum()))
     chunks = -(-counts // chunk)
@@ -36,21 +44,26 @@ def rows_of(lengths: Sequence[int], begins: Sequence[Sequence[int]], sizes: Sequ
     firsts = np.cumsum(counts) - counts
     columns = [np.minimum(counts[of] - within, chunk), firsts[of] + within]
     columns += [np.asarray(begin, np.int64)[of] + within * size for begin, size in zip(begins, sizes)]
+    columns += [np.where(within == 0, chunks[of], 0)] if counted else []
     return np.stack(columns, axis=1)
 
 
-def check_table(desc: Any) -> None:
+def check_table(desc: Any, *, counted: bool = False) -> None:
     """Raises InvalidProblemError for a table of another number of columns."""
-    table, columns = desc.shape_of("table"), LEAD + len(desc.arrays)
+    table, columns = desc.shape_of("table"), LEAD + len(desc.arrays) + counted
     if table is not None and (len(table) != 2 or table[1] != columns):
         raise InvalidProblemError(
             f"{desc.op}: table has shape {table}",
-            f"give rows of {columns}: elements, number of the first, and where it begins in {', '.join(desc.arrays)}",
+            f"give rows of {columns}: elements, number of the first, and where it begins in {', '.join(desc.arrays)}"
+            + (", and the rows of an array in its first, 0 in others" if counted else ""),
         )
 
 
-def refuse_rows(desc: Any, tensors: Mapping[str, Tensor], written: Mapping[str, bool]) -> None:
-    """Raises for rows in host memory that reach out of an array, or of one that is written name an element twice."""
+def refuse_rows(
+    desc: Any, tensors: Mapping[str, Tensor], written: Mapping[str, bool], *, counted: bool = False
+) -> None:
+    """Raises for rows in host memory that reach out of an array, or of one that is written name an element twice; where they are
+    `counted`, for rows that are of no array."""
     if "table" not in tensors:
         return
     rows = tensors["table"].array()
@@ -67,3 +80,16 @@ def refuse_rows(desc: Any, tensors: Mapping[str, Tensor], written: Mapping[str, 
                 "overlaps another row",
                 "give each element to one row",
             )
+    if counted:
+        _refuse_counts(desc, rows[:, -1].tolist())
+
+
+def _refuse_counts(desc: Any, counts: Sequence[int]) -> None:
+    expected = 0
+    for i, count in enumerate(counts):
+        if (count <= 0 or i + count > len(counts)) if i == expected else count:
+            raise InvalidProblemError(
+                f"{desc.op}: row {i} of table counts {count} rows of its array",
+                "give the rows of an array in its first one, and 0 in the others",
+            )
+        expected += count

@@ -11,7 +11,7 @@ from ...types import ElementKind
 from .._function import function_of
 from .._rows import FLOATS
 from . import _guarantee, oracle
-from ._problem import UpdateCandidate, UpdateProblem
+from ._problem import NormedCandidate, UpdateCandidate, UpdateProblem
 from ._rule import NO_DEFAULT, SHARED, Rule
 
 __all__ = ["UpdatePlan", "UpdateProblem", "publish"]
@@ -22,7 +22,6 @@ F32 = ElementKind.F32
 class UpdatePlan(Plan[UpdateProblem]):
     """What the plans of all optimizers share."""
 
-    candidates = (UpdateCandidate(),)
     measures = oracle.MEASURES
     reference = oracle.update
     reference_guarantee = _guarantee.of_reference
@@ -58,7 +57,14 @@ def publish(rule: Rule, module: str) -> tuple[Any, ...]:
     descriptor: type[UpdateProblem] = described(*_slots(rule))(
         type(rule.class_name("Descriptor"), (UpdateProblem,), own)
     )
-    parts = {"descriptor": descriptor, "probes": rule.probes, "declared_as": UpdatePlan, "__module__": module}
+    candidates = (NormedCandidate() if rule.normed else UpdateCandidate(),)
+    parts = {
+        "candidates": candidates,
+        "descriptor": descriptor,
+        "probes": rule.probes,
+        "declared_as": UpdatePlan,
+        "__module__": module,
+    }
     documented = {**parts, "__doc__": rule.documentation_of_plan()}
     plan: type[UpdatePlan] = type(rule.class_name("Plan"), (UpdatePlan,), documented)
 

@@ -27,7 +27,7 @@ def _step(rule: Rule, update: Callable[..., None], given: dict[str, Any]) -> Non
     if hasattr(given["lr"], "shape") and not hasattr(given["lr"], "as_integer_ratio"):  # an array, no number of NumPy
         scalars["learning_rate"] = given.pop("lr")
     held = {name: x for name, x in scalars.items() if x is not None}
-    call_on_lists(rule.name, update, lists, ("param", *states, "master"), held, **given)
+    call_on_lists(rule.name, update, lists, ("param", *states, "master"), held, counted=rule.normed, **given)
 
 
 def _pair(function: str, betas: Any) -> tuple[Any, Any]:

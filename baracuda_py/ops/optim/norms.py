@@ -19,7 +19,7 @@ from ...types import DeviceSpec, ElementKind, InvalidProblemError, PrecisionGuar
 from .._function import function_of
 from .._rows import FLOATS, computed_in
 from . import _guarantee, oracle, samples
-from ._table import THREADS, check_table, chunk_of, refuse_rows
+from ._table import THREADS, check_table, chunk_of, depth_of, refuse_rows
 
 __all__ = [
     "GradientClipDescriptor",
@@ -80,12 +80,7 @@ class NormProblem(Descriptor):
     @property
     def depth(self) -> int:
         """Additions that a square goes through, at most."""
-        return (
-            -(-math.prod(self.shape) // THREADS)
-            + -(-self.chunks // TOTAL_THREADS)
-            + 10
-            + (THREADS + TOTAL_THREADS) // 32
-        )
+        return depth_of(math.prod(self.shape), self.chunks, TOTAL_THREADS)
 
     def check(self) -> None:
         check_table(self)

@@ -1,4 +1,5 @@
-"""adam_update, adamw_update, sgd_update, rmsprop_update, adagrad_update, lion_update: steps of optimizers, from a table."""
+"""adam_update, adamw_update, sgd_update, rmsprop_update, adagrad_update, lion_update, lamb_update, lars_update: steps of
+optimizers, from a table."""
 
 from __future__ import annotations
 
@@ -19,6 +20,11 @@ __all__ = [
 ]  # and the descriptors, plans and functions that are published below
 
 OF_GRADIENT = "weight_decay times param is added to the gradient."
+OF_NORMS = (
+    "; by lr times u where either norm is 0. Norms are of the whole array: squares are added in f64, in an order that the "
+    "lengths alone fix, of master where it is given. A row of `table` ends with the number of rows of its array if it is the "
+    "first of these, else with 0."
+)
 KIND = "of param's shape, of its kind or f32"
 
 ADAM_DOC = """as torch.optim.{title} in formula and defaults, for a device step count.
@@ -123,6 +129,29 @@ RULES: tuple[Rule, ...] = (
         doc="param moves by lr times the sign of beta1 exp_avg + (1 - beta1) grad.\n\nexp_avg: then beta2 exp_avg + (1 - beta2) "
         f"grad, {KIND}. weight_decay times lr is the share that param loses.",
         probes=({"shape": (999,), "element": "f32"}, {"shape": (999,), "element": "bf16", "state_element": "bf16"}),
+    ),
+    Rule(
+        "lamb", "LAMB", "LambRule", oracle.lamb, samples.lamb, ("exp_avg", "exp_avg_sq"),
+        hyper={"beta1": 0.9, "beta2": 0.999, "eps": 1e-6, "weight_decay": 0.0}, below_one=("beta1", "beta2"), normed=True,
+        peers={"optax": "lamb"},
+        doc="as optax.lamb in formula and defaults, for a step count on the device.\n\nY. You et al., ICLR 2020. exp_avg, "
+        "exp_avg_sq: the running means of the gradient and of its square, as of `adamw_update`. The update u is Adam's without "
+        f"its rate, plus weight_decay times param; param moves by lr times u times its norm over that of u{OF_NORMS}",
+        lists=f"{BY_FORMULA}\n\nNorms are of each array of its own; four launches, whatever the number of arrays.",
+        probes=({"shape": (9999,), "element": "f32"}, {"shape": (999,), "element": "f16", "table_shape": (2, 7)}),
+    ),
+    Rule(
+        "lars", "LARS", "LarsRule<{nesterov}>", oracle.lars, samples.lars, ("momentum_buffer",),
+        hyper={"momentum": 0.9, "weight_decay": 0.0, "trust_coefficient": 1e-3, "eps": 0.0}, flags=("nesterov",), normed=True,
+        peers={"optax": "lars"},
+        doc="as optax.lars in formula and defaults.\n\nY. You, I. Gitman, B. Ginsburg, arXiv:1708.03888. momentum_buffer: "
+        f"momentum times the buffer, plus the step, which param then moves by, {KIND}. The update u is the gradient plus "
+        "weight_decay times param; the step is lr times u times trust_coefficient times the norm of param over that of u plus "
+        f"eps. nesterov: move by the step plus momentum times the buffer{OF_NORMS}",
+        lists=f"{BY_FORMULA}\n\nNorms are of each array of its own; four launches, whatever the number of arrays.",
+        probes=(
+            {"shape": (9999,), "element": "f32"}, {"shape": (999,), "element": "bf16", "nesterov": True, "master_element": "f32"},
+        ),
     ),
 )  # fmt: skip
 

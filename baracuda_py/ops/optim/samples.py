@@ -11,12 +11,13 @@ import numpy as np
 from ...samples.sample import Sample, values
 from ...types import ElementKind
 
-__all__ = ["adagrad", "adam", "clip", "lion", "norm", "rmsprop", "sgd"]
+__all__ = ["adagrad", "adam", "clip", "lamb", "lars", "lion", "norm", "rmsprop", "sgd"]
 
 BF16, F16, F32, F64 = ElementKind.BF16, ElementKind.F16, ElementKind.F32, ElementKind.F64
 Array = np.ndarray[Any, Any]
 NOTHING: Mapping[str, Array] = MappingProxyType({})
 LENGTHS = (37, 0, 5, 300, 1)  # of the parts of a table
+COUNTS = (1, 3, 0, 0, 1)  # of those of an array, in its first
 
 
 def one(x: float) -> Array:
@@ -32,22 +33,25 @@ def table_of(sizes: Sequence[int], lengths: Sequence[int], gap: int) -> tuple[in
 
 
 class _Maker:
-    """Makes samples of one optimizer, whose states are named; squares are positive."""
+    """Makes samples of one optimizer, whose states are named; squares are positive. Parts are `counted` for arrays."""
 
-    def __init__(self, seed: int, always: Sequence[str], squares: Sequence[str] = ()) -> None:
+    def __init__(self, seed: int, always: Sequence[str], squares: Sequence[str] = (), *, counted: bool = False) -> None:
         self.rng, self.always, self.squares = np.random.default_rng(seed), tuple(always), squares
+        self.counted = counted
 
     def __call__(
         self, label: str, shape: tuple[int, ...], kind: ElementKind, state: ElementKind = F32, *,
         grad: ElementKind | None = None, step: float = 0, states: Sequence[str] = (), master: bool = False,
-        scalars: Mapping[str, Array] = NOTHING, gap: int = 0, **options: Any,
+        scalars: Mapping[str, Array] = NOTHING, gap: int = 0, lengths: Sequence[int] = LENGTHS,
+        counts: Sequence[int] = COUNTS, **options: Any,
     ) -> Sample:  # fmt: skip
         """`states` are further ones. With a `gap`, parts of arrays, so many elements between them."""
         names, table = (*self.always, *states), None
         kinds = [kind, grad or kind, *[state] * len(names), *([F32] if master else [])]
         if gap:
-            count, table = table_of([k.bits // 8 for k in kinds], LENGTHS, gap)
+            count, table = table_of([k.bits // 8 for k in kinds], lengths, gap)
             shape = (count,)
+            table = np.column_stack([table, counts]) if self.counted else table
         given = {"param": values(self.rng, shape, kind, 1.0), "grad": values(self.rng, shape, grad or kind, 0.5)}
         for name in names:
             x = values(self.rng, shape, state, 0.1)
@@ -133,6 +137,51 @@ def lion(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]: 
     if full:
         yield sample("parts", (), F32, gap=4, scalars={"learning_rate": one(0.5), "grad_scale": one(4)})
         yield sample("skipped", (130,), F32, scalars={"found_inf": one(2)})
+
+
+def lamb(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Moments of either kind, several chunks, masters, scalars in memory, arrays of parts, norms of 0."""
+    sample = _Maker(seed, ("exp_avg", "exp_avg_sq"), ("exp_avg_sq",), counted=True)
+    yield sample("first", (7, 43), F32, step=0)
+    yield sample("chunks", (6001,), F32, step=6, weight_decay=0.25, maximize=True)
+    yield sample("moments of its kind", (517,), BF16, BF16, step=3, lr=0.5, beta1=0.0)
+    yield sample("master", (61, 9), BF16, master=True, step=99, grad=F32, scalars={"learning_rate": one(0.125)})
+    yield sample("scaled", (130,), F16, step=2, scalars={"grad_scale": one(1024), "found_inf": one(0)}, eps=0.5)
+    yield sample("skipped", (130,), F32, step=2, scalars={"found_inf": one(1)})
+    yield sample("double", (133,), F64, F64, step=4, weight_decay=0.1)
+    yield sample("parts", (), F32, step=1, gap=4, weight_decay=0.1)
+    yield sample("parts unaligned", (), F16, F16, step=1, gap=3, master=True)
+    yield sample("by chance", (301,), BF16, step=5, lr=0.01, stochastic=True, seed=-3)
+    yield from _zeros("exp_avg", "exp_avg_sq")
+    yield sample("none", (0, 3), F32, step=5)
+    if full:
+        yield sample("one", (), F64, F64, step=1e5)
+        yield sample("parts by chance", (), BF16, BF16, gap=5, lr=0.01, stochastic=True, seed=1 << 40)
+        yield sample("half moments", (77,), F16, F16, step=8, beta2=0.5)
+
+
+def lars(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Either momentum, several chunks, masters, arrays of parts, norms of 0."""
+    sample = _Maker(seed, ("momentum_buffer",), counted=True)
+    yield sample("plain", (7, 43), F32, weight_decay=0.1, lr=0.5)
+    yield sample("chunks", (6001,), F32, momentum=0.5, lr=0.25, maximize=True)
+    yield sample("buffer of its kind", (517,), BF16, BF16, step=3, trust_coefficient=0.5, lr=0.25)
+    yield sample("Nesterov", (133,), F64, F64, step=7, nesterov=True, weight_decay=0.1, eps=0.125)
+    yield sample("parts", (), F32, gap=4, scalars={"learning_rate": one(0.5)})
+    yield sample("parts unaligned", (), F16, step=1, gap=3, master=True, lr=0.1, scalars={"grad_scale": one(16)})
+    yield from _zeros("momentum_buffer")
+    yield sample("rows", (), F32, gap=1, lengths=[1] * 300, counts=[300] + [0] * 299)
+    if full:
+        yield sample("by chance", (301,), BF16, BF16, step=5, lr=0.01, stochastic=True, seed=-3, nesterov=True)
+        yield sample("skipped", (130,), F32, scalars={"found_inf": one(2)})
+
+
+def _zeros(*states: str) -> Iterator[Sample]:
+    """Parameters of norm 0, and an update of norm 0."""
+    x, zeros = np.array([1, -2, 0.5, 3], np.float32), np.zeros(4, np.float32)
+    for label, param, grad in (("zeros", zeros, x), ("zero gradient", x, zeros)):
+        given = {"param": param, "grad": grad, **dict.fromkeys(states, zeros), "step": one(0)}
+        yield Sample(label, {name: a.copy() for name, a in given.items()}, {"lr": 0.5})
 
 
 def norm(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001

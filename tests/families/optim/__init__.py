@@ -12,12 +12,14 @@ FAMILY = Family(
     always=(
         "max_exp_avg_sq", "master", "lr", "beta1", "beta2", "eps", "weight_decay", "maximize", "learning_rate", "grad_scale",
         "found_inf", "table", "stochastic", "seed", "momentum_buffer", "momentum", "dampening", "nesterov", "square_avg",
-        "grad_avg", "alpha", "lr_decay", "max_norm", "norm", "scale",
+        "grad_avg", "alpha", "lr_decay", "trust_coefficient", "max_norm", "norm", "scale",
     ),
     also={
         "adamw_update": ("parts unaligned f16[361]", "skipped f32[130]", "by chance bf16[301]"),
         "sgd_update": ("later bf16[517]", "parts unaligned f16[361]"),
         "rmsprop_update": ("both f64[133]",),
+        "lamb_update": ("parts f32[367]", "parts unaligned f16[361]", "by chance bf16[301]"),
+        "lars_update": ("parts f32[367]", "parts unaligned f16[361]", "Nesterov f64[133]"),
     },
     cases={
         "torch_test.py::test_torch_optimizers_take_the_same_200_steps": 1,

@@ -45,8 +45,27 @@ def _by_chance(x: float, word: int) -> float:
     return math.copysign(low + spacing * (away + word % 2**16 >= 2**16), part)
 
 
-def _check(rule: Rule, states: tuple[str, ...]) -> Callable[[Problem], None]:
-    """The check of an optimizer whose `rule` is (problem, lr, step, p, g, *states) -> (p, *states)."""
+Elements = list[tuple[float, ...]]  # p, g and the states of each
+
+
+def _each(rule: Rule) -> Callable[..., Elements]:
+    """Of elements one by one, by `rule`: (problem, lr, step, p, g, *states) -> (p, *states)."""
+    return lambda desc, lr, step, elements, _arrays: [rule(desc, lr, step, *x) for x in elements]
+
+
+def _arrays_of(problem: Problem, count: int) -> list[range]:
+    """The elements of each array: those of as many rows of the table as its first one says."""
+    if "table" not in problem.slots:
+        return [range(count)]
+    rows, made, first = problem.slots["table"].host().tolist(), list[range](), 0
+    for i, row in enumerate(rows):
+        if row[-1]:
+            made.append(range(first, first := first + sum(n for n, *_ in rows[i : i + row[-1]])))
+    return made
+
+
+def _check(rule: Callable[..., Elements], states: tuple[str, ...]) -> Callable[[Problem], None]:
+    """The check of an optimizer whose `rule` is (problem, lr, step, elements, arrays) -> elements without gradients."""
 
     def check(problem: Problem) -> None:
         desc = problem.desc
@@ -58,12 +77,16 @@ def _check(rule: Rule, states: tuple[str, ...]) -> Callable[[Problem], None]:
         skipped = _scalar(problem, "found_inf", 0.0) != 0
         step = _scalar(problem, "step", 0.0) + (not skipped)
         lr, scale = _scalar(problem, "learning_rate", desc.lr), _scalar(problem, "grad_scale", 1.0)
-        for position, places in enumerate([] if skipped else _places(problem, names)):
-            at = dict(zip(names, places))
+        found = [] if skipped else [dict(zip(names, places)) for places in _places(problem, names)]
+        elements: Elements = []
+        for at in found:
             p, g, *held = (float(old[name][at[name]]) for name in ("param", "grad", *kept))
             p = float(old["master"][at["master"]]) if "master" in at else p
-            g = (-g if desc.maximize else g) / scale
-            made = dict(zip(("param", *kept), rule(desc, lr, step, p, g, *held)))
+            elements.append((p, (-g if desc.maximize else g) / scale, *held))
+        arrays = _arrays_of(problem, len(elements)) if desc.rule.normed else []
+        stepped = rule(desc, lr, step, elements, arrays) if elements else []
+        for position, (at, (p, g, *held), values) in enumerate(zip(found, elements, stepped)):
+            made = dict(zip(("param", *kept), values))
             made |= {"master": made["param"]} if "master" in at else {}
             if desc.stochastic:
                 made["param"] = _by_chance(
@@ -77,6 +100,38 @@ def _check(rule: Rule, states: tuple[str, ...]) -> Callable[[Problem], None]:
         near(problem, "step", step)
 
     return check
+
+
+def _norm_of(x: list[float]) -> float:
+    return math.sqrt(math.fsum(v * v for v in x))
+
+
+def _lamb(desc: Any, lr: float, step: float, elements: Elements, arrays: list[range]) -> Elements:
+    made: Elements = []
+    for own in ([elements[i] for i in array] for array in arrays):
+        moments = [
+            (m * desc.beta1 + g * (1 - desc.beta1), v * desc.beta2 + g * g * (1 - desc.beta2)) for _, g, m, v in own
+        ]
+        update = [
+            m / (1 - desc.beta1**step) / (math.sqrt(v / (1 - desc.beta2**step)) + desc.eps) + desc.weight_decay * p
+            for (p, *_), (m, v) in zip(own, moments)
+        ]
+        norm, other = _norm_of([p for p, *_ in own]), _norm_of(update)
+        share = norm / other if norm and other else 1.0
+        made += [(p - lr * share * u, *held) for (p, *_), u, held in zip(own, update, moments)]
+    return made
+
+
+def _lars(desc: Any, lr: float, step: float, elements: Elements, arrays: list[range]) -> Elements:  # noqa: ARG001
+    made: Elements = []
+    for own in ([elements[i] for i in array] for array in arrays):
+        update = [g + desc.weight_decay * p for p, g, _ in own]
+        norm, other = _norm_of([p for p, *_ in own]), _norm_of(update)
+        share = desc.trust_coefficient * norm / (other + desc.eps) if norm and other else 1.0
+        for (p, _, buffer), u in zip(own, update):
+            held = desc.momentum * buffer + lr * share * u
+            made.append((p - (lr * share * u + desc.momentum * held if desc.nesterov else held), held))
+    return made
 
 
 def _adam(
@@ -153,10 +208,11 @@ def _gradient_clip(problem: Problem) -> None:
     near(problem, "grad", wanted.reshape(problem.desc.shape))
 
 
-ADAM = _check(_adam, ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"))
+ADAM = _check(_each(_adam), ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"))
 CHECKS: dict[str, Callable[[Problem], None]] = {
-    "adam_update": ADAM, "adamw_update": ADAM, "sgd_update": _check(_sgd, ("momentum_buffer",)),
-    "rmsprop_update": _check(_rmsprop, ("square_avg", "grad_avg", "momentum_buffer")),
-    "adagrad_update": _check(_adagrad, ("state_sum",)), "lion_update": _check(_lion, ("exp_avg",)),
+    "adam_update": ADAM, "adamw_update": ADAM, "sgd_update": _check(_each(_sgd), ("momentum_buffer",)),
+    "rmsprop_update": _check(_each(_rmsprop), ("square_avg", "grad_avg", "momentum_buffer")),
+    "adagrad_update": _check(_each(_adagrad), ("state_sum",)), "lion_update": _check(_each(_lion), ("exp_avg",)),
+    "lamb_update": _check(_lamb, ("exp_avg", "exp_avg_sq")), "lars_update": _check(_lars, ("momentum_buffer",)),
     "gradient_norm": _gradient_norm, "gradient_clip": _gradient_clip,
 }  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 
 from ....numerics.rounding import wide_dtype
 from .moments import adagrad, adam, rmsprop
+from .normed import lamb, lars
 from .norms import NORM_MEASURES, gradient_clip, gradient_norm
 from .parts import Parts, Step
 from .signs import lion, sgd
@@ -23,6 +24,8 @@ __all__ = [
     "adam",
     "gradient_clip",
     "gradient_norm",
+    "lamb",
+    "lars",
     "lion",
     "rmsprop",
     "sgd",

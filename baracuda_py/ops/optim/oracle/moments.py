@@ -23,24 +23,24 @@ import numpy as np
 
 from .parts import Array, Parts, Step
 
-__all__ = ["adagrad", "adam", "rmsprop"]
+__all__ = ["adagrad", "adam", "beyond_of", "divisor_of", "mean_of", "quotient_of", "rmsprop", "squares_of"]
 
 
-def _mean(parts: Parts, name: str, beta: Any, g: Array, size: Array) -> tuple[Array, Array]:
+def mean_of(parts: Parts, name: str, beta: Any, g: Array, size: Array) -> tuple[Array, Array]:
     """A running mean of the gradient, and what it loses."""
     old = parts.of(name)
     lost = 9 * (np.abs(old) + (1 - beta) * (size + np.abs(old))) + 5 * parts.tiny
     return old + (1 - beta) * (g - old), lost  # NaN where old is infinite, as PyTorch's
 
 
-def _squares(parts: Parts, name: str, beta: Any, g: Array, size: Array) -> tuple[Array, Array]:
+def squares_of(parts: Parts, name: str, beta: Any, g: Array, size: Array) -> tuple[Array, Array]:
     """A running mean of squares, and what it loses."""
     old = parts.of(name)
     lost = 13 * (beta * np.abs(old) + (1 - beta) * size**2) + 5 * parts.tiny
     return old * beta + (1 - beta) * g * g, lost
 
 
-def _divisor(parts: Parts, squares: Array, lost: Array, eps: Any, correction: Any = 1) -> tuple[Array, Array]:
+def divisor_of(parts: Parts, squares: Array, lost: Array, eps: Any, correction: Any = 1) -> tuple[Array, Array]:
     """The root of `squares` over the correction, and eps; and what it loses."""
     root = np.sqrt(squares)
     of_root = np.minimum(np.sqrt(lost / parts.unit), lost / root) + 3 * root
@@ -48,7 +48,7 @@ def _divisor(parts: Parts, squares: Array, lost: Array, eps: Any, correction: An
     return divisor, of_root / correction + divisor + eps
 
 
-def _quotient(
+def quotient_of(
     parts: Parts, over: Array, lost: Array, divisor: tuple[Array, Array], factor: Any = 1
 ) -> tuple[Array, Array]:
     """`factor` times `over` by a divisor, and what it loses."""
@@ -57,7 +57,7 @@ def _quotient(
     return made, factor * lost / least + np.abs(made) * (divisor[1] / least + 5) + 4 * parts.tiny
 
 
-def _beyond(parts: Parts, divisor: tuple[Array, Array], *sizes: Array) -> Array:
+def beyond_of(parts: Parts, divisor: tuple[Array, Array], *sizes: Array) -> Array:
     """Whether the divisor may lose half of itself, or anything is near the end of what is computed in."""
     return np.asarray((2 * parts.unit * divisor[1] > divisor[0]) | parts.large(*sizes, divisor[0]))
 
@@ -79,17 +79,17 @@ def adam(parts: Parts, *, decoupled: bool) -> Step:
     """Adam, AdamW, and AMSGrad of either."""
     beta1, beta2, eps, weight_decay = parts.hyper()
     g, size = parts.gradient(0 if decoupled else weight_decay)
-    first = _mean(parts, "exp_avg", beta1, g, size)
-    second = _squares(parts, "exp_avg_sq", beta2, g, size)
+    first = mean_of(parts, "exp_avg", beta1, g, size)
+    second = squares_of(parts, "exp_avg_sq", beta2, g, size)
     states = {"exp_avg": first, "exp_avg_sq": second}
     if "max_exp_avg_sq" in parts.given:
         second = np.maximum(parts.of("max_exp_avg_sq"), second[0]), second[1]
         states["max_exp_avg_sq"] = second
-    divisor = _divisor(parts, *second, eps, np.sqrt(1 - beta2**parts.step))
+    divisor = divisor_of(parts, *second, eps, np.sqrt(1 - beta2**parts.step))
     step_size = parts.lr / (1 - beta1**parts.step)
-    moved = _quotient(parts, *first, divisor, step_size)
+    moved = quotient_of(parts, *first, divisor, step_size)
     powers = (beta1**parts.step, beta2**parts.step)
-    beyond = _beyond(parts, divisor, size, first[1], second[1], step_size * first[1] / divisor[0])
+    beyond = beyond_of(parts, divisor, size, first[1], second[1], step_size * first[1] / divisor[0])
     return _step(
         parts, moved, states, beyond, decay=1 - parts.lr * weight_decay if decoupled else 1,
         correction=sum(x / (1 - x) + 1 for x in powers),
@@ -100,15 +100,15 @@ def rmsprop(parts: Parts) -> Step:
     """RMSprop; centred, it divides by the root of the variance, which loses what the square of the mean does too."""
     alpha, eps, weight_decay, momentum = parts.hyper()
     g, size = parts.gradient(weight_decay)
-    squares = _squares(parts, "square_avg", alpha, g, size)
+    squares = squares_of(parts, "square_avg", alpha, g, size)
     states, variance = {"square_avg": squares}, squares
     if "grad_avg" in parts.given:
-        mean = states["grad_avg"] = _mean(parts, "grad_avg", alpha, g, size)
+        mean = states["grad_avg"] = mean_of(parts, "grad_avg", alpha, g, size)
         of_square = (2 * np.abs(mean[0]) + parts.unit * mean[1]) * mean[1] + 2 * mean[0] ** 2
         variance = squares[0] - mean[0] ** 2, squares[1] + of_square + squares[0] + 2 * parts.tiny
-    divisor = _divisor(parts, *variance, eps)
-    moved = _quotient(parts, g, 4 * size, divisor)
-    beyond = _beyond(parts, divisor, size, squares[1], size / divisor[0]) | (variance[0] < parts.unit * variance[1])
+    divisor = divisor_of(parts, *variance, eps)
+    moved = quotient_of(parts, g, 4 * size, divisor)
+    beyond = beyond_of(parts, divisor, size, squares[1], size / divisor[0]) | (variance[0] < parts.unit * variance[1])
     if "momentum_buffer" in parts.given:
         old = momentum * np.abs(parts.of("momentum_buffer"))
         held = momentum * parts.of("momentum_buffer") + moved[0]
@@ -124,7 +124,7 @@ def adagrad(parts: Parts) -> Step:
     g, size = parts.gradient(weight_decay)
     old = parts.of("state_sum")
     squares = old + g * g, 11 * (np.abs(old) + size**2) + 3 * parts.tiny
-    divisor = _divisor(parts, *squares, eps)
-    moved = _quotient(parts, g, 4 * size, divisor, parts.lr / (1 + (parts.step - 1) * lr_decay))
-    beyond = _beyond(parts, divisor, size, squares[1], parts.lr * size / divisor[0])
+    divisor = divisor_of(parts, *squares, eps)
+    moved = quotient_of(parts, g, 4 * size, divisor, parts.lr / (1 + (parts.step - 1) * lr_decay))
+    beyond = beyond_of(parts, divisor, size, squares[1], parts.lr * size / divisor[0])
     return _step(parts, moved, {"state_sum": squares}, beyond)

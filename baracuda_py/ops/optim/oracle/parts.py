@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -77,6 +77,22 @@ class Parts:
         scale = wide_dtype(self.desc.element)(self.given.get("grad_scale", 1))
         g = self.of("grad") * ((-1 if self.desc.maximize else 1) / scale)
         return (g + decay * self.param, np.abs(g) + decay * np.abs(self.param)) if decay else (g, np.abs(g))
+
+    @property
+    def spans(self) -> list[slice]:
+        """The elements of each array, where the table's rows count those of an array."""
+        if "table" not in self.given:
+            return [slice(None)]
+        rows = self.given["table"].astype(np.int64)
+        ends = [0, *np.cumsum(rows[:, 0]).tolist()]
+        return [slice(ends[i], ends[i + n]) for i, n in enumerate(rows[:, -1].tolist()) if n > 0]
+
+    def of_arrays(self, of: Callable[[Array], Any], x: Array) -> Array:
+        """For each element what `of` makes of its whole array."""
+        made = np.zeros_like(x)
+        for span in self.spans:
+            made[span] = of(x[span])
+        return made
 
     def large(self, *sizes: Array) -> Array:
         """Whether one of these is near the end of what is computed in."""
