@@ -111,6 +111,10 @@ from .ops.quantized.int4.matmul import (Int4MatmulDescriptor as _Int4MatmulDescr
 from .ops.quantized.int8.matmul import (Int8MatmulDescriptor as _Int8MatmulDescriptor, Int8MatmulPlan as _Int8MatmulPlan)
 from .ops.rearrange.join import (JoinDescriptor as _JoinDescriptor, JoinPlan as _JoinPlan, concatenate as concatenate,
     stack as stack)
+from .ops.sort.kth.backward import (KthvalueBackwardDescriptor as _KthvalueBackwardDescriptor,
+    KthvalueBackwardPlan as _KthvalueBackwardPlan)
+from .ops.sort.kth.kth import (KthvalueDescriptor as _KthvalueDescriptor, KthvaluePlan as _KthvaluePlan,
+    MedianDescriptor as _MedianDescriptor, MedianPlan as _MedianPlan)
 from .ops.shape_layout.kv_append import (KvAppendDescriptor as _KvAppendDescriptor, KvAppendPlan as _KvAppendPlan)
 from .ops.loss.linear.cross_entropy import (LinearCrossEntropyBackwardDescriptor as _LinearCrossEntropyBackwardDescriptor,
     LinearCrossEntropyBackwardPlan as _LinearCrossEntropyBackwardPlan,
@@ -1299,6 +1303,16 @@ class JoinDescriptor(_JoinDescriptor, _Out2):
         x7_align: int | None = ..., x8_align: int | None = ..., x9_align: int | None = ..., x10_align: int | None = ...,
         x11_align: int | None = ..., x12_align: int | None = ..., x13_align: int | None = ..., x14_align: int | None = ...,
         x15_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class KthvalueBackwardDescriptor(_KthvalueBackwardDescriptor, _GradX3, _Grad2, _Indices, _X17):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., keepdims: bool = ..., *,
+        grad_strides: _Ints = ..., indices_strides: _Ints = ..., x_strides: _Ints = ..., grad_align: int | None = ...,
+        indices_align: int | None = ..., x_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+class KthvalueDescriptor(_KthvalueDescriptor, _Indices, _X17):
+    values_strides: tuple[int, ...] | None
+    values_align: int | None
+    def __init__(self, shape: Sequence[int], element: ElementLike, k: int = ..., axis: int = ..., keepdims: bool = ..., *,
+        x_strides: _Ints = ..., values_strides: _Ints = ..., indices_strides: _Ints = ..., x_align: int | None = ...,
+        values_align: int | None = ..., indices_align: int | None = ...) -> None: ...
 class KvAppendDescriptor(_KvAppendDescriptor, _K, _V, _Status):
     k_cache_strides: tuple[int, ...] | None
     k_cache_align: int | None
@@ -1449,6 +1463,12 @@ class MaximumBackwardDescriptor(_BackwardDescriptor):
         x2_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
         x1_align: int | None = ..., x2_align: int | None = ..., grad_x1_align: int | None = ...,
         grad_x2_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class MedianDescriptor(_MedianDescriptor, _Indices, _X17):
+    values_strides: tuple[int, ...] | None
+    values_align: int | None
+    def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., keepdims: bool = ..., *,
+        x_strides: _Ints = ..., values_strides: _Ints = ..., indices_strides: _Ints = ..., x_align: int | None = ...,
+        values_align: int | None = ..., indices_align: int | None = ...) -> None: ...
 class MergeAttentionDescriptor(_MergeAttentionDescriptor, _Out3, _Lse2):
     outs_strides: tuple[int, ...] | None
     outs_align: int | None
@@ -2225,6 +2245,8 @@ class IndexSelectPlan(_IndexSelectPlan): desc: IndexSelectDescriptor
 class Int4MatmulPlan(_Int4MatmulPlan): desc: Int4MatmulDescriptor
 class Int8MatmulPlan(_Int8MatmulPlan): desc: Int8MatmulDescriptor
 class JoinPlan(_JoinPlan): desc: JoinDescriptor
+class KthvalueBackwardPlan(_KthvalueBackwardPlan): desc: KthvalueBackwardDescriptor
+class KthvaluePlan(_KthvaluePlan): desc: KthvalueDescriptor
 class KvAppendPlan(_KvAppendPlan): desc: KvAppendDescriptor
 class LeakyReluBackwardPlan(_BackwardPlan): desc: LeakyReluBackwardDescriptor
 class LerpBackwardPlan(_BackwardPlan): desc: LerpBackwardDescriptor
@@ -2245,6 +2267,7 @@ class MaskedSoftmaxPlan(_MaskedSoftmaxPlan): desc: MaskedSoftmaxDescriptor
 class MatmulBackwardPlan(_MatmulBackwardPlan): desc: MatmulBackwardDescriptor
 class MatmulPlan(_MatmulPlan): desc: MatmulDescriptor
 class MaximumBackwardPlan(_BackwardPlan): desc: MaximumBackwardDescriptor
+class MedianPlan(_MedianPlan): desc: MedianDescriptor
 class MergeAttentionPlan(_MergeAttentionPlan): desc: MergeAttentionDescriptor
 class MinimumBackwardPlan(_BackwardPlan): desc: MinimumBackwardDescriptor
 class MishBackwardPlan(_BackwardPlan): desc: MishBackwardDescriptor
@@ -3275,6 +3298,15 @@ def sparsemax(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None,
 @_op(SparseSoftmaxDescriptor, SparseSoftmaxPlan)
 def entmax15(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(KthvalueBackwardDescriptor, KthvalueBackwardPlan)
+def kthvalue_backward(grad: Any, indices: Any, x: Any, axis: int = -1, *, keepdims: bool = False, grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(KthvalueDescriptor, KthvaluePlan)
+def kthvalue(x: Any, k: int, axis: int = -1, *, keepdims: bool = False, values: Any = None, indices: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MedianDescriptor, MedianPlan)
+def median(x: Any, axis: int = -1, *, keepdims: bool = False, values: Any = None, indices: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(SearchsortedDescriptor, SearchsortedPlan)
 def searchsorted(sorted_sequence: Any, values: Any, *, right: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...

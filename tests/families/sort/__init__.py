@@ -9,8 +9,26 @@ __all__ = ["FAMILY"]
 
 FAMILY = Family(
     independent=CHECKS,
-    always=("axis", "largest", "sorted", "values", "indices", "right", "descending", "stable", "index_dtype"),
-    wanted=("topk-aligned-parts", "topk-nan-among-many", "topk-held-nan-700-9"),
+    always=(
+        "axis",
+        "largest",
+        "sorted",
+        "values",
+        "indices",
+        "right",
+        "descending",
+        "stable",
+        "index_dtype",
+        "keepdims",
+        "grad_x",
+    ),
+    wanted=(
+        "topk-aligned-parts",
+        "topk-nan-among-many",
+        "topk-held-nan-700-9",
+        "kth-in-parts",
+        "median-nan-in-several-vectors",
+    ),
     cases={
         "topk_test.py::test_short_rows_and_one_element": 8,
         "topk_test.py::test_short_rows_of_a_view": 0,
