@@ -36,6 +36,7 @@ from .ops.norm.channels.fixed import (BatchNormInferenceBackwardDescriptor as _B
 from .ops.norm.channels.running import (BatchNormRunningDescriptor as _BatchNormRunningDescriptor,
     BatchNormRunningPlan as _BatchNormRunningPlan)
 from .ops.elementwise.binary import (BinaryDescriptor as _BinaryDescriptor, BinaryPlan as _BinaryPlan)
+from .ops.sort.counts.bincount import (BincountDescriptor as _BincountDescriptor, BincountPlan as _BincountPlan)
 from .call.bound import (BoundPlan as BoundPlan)
 from .paged import (CacheStatistics as CacheStatistics, KVCacheSpec as KVCacheSpec, PagedKVCache as PagedKVCache,
     PagedSequence as PagedSequence)
@@ -104,6 +105,7 @@ from .ops.random.gumbel.backward import (GumbelSoftmaxBackwardDescriptor as _Gum
     GumbelSoftmaxBackwardPlan as _GumbelSoftmaxBackwardPlan)
 from .ops.random.gumbel.forward import (GumbelSoftmaxDescriptor as _GumbelSoftmaxDescriptor,
     GumbelSoftmaxPlan as _GumbelSoftmaxPlan)
+from .ops.sort.counts.histogram import (HistogramDescriptor as _HistogramDescriptor, HistogramPlan as _HistogramPlan)
 from .ops.indexing.scatter.scatter import (IndexScatterDescriptor as _IndexScatterDescriptor,
     IndexScatterPlan as _IndexScatterPlan, ScatterDescriptor as _ScatterDescriptor, ScatterPlan as _ScatterPlan)
 from .packed import (Int4Layout as Int4Layout, PackedGguf as PackedGguf, PackedInt4 as PackedInt4, PackedNf4 as PackedNf4)
@@ -803,6 +805,9 @@ class BinaryDescriptor(_BinaryDescriptor):
         x2_element: ElementLike, out_element: _Kind = ..., x1_strides: _Ints = ..., x2_strides: _Ints = ...,
         out_strides: _Ints = ..., x1_align: int | None = ..., x2_align: int | None = ..., out_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class BincountDescriptor(_BincountDescriptor, _Out2, _Status, _X17):
+    def __init__(self, shape: Sequence[int], element: ElementLike, length: int, mode: str = ..., *, x_strides: _Ints = ...,
+        x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class CbrtBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1161,6 +1166,9 @@ class HardtanhBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class HistogramDescriptor(_HistogramDescriptor, _Out2, _X17):
+    def __init__(self, shape: Sequence[int], element: ElementLike, bins: int, low: float = ..., high: float = ..., *,
+        x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class HypotBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, y_shape: _Ints, grad_element: _Kind,
         x1_element: _Kind, x2_element: _Kind, y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
@@ -2167,6 +2175,7 @@ class BatchNormInferenceBackwardPlan(_BatchNormInferenceBackwardPlan): desc: Bat
 class BatchNormInferencePlan(_BatchNormInferencePlan): desc: BatchNormInferenceDescriptor
 class BatchNormRunningPlan(_BatchNormRunningPlan): desc: BatchNormRunningDescriptor
 class BinaryPlan(_BinaryPlan): desc: BinaryDescriptor
+class BincountPlan(_BincountPlan): desc: BincountDescriptor
 class CbrtBackwardPlan(_BackwardPlan): desc: CbrtBackwardDescriptor
 class CeluBackwardPlan(_BackwardPlan): desc: CeluBackwardDescriptor
 class ClampBackwardPlan(_BackwardPlan): desc: ClampBackwardDescriptor
@@ -2237,6 +2246,7 @@ class HardshrinkBackwardPlan(_BackwardPlan): desc: HardshrinkBackwardDescriptor
 class HardsigmoidBackwardPlan(_BackwardPlan): desc: HardsigmoidBackwardDescriptor
 class HardswishBackwardPlan(_BackwardPlan): desc: HardswishBackwardDescriptor
 class HardtanhBackwardPlan(_BackwardPlan): desc: HardtanhBackwardDescriptor
+class HistogramPlan(_HistogramPlan): desc: HistogramDescriptor
 class HypotBackwardPlan(_BackwardPlan): desc: HypotBackwardDescriptor
 class IndexAddBackwardPlan(_IndexAddBackwardPlan): desc: IndexAddBackwardDescriptor
 class IndexScatterPlan(_IndexScatterPlan): desc: IndexScatterDescriptor
@@ -3298,6 +3308,12 @@ def sparsemax(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None,
 @_op(SparseSoftmaxDescriptor, SparseSoftmaxPlan)
 def entmax15(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(BincountDescriptor, BincountPlan)
+def bincount(x: Any, length: int, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(HistogramDescriptor, HistogramPlan)
+def histogram(x: Any, bins: int, low: float = 0.0, high: float = 1.0, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(KthvalueBackwardDescriptor, KthvalueBackwardPlan)
 def kthvalue_backward(grad: Any, indices: Any, x: Any, axis: int = -1, *, keepdims: bool = False, grad_x: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from .. import Family
+import numpy as np
+
+import baracuda_py as bp
+
+from .. import Family, NoMeaning
 from .independent import CHECKS
 
 __all__ = ["FAMILY"]
@@ -21,6 +25,17 @@ FAMILY = Family(
         "index_dtype",
         "keepdims",
         "grad_x",
+        "mode",
+        "low",
+        "high",
+    ),
+    no_meaning=(
+        NoMeaning(
+            "bincount",
+            ((np.zeros(3, np.int32), 4), {"status": np.array(7, np.int32)}),
+            bp.InvalidProblemError,
+            "no operand 'status'",
+        ),
     ),
     wanted=(
         "topk-aligned-parts",
@@ -28,6 +43,8 @@ FAMILY = Family(
         "topk-held-nan-700-9",
         "kth-in-parts",
         "median-nan-in-several-vectors",
+        "bincount-strides",
+        "bincount-in-l2",
     ),
     cases={
         "topk_test.py::test_short_rows_and_one_element": 8,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -105,7 +107,32 @@ def _placed(problem: Problem) -> None:
     assert as_bytes(np.ascontiguousarray(made)).tobytes() == as_bytes(wanted).tobytes()
 
 
+def _counted(problem: Problem) -> None:
+    """Counts of a dictionary."""
+    length, x = problem.sample.options["length"], problem.slots["x"].host()
+    found = Counter(map(int, x.reshape(-1)))
+    assert problem.wide["out"].tolist() == [found[value] for value in range(length)]
+    if "status" in problem.wide:
+        assert int(problem.wide["status"]) == any(not 0 <= value < length for value in found)
+
+
+def _in_intervals(problem: Problem) -> None:
+    """The stated formula, in Python's floats; and numpy.histogram, of elements that are not within a few ulps of an edge."""
+    options, x = problem.sample.options, problem.slots["x"].host()
+    bins, low, high = options["bins"], options["low"], options["high"]
+    numbers = [float(value) for value in x.reshape(-1)]
+    inside = [value for value in numbers if low <= value <= high]
+    places = Counter(min(math.floor((value - low) * (bins / (high - low))), bins - 1) for value in inside)
+    assert problem.wide["out"].tolist() == [places[place] for place in range(bins)]
+    scale, near = bins / (high - low), 0
+    for value in inside:
+        place = (value - low) * scale
+        near += abs(place - round(place)) < 1e-9 * bins
+    wanted, _ = np.histogram(np.asarray(numbers), bins, (low, high))
+    assert np.abs(problem.wide["out"] - wanted).sum() <= 2 * near
+
+
 CHECKS: dict[str, Callable[[Problem], None]] = {
-    "argsort": _ordered, "kthvalue": _ranked, "kthvalue_backward": _placed,
+    "argsort": _ordered, "bincount": _counted, "histogram": _in_intervals, "kthvalue": _ranked, "kthvalue_backward": _placed,
     "median": _ranked, "searchsorted": _searchsorted, "sort": _ordered, "topk": _topk,
 }  # fmt: skip
