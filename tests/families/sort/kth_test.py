@@ -22,7 +22,7 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 def variants(x: np.ndarray, backend: str, family: str, **options: Any) -> Iterator[tuple[Any, Any]]:
     """Every kernel's answer, on the device or emulated: its plan, and (values, indices)."""
     given = Slot(x, backend).operand
-    plan = {"kthvalue": bp.KthvaluePlan, "median": bp.MedianPlan}[family]
+    plan: Any = {"kthvalue": bp.KthvaluePlan, "median": bp.MedianPlan}[family]
     desc = plan.descriptor.of(given, **options)
     device = plan.select(desc, device=None if backend == "cuda" else "ptx").device
     for each in tune.admissible(plan, desc, bp.PlanPreference(), device):
