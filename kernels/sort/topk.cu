@@ -1,4 +1,5 @@
 // values, indices = the k greatest (or smallest) of each row, sorted or in row order; ties go to the lower index.
+// End::KTH: the last of these alone. MEDIAN: likewise, but the first NaN of a row that has one (keys are flipped).
 //
 // sort_rows:   short rows, TILE / length per CTA, bitonic sort of whole rows in shared memory (8 to 32 KB).
 // select_rows: one CTA per row or per part of one.
@@ -15,6 +16,8 @@
 using namespace sort;
 
 constexpr int SORT_THREADS = 256;
+constexpr u32 NO_PLACE = ~0u;
+enum class End { FIRST_K, KTH, MEDIAN };
 
 // Axes of the rows, and byte strides along the row, of x, values and indices.
 template <class I, int R> struct Rows {
@@ -31,7 +34,15 @@ __device__ __forceinline__ void put(
   *reinterpret_cast<i64*>(indices + offset[2] + slot * rows.step[2]) = place;
 }
 
-template <class T, class I, int R, int TILE>
+// Whether the entry at `slot` of a sorted row of n, whose first is row[0], is the one that a single result is.
+template <End END, class E>
+__device__ __forceinline__ bool is_single(const Entries<E>& entries, u32 row, u32 slot, u32 n, u32 k) {
+  const auto is_nan = [&](u32 at) { return key_of(entries[row + at]) == 0; };  // of flipped floats
+  if (END == End::MEDIAN && is_nan(n - 1)) return is_nan(slot) && (slot == 0 || !is_nan(slot - 1));
+  return slot == k - 1;
+}
+
+template <class T, class I, int R, int TILE, End END>
 __global__ void __launch_bounds__(SORT_THREADS) sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k,
     u32 length, u32 in_order, typename Order<T>::Key flip, Rows<I, R> rows) {
   using Key = typename Order<T>::Key;
@@ -62,28 +73,31 @@ __global__ void __launch_bounds__(SORT_THREADS) sort_rows(u8* values, u8* indice
   for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS) {
     const I row = first + i / length;
     const u32 slot = i % length;
-    if (row >= count || slot >= k) continue;
+    if (row >= count || slot >= (END == End::FIRST_K ? k : n)) continue;
+    if (END != End::FIRST_K && !is_single<END>(entries, i - slot, slot, n, k)) continue;
     i64 offset[3] = {0, 0, 0};
     rows.dims.locate(row, offset);
-    put<T>(rows, offset, values, indices, x, slot, index_of(entries[i]));
+    put<T>(rows, offset, values, indices, x, END == End::FIRST_K ? slot : 0, index_of(entries[i]));
   }
 }
 
 // Radix-select state: the k-th greatest key without its low `shift` bits; `ties` keys with this prefix are among the k.
+// `nan`: the first NaN, if looked for.
 template <class Key> struct Threshold {
   Key prefix;
   int shift;
-  u32 ties;
+  u32 ties, nan;
 };
 
-// Radix select: 11 bits per pass, from the top.
-template <class T, class S>
+// Radix select: 11 bits per pass, from the top. For one result, until the last of the ties is that in row order.
+template <class T, End END, class S>
 __device__ __forceinline__ Threshold<typename Order<T>::Key> threshold(u32* pool, const S& source, u32 k) {
   using Key = typename Order<T>::Key;
   constexpr int V = S::V, PER = (1 << DIGIT) / SELECT_THREADS;
-  __shared__ u32 found[3];
-  Threshold<Key> top = {0, Order<T>::BITS, k};
-  if (k == source.length) return top;
+  __shared__ u32 found[3], first_nan;
+  Threshold<Key> top = {0, Order<T>::BITS, k, NO_PLACE};
+  if (END == End::FIRST_K && k == source.length) return top;
+  if (END == End::MEDIAN && threadIdx.x == 0) first_nan = NO_PLACE;
   while (top.shift > 0) {
     const int low = top.shift > DIGIT ? top.shift - DIGIT : 0;
     const u32 digits = 1u << (top.shift - low);
@@ -96,11 +110,17 @@ __device__ __forceinline__ Threshold<typename Order<T>::Key> threshold(u32* pool
       for (int v = 0; v < 2 * V; ++v) {
         const Key key = both[v / V].key[v % V];
         const bool mine = top.shift == Order<T>::BITS || (key >> top.shift) == top.prefix;
+        if (END == End::MEDIAN && v % V < both[v / V].valid && key == 0) {
+          const u32 place = source.place(i + (v / V) * SELECT_THREADS * V + v % V);
+          top.nan = place < top.nan ? place : top.nan;
+        }
         if (v % V < both[v / V].valid && mine)
           atomicAdd(&pool[u32((key >> low) & (digits - 1)) * COPIES + threadIdx.x % COPIES], 1u);
       }
     }
+    if (END == End::MEDIAN && top.nan != NO_PLACE) atomicMin(&first_nan, top.nan);
     __syncthreads();
+    if (END == End::MEDIAN && first_nan != NO_PLACE) return {0, 0, 0, first_nan};
     // 2. the digit at which k is reached
     u32 count[PER], mine = 0, total;
 #pragma unroll
@@ -118,14 +138,15 @@ __device__ __forceinline__ Threshold<typename Order<T>::Key> threshold(u32* pool
       before += count[j];
     }
     __syncthreads();
-    top = {Key(top.prefix << (top.shift - low)) | found[0], low, top.ties - found[1]};
-    if (found[2] == top.ties) break;  // CTA barriers precede the next write of `found`
+    top = {Key(top.prefix << (top.shift - low)) | found[0], low, top.ties - found[1], NO_PLACE};
+    if (found[2] == (END == End::FIRST_K ? top.ties : 1)) break;  // CTA barriers precede the next write of `found`
   }
   return top;
 }
 
-// keep(slot, index, key), in row order, for the k keys of the source above the threshold or first among its ties.
-template <class T, class S, class Keep>
+// keep(slot, index, key), in row order, for the k keys of the source above the threshold or first among its ties; or,
+// for one result, for the last of these ties.
+template <class T, End END, class S, class Keep>
 __device__ __forceinline__ void keep_in_order(
     const S& source, const Threshold<typename Order<T>::Key>& top, u32 k, const Keep& keep) {
   using Key = typename Order<T>::Key;
@@ -147,13 +168,14 @@ __device__ __forceinline__ void keep_in_order(
 #pragma unroll
     for (int v = 0; v < V && (ups | evens); ++v) {
       const bool is_up = ups >> v & 1, is_even = evens >> v & 1;
-      if (is_up || (is_even && even < top.ties)) keep(up + (even < top.ties ? even : top.ties), i + v, mine.key[v]);
+      if (END == End::FIRST_K ? is_up || (is_even && even < top.ties) : is_even && even == top.ties - 1)
+        keep(up + (even < top.ties ? even : top.ties), i + v, mine.key[v]);
       up += is_up;
       even += is_even;
     }
     above += total & 0xffff;
     ties += total >> 16;
-    if (above + top.ties == k && ties >= top.ties) break;
+    if ((END != End::FIRST_K || above + top.ties == k) && ties >= top.ties) break;
   }
 }
 
@@ -201,7 +223,7 @@ template <class E> __device__ __forceinline__ E* sort_in_scratch(E* a, E* b, con
 
 // `n`: elements per row, or listed indices of one. A row has `parts` parts of `part` elements, each of which lists at
 // most k indices, `listed` per row. `samples`: sample vectors per thread, 0: radix select. `in_order`: row order.
-template <class T, class I, int R, int ROLE, bool VECTOR>
+template <class T, class I, int R, int ROLE, bool VECTOR, End END>
 __global__ void __launch_bounds__(SELECT_THREADS, 2)
     select_rows(u8* values, u8* indices, const u8* x, u32* list, void* scratch, u32 n, u32 k, u32 parts, u32 part,
         u32 listed, u32 samples, u32 rank, u32 in_order, typename Order<T>::Key flip, Rows<I, R> rows) {
@@ -224,26 +246,39 @@ __global__ void __launch_bounds__(SELECT_THREADS, 2)
     else put<T>(rows, offset, values, indices, x, slot, place);
   };
 
-  // 1. fast path: list above a sampled bound, sort
-  const u32 found = samples ? list_greatest<T>(pool, entries, source, samples, rank) : 0;
+  // 1. fast path: list above a sampled bound, sort. A median's NaN are at the row's other end.
+  const u32 found = samples && END != End::MEDIAN ? list_greatest<T>(pool, entries, source, samples, rank) : 0;
   if (found >= kept && found <= MOST) {
     sort_listed(entries, found);
+    if constexpr (END != End::FIRST_K) {
+      if (threadIdx.x == 0) give(0, index_of(entries[kept - 1]));
+      return;
+    }
     if (ordered) {  // sort again by index alone
       for (u32 i = threadIdx.x; i < kept; i += SELECT_THREADS) entries[i] = entry(Key(0), index_of(entries[i]));
       sort_listed(entries, kept);
     }
   } else {
     // 2. radix select, then keep in order
-    const Threshold<Key> top = threshold<T>(pool, source, kept);
-    if (ordered) return keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key) { give(slot, source.place(i)); });
+    const Threshold<Key> top = threshold<T, END>(pool, source, kept);
+    if constexpr (END != End::FIRST_K) {
+      if (top.nan == NO_PLACE)
+        keep_in_order<T, END>(source, top, kept, [&](u32, u32 i, Key) { give(0, source.place(i)); });
+      else if (threadIdx.x == 0) give(0, top.nan);
+      return;
+    }
+    if (ordered)
+      return keep_in_order<T, END>(source, top, kept, [&](u32 slot, u32 i, Key) { give(slot, source.place(i)); });
     if (k > MOST) {
       E* const a = reinterpret_cast<E*>(scratch) + u64(row) * 2 * k;
-      keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key key) { a[slot] = entry(key, source.place(i)); });
+      keep_in_order<T, END>(
+          source, top, kept, [&](u32 slot, u32 i, Key key) { a[slot] = entry(key, source.place(i)); });
       const E* const sorted = sort_in_scratch(a, a + k, entries, k);
       for (u32 slot = threadIdx.x; slot < k; slot += SELECT_THREADS) give(slot, index_of(sorted[slot]));
       return;
     }
-    keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key key) { entries[slot] = entry(key, source.place(i)); });
+    keep_in_order<T, END>(
+        source, top, kept, [&](u32 slot, u32 i, Key key) { entries[slot] = entry(key, source.place(i)); });
     sort_listed(entries, kept);
   }
   // 3. store

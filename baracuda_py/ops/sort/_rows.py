@@ -44,7 +44,7 @@ class SortedRows:
         axis, size = desc.axis, desc.element.bits // 8
         layouts = [desc.layout(name) for name in ("x", *desc.results)]
         outer = (*desc.shape[:axis], *desc.shape[axis + 1 :])
-        walks = [[s * lay.natural for s in lay.strides] for lay in layouts]
+        walks = [[s * lay.natural for s in _along_all(lay.strides, len(desc.shape), axis)] for lay in layouts]
         extents, strides = merge_axes(outer, [(*w[:axis], *w[axis + 1 :]) for w in walks])
         count, steps = math.prod(outer), [w[axis] for w in walks]
         index = index_type(count)
@@ -65,6 +65,11 @@ class SortedRows:
     def entry(self) -> int:
         """Bytes of a key with its place."""
         return 16 if self.size == 8 else 8
+
+
+def _along_all(strides: tuple[int, ...], rank: int, axis: int) -> tuple[int, ...]:
+    """The strides of an operand of so many axes, or of one that lacks `axis`."""
+    return strides if len(strides) == rank else (*strides[:axis], 0, *strides[axis:])
 
 
 def servable(desc: Any) -> Feasibility:

@@ -16,7 +16,7 @@ from ...types import DeviceSpec, PrecisionGuarantee
 from .._fitted import Fitted
 from ._rows import MOST_ROWS, SortedRows, guarantee, servable
 
-__all__ = ["SelectRows", "SplitRows"]
+__all__ = ["FIRST_K", "SelectRows", "SplitRows"]
 
 THREADS = 512
 PER_SM = 2  # CTAs, as registers and shared memory allow
@@ -25,6 +25,7 @@ DIGIT = 11  # bits
 STEPPED = 4  # elements of a vector that is read element by element
 LEAST_PART = 8192  # elements: less is not worth a CTA of its own
 WHOLE, PART, LISTED = 0, 1, 2
+FIRST_K = "End::FIRST_K"
 
 
 class Costs(Fitted, table="rows.select"):
@@ -88,14 +89,19 @@ class Search:
         """Elements or listed places that a CTA looks through."""
         return self.part if self.role == PART else self.n
 
+    def end_of(self, desc: Any) -> str:
+        """Which of the k are its results; a part lists all of them."""
+        return FIRST_K if self.role == PART else str(desc.end)
+
     def sample(self, rows: SortedRows, k: int) -> Sample:
         vector = 16 // rows.size if self.aligned(rows) else STEPPED
         depth = 2 if self.role == LISTED or vector * rows.size > 16 else 4
         return Sample.of(self.length, k, vector, depth, POOL // rows.entry)
 
-    def seconds(self, rows: SortedRows, k: int, device: DeviceSpec) -> float:
+    def seconds(self, rows: SortedRows, desc: Any, device: DeviceSpec) -> float:
         """Of as many waves of CTAs as there are: a CTA reads its share once, or in every pass of a search."""
-        sample, resident_ctas = self.sample(rows, k), PER_SM * device.sms
+        sample, resident_ctas = self.sample(rows, desc.k), PER_SM * device.sms
+        sorted_k = desc.k if self.end_of(desc) == FIRST_K else 0
         costs = Costs.of(device)
         streamed = self.length * rows.size * resident_ctas / (costs.bandwidth_efficiency * device.bandwidth)
         read = self.length * costs.gathered_element_s if self.role == LISTED else streamed
@@ -104,12 +110,14 @@ class Search:
         else:
             passes = -(-8 * rows.size // DIGIT) + 1
             one = (
-                passes * (max(read, self.length * costs.counted_element_s) + costs.pass_s) + k * costs.listed_element_s
+                passes * (max(read, self.length * costs.counted_element_s) + costs.pass_s)
+                + sorted_k * costs.listed_element_s
             )
         return one * -(-rows.count * self.parts // resident_ctas)
 
     def launch(self, desc: Any, rows: SortedRows, places: Scratch | None) -> Launch:
-        needs_runs = self.role != PART and desc.sorted and desc.k * rows.entry > POOL
+        end = self.end_of(desc)
+        needs_runs = self.role != PART and end == FIRST_K and desc.sorted and desc.k * rows.entry > POOL
         runs = Scratch.named("runs", 2 * rows.count * desc.k * rows.entry) if needs_runs else np.uint64(0)
         sample = self.sample(rows, desc.k)
         args = (
@@ -117,7 +125,9 @@ class Search:
             np.uint32(self.parts), np.uint32(self.part), np.uint32(self.listed), np.uint32(sample.vectors),
             np.uint32(sample.rank), np.uint32(not desc.sorted), rows.flip, rows.packed,
         )  # fmt: skip
-        taken = f"{desc.element.number}, {rows.index}, {rows.axes}, {self.role}, {str(self.aligned(rows)).lower()}"
+        taken = (
+            f"{desc.element.number}, {rows.index}, {rows.axes}, {self.role}, {str(self.aligned(rows)).lower()}, {end}"
+        )
         grid = (rows.count * self.parts, 1, 1)
         return Launch(Kernel("sort/topk.cu", f"select_rows<{taken}>"), grid, (THREADS, 1, 1), args)
 
@@ -136,7 +146,7 @@ class SelectRows(Candidate[Any]):
 
     def cost(self, desc: Any, device: DeviceSpec, config: Any) -> Cost:
         rows = SortedRows.of(desc)
-        return Cost(desc.nbytes, 0, device.overhead + _whole(rows).seconds(rows, desc.k, device))
+        return Cost(desc.nbytes, 0, device.overhead + _whole(rows).seconds(rows, desc, device))
 
     def lower(self, desc: Any, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         rows = SortedRows.of(desc)
@@ -179,7 +189,7 @@ class SplitRows(Candidate[Any]):
     def cost(self, desc: Any, device: DeviceSpec, config: Parts) -> Cost:
         rows = SortedRows.of(desc)
         seconds = sum(
-            device.overhead + each.seconds(rows, desc.k, device) for each in _parted(rows, desc.k, config.parts)
+            device.overhead + each.seconds(rows, desc, device) for each in _parted(rows, desc.k, config.parts)
         )
         return Cost(desc.nbytes, 0, seconds)
 

@@ -41,7 +41,7 @@ class SortRows(Candidate[Any]):
         rows = SortedRows.of(desc)
         length = _length(rows.n)
         tile = next(t for t in TILES if length <= t)
-        entry = f"sort_rows<{desc.element.number}, {rows.index}, {rows.axes}, {tile}>"
+        entry = f"sort_rows<{desc.element.number}, {rows.index}, {rows.axes}, {tile}, {desc.end}>"
         args = (
             Ptr("values"), Ptr("indices"), Ptr("x"), index_scalar(rows.count, rows.index), np.uint32(rows.n),
             np.uint32(desc.k), np.uint32(length), np.uint32(not desc.sorted), rows.flip, rows.packed,

@@ -14,7 +14,7 @@ from .._function import function_of
 from . import oracle, samples
 from ._greatest import GreatestRows
 from ._held import HeldRows
-from ._select import SelectRows, SplitRows
+from ._select import FIRST_K, SelectRows, SplitRows
 from ._short import SortRows
 
 __all__ = ["TopkDescriptor", "TopkPlan", "topk"]
@@ -39,6 +39,7 @@ class TopkDescriptor(Descriptor):
 
     name = "topk"
     results: ClassVar[tuple[str, str]] = ("values", "indices")
+    end: ClassVar[str] = FIRST_K
 
     def __post_init__(self) -> None:
         super().__post_init__()

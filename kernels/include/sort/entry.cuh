@@ -88,6 +88,8 @@ __device__ __forceinline__ u64 entry(u32 key, u32 place) { return u64(key) << 32
 __device__ __forceinline__ Pair entry(u64 key, u32 place) { return {key, u32(~place)}; }
 __device__ __forceinline__ u32 index_of(u64 x) { return ~u32(x); }
 __device__ __forceinline__ u32 index_of(const Pair& x) { return ~u32(x.rest); }
+__device__ __forceinline__ u32 key_of(u64 x) { return u32(x >> 32); }
+__device__ __forceinline__ u64 key_of(const Pair& x) { return x.key; }
 
 // Bank swizzle of entries in shared memory: adjacent threads that access four entries at any power-of-two distance use
 // distinct banks. For distances whose bits a place lacks, swizzled(a + b) == swizzled(a) ^ swizzled(b).

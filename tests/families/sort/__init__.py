@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
-from .. import Family
+import numpy as np
+
+import baracuda_py as bp
+
+from .. import Family, NoMeaning
 from .independent import CHECKS
 
 __all__ = ["FAMILY"]
 
 FAMILY = Family(
     independent=CHECKS,
-    always=("axis", "largest", "sorted", "values", "indices", "right", "descending", "stable", "index_dtype"),
-    wanted=("topk-aligned-parts", "topk-nan-among-many", "topk-held-nan-700-9"),
+    always=(
+        "axis",
+        "largest",
+        "sorted",
+        "values",
+        "indices",
+        "right",
+        "descending",
+        "stable",
+        "index_dtype",
+        "keepdims",
+        "grad_x",
+        "mode",
+        "low",
+        "high",
+    ),
+    no_meaning=(
+        NoMeaning(
+            "bincount",
+            ((np.zeros(3, np.int32), 4), {"status": np.array(7, np.int32)}),
+            bp.InvalidProblemError,
+            "no operand 'status'",
+        ),
+    ),
+    wanted=(
+        "topk-aligned-parts",
+        "topk-nan-among-many",
+        "topk-held-nan-700-9",
+        "kth-in-parts",
+        "median-nan-in-several-vectors",
+        "bincount-strides",
+        "bincount-in-l2",
+    ),
     cases={
         "topk_test.py::test_short_rows_and_one_element": 8,
         "topk_test.py::test_short_rows_of_a_view": 0,

@@ -1,7 +1,9 @@
-"""The greatest elements by other means: Python's own sort. No oracle code."""
+"""Elements in order, by rank and by place by other means: Python's own sort. No oracle code."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -66,6 +68,71 @@ def _searchsorted(problem: Problem) -> None:
         assert places[at] == sum(before) + (sum(equal) if right else 0)
 
 
+def _ranked(problem: Problem) -> None:
+    """Python's own sort, of (is NaN, number); of a row with NaN the first of these is the median."""
+    options, x = problem.sample.options, problem.slots["x"].host()
+    axis, kept = options.get("axis", -1), options.get("keepdims", False)
+    rows, found = np.moveaxis(x, axis, -1), []
+    for name in ("values", "indices"):
+        assert problem.wide[name].ndim == x.ndim - (not kept)
+        found.append(np.moveaxis(problem.wide[name], axis, -1) if kept else problem.wide[name][..., None])
+    values, places = found
+    for at in np.ndindex(*rows.shape[:-1]):
+        numbers = [float(v) if problem.desc.element.is_float else int(v) for v in rows[at]]
+        keys = [(v != v, 0 if v != v else v) for v in numbers]
+        rank = options["k"] - 1 if "k" in options else (len(keys) - 1) // 2
+        place = sorted(range(len(keys)), key=keys.__getitem__)[rank]
+        if "k" not in options and (True, 0) in keys:
+            place = keys.index((True, 0))
+        assert places[at].tolist() == [place]
+        assert (
+            as_bytes(np.ascontiguousarray(values[at])).tobytes()
+            == as_bytes(rows[at][place : place + 1].copy()).tobytes()
+        )
+
+
+def _placed(problem: Problem) -> None:
+    """Each row's element of grad, put where its index says."""
+    options = problem.sample.options
+    axis, kept = options.get("axis", -1), options.get("keepdims", False)
+    grad, indices = (problem.slots[name].host() for name in ("grad", "indices"))
+    made = problem.wide["grad_x"]
+    wanted = np.zeros(made.shape, made.dtype)
+    lines = np.moveaxis(wanted, axis, -1)
+    if kept:
+        grad, indices = np.squeeze(grad, axis), np.squeeze(indices, axis)
+    for at in np.ndindex(*lines.shape[:-1]):
+        if 0 <= indices[at] < lines.shape[-1]:
+            lines[at][int(indices[at])] = grad[at]
+    assert as_bytes(np.ascontiguousarray(made)).tobytes() == as_bytes(wanted).tobytes()
+
+
+def _counted(problem: Problem) -> None:
+    """Counts of a dictionary."""
+    length, x = problem.sample.options["length"], problem.slots["x"].host()
+    found = Counter(map(int, x.reshape(-1)))
+    assert problem.wide["out"].tolist() == [found[value] for value in range(length)]
+    if "status" in problem.wide:
+        assert int(problem.wide["status"]) == any(not 0 <= value < length for value in found)
+
+
+def _in_intervals(problem: Problem) -> None:
+    """The stated formula, in Python's floats; and numpy.histogram, of elements that are not within a few ulps of an edge."""
+    options, x = problem.sample.options, problem.slots["x"].host()
+    bins, low, high = options["bins"], options["low"], options["high"]
+    numbers = [float(value) for value in x.reshape(-1)]
+    inside = [value for value in numbers if low <= value <= high]
+    places = Counter(min(math.floor((value - low) * (bins / (high - low))), bins - 1) for value in inside)
+    assert problem.wide["out"].tolist() == [places[place] for place in range(bins)]
+    scale, near = bins / (high - low), 0
+    for value in inside:
+        place = (value - low) * scale
+        near += abs(place - round(place)) < 1e-9 * bins
+    wanted, _ = np.histogram(np.asarray(numbers), bins, (low, high))
+    assert np.abs(problem.wide["out"] - wanted).sum() <= 2 * near
+
+
 CHECKS: dict[str, Callable[[Problem], None]] = {
-    "argsort": _ordered, "searchsorted": _searchsorted, "sort": _ordered, "topk": _topk,
+    "argsort": _ordered, "bincount": _counted, "histogram": _in_intervals, "kthvalue": _ranked, "kthvalue_backward": _placed,
+    "median": _ranked, "searchsorted": _searchsorted, "sort": _ordered, "topk": _topk,
 }  # fmt: skip

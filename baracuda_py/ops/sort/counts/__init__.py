@@ -1,0 +1,1 @@
+"""How many elements there are of each value, and in each interval."""

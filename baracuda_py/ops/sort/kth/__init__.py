@@ -1,0 +1,1 @@
+"""One element of each row by its rank."""
