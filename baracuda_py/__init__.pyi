@@ -49,6 +49,8 @@ from .plan import (Cost as Cost, Feasibility as Feasibility, LaunchConfig as Lau
 from .ops.loss.cross_entropy import (CrossEntropyBackwardDescriptor as _CrossEntropyBackwardDescriptor,
     CrossEntropyBackwardPlan as _CrossEntropyBackwardPlan, CrossEntropyDescriptor as _CrossEntropyDescriptor,
     CrossEntropyPlan as _CrossEntropyPlan)
+from .ops.loss.ctc.ctc import (CtcBackwardDescriptor as _CtcBackwardDescriptor, CtcBackwardPlan as _CtcBackwardPlan,
+    CtcDescriptor as _CtcDescriptor, CtcPlan as _CtcPlan)
 from .ops.scan.backward import (CumsumBackwardDescriptor as _CumsumBackwardDescriptor,
     CumsumBackwardPlan as _CumsumBackwardPlan)
 from .ops.scan._problem import (CumsumDescriptor as _CumsumDescriptor)
@@ -106,6 +108,9 @@ from .ops.random.gumbel.backward import (GumbelSoftmaxBackwardDescriptor as _Gum
 from .ops.random.gumbel.forward import (GumbelSoftmaxDescriptor as _GumbelSoftmaxDescriptor,
     GumbelSoftmaxPlan as _GumbelSoftmaxPlan)
 from .ops.sort.counts.histogram import (HistogramDescriptor as _HistogramDescriptor, HistogramPlan as _HistogramPlan)
+from .ops.indexing.scatter.sent import (IndexCopyBackwardDescriptor as _IndexCopyBackwardDescriptor,
+    IndexCopyBackwardPlan as _IndexCopyBackwardPlan, ScatterBackwardDescriptor as _ScatterBackwardDescriptor,
+    ScatterBackwardPlan as _ScatterBackwardPlan)
 from .ops.indexing.scatter.scatter import (IndexScatterDescriptor as _IndexScatterDescriptor,
     IndexScatterPlan as _IndexScatterPlan, ScatterDescriptor as _ScatterDescriptor, ScatterPlan as _ScatterPlan)
 from .packed import (Int4Layout as Int4Layout, PackedGguf as PackedGguf, PackedInt4 as PackedInt4, PackedNf4 as PackedNf4)
@@ -133,6 +138,10 @@ from .ops.gemm.backward import (MatmulBackwardDescriptor as _MatmulBackwardDescr
 from .ops.gemm.matmul import (MatmulDescriptor as _MatmulDescriptor, MatmulPlan as _MatmulPlan)
 from .ops.attention.merge import (MergeAttentionDescriptor as _MergeAttentionDescriptor,
     MergeAttentionPlan as _MergeAttentionPlan)
+from .ops.loss.multilabel.multilabel_margin import (
+    MultilabelMarginBackwardDescriptor as _MultilabelMarginBackwardDescriptor,
+    MultilabelMarginBackwardPlan as _MultilabelMarginBackwardPlan, MultilabelMarginDescriptor as _MultilabelMarginDescriptor,
+    MultilabelMarginPlan as _MultilabelMarginPlan)
 from .ops.quantized.nf4.matmul import (Nf4MatmulDescriptor as _Nf4MatmulDescriptor, Nf4MatmulPlan as _Nf4MatmulPlan)
 from .ops.loss.nll.nll import (NllBackwardDescriptor as _NllBackwardDescriptor, NllBackwardPlan as _NllBackwardPlan,
     NllDescriptor as _NllDescriptor, NllPlan as _NllPlan)
@@ -178,6 +187,10 @@ from .ops.scan.gradients import (ScanBackwardPlan as _ScanBackwardPlan)
 from .ops.scan._running import (ScanDescriptor as _ScanDescriptor)
 from .ops.scan.running import (ScanPlan as _ScanPlan)
 from .ops.sort.searchsorted import (SearchsortedDescriptor as _SearchsortedDescriptor, SearchsortedPlan as _SearchsortedPlan)
+from .ops.segment.backward import (SegmentBackwardDescriptor as _SegmentBackwardDescriptor,
+    SegmentBackwardPlan as _SegmentBackwardPlan, SegmentExtremumBackwardDescriptor as _SegmentExtremumBackwardDescriptor,
+    SegmentExtremumBackwardPlan as _SegmentExtremumBackwardPlan)
+from .ops.segment.reduce import (SegmentDescriptor as _SegmentDescriptor, SegmentPlan as _SegmentPlan)
 from .ops.softmax.backward import (SoftmaxBackwardDescriptor as _SoftmaxBackwardDescriptor,
     SoftmaxBackwardPlan as _SoftmaxBackwardPlan)
 from .ops.softmax.forward import (SoftmaxDescriptor as _SoftmaxDescriptor, SoftmaxPlan as _SoftmaxPlan)
@@ -194,6 +207,9 @@ from .ops.elementwise.ternary import (TernaryDescriptor as _TernaryDescriptor, T
 from .ops.sort.topk import (TopkDescriptor as _TopkDescriptor, TopkPlan as _TopkPlan)
 from .ops.rearrange.triangle import (TriangleDescriptor as _TriangleDescriptor, TrianglePlan as _TrianglePlan)
 from .ops.elementwise.unary import (UnaryDescriptor as _UnaryDescriptor, UnaryPlan as _UnaryPlan)
+from .ops.norm.unit._problem import (UnitBackwardDescriptor as _UnitBackwardDescriptor, UnitDescriptor as _UnitDescriptor)
+from .ops.norm.unit.backward import (UnitBackwardPlan as _UnitBackwardPlan)
+from .ops.norm.unit.normalize import (UnitPlan as _UnitPlan)
 from .ops.reduce.norms import (VectorNormPlan as _VectorNormPlan)
 from .ops.shape_layout.write_slice import (WriteSliceDescriptor as _WriteSliceDescriptor, WriteSlicePlan as _WriteSlicePlan)
 from .ops.creation.arrays import (arange as arange, eye as eye, full as full, linspace as linspace)
@@ -301,6 +317,11 @@ class _ExpAvgSq:
 class _FoundInf:
     found_inf_element: ElementKind | None
     found_inf: _Layout | None
+class _G:
+    g_element: ElementKind | None
+    g_strides: tuple[int, ...] | None
+    g_align: int | None
+    g: _Layout | None
 class _Grad:
     grad: _Layout
 class _Grad2:
@@ -318,6 +339,9 @@ class _GradK:
 class _GradScale:
     grad_scale_element: ElementKind | None
     grad_scale: _Layout | None
+class _GradSrc:
+    grad_src_align: int | None
+    grad_src: _Layout
 class _GradWeight:
     grad_weight_element: ElementKind | None
     grad_weight_align: int | None
@@ -343,6 +367,10 @@ class _Indices:
     indices_strides: tuple[int, ...] | None
     indices_align: int | None
     indices: _Layout
+class _InputLengths:
+    input_lengths_strides: tuple[int, ...] | None
+    input_lengths_align: int | None
+    input_lengths: _Layout
 class _InvFreq:
     inv_freq_shape: tuple[int, ...] | None
     inv_freq_element: ElementKind | None
@@ -376,6 +404,10 @@ class _LearningRate:
     learning_rate: _Layout | None
 class _Lengths:
     lengths: _Layout
+class _LogProbs:
+    log_probs_strides: tuple[int, ...] | None
+    log_probs_align: int | None
+    log_probs: _Layout
 class _Logits:
     logits_strides: tuple[int, ...] | None
     logits_align: int | None
@@ -430,6 +462,9 @@ class _Norm:
 class _Offset:
     offset_element: ElementKind | None
     offset: _Layout | None
+class _Offsets:
+    offsets_align: int | None
+    offsets: _Layout
 class _Order:
     order_element: ElementKind | None
     order: _Layout | None
@@ -533,6 +568,14 @@ class _Target:
     target_strides: tuple[int, ...] | None
     target_align: int | None
     target: _Layout
+class _TargetLengths:
+    target_lengths_strides: tuple[int, ...] | None
+    target_lengths_align: int | None
+    target_lengths: _Layout
+class _Targets:
+    targets_strides: tuple[int, ...] | None
+    targets_align: int | None
+    targets: _Layout
 class _V:
     v_strides: tuple[int, ...] | None
     v_align: int | None
@@ -882,6 +925,25 @@ class CrossEntropyDescriptor(_CrossEntropyDescriptor, _Out3, _Lse, _Status2, _Lo
         weight_strides: _Ints = ..., out_strides: _Ints = ..., lse_strides: _Ints = ..., logits_align: int | None = ...,
         labels_align: int | None = ..., weight_align: int | None = ..., out_align: int | None = ...,
         lse_align: int | None = ...) -> None: ...
+class CtcBackwardDescriptor(_CtcBackwardDescriptor, _Status2, _Grad2, _LogProbs, _Targets, _InputLengths, _TargetLengths):
+    grad_log_probs_strides: tuple[int, ...] | None
+    grad_log_probs_align: int | None
+    grad_log_probs: _Layout
+    def __init__(self, shape: Sequence[int], element: ElementLike, targets_shape: Sequence[int],
+        targets_element: ElementLike = ..., lengths_element: ElementLike = ..., reduction: str = ..., blank: int = ...,
+        zero_infinity: bool = ..., *, status_element: _Kind = ..., grad_strides: _Ints = ..., log_probs_strides: _Ints = ...,
+        targets_strides: _Ints = ..., input_lengths_strides: _Ints = ..., target_lengths_strides: _Ints = ...,
+        grad_log_probs_strides: _Ints = ..., grad_align: int | None = ..., log_probs_align: int | None = ...,
+        targets_align: int | None = ..., input_lengths_align: int | None = ..., target_lengths_align: int | None = ...,
+        grad_log_probs_align: int | None = ...) -> None: ...
+class CtcDescriptor(_CtcDescriptor, _Out3, _Status2, _LogProbs, _Targets, _InputLengths, _TargetLengths):
+    def __init__(self, shape: Sequence[int], element: ElementLike, targets_shape: Sequence[int],
+        targets_element: ElementLike = ..., lengths_element: ElementLike = ..., reduction: str = ..., blank: int = ...,
+        zero_infinity: bool = ..., *, status_element: _Kind = ..., log_probs_strides: _Ints = ...,
+        targets_strides: _Ints = ..., input_lengths_strides: _Ints = ..., target_lengths_strides: _Ints = ...,
+        out_strides: _Ints = ..., log_probs_align: int | None = ..., targets_align: int | None = ...,
+        input_lengths_align: int | None = ..., target_lengths_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class CubeBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1186,6 +1248,13 @@ class IndexAddBackwardDescriptor(_IndexAddBackwardDescriptor, _Grad2):
         index_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, grad_strides: _Ints = ...,
         index_strides: _Ints = ..., grad_src_strides: _Ints = ..., grad_align: int | None = ...,
         index_align: int | None = ..., grad_src_align: int | None = ...) -> None: ...
+class IndexCopyBackwardDescriptor(_IndexCopyBackwardDescriptor, _GradX3, _GradSrc, _Grad2):
+    index_strides: tuple[int, ...] | None
+    index_align: int | None
+    def __init__(self, grad_shape: Sequence[int], index_shape: Sequence[int], element: ElementLike,
+        index_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, grad_strides: _Ints = ...,
+        index_strides: _Ints = ..., grad_align: int | None = ..., index_align: int | None = ...,
+        grad_x_align: int | None = ..., grad_src_align: int | None = ...) -> None: ...
 class IndexScatterDescriptor(_IndexScatterDescriptor, _Out2, _Status, _X17, _Src):
     index_strides: tuple[int, ...] | None
     index_align: int | None
@@ -1333,6 +1402,31 @@ class KvAppendDescriptor(_KvAppendDescriptor, _K, _V, _Status):
         positions_element: ElementLike = ..., *, k_cache_strides: _Ints = ..., v_cache_strides: _Ints = ...,
         k_strides: _Ints = ..., v_strides: _Ints = ..., k_cache_align: int | None = ..., v_cache_align: int | None = ...,
         k_align: int | None = ..., v_align: int | None = ..., wrap: bool = ...) -> None: ...
+class LambUpdateDescriptor(_UpdateProblem, _Param, _ExpAvg, _ExpAvgSq, _Master, _Step, _Grad, _LearningRate, _GradScale,
+    _FoundInf, _Table):
+    state_element: ElementKind | None
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
+        maximize: bool = ..., stochastic: bool = ..., lr: float = ..., beta1: float = ..., beta2: float = ...,
+        eps: float = ..., weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ...,
+        master_element: _Kind = ..., learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ...,
+        found_inf_element: _Kind = ...) -> None: ...
+class LarsUpdateDescriptor(_UpdateProblem, _Param, _Master, _Step, _Grad, _LearningRate, _GradScale, _FoundInf, _Table):
+    momentum_buffer: _Layout
+    state_element: ElementKind | None
+    nesterov: bool
+    momentum: float
+    weight_decay: float
+    trust_coefficient: float
+    eps: float
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
+        nesterov: bool = ..., maximize: bool = ..., stochastic: bool = ..., lr: float = ..., momentum: float = ...,
+        weight_decay: float = ..., trust_coefficient: float = ..., eps: float = ..., seed: int = ..., *,
+        table_shape: _Ints = ..., master_element: _Kind = ..., learning_rate_element: _Kind = ...,
+        grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
 class LeakyReluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1517,6 +1611,15 @@ class MultiMarginLossDescriptor(_RowLoss, _Out3, _Status2, _X17, _Target, _Weigh
         x_strides: _Ints = ..., target_strides: _Ints = ..., weight_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., target_align: int | None = ..., weight_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
+class MultilabelMarginBackwardDescriptor(_MultilabelMarginBackwardDescriptor, _GradX4, _Status2, _Grad2, _X17, _Target):
+    def __init__(self, shape: Sequence[int], element: ElementLike, target_element: ElementLike = ..., reduction: str = ...,
+        *, status_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ...,
+        grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., target_align: int | None = ...,
+        grad_x_align: int | None = ...) -> None: ...
+class MultilabelMarginDescriptor(_MultilabelMarginDescriptor, _Out3, _Status2, _X17, _Target):
+    def __init__(self, shape: Sequence[int], element: ElementLike, target_element: ElementLike = ..., reduction: str = ...,
+        *, status_element: _Kind = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., out_strides: _Ints = ...,
+        x_align: int | None = ..., target_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class MultilabelSoftMarginLossBackwardDescriptor(_RowLoss, _GradX4, _Grad2, _X17, _Target, _Weight2):
     def __init__(self, shape: Sequence[int], element: ElementLike, reduction: str = ..., *, weight_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., weight_strides: _Ints = ...,
@@ -1919,6 +2022,11 @@ class ScanDescriptor(_ScanDescriptor, _Out, _X):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
         exclusive: bool = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ..., name: str = ...) -> None: ...
+class ScatterBackwardDescriptor(_ScatterBackwardDescriptor, _GradX3, _GradSrc, _Grad2, _Indices):
+    def __init__(self, grad_shape: Sequence[int], indices_shape: Sequence[int], element: ElementLike,
+        indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., reduce: str = ..., *,
+        grad_strides: _Ints = ..., indices_strides: _Ints = ..., grad_align: int | None = ...,
+        indices_align: int | None = ..., grad_x_align: int | None = ..., grad_src_align: int | None = ...) -> None: ...
 class ScatterDescriptor(_ScatterDescriptor, _Out2, _Status, _X17, _Indices, _Src):
     def __init__(self, x_shape: Sequence[int], indices_shape: Sequence[int], element: ElementLike,
         indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., reduce: str = ..., *, x_strides: _Ints = ...,
@@ -1934,6 +2042,22 @@ class SearchsortedDescriptor(_SearchsortedDescriptor, _Out3):
         index_element: ElementLike = ..., right: bool = ..., *, sorted_sequence_strides: _Ints = ...,
         values_strides: _Ints = ..., out_strides: _Ints = ..., sorted_sequence_align: int | None = ...,
         values_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class SegmentBackwardDescriptor(_SegmentBackwardDescriptor, _GradX3, _Grad2, _X17, _Offsets):
+    def __init__(self, x_shape: Sequence[int], offsets_shape: Sequence[int], element: ElementLike,
+        offsets_element: ElementLike = ..., mode: str = ..., name: str = ..., *, grad_strides: _Ints = ...,
+        x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., offsets_align: int | None = ...,
+        grad_x_align: int | None = ...) -> None: ...
+class SegmentDescriptor(_SegmentDescriptor, _Out2, _Status, _X17, _Offsets):
+    def __init__(self, x_shape: Sequence[int], offsets_shape: Sequence[int], element: ElementLike,
+        offsets_element: ElementLike = ..., mode: str = ..., name: str = ..., *, x_strides: _Ints = ...,
+        x_align: int | None = ..., offsets_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class SegmentExtremumBackwardDescriptor(_SegmentExtremumBackwardDescriptor, _GradX3, _Grad2, _X17, _Offsets):
+    y_align: int | None
+    y: _Layout
+    def __init__(self, x_shape: Sequence[int], offsets_shape: Sequence[int], element: ElementLike,
+        offsets_element: ElementLike = ..., mode: str = ..., name: str = ..., *, grad_strides: _Ints = ...,
+        x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., y_align: int | None = ...,
+        offsets_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
 class SeluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -2105,6 +2229,20 @@ class UnaryDescriptor(_UnaryDescriptor):
     def __init__(self, kind: UnaryKind | str, shape: Sequence[int], element: ElementLike, out_element: _Kind = ...,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class UnitBackwardDescriptor(_UnitBackwardDescriptor, _GradX4, _Grad2, _X17, _G):
+    grad_g_element: ElementKind | None
+    grad_g_strides: tuple[int, ...] | None
+    grad_g_align: int | None
+    grad_g: _Layout | None
+    def __init__(self, shape: Sequence[int], element: ElementLike, axes: Sequence[int] = ..., eps: float = ...,
+        name: str = ..., *, g_element: _Kind = ..., grad_g_element: _Kind = ..., grad_strides: _Ints = ...,
+        x_strides: _Ints = ..., g_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_g_strides: _Ints = ...,
+        grad_align: int | None = ..., x_align: int | None = ..., g_align: int | None = ..., grad_x_align: int | None = ...,
+        grad_g_align: int | None = ...) -> None: ...
+class UnitDescriptor(_UnitDescriptor, _Out3, _X17, _G):
+    def __init__(self, shape: Sequence[int], element: ElementLike, axes: Sequence[int] = ..., eps: float = ...,
+        name: str = ..., *, g_element: _Kind = ..., x_strides: _Ints = ..., g_strides: _Ints = ..., out_strides: _Ints = ...,
+        x_align: int | None = ..., g_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class VarMeanBackwardDescriptor(_VarMeanBackwardDescriptor, _GradX, _X):
     grad_var_strides: tuple[int, ...] | None
     grad_var_align: int | None
@@ -2188,6 +2326,8 @@ class CosineEmbeddingLossBackwardPlan(_RowLossPlan): desc: CosineEmbeddingLossBa
 class CosineEmbeddingLossPlan(_RowLossPlan): desc: CosineEmbeddingLossDescriptor
 class CrossEntropyBackwardPlan(_CrossEntropyBackwardPlan): desc: CrossEntropyBackwardDescriptor
 class CrossEntropyPlan(_CrossEntropyPlan): desc: CrossEntropyDescriptor
+class CtcBackwardPlan(_CtcBackwardPlan): desc: CtcBackwardDescriptor
+class CtcPlan(_CtcPlan): desc: CtcDescriptor
 class CubeBackwardPlan(_BackwardPlan): desc: CubeBackwardDescriptor
 class CumsumBackwardPlan(_CumsumBackwardPlan): desc: CumsumBackwardDescriptor
 class CumsumPlan(_CumsumPlan): desc: CumsumDescriptor
@@ -2249,6 +2389,7 @@ class HardtanhBackwardPlan(_BackwardPlan): desc: HardtanhBackwardDescriptor
 class HistogramPlan(_HistogramPlan): desc: HistogramDescriptor
 class HypotBackwardPlan(_BackwardPlan): desc: HypotBackwardDescriptor
 class IndexAddBackwardPlan(_IndexAddBackwardPlan): desc: IndexAddBackwardDescriptor
+class IndexCopyBackwardPlan(_IndexCopyBackwardPlan): desc: IndexCopyBackwardDescriptor
 class IndexScatterPlan(_IndexScatterPlan): desc: IndexScatterDescriptor
 class IndexSelectBackwardPlan(_IndexSelectBackwardPlan): desc: IndexSelectBackwardDescriptor
 class IndexSelectPlan(_IndexSelectPlan): desc: IndexSelectDescriptor
@@ -2258,6 +2399,8 @@ class JoinPlan(_JoinPlan): desc: JoinDescriptor
 class KthvalueBackwardPlan(_KthvalueBackwardPlan): desc: KthvalueBackwardDescriptor
 class KthvaluePlan(_KthvaluePlan): desc: KthvalueDescriptor
 class KvAppendPlan(_KvAppendPlan): desc: KvAppendDescriptor
+class LambUpdatePlan(_UpdatePlan): desc: LambUpdateDescriptor
+class LarsUpdatePlan(_UpdatePlan): desc: LarsUpdateDescriptor
 class LeakyReluBackwardPlan(_BackwardPlan): desc: LeakyReluBackwardDescriptor
 class LerpBackwardPlan(_BackwardPlan): desc: LerpBackwardDescriptor
 class LgammaBackwardPlan(_BackwardPlan): desc: LgammaBackwardDescriptor
@@ -2284,6 +2427,8 @@ class MishBackwardPlan(_BackwardPlan): desc: MishBackwardDescriptor
 class ModBackwardPlan(_BackwardPlan): desc: ModBackwardDescriptor
 class MultiMarginLossBackwardPlan(_RowLossPlan): desc: MultiMarginLossBackwardDescriptor
 class MultiMarginLossPlan(_RowLossPlan): desc: MultiMarginLossDescriptor
+class MultilabelMarginBackwardPlan(_MultilabelMarginBackwardPlan): desc: MultilabelMarginBackwardDescriptor
+class MultilabelMarginPlan(_MultilabelMarginPlan): desc: MultilabelMarginDescriptor
 class MultilabelSoftMarginLossBackwardPlan(_RowLossPlan): desc: MultilabelSoftMarginLossBackwardDescriptor
 class MultilabelSoftMarginLossPlan(_RowLossPlan): desc: MultilabelSoftMarginLossDescriptor
 class MultiplyBackwardPlan(_BackwardPlan): desc: MultiplyBackwardDescriptor
@@ -2325,8 +2470,12 @@ class RopePlan(_RopePlan): desc: RopeDescriptor
 class RsqrtBackwardPlan(_BackwardPlan): desc: RsqrtBackwardDescriptor
 class ScanBackwardPlan(_ScanBackwardPlan): desc: ScanBackwardDescriptor
 class ScanPlan(_ScanPlan): desc: ScanDescriptor
+class ScatterBackwardPlan(_ScatterBackwardPlan): desc: ScatterBackwardDescriptor
 class ScatterPlan(_ScatterPlan): desc: ScatterDescriptor
 class SearchsortedPlan(_SearchsortedPlan): desc: SearchsortedDescriptor
+class SegmentBackwardPlan(_SegmentBackwardPlan): desc: SegmentBackwardDescriptor
+class SegmentExtremumBackwardPlan(_SegmentExtremumBackwardPlan): desc: SegmentExtremumBackwardDescriptor
+class SegmentPlan(_SegmentPlan): desc: SegmentDescriptor
 class SeluBackwardPlan(_BackwardPlan): desc: SeluBackwardDescriptor
 class SgdUpdatePlan(_UpdatePlan): desc: SgdUpdateDescriptor
 class SigmoidBackwardPlan(_BackwardPlan): desc: SigmoidBackwardDescriptor
@@ -2362,6 +2511,8 @@ class TrianglePlan(_TrianglePlan): desc: TriangleDescriptor
 class TripletMarginLossBackwardPlan(_RowLossPlan): desc: TripletMarginLossBackwardDescriptor
 class TripletMarginLossPlan(_RowLossPlan): desc: TripletMarginLossDescriptor
 class UnaryPlan(_UnaryPlan): desc: UnaryDescriptor
+class UnitBackwardPlan(_UnitBackwardPlan): desc: UnitBackwardDescriptor
+class UnitPlan(_UnitPlan): desc: UnitDescriptor
 class VarMeanBackwardPlan(_VarMeanBackwardPlan): desc: VarMeanBackwardDescriptor
 class VarMeanPlan(_VarMeanPlan): desc: VarMeanDescriptor
 class VectorNormBackwardPlan(_VectorNormBackwardPlan): desc: VectorNormBackwardDescriptor
@@ -2720,6 +2871,12 @@ def index_copy(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = 'drop
 @_op(ScatterDescriptor, ScatterPlan)
 def scatter(x: Any, indices: Any, src: Any, axis: int = -1, *, reduce: str = 'set', mode: str = 'drop', status: Any = None,
     out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(IndexCopyBackwardDescriptor, IndexCopyBackwardPlan)
+def index_copy_backward(grad: Any, index: Any, axis: int = 0, *, mode: str = 'drop', grad_x: Any = None,
+    grad_src: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ScatterBackwardDescriptor, ScatterBackwardPlan)
+def scatter_backward(grad: Any, indices: Any, axis: int = -1, *, reduce: str = 'set', mode: str = 'drop', grad_x: Any = None,
+    grad_src: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(IndexAddBackwardDescriptor, IndexAddBackwardPlan)
 def index_add_backward(grad: Any, index: Any, axis: int = 0, *, mode: str = 'drop', grad_src: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -2742,6 +2899,14 @@ def cross_entropy_backward(grad: Any, logits: Any, labels: Any, lse: Any, weight
     label_smoothing: float = 0.0, reduction: str = 'mean', z_loss: float = 0.0, return_status: bool = False,
     grad_logits: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(CtcDescriptor, CtcPlan)
+def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *, blank: int = 0,
+    reduction: str = 'mean', zero_infinity: bool = False, return_status: bool = False, out: Any = None, status: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(CtcBackwardDescriptor, CtcBackwardPlan)
+def ctc_loss_backward(grad: Any, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *, blank: int = 0,
+    reduction: str = 'mean', zero_infinity: bool = False, return_status: bool = False, grad_log_probs: Any = None,
+    status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(LinearCrossEntropyDescriptor, LinearCrossEntropyPlan)
 def linear_cross_entropy(hidden: Any, weight: Any, labels: Any, *, ignore_index: int = -100, label_smoothing: float = 0.0,
     reduction: str = 'mean', z_loss: float = 0.0, return_lse: bool = False, return_gradients: bool = False,
@@ -2752,6 +2917,13 @@ def linear_cross_entropy_backward(grad: Any, hidden: Any, weight: Any, labels: A
     label_smoothing: float = 0.0, reduction: str = 'mean', z_loss: float = 0.0, return_status: bool = False,
     grad_hidden: Any = None, grad_weight: Any = None, status: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MultilabelMarginDescriptor, MultilabelMarginPlan)
+def multilabel_margin_loss(x: Any, target: Any, *, reduction: str = 'mean', return_status: bool = False, out: Any = None,
+    status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MultilabelMarginBackwardDescriptor, MultilabelMarginBackwardPlan)
+def multilabel_margin_loss_backward(grad: Any, x: Any, target: Any, *, reduction: str = 'mean', return_status: bool = False,
+    grad_x: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(NllDescriptor, NllPlan)
 def nll_loss(x: Any, labels: Any, weight: Any = None, *, ignore_index: int = -100, reduction: str = 'mean',
     return_status: bool = False, out: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None,
@@ -2940,6 +3112,19 @@ def layer_norm_fp8(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e
     normalized_shape: Sequence[int] | None = None, per: str = 'row', group_size: int | None = None, codes: Any = None,
     scales: Any = None, residual_out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(UnitBackwardDescriptor, UnitBackwardPlan)
+def normalize_backward(grad: Any, x: Any, /, axis: int | Sequence[int] | None = -1, *, eps: float = 1e-12,
+    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(UnitBackwardDescriptor, UnitBackwardPlan)
+def weight_norm_backward(grad: Any, x: Any, g: Any, /, axis: int | Sequence[int] | None = 0, *, eps: float = 0.0,
+    grad_x: Any = None, grad_g: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(UnitDescriptor, UnitPlan)
+def normalize(x: Any, /, axis: int | Sequence[int] | None = -1, *, eps: float = 1e-12, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(UnitDescriptor, UnitPlan)
+def weight_norm(x: Any, g: Any, /, axis: int | Sequence[int] | None = 0, *, eps: float = 0.0, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(GradientNormDescriptor, GradientNormPlan)
 def gradient_norm(grad: Any, *, max_norm: float = 1e+38, grad_scale: Any = None, table: Any = None, norm: Any = None,
     scale: Any = None, found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None,
@@ -2980,6 +3165,17 @@ def lion_update(param: Any, grad: Any, exp_avg: Any, step: Any, *, master: Any =
     beta1: float = 0.9, beta2: float = 0.99, weight_decay: float = 0.0, maximize: bool = False, stochastic: bool = False,
     seed: int = 0, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None, table: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(LambUpdateDescriptor, LambUpdatePlan)
+def lamb_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, step: Any, *, master: Any = None, lr: float = 0.001,
+    beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-06, weight_decay: float = 0.0, maximize: bool = False,
+    stochastic: bool = False, seed: int = 0, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None,
+    table: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(LarsUpdateDescriptor, LarsUpdatePlan)
+def lars_update(param: Any, grad: Any, momentum_buffer: Any, step: Any, *, master: Any = None, lr: float = 0.001,
+    momentum: float = 0.9, weight_decay: float = 0.0, trust_coefficient: float = 0.001, eps: float = 0.0,
+    nesterov: bool = False, maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None,
+    grad_scale: Any = None, found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(GgufDequantizeDescriptor, GgufDequantizePlan)
 def dequantize_gguf(blocks: Any, format: Any = None, *, shape: Any = None, out_dtype: Any = None, out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -3263,6 +3459,30 @@ def cummin(x: Any, /, axis: int = -1, *, reverse: bool = False, out: Any = None,
 @_op(ScanDescriptor, ScanPlan)
 def logcumsumexp(x: Any, /, axis: int = -1, *, reverse: bool = False, exclusive: bool = False, out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentBackwardDescriptor, SegmentBackwardPlan)
+def segment_sum_backward(grad: Any, x: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentBackwardDescriptor, SegmentBackwardPlan)
+def segment_mean_backward(grad: Any, x: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentExtremumBackwardDescriptor, SegmentExtremumBackwardPlan)
+def segment_max_backward(grad: Any, x: Any, y: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentExtremumBackwardDescriptor, SegmentExtremumBackwardPlan)
+def segment_min_backward(grad: Any, x: Any, y: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentDescriptor, SegmentPlan)
+def segment_sum(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentDescriptor, SegmentPlan)
+def segment_mean(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentDescriptor, SegmentPlan)
+def segment_max(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentDescriptor, SegmentPlan)
+def segment_min(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(TileBackwardDescriptor, TileBackwardPlan)
 def tile_backward(grad: Any, x: Any, /, reps: int | Sequence[int], *, grad_x: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -3766,6 +3986,14 @@ def adam(params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, step: Any, *,
 def adamw(params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, step: Any, *, max_exp_avg_sqs: Any = None,
     masters: Any = None, lr: Any = 0.001, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-08,
     weight_decay: float = 0.01, maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None,
+    found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> None: ...
+def lamb(params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, step: Any, *, masters: Any = None, lr: Any = 0.001,
+    betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-06, weight_decay: float = 0.0, maximize: bool = False,
+    stochastic: bool = False, seed: int = 0, grad_scale: Any = None, found_inf: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> None: ...
+def lars(params: Any, grads: Any, momentum_buffers: Any, step: Any, *, masters: Any = None, lr: Any = 0.001,
+    momentum: float = 0.9, weight_decay: float = 0.0, trust_coefficient: float = 0.001, eps: float = 0.0,
+    nesterov: bool = False, maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None,
     found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> None: ...
 def lion(params: Any, grads: Any, exp_avgs: Any, step: Any, *, masters: Any = None, lr: Any = 0.0001,
     betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0, maximize: bool = False, stochastic: bool = False,
