@@ -91,7 +91,7 @@ class PickedBy(NamedTuple):
     """The indices of a launch: their C++ type, the number of the mode and the places along the axis, and what reports those
     that are out of range."""
 
-    index: Arg
+    indices: Arg
     number: str
     mode: int
     extent: int
@@ -104,7 +104,7 @@ def gather(out: Arg, lines: Arg, by: PickedBy, step: int, axes: GatherAxes) -> L
     counted = index_type(count)
     unread = Scratch.named("status", 4) if by.mode in WRITES_STATUS else np.uint64(0)
     args = (
-        out, lines, by.index, by.status or unread,
+        out, lines, by.indices, by.status or unread,
         np.int64(by.extent), np.int64(step), index_scalar(count, counted), pack_dims(axes.extents, axes.strides, counted),
     )  # fmt: skip
     taken = f"{len(axes.extents)}, {axes.word}, {by.mode}, {UNROLL}"

@@ -143,7 +143,7 @@ def set_places_backward(desc: Any, grad: Array, indices: Array) -> tuple[Array, 
     """grad without the places that an index names, and of each index the element at its place, if no later index names that.
     Where elements were added: grad itself, and the element of every index."""
     found, fits = _found(desc, indices)
-    at: list[Array] = [np.broadcast_to(a, indices.shape) for a in np.indices(indices.shape, sparse=True)]
+    at: list[Array] = list(np.indices(indices.shape))
     at[desc.along] = np.where(fits, found, 0)
     rest, sent = grad.copy(), np.zeros(indices.shape, grad.dtype)
     if not desc.extent:

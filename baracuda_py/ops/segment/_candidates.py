@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...plan.candidate import Candidate, Cost, Feasibility, no
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
 from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term, Ulp
+from .._fitted import Fitted
 from .._launch import pack_dims
 from .._rows import computed_in
-from ..indexing._gather import Costs
-from ..indexing._indexed import raises_on
 from ._problem import Columns, SegmentProblem
 
 __all__ = ["Pieces", "Spread", "bound", "gradient_bound"]
@@ -33,6 +32,10 @@ MOST_GRID_Y = 65_535
 MOST = (1 << 31) - 1 - THREADS
 MOST_LENGTH = MOST - MOST_GRID_Y * WARP * 8  # the step beyond the last column fits 31 bits
 EXACT_COUNTS = 1 << 24  # of ones in f32
+
+
+class Costs(Fitted, table="rows.take_along_axis"):
+    bandwidth_efficiency: float
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,10 @@ class OnSegments(Candidate[SegmentProblem]):
     def supports(self, desc: SegmentProblem, device: DeviceSpec) -> Feasibility:
         if desc.rows + desc.segments > MOST or desc.length > MOST_LENGTH:
             return no("rows and segments, or columns, exceed 31 bits", "make several calls")
-        return raises_on(desc, device)
+        if desc.mode == "raise" and not device.host_memory:
+            reason = "a call does not wait for the GPU, and raises nothing of what it finds there"
+            return no(reason, change=Change({"mode": "status"}))
+        return OK
 
     def configs(self, desc: SegmentProblem, device: DeviceSpec) -> Iterable[Group]:
         yield Group.of(desc.length, self.columns(desc).vector)

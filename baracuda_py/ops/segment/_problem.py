@@ -14,11 +14,12 @@ from ...tensor import Tensor
 from ...tensor.axes import c_strides, merge_axes
 from ...types import ElementKind, InvalidProblemError
 from .._rows import FLOATS
-from ..indexing._indexed import INDICES
 
-__all__ = ["FIELDS", "TABLE", "Columns", "Reduction", "SegmentProblem", "slots_of"]
+__all__ = ["FIELDS", "STATUS", "TABLE", "Columns", "Reduction", "SegmentProblem", "slots_of"]
 
 MODES = ("drop", "status", "raise")
+INDICES = (ElementKind.I32, ElementKind.I64)
+STATUS = Slot("status", "out", element=ElementKind.I32, shape="scalar_shape", strided=False, aligned=False)
 FIELDS = ("x_shape", "offsets_shape", "element", "offsets_element", "mode", "name")
 OFFSETS = Slot("offsets", takes=INDICES, element="offsets_element", strided=False)
 

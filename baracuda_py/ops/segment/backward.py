@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from ...numerics.guarantee import widely
 from ...numerics.rounding import round_to
@@ -59,7 +59,7 @@ class SegmentExtremumBackwardDescriptor(BackwardProblem):
 class SegmentBackwardPlan(Plan[Any]):
     """The gradient of a sum or a mean of segments: operands `grad_x`, `grad`, `x` and `offsets`."""
 
-    descriptor = SegmentBackwardDescriptor
+    descriptor: ClassVar[Any] = SegmentBackwardDescriptor
     candidates = (Spread(),)
     reference = oracle.backward
     probes = tuple(
