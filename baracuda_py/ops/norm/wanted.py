@@ -71,12 +71,6 @@ want("cluster-group_norm_backward", "group_norm_backward", backward, configs=("*
 
 # Vectors that a cluster divides by their lengths
 for op, axis, per_row in (("normalize", 1, {}), ("weight_norm", 0, {"g": n((2, 1), f32)})):
-    given = {"x": n((2, 35_003), f32), **per_row}
-    want(f"cluster-{op}", op, Sample("f32 2x35003", given, {"axis": axis}), configs=("*ctas=*",))
-    gradients = {"grad": n((2, 35_003), f32), **given}
-    want(
-        f"cluster-{op}_backward",
-        f"{op}_backward",
-        Sample("f32 2x35003", gradients, {"axis": axis}),
-        configs=("*ctas=*",),
-    )
+    vectors = {"x": n((2, 35_003), f32), **per_row}
+    for name, arrays in ((op, vectors), (f"{op}_backward", {"grad": n((2, 35_003), f32), **vectors})):
+        want(f"cluster-{name}", name, Sample("f32 2x35003", arrays, {"axis": axis}), configs=("*ctas=*",))

@@ -17,7 +17,7 @@ NEAR = 1e-3  # of eps, relatively: within, rounding may decide which of the two 
 
 
 def _length(desc: Any, x: Array) -> Array:
-    return np.sqrt(np.asarray((x * x).sum(axis=desc.along, keepdims=True)))
+    return np.asarray(np.sqrt((x * x).sum(axis=desc.along, keepdims=True)))
 
 
 def _factor(desc: Any, length: Array, g: Any) -> Array:
