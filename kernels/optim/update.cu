@@ -152,7 +152,13 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // Sums of squares: of parameters, and of their update.
-struct Squares { double of_parameter, of_update; };
+struct Squares {
+  double of_parameter, of_update;
+
+  __device__ __forceinline__ Squares operator+(const Squares& other) const {
+    return {of_parameter + other.of_parameter, of_update + other.of_update};
+  }
+};
 
 template <class Rule, class P, class G, class S, class C, bool MASTER> struct AddNorms {
   const StepScalars<C>& shared;
@@ -172,10 +178,6 @@ template <class Rule, class P, class G, class S, class C, bool MASTER> struct Ad
     }
   }
 };
-
-__device__ __forceinline__ Squares operator+(const Squares& a, const Squares& b) {
-  return {a.of_parameter + b.of_parameter, a.of_update + b.of_update};
-}
 
 template <class Rule, class P, class G, class S, class C, bool MASTER, bool LISTED, int V>
 __global__ void __launch_bounds__(THREADS)

@@ -12,18 +12,14 @@ from ...plan.candidate import Candidate, Cost, Feasibility
 from ...plan.slot import Layout
 from ...runtime.steps import Arg, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ...types import DeviceSpec
-from .._fitted import Fitted
 from .._launch import THREADS, grid_of, index_scalar, index_type, pack_dims, words_of
 from ._indexed import FROM_THE_END, STRICT, IndexedProblem, raises_on
+from .costs import LineCosts
 
-__all__ = ["Costs", "Gather", "GatherAxes", "PickProblem", "PickedBy", "gather"]
+__all__ = ["Gather", "GatherAxes", "PickProblem", "PickedBy", "gather"]
 
 UNROLL = 4
 WRITES_STATUS = (FROM_THE_END, STRICT)  # modes of the kernel in which an index may be out of range
-
-
-class Costs(Fitted, table="rows.take_along_axis"):
-    bandwidth_efficiency: float
 
 
 class GatherAxes(NamedTuple):
@@ -72,7 +68,7 @@ class Gather(Candidate[PickProblem]):
     def cost(self, desc: PickProblem, device: DeviceSpec, config: Any) -> Cost:
         out, index = desc.layout(desc.result), desc.layout(desc.index)
         moved = index.element.nbytes(desc.count) + 2 * out.element.nbytes(math.prod(out.shape))
-        return Cost.streaming(device, moved, efficiency=Costs.of(device).bandwidth_efficiency)
+        return Cost.streaming(device, moved, efficiency=LineCosts.of(device).bandwidth_efficiency)
 
     def lower(self, desc: PickProblem, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         clear = (Fill(Ptr("status"), 0, 4),) if desc.has_status else ()

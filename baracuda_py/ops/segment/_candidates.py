@@ -12,30 +12,21 @@ from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
 from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term, Ulp
-from .._fitted import Fitted
 from .._launch import pack_dims
 from .._rows import computed_in
+from ..indexing.costs import LineCosts
 from ._problem import Columns, SegmentProblem
 
 __all__ = ["Pieces", "Spread", "bound", "gradient_bound"]
 
 REDUCE, SPREAD = "segment/reduce.cu", "segment/spread.cu"
-THREADS, JOIN_THREADS, WARP, PIECE, UNROLL = (
-    256,
-    512,
-    32,
-    256,
-    4,
-)  # of those files and of kernels/include/segment/bounds.cuh
+# Of those files and of kernels/include/segment/bounds.cuh.
+THREADS, JOIN_THREADS, WARP, PIECE, UNROLL = 256, 512, 32, 256, 4
 MOST_LINES = 8  # rows that a group reads at a time: more of narrow rows would idle in short segments
 MOST_GRID_Y = 65_535
 MOST = (1 << 31) - 1 - THREADS
 MOST_LENGTH = MOST - MOST_GRID_Y * WARP * 8  # the step beyond the last column fits 31 bits
 EXACT_COUNTS = 1 << 24  # of ones in f32
-
-
-class Costs(Fitted, table="rows.take_along_axis"):
-    bandwidth_efficiency: float
 
 
 @dataclass(frozen=True)
@@ -171,7 +162,7 @@ def gradient_bound(desc: SegmentProblem, additions: float) -> PrecisionGuarantee
 
 def _streamed(desc: SegmentProblem, device: DeviceSpec, moved: int, launches: int) -> Cost:
     moved += 2 * desc.offsets_element.nbytes(desc.segments)
-    one = Cost.streaming(device, moved, efficiency=Costs.of(device).bandwidth_efficiency)
+    one = Cost.streaming(device, moved, efficiency=LineCosts.of(device).bandwidth_efficiency)
     return Cost(one.bytes, desc.rows * desc.length, one.seconds + (launches - 1) * device.overhead, one.limit)
 
 

@@ -16,9 +16,9 @@ from ....tensor.axes import broadcast_strides, c_strides, merge_axes
 from ....types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term, Ulp
 from ..._launch import pack_dims
 from ..._rows import computed_in
-from .._gather import Costs
 from .._indexed import IndexedProblem, raises_on
 from .._lines import ByIndices, IndexedLines
+from ..costs import LineCosts
 from ._keys import KERNELS, MOST, KeyedIndices
 
 __all__ = [
@@ -176,7 +176,7 @@ class Sorted(Candidate[ScatteredProblem]):
             + desc.element.nbytes(math.prod(desc.layout(desc.result).shape)) * (2 if desc.base else 1)
         )
         launches = 3 + 3 * keyed.passes + 1
-        one = Cost.streaming(device, moved, efficiency=Costs.of(device).bandwidth_efficiency)
+        one = Cost.streaming(device, moved, efficiency=LineCosts.of(device).bandwidth_efficiency)
         return Cost(
             one.bytes,
             math.prod(desc.layout(desc.source).shape),

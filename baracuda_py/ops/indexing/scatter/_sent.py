@@ -17,8 +17,9 @@ from ....tensor.axes import c_strides
 from ....types import DeviceSpec
 from ..._launch import THREADS, grid_of, pack_dims
 from ...shape_layout.contiguize import ContiguizeDescriptor, ContiguizePlan
-from .._gather import Costs, Gather, GatherAxes, PickedBy, gather
+from .._gather import Gather, GatherAxes, PickedBy, gather
 from .._indexed import UNREPORTED, raises_on
+from ..costs import LineCosts
 from ._keys import MOST
 from ._runs import ScatteredElements, ScatteredLines, ScatteredProblem
 
@@ -101,7 +102,7 @@ class FromLast(Candidate[SentProblem]):
         keyed = desc.keyed()
         indices = desc.layout(desc.index).element.nbytes(desc.count)
         moved = _moved(desc) + 2 * indices + WORD * (4 * keyed.keys + 4 * keyed.count)
-        one = Cost.streaming(device, moved, efficiency=Costs.of(device).bandwidth_efficiency)
+        one = Cost.streaming(device, moved, efficiency=LineCosts.of(device).bandwidth_efficiency)
         return Cost(one.bytes, one.flops, one.seconds + 5 * device.overhead, one.limit)
 
     def lower(self, desc: SentProblem, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
@@ -148,7 +149,7 @@ class FromSums(Candidate[SentProblem]):
 
     def cost(self, desc: SentProblem, device: DeviceSpec, config: Selection) -> Cost:
         moved = _moved(desc) + desc.layout(desc.index).element.nbytes(desc.count)
-        return Cost.streaming(device, moved, efficiency=Costs.of(device).bandwidth_efficiency)
+        return Cost.streaming(device, moved, efficiency=LineCosts.of(device).bandwidth_efficiency)
 
     def lower(self, desc: SentProblem, device: DeviceSpec, config: Selection) -> tuple[Step | Sub, ...]:
         copy, index = Sub(config, {"x": Ptr(desc.lines), "out": Ptr(desc.result)}), desc.layout(desc.index)

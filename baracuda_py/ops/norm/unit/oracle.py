@@ -102,7 +102,7 @@ def _row_lost(desc: Any, *, x: Any, **_: Any) -> Any:
 
 
 def _row_out_of_range(desc: Any, *, x: Any, g: Any = None, grad: Any = None, **_: Any) -> Any:
-    """Whether on the way to a row something is beyond what is computed in, or lies where rounding decides."""
+    """Whether on the way to a row something is beyond what is computed in, or is where rounding decides."""
     a = wide(x, desc.element)
     length, most, least = _length(desc, a), 1 / _least(desc), _least(desc)
     factor = _factor(desc, length, g)
