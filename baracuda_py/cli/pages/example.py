@@ -104,6 +104,15 @@ def _array(x: np.ndarray[Any, Any]) -> str:
     return f"{f'np.abs({drawn})' if positive else drawn}.astype({_dtype(x)})"
 
 
+def _assigned(name: str, x: np.ndarray[Any, Any]) -> str:
+    """The line that makes the array; several, a row each, where it is long."""
+    line = f"{name} = {_array(x)}"
+    if len(line) <= WIDTH or x.ndim != 2:
+        return line
+    rows = "\n".join(f"        {row}," for row in x.tolist())
+    return f"{name} = np.array(\n    [\n{rows}\n    ],\n    {_dtype(x)},\n)"
+
+
 def _dtype(x: np.ndarray[Any, Any]) -> str:
     name = x.dtype.name
     return f'"{name}"' if x.dtype.kind in "iufcb" else f"ml_dtypes.{name}"
@@ -128,7 +137,7 @@ def _identifier(name: str) -> str:
 
 def _written(op: Op, sample: Sample) -> Example:
     arrays: Mapping[str, np.ndarray[Any, Any]] = sample.operands
-    made = [f"{_identifier(name)} = {_array(x)}" for name, x in arrays.items()]
+    made = [_assigned(_identifier(name), x) for name, x in arrays.items()]
     if (shape := _status(op, sample)) is not None and "status" not in arrays:
         made.append(f'status = np.empty({shape}, "int32")')
     arguments = [*_call(op, sample), 'device="ptx"']
