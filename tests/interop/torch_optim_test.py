@@ -255,6 +255,14 @@ def test_learning_rate_of_a_scheduler_is_read_in_place() -> None:
     [
         (lambda p: optim.SGD([p], lr=-1.0), bp.InvalidProblemError, "SGD: lr=-1.0: give a number of 0 or more"),
         (lambda p: optim.Adam([p], betas=(0.9, 1.0)), bp.InvalidProblemError, "beta2=1.0: .* less than 1"),
+        (lambda p: optim.LAMB([p], lr=None), bp.OperandTypeError, "LAMB: lr=None is no number"),
+        (lambda p: optim.LAMB([p], lr=torch.tensor(-1.0)), bp.InvalidProblemError, "LAMB: lr=-1.0"),
+        (lambda p: optim.LAMB([p], lr=torch.ones(2)), bp.OperandTypeError, "lr is a tensor of shape"),
+        (lambda p: optim.LAMB([p], betas=(0.9,)), bp.OperandTypeError, "is no pair"),
+        (lambda p: optim.Lion([p], betas=None), bp.OperandTypeError, "is no pair"),
+        (lambda p: optim.LARS([p], weight_decay=1e39), bp.InvalidProblemError, "that f32 holds"),
+        (lambda p: optim.Adam([p], maximize="a"), bp.OperandTypeError, "maximize='a' must be True or False"),
+        (lambda p: optim.Adam([p], seed=1.5), bp.OperandTypeError, "seed=1.5 is no integer"),
         (lambda p: optim.SGD([p], nesterov=True), bp.InvalidProblemError, "nesterov with momentum=0.0"),
         (lambda p: optim.AdamW([p], differentiable=True), bp.UnsupportedError, "differentiable=True"),
         (lambda p: optim.AdamW([p], unknown=True), TypeError, "unknown"),
@@ -321,6 +329,9 @@ def _transposed() -> Any:
             "AdamW: params.0. holds torch.complex64",
         ),
         (lambda: torch.nn.Parameter(torch.ones(3)), {"betas": (0.9, 1.5)}, r"AdamW: beta2=1.5: .* less than 1"),
+        (lambda: torch.nn.Parameter(torch.ones(3)), {"weight_decay": None}, r"AdamW: weight_decay=None is no number"),
+        (lambda: torch.nn.Parameter(torch.ones(3)), {"lr": "a"}, r"AdamW: lr='a' is no number"),
+        (lambda: torch.nn.Parameter(torch.ones(3)), {"stochastic": True}, r"make a group of the bf16 parameters"),
     ],
 )
 def test_a_refused_group_leaves_the_groups_before_it(param: Any, options: dict[str, Any], says: str) -> None:

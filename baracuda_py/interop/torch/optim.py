@@ -9,6 +9,7 @@ the host need ``with bp.device("cpu")`` or ``"ptx"`` around `step`, as functions
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any, ClassVar
 
 import torch
@@ -150,8 +151,27 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
 
     def _refuse_values(self, group: Mapping[str, Any]) -> None:
         name, own = type(self).__name__, ("lr", *self.rule.hyper, "initial_accumulator_value")
-        values = {key: group[key] for key in own if isinstance(group.get(key), (int, float))}
-        self.rule.refuse_values(name, {**values, **dict(zip(("beta1", "beta2"), group.get("betas", ())))})
+        values = {key: group[key] for key in own if key in group}
+        if "betas" in group:
+            values |= dict(zip(("beta1", "beta2"), _pair(name, group["betas"])))
+        if isinstance(lr := values["lr"], torch.Tensor):
+            if lr.numel() != 1:
+                raise OperandTypeError(
+                    f"{name}: lr is a tensor of shape {tuple(lr.shape)}", "pass a number, or a scalar"
+                )
+            if lr.device.type == "cpu":
+                values["lr"] = float(lr)
+            else:
+                del values["lr"]  # read where it is
+        for key, x in values.items():
+            if isinstance(x, bool) or not isinstance(x, Real):
+                raise OperandTypeError(f"{name}: {key}={x!r} is no number", "give a float")
+        if not isinstance(seed := group.get("seed", 0), int):
+            raise OperandTypeError(f"{name}: seed={seed!r} is no integer", "give an int")
+        self.rule.refuse_values(name, values)
+        for key in (*self.rule.flags, "maximize", "stochastic"):
+            if not isinstance(group.get(key, False), bool):
+                raise OperandTypeError(f"{name}: {key}={group[key]!r} must be True or False", "give a bool")
         if group.get("nesterov") and "dampening" in group and (group["momentum"] <= 0 or group["dampening"] != 0):
             raise InvalidProblemError(
                 f"{name}: nesterov with momentum={group['momentum']} and dampening={group['dampening']}",
@@ -174,12 +194,22 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
                 )
             if p.grad is not None and p.dtype not in FLOATS:
                 raise OperandTypeError(f"{name}: params[{i}] holds {p.dtype}", "cast it to f16, bf16, f32 or f64")
+            if p.grad is not None and group["stochastic"] and p.dtype is not torch.bfloat16:
+                raise OperandTypeError(
+                    f"{name}: stochastic=True, and params[{i}] holds {p.dtype}", "make a group of the bf16 parameters"
+                )
             for what, x in (("params", p), ("the gradient of params", p.grad)):
                 if p.grad is not None and not x.is_contiguous():
                     raise InvalidProblemError(
                         f"{name}: {what}[{i}] of shape {tuple(x.shape)} has strides {x.stride()}",
                         "pass C-ordered tensors, such as x.contiguous()",
                     )
+
+
+def _pair(name: str, betas: Any) -> tuple[Any, Any]:
+    if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        raise OperandTypeError(f"{name}: betas={betas!r} is no pair", "give (beta1, beta2)")
+    return betas[0], betas[1]
 
 
 def _own(arguments: Mapping[str, Any]) -> dict[str, Any]:

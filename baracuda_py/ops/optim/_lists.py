@@ -73,6 +73,8 @@ def call_on_lists(
 
 def _gathered(op: str, lists: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The lists that there are, by operand, of one length; a parameter whose gradient is None is left out."""
+    if lists["grad"][1] is None:
+        raise OperandTypeError(f"{op}: {lists['grad'][0]} is None", "pass a list of arrays")
     found = {name: (called, _listed(op, called, given)) for name, (called, given) in lists.items() if given is not None}
     first, leading = next(iter(found.values()))
     for called, arrays in found.values():

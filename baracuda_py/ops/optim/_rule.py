@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from textwrap import fill
 from typing import Any
+
+import numpy as np
 
 from ...plan.registry import Samples
 from ...types import InvalidProblemError
@@ -19,6 +20,7 @@ __all__ = ["SHARED", "Rule"]
 AS_OF_ADAMW = "All other arguments, the result and errors are as of `adamw_update`."
 BY_FORMULA = ": by the formula of `{op}`, with all else as of `adamw`."
 DOC_COLUMNS = 125
+MOST = float(np.finfo(np.float32).max)
 SHARED = ("grad_scale", "found_inf")  # scalars in device memory that functions for lists pass on
 BETAS = ("beta1", "beta2")  # which functions for lists take as one pair
 
@@ -67,8 +69,8 @@ class Rule:
     def refuse_values(self, op: str, values: Mapping[str, float]) -> None:
         """Raises for run-time values that are out of range."""
         for name, value in values.items():
-            if name != "seed" and not 0 <= value < (1 if name in self.below_one else math.inf):
-                upper = "less than 1" if name in self.below_one else "finite"
+            if name != "seed" and not (0 <= value < 1 if name in self.below_one else 0 <= value <= MOST):
+                upper = "less than 1" if name in self.below_one else "that f32 holds"
                 raise InvalidProblemError(f"{op}: {name}={value}", f"give a number of 0 or more, {upper}")
 
     @cached_property

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from numbers import Real
 from typing import Any
 
 from ...plan.registry import get_op
-from ...types import InvalidProblemError, PlanPreference
+from ...types import InvalidProblemError, OperandTypeError, PlanPreference
 from ._lists import GRADIENTS, PARAMETERS, call_on_lists
 from ._rule import SHARED, Rule
 from .norms import gradient_clip, gradient_norm
@@ -18,13 +19,17 @@ __all__ = ["clip_grad_norm", "grad_norm", *(rule.name for rule in RULES)]
 
 def _step(rule: Rule, update: Callable[..., None], given: dict[str, Any]) -> None:
     """A step by `update`, the function of one array, with the arguments of the function for lists."""
+    for name in ("params", "grads", *(f"{name}s" for name in rule.states), "step"):
+        if given[name] is None:
+            what = "a float32 scalar, the steps so far" if name == "step" else "a list of arrays"
+            raise OperandTypeError(f"{rule.name}: {name} is None", f"pass {what}")
     states = {name: (f"{name}s", given.pop(f"{name}s")) for name in rule.arrays}
     lists = {"param": (PARAMETERS, given.pop("params")), "grad": (GRADIENTS, given.pop("grads")), **states}
     lists["master"] = ("masters", given.pop("masters"))
     scalars = {name: given.pop(name) for name in ("step", *SHARED)}
     if rule.has_betas:
         given["beta1"], given["beta2"] = _pair(rule.name, given.pop("betas"))
-    if hasattr(given["lr"], "shape") and not hasattr(given["lr"], "as_integer_ratio"):  # an array, no number of NumPy
+    if hasattr(given["lr"], "shape") and not isinstance(given["lr"], Real):  # an array, no number of NumPy
         scalars["learning_rate"] = given.pop("lr")
     held = {name: x for name, x in scalars.items() if x is not None}
     call_on_lists(rule.name, update, lists, ("param", *states, "master"), held, counted=rule.normed, **given)

@@ -55,6 +55,20 @@ def test_unit_bounds_at_the_ends_of_the_range(op: str, kind: Any) -> None:
         served(problem, [problem.plan])
 
 
+@pytest.mark.parametrize("eps", [0.0, 2.0**-126, 1e-12])
+def test_normalize_zeros_by_any_eps(eps: float) -> None:
+    got = bp.normalize(np.zeros((1, 2), np.float32), eps=eps, device="ptx")
+    assert np.isnan(got).all() if eps == 0 else not got.any()
+
+
+def test_unit_gradients_of_opposite_infinities_promise_nothing() -> None:
+    """The finite part of the sum overflows in f32, and grad has the other infinity."""
+    x = np.array([[2e17, 9e16, 8e17], [1, 2, 3]], np.float32)
+    grad = np.array([[1e19, 3e38, -np.inf], [4, 5, 6]], np.float32)
+    problem = Problem(get_op("normalize_backward"), Sample("inf", {"grad": grad, "x": x}, {"eps": 0.0}), "ptx")
+    served(problem, [problem.plan])
+
+
 def test_unit_axes_in_memory_of_any_order() -> None:
     x = normal(3, 4, 5)
     for axis in (0, (0, 2), None, -2):
@@ -95,7 +109,9 @@ def test_unit_gradients_through_torch() -> None:
     [
         ("normalize", (np.ones((2, 3)),), {"axis": 2}, "axis 2 is out of range for 2 axes"),
         ("normalize", (np.ones((2, 3)),), {"axis": (0, -2)}, "names an axis twice"),
-        ("normalize", (np.ones((2, 3)),), {"eps": -1.0}, "give 0, or a positive number"),
+        ("normalize", (np.ones((2, 3)),), {"eps": -1.0}, "give 0, or a normal number of f32"),
+        ("normalize", (np.ones((2, 3)),), {"eps": 1e-39}, "give 0, or a normal number of f32"),
+        ("weight_norm", (np.ones((2, 3)), np.ones((2, 1))), {"eps": 1e39}, "give 0, or a normal number of f32"),
         ("normalize", (np.ones((2, 3), np.int32),), {}, "normalize: x"),
         ("weight_norm", (np.ones((2, 3)), np.ones(2)), {}, r"g.* \(2, 1\)"),
         ("weight_norm", (np.ones((2, 3)), np.ones((1, 3))), {}, r"g.* \(2, 1\)"),

@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.plan import get_op
+from baracuda_py.samples import Sample
+
+from ...gauntlet import Problem, served
 
 COVERS = ("lamb_update", "lars_update")
 SHAPES = ((37,), (5, 7), (), (0, 3), (3, 1, 2), (2, 1100))
@@ -152,3 +156,47 @@ def test_normed_rules_read_the_master() -> None:
         device="ptx",
     )
     assert master[1] == -(1 + 2.0**-10)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_normed_parameters_are_their_masters_rounded(device: str) -> None:
+    rng = np.random.default_rng(0)
+    params, grads = ([rng.standard_normal(20_000 if device == "cpu" else 500).astype(np.float16)] for _ in range(2))
+    masters = [x.astype(np.float32) for x in params]
+    step = np.zeros((), np.float32)
+    bp.lamb(params, grads, _zeros(masters), _zeros(masters), step, masters=masters, lr=0.01, device=device)
+    assert np.array_equal(params[0], masters[0].astype(np.float16))
+
+
+@pytest.mark.parametrize("missing", ["params", "grads", "exp_avgs", "exp_avg_sqs", "step"])
+def test_lists_that_are_none_are_refused(missing: str) -> None:
+    names = ("params", "grads", "exp_avgs", "exp_avg_sqs")
+    given = {name: [np.ones(3, np.float32)] for name in names} | {"step": np.zeros((), np.float32)}
+    with pytest.raises(bp.OperandTypeError, match=f"lamb: {missing} is None"):
+        bp.lamb(**(given | {missing: None}), device="cpu")
+    with pytest.raises(bp.OperandTypeError, match="grad_norm: grads is None"):
+        bp.grad_norm(None, device="cpu")
+
+
+def test_learning_rate_of_numpy_integers_is_a_number() -> None:
+    params, grads = [np.ones(3, np.float32)], [np.ones(3, np.float32)]
+    bp.lars(
+        params, grads, _zeros(params), np.zeros((), np.float32), lr=np.int64(1), trust_coefficient=1.0, device="cpu"
+    )
+    assert np.allclose(params[0], 0)
+
+
+def test_step_size_below_normal_numbers_is_within_the_bound() -> None:
+    def one(x: float) -> np.ndarray[Any, Any]:
+        return np.array([x], np.float32)
+
+    given = {
+        "param": one(1e-20),
+        "grad": one(1e-3),
+        "exp_avg": one(1e20),
+        "exp_avg_sq": one(1e-6),
+        "step": np.float32(1),
+    }
+    operands = {name: np.asarray(x) for name, x in given.items()}
+    problem = Problem(get_op("lamb_update"), Sample("small", operands, {"lr": 0.1}), "ptx")
+    served(problem, [problem.plan])

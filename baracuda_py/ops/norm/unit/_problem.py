@@ -37,6 +37,7 @@ __all__ = ["SCALED", "RowsUnit", "Unit", "UnitBackwardDescriptor", "UnitDescript
 
 SCALED = {"normalize": False, "weight_norm": True}  # whether a row's length is given
 SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 4.2"
+LEAST_EPS, MOST_EPS = float(np.finfo(np.float32).smallest_normal), float(np.finfo(np.float32).max)
 # The kernel's operands in its order, and those of each descriptor; an empty name is absent.
 FORWARD = {"out": "out", "grad_g": "", "grad": "", "x": "x", "g": "g"}
 BACKWARD = {"out": "grad_x", "grad_g": "grad_g", "grad": "grad", "x": "x", "g": "g"}
@@ -91,8 +92,10 @@ class Unit(Descriptor):
 
     @classmethod
     def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> None:
-        if not 0 <= values["eps"] <= float(np.finfo(np.float32).max):
-            raise InvalidProblemError(f"{op}: eps={values['eps']}", "give 0, or a positive number that f32 holds")
+        if not (values["eps"] == 0 or LEAST_EPS <= values["eps"] <= MOST_EPS):
+            raise InvalidProblemError(
+                f"{op}: eps={values['eps']}", f"give 0, or a normal number of f32, {LEAST_EPS:.3g} to {MOST_EPS:.3g}"
+            )
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
         values = super().scalars(given)

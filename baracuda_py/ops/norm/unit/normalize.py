@@ -38,7 +38,7 @@ def normalize(x: Any, /, axis: int | Sequence[int] | None = -1, *, eps: float = 
     """x / max(norm, eps), norm = sqrt(sum(x**2)) along `axis` (torch.nn.functional.normalize with p = 2).
 
     x: an array of any shape and strides, f16, bf16, f32 or f64. axis: an axis or several, counted from the end if negative; None
-    for all. eps: 0, or positive as f32; a run-time value. Rows of zeros give zeros; with eps = 0 NaN.
+    for all. eps: 0, or a normal number of f32; a run-time value. Rows of zeros give zeros; with eps = 0 NaN.
     out: like x, or x itself; allocated in C order if not given.
     Computed in f32 (f64 for f64) and rounded once. What squares overflow or underflow is not caught, as in `norm`.
     Returns out. Raises InvalidProblemError for an axis that there is not or that is named twice, and for a negative eps.

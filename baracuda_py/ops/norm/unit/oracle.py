@@ -117,12 +117,13 @@ def _row_out_of_range(desc: Any, *, x: Any, g: Any = None, grad: Any = None, **_
             & (squares < least * 2.0**24 * max(desc.length, 1))
         )
         if grad is not None:
-            d = wide(grad, desc.element)
+            d, a = (np.where(np.isfinite(y), y, 0) for y in (wide(grad, desc.element), a))
             dots = _dots(desc, d, a)
             peak = np.asarray(np.abs(a).max(axis=desc.along, keepdims=True, initial=0))
             above = np.asarray(np.abs(d).max(axis=desc.along, keepdims=True, initial=0))
             ratio = np.where(length < desc.eps, 0, dots / squares)
-            for size in (dots, ratio, ratio * peak, above + ratio * peak):
+            difference = above + ratio * peak
+            for size in (dots, ratio, difference, np.abs(factor) * difference):
                 found |= np.isfinite(size) & (size > most)
             found |= (desc.eps > 0) & (np.abs(length - desc.eps) <= NEAR * desc.eps)
         return np.asarray(found)

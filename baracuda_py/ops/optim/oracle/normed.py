@@ -38,7 +38,8 @@ def _stepped(
     least = np.where(zero, 1, of_update + eps - parts.unit * of_lost)
     of_sums = (parts.desc.depth + 8) * (ElementKind.F64.unit_roundoff / parts.unit)
     moved = size * update
-    lost = size * lost + np.abs(moved) * (np.where(zero, 0, of_lost / least + of_sums) + 7) + 2 * parts.tiny
+    lost = size * lost + np.abs(moved) * (np.where(zero, 0, of_lost / least + of_sums) + 7)
+    lost = lost + (2 + np.abs(update)) * parts.tiny  # the product's, and the step size's
     beyond = (of_lost > 0) & (2 * parts.unit * of_lost > of_update) | parts.large(size, moved)
     for x in (norm, of_update):
         beyond |= (x > 0) & (x < LEAST_NORM) | (x > GREATEST_NORM) & np.isfinite(x)

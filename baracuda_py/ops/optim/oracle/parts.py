@@ -123,6 +123,8 @@ class Parts:
     def results(self, made: Step) -> tuple[Array, ...]:
         """Every written operand, in order."""
         param = self.rounded(made.param) if self.desc.stochastic else made.param
+        if "master" in self.given:  # of which the parameter is a copy
+            param = made.param.astype(np.float32)
         found = {**made.states, "param": param, "master": made.param}
         written = [operand.name for operand in self.desc.operands if operand.written]
         whole = {n: self.given[n] if self.skipped else self.placed(n, found[n]) for n in written if n != "step"}

@@ -108,6 +108,7 @@ def bincount(x: Any, length: int, *, mode: str = "drop", status: Any = None) -> 
     Counts are exact, the same at every call. Up to 12,288 bins are counted in shared memory; of more, every element is an atomic
     in L2, where many equal elements wait for each other.
     out: int64 [length], in C order; allocated if not given. Returns (out, status) with ``mode="status"``, else out alone.
+    Raises InvalidProblemError for a length that is not 0 to 2**31 - 1.
     """
 
 

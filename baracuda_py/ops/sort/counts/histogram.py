@@ -85,8 +85,8 @@ def histogram(x: Any, bins: int, low: float = 0.0, high: float = 1.0) -> Any:
     with `linspace`.
     Counts are exact, the same at every call. Up to 12,288 intervals are counted in shared memory; of more, every element is an
     atomic in L2.
-    out: int64 [bins], in C order; allocated if not given. Returns out. Raises InvalidProblemError for no bins, or a range
-    without a width.
+    out: int64 [bins], in C order; allocated if not given. Returns out. Raises InvalidProblemError for no bins, more than
+    2**31 - 1 of them, and a width of all that is infinite or less than 1e-290.
     """
 
 
