@@ -87,7 +87,8 @@ def _check(rule: Callable[..., Elements], states: tuple[str, ...]) -> Callable[[
         stepped = rule(desc, lr, step, elements, arrays) if elements else []
         for position, (at, (p, g, *held), values) in enumerate(zip(found, elements, stepped)):
             made = dict(zip(("param", *kept), values))
-            made |= {"master": made["param"]} if "master" in at else {}
+            if "master" in at:  # in f32, of which the parameter is a copy
+                made |= {"master": made["param"], "param": float(np.float32(made["param"]))}
             if desc.stochastic:
                 made["param"] = _by_chance(
                     made["param"], word_at({"seed": desc.seed, "subsequence": int(step)}, position, 32)
