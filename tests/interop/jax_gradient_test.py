@@ -41,7 +41,7 @@ def array(*shape: int, dtype: str = "float64") -> Any:
 def test_jax_gradient_of_samples_reaches_every_operand(name: str) -> None:
     op, signature = all_ops()[name], signature_of(name)
     assert op.gradient is not None
-    for given, _ in calls_of(name, 1):
+    for given, _ in calls_of(name, 60):
         own = {
             n: jnp.asarray(x)
             for n, x in given.items()
@@ -49,14 +49,17 @@ def test_jax_gradient_of_samples_reaches_every_operand(name: str) -> None:
             and op.arguments.get(n, n) in (*op.gradient.gradients, *op.gradient.unchanged)
             and jnp.issubdtype(x.dtype, jnp.floating)
         }
+        if not own or given.get("reduce") in ("max", "min"):  # no gradient, or one that is refused
+            continue
 
         def loss(own: dict[str, Any], given: dict[str, Any] = given) -> Any:
             made = signature.call({**given, **own})
             return (made[0] if isinstance(made, tuple) else made).astype(jnp.float64).sum()
 
         found = jax.jit(jax.grad(loss))(own)
-        assert own
         assert {n: (x.shape, x.dtype) for n, x in found.items()} == {n: (x.shape, x.dtype) for n, x in own.items()}
+        return
+    raise AssertionError(f"no sample of {name} has a gradient")
 
 
 CHECKED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {

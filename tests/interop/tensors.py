@@ -14,7 +14,7 @@ from baracuda_py.plan.registry import get_op
 from baracuda_py.tensor.pytorch import dtype_of
 from baracuda_py.types import BaracudaError, ElementKind
 
-__all__ = ["calls_of", "tensor"]
+__all__ = ["calls_of", "differentiable_calls_of", "tensor"]
 
 LARGEST = 200_000  # bytes of an operand
 POSITIVE = ("sqrt", "rsqrt", "log", "pow", "xlogy")  # ops that give NaN below zero
@@ -56,6 +56,20 @@ def calls_of(name: str, most: int) -> Iterator[dict[str, Any]]:
             yield given if name != "nonzero" else {**given, "trim": False}
 
 
+def differentiable_calls_of(name: str, most: int) -> Iterator[dict[str, Any]]:
+    """Those that have a gradient: of floats, and not the extrema of `scatter`, whose gradient is refused."""
+    op = get_op(name)
+    assert op.gradient is not None
+    passed = (*op.gradient.gradients, *op.gradient.unchanged)
+    operands = {op.arguments.get(n, n): n for n in passed} | {n: n for n in passed}
+
+    def has_gradient(given: Mapping[str, Any]) -> bool:
+        floats = [x for n, x in given.items() if op.arguments.get(n, n) in operands and isinstance(x, torch.Tensor)]
+        return any(x.is_floating_point() for x in floats) and given.get("reduce") not in ("max", "min")
+
+    return islice((given for given in calls_of(name, SEEN) if has_gradient(given)), most)
+
+
 def _is_expressible(signature: Signature, arrays: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
     held = [x for x in arrays.values() if isinstance(x, np.ndarray)]
     return (
@@ -68,7 +82,7 @@ def _is_expressible(signature: Signature, arrays: Mapping[str, Any], given: Mapp
 
 
 def _is_finite(x: Any) -> bool:
-    return x.dtype.kind in "iub" or bool(np.isfinite(x.astype(np.float64)).all())
+    return x.dtype.kind in "iub" or bool(np.isfinite(x if x.dtype.kind == "c" else x.astype(np.float64)).all())
 
 
 def _runs(signature: Signature, given: Mapping[str, Any]) -> bool:

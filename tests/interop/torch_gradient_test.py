@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from baracuda_py.plan.registry import all_ops  # noqa: E402
 
-from .tensors import calls_of  # noqa: E402
+from .tensors import differentiable_calls_of  # noqa: E402
 
 DIFFERENTIABLE = tuple(name for name, op in all_ops().items() if op.gradient is not None)
 F = torch.nn.functional
@@ -39,7 +39,7 @@ def test_gradient_of_samples_reaches_every_operand(name: str) -> None:
     op = all_ops()[name]
     assert op.gradient is not None
     function, reached = op.function, set()
-    for given in calls_of(name, 3):
+    for given in differentiable_calls_of(name, 3):
         own = {n: x.detach().clone().requires_grad_() if _is_float(op, n, x) else x for n, x in given.items()}
         positional = [
             n for n, p in function.__signature__.parameters.items() if p.kind is p.POSITIONAL_ONLY and n in own
@@ -212,7 +212,20 @@ MORE.update({
     "xlogy": (lambda x, y: bp.xlogy(x, y.abs() + 0.5), ((3, 4),) * 2),
     "index_add": (
         lambda x, src: bp.index_add(x, torch.tensor([[2, 0], [2, 2]]), src, axis=1, mode="clip"), ((3, 4), (3, 2, 2))),
+    "index_copy": (lambda x, src: bp.index_copy(x, torch.tensor([2, 0]), src, axis=1), ((3, 4), (3, 2))),
+    "scatter": (
+        lambda x, src: bp.scatter(x, torch.tensor([[0, 1, 2, 0], [2, 2, 0, 1]]), src, axis=0), ((3, 4), (2, 4))),
     "sort": (lambda x: bp.sort(x, axis=1, descending=True).values, ((3, 4),)),
+    "kthvalue": (lambda x: bp.kthvalue(x, 2, axis=1)[0], ((3, 4),)),
+    "median": (lambda x: bp.median(x, axis=1)[0], ((3, 4),)),
+    "normalize": (lambda x: bp.normalize(x), ((3, 4),)),
+    "weight_norm": (lambda x, g: bp.weight_norm(x, g), ((3, 4), (3, 1))),
+    **{f"segment_{by}": (partial(lambda of, x: of(x, torch.tensor([0, 2, 3])), getattr(bp, f"segment_{by}")), ((3, 4),))
+       for by in ("sum", "mean", "max", "min")},
+    "ctc_loss": (
+        lambda x: bp.ctc_loss(x, torch.tensor([[1, 2], [1, 1]]), torch.tensor([4, 4]), torch.tensor([2, 1])), ((4, 2, 3),)),
+    "multilabel_margin_loss": (
+        lambda x: bp.multilabel_margin_loss(x, torch.tensor([[1, -1, 0, 0], [3, 0, -1, 2], [2, 1, 0, -1]])), ((3, 4),)),
     "nll_loss": (lambda x: bp.nll_loss(x, torch.tensor([1, 3, 0])), ((3, 4),)),
     "gumbel_softmax": (lambda x: bp.gumbel_softmax(x, 0.7, seed=3), ((3, 4),)),
     "gaussian_nll_loss": (lambda x, v: bp.gaussian_nll_loss(x, TARGET, v.abs() + 0.5), ((3, 4),) * 2),

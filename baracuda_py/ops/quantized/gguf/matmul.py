@@ -75,7 +75,7 @@ class GgufMatmulDescriptor(Descriptor):
 
     @property
     def k(self) -> int:
-        return self.x_shape[-1]
+        return self.x_shape[-1] if self.x_shape else 0  # of no axis, which is refused
 
     @property
     def n(self) -> int:
