@@ -79,11 +79,11 @@ class GgufMatmulDescriptor(Descriptor):
 
     @property
     def n(self) -> int:
-        return self.w_shape[0]
+        return self.w_shape[0] if self.w_shape else 0
 
     @cached_property
     def out_shape(self) -> tuple[int, ...]:
-        return (*self.x_shape[:-1], self.w_shape[0])
+        return (*self.x_shape[:-1], self.n)
 
     @property
     def precision(self) -> MathPrecision:
