@@ -96,6 +96,12 @@ def _rms_norm(x: Any, shape: Any, weight: Any = None, eps: float | None = None) 
     return bp.rms_norm(x, weight, eps=eps, normalized_shape=tuple(shape))
 
 
+def _normalize(x: Any, p: float = 2, dim: int = 1, eps: float = 1e-12) -> Any:
+    if p != 2:
+        raise NotOurs("the op divides by the root of the sum of squares")
+    return bp.normalize(x, dim, eps=eps)
+
+
 def _batch_norm(
     x: Any, _mean: Any, _var: Any, weight: Any = None, bias: Any = None, training: bool = False, **kwargs: Any
 ) -> Any:
@@ -247,6 +253,7 @@ ROWS: dict[str, Row] = {
     "log_softmax": Row("log_softmax", _along(bp.log_softmax)),
     "layer_norm": Row(_NN + "layer_norm", _layer_norm, _EPS),
     "rms_norm": Row(_NN + "rms_norm", _rms_norm, _EPS),
+    "normalize": Row(_NN + "normalize", _normalize),
     "group_norm": Row(_NN + "group_norm", _taking(bp.group_norm), _EPS),
     "batch_norm": Row(_NN + "batch_norm", _batch_norm, {"has no axis of channels": "an array of rank 1 has none"}),
     "instance_norm": Row(_NN + "instance_norm", _instance_norm),

@@ -80,7 +80,8 @@ def _asked(pref: PlanPreference) -> tuple[str, ...]:
 def _key(kind: type[Family[Any]], desc: Any, pref: PlanPreference) -> Key:
     problem = desc.problem_key()
     text = "\n".join((kind.__qualname__, problem.text, *_asked(pref)))
-    return Key(hashlib.sha256(text.encode()).hexdigest()[:24], problem.extent, problem.axis)
+    digest = hashlib.sha256(text.encode(errors="surrogatepass"))  # a configuration asked for may be any text
+    return Key(digest.hexdigest()[:24], problem.extent, problem.axis)
 
 
 def key_of(kind: type[Family[Any]], desc: Any, pref: PlanPreference) -> str:

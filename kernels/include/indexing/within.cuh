@@ -3,10 +3,9 @@
 #include "core/dtype.cuh"
 
 constexpr int RAISE = 0, CLIP = 1, WRAP = 2, STRICT = 3;
-constexpr int UNREPORTED = 4;  // as RAISE, but take.cu sets no status
 
 // An index as one of [0, extent); negative if out of range. RAISE: negative indices count from the end; CLIP: nearest;
-// WRAP: modulo; STRICT: negative indices are out of range.
+// WRAP: modulo; STRICT: negative indices are out of range. Any other mode is RAISE, of which take.cu reports nothing.
 template <int MODE> __device__ __forceinline__ i64 within(i64 at, i64 extent) {
   if constexpr (MODE == CLIP) return at < 0 ? 0 : at < extent ? at : extent - 1;
   if (at >= 0 && at < extent) return at;
