@@ -13,7 +13,8 @@ from ...plan.slot import Layout
 from ...runtime.steps import Arg, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ...types import DeviceSpec
 from .._launch import THREADS, grid_of, index_scalar, index_type, pack_dims, words_of
-from ._indexed import FROM_THE_END, STRICT, IndexedProblem, raises_on
+from .._reported import raises_on
+from ._indexed import FROM_THE_END, STRICT, IndexedProblem
 from .costs import LineCosts
 
 __all__ = ["Gather", "GatherAxes", "PickProblem", "PickedBy", "gather"]

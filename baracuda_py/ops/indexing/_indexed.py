@@ -8,65 +8,40 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...plan.candidate import OK, Change, Feasibility, no
-from ...plan.descriptor import Descriptor, Slot
 from ...plan.fields import integer
 from ...tensor import Tensor
-from ...types import DeviceSpec, ElementKind, InvalidProblemError
-from .._function import SignatureRules
+from ...types import ElementKind, InvalidProblemError
+from .._reported import ReportedProblem
 from .._rows import axes_of
 
 __all__ = [
     "BYTES",
     "FROM_THE_END",
     "INDICES",
-    "REPORTED",
-    "STATUS",
     "STATUSES",
     "STRICT",
     "UNNAMED",
     "UNREPORTED",
     "IndexedProblem",
-    "raises_on",
 ]
 
 BYTES = tuple(kind for kind in ElementKind if not kind.packed)
 INDICES = (ElementKind.I32, ElementKind.I64)
-STATUS = Slot("status", "out", element=ElementKind.I32, shape="scalar_shape", strided=False, aligned=False)
 STATUSES = {1: ("an index is out of range", 'give 0 to n - 1, or mode="clip" or "wrap"')}
-REPORTED = SignatureRules(wanted={"status": ("mode", "status")})
 UNNAMED = ("drop", "status")  # modes in which an index out of range names nothing
-MODES = (*UNNAMED, "clip", "wrap", "raise")
 CLIP, WRAP, FROM_THE_END, STRICT, UNREPORTED = 1, 2, 0, 3, 4  # of kernels/include/indexing/within.cuh
 
 
-class IndexedProblem(Descriptor):
+class IndexedProblem(ReportedProblem):
     """A problem in which an array of indices, `index`, names places of another array, `lines`, along its `axis`.
 
     A subclass has the fields ``<lines>_shape``, ``<index>_shape`` and ``mode``, and either ``axis`` or a constant of that name.
-    With ``mode="status"`` it has the operand `status`, if that is in its table.
     """
 
     lines: ClassVar[str] = "x"
     index: ClassVar[str] = "index"
     from_the_end: ClassVar[bool] = False  # whether -1 names the last place
-    mode: str = "drop"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._member(MODES, "mode")
-
-    def has(self, name: str) -> bool:
-        return self.mode == "status" if name == "status" else super().has(name)
-
-    @property
-    def has_status(self) -> bool:
-        """Whether an index out of range is reported."""
-        return "status" in self.slot_of and self.has("status")
-
-    @property
-    def scalar_shape(self) -> tuple[int, ...]:
-        return ()
+    modes: ClassVar[tuple[str, ...]] = (*UNNAMED, "clip", "wrap", "raise")
 
     @property
     def kernel_mode(self) -> int:
@@ -129,11 +104,3 @@ class IndexedProblem(Descriptor):
                 f"{self.along}",
                 f'give {first} to {extent - 1}, or mode="clip", "wrap", "drop" or "status"',
             )
-
-
-def raises_on(desc: Any, device: DeviceSpec) -> Feasibility:
-    """Whether the device can do what the problem's mode says."""
-    if desc.mode == "raise" and not device.host_memory:
-        reason = "a call does not wait for the GPU, and raises nothing of what it finds there"
-        return no(reason, change=Change({"mode": "status"}))
-    return OK

@@ -9,10 +9,11 @@ from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...types import OpCategory
 from .._function import function_of
+from .._reported import REPORTED, STATUS
 from .._rows import FLOATS
 from . import oracle
 from ._gather import Gather, GatherAxes, PickProblem
-from ._indexed import BYTES, INDICES, REPORTED, STATUS, STATUSES
+from ._indexed import BYTES, INDICES, STATUSES
 from ._lines import GradientsByIndex, IndexedLines, LinesByIndex, RowsById
 from .samples import embedding as embedding_samples
 from .samples import index_add_backward as index_add_backward_samples

@@ -10,9 +10,10 @@ from ...plan.registry import Gradient, Op, register
 from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse
 from ...types import InvalidProblemError, OpCategory
 from .._function import function_of
+from .._reported import REPORTED, STATUS
 from . import oracle, samples
 from ._gather import Gather, GatherAxes, PickProblem
-from ._indexed import BYTES, INDICES, REPORTED, STATUS
+from ._indexed import BYTES, INDICES
 from ._lines import ElementsByIndex
 
 __all__ = ["AlongAxisProblem", "TakeAlongAxisDescriptor", "TakeAlongAxisPlan", "take_along_axis"]

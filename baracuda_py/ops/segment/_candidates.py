@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
+from ...plan.candidate import Candidate, Cost, Feasibility, no
 from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
 from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term, Ulp
 from .._launch import pack_dims
+from .._reported import raises_on
 from .._rows import computed_in
 from ..indexing.costs import LineCosts
 from ._problem import Columns, SegmentProblem
@@ -48,10 +49,7 @@ class OnSegments(Candidate[SegmentProblem]):
     def supports(self, desc: SegmentProblem, device: DeviceSpec) -> Feasibility:
         if desc.rows + desc.segments > MOST or desc.length > MOST_LENGTH:
             return no("rows and segments, or columns, exceed 31 bits", "make several calls")
-        if desc.mode == "raise" and not device.host_memory:
-            reason = "a call does not wait for the GPU, and raises nothing of what it finds there"
-            return no(reason, change=Change({"mode": "status"}))
-        return OK
+        return raises_on(desc, device)
 
     def configs(self, desc: SegmentProblem, device: DeviceSpec) -> Iterable[Group]:
         yield Group.of(desc.length, self.columns(desc).vector)

@@ -8,18 +8,17 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ...plan.descriptor import Descriptor, Slot
+from ...plan.descriptor import Slot
 from ...plan.fields import integer
 from ...tensor import Tensor
 from ...tensor.axes import c_strides, merge_axes
 from ...types import ElementKind, InvalidProblemError
+from .._reported import ReportedProblem
 from .._rows import FLOATS
 
-__all__ = ["FIELDS", "STATUS", "TABLE", "Columns", "Reduction", "SegmentProblem", "slots_of"]
+__all__ = ["FIELDS", "TABLE", "Columns", "Reduction", "SegmentProblem", "slots_of"]
 
-MODES = ("drop", "status", "raise")
 INDICES = (ElementKind.I32, ElementKind.I64)
-STATUS = Slot("status", "out", element=ElementKind.I32, shape="scalar_shape", strided=False, aligned=False)
 FIELDS = ("x_shape", "offsets_shape", "element", "offsets_element", "mode", "name")
 OFFSETS = Slot("offsets", takes=INDICES, element="offsets_element", strided=False)
 
@@ -54,7 +53,7 @@ class Columns(NamedTuple):
     vector: int
 
 
-class SegmentProblem(Descriptor):
+class SegmentProblem(ReportedProblem):
     """Rows of x along its leading axis, and the offsets of segments of them."""
 
     result: ClassVar[str] = "out"
@@ -64,25 +63,9 @@ class SegmentProblem(Descriptor):
     offsets_element: ElementKind = ElementKind.I64
     mode: str = "drop"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._member(MODES, "mode")
-
-    def has(self, name: str) -> bool:
-        return self.mode == "status" if name == "status" else super().has(name)
-
     @property
     def reduction(self) -> Reduction:
         return TABLE[self.op.removesuffix("_backward")]
-
-    @property
-    def has_status(self) -> bool:
-        """Whether offsets that are refused are reported."""
-        return "status" in self.slot_of and self.has("status")
-
-    @property
-    def scalar_shape(self) -> tuple[int, ...]:
-        return ()
 
     @property
     def rows(self) -> int:

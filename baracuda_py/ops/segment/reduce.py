@@ -10,10 +10,11 @@ from ...plan.descriptor import described
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...types import PrecisionGuarantee
-from .._function import SignatureRules, function_of
+from .._function import function_of
+from .._reported import REPORTED, STATUS
 from . import oracle, samples
 from ._candidates import Pieces, bound
-from ._problem import FIELDS, STATUS, TABLE, SegmentProblem, slots_of
+from ._problem import FIELDS, TABLE, SegmentProblem, slots_of
 
 __all__ = ["SegmentDescriptor", "SegmentPlan", "segment_max", "segment_mean", "segment_min", "segment_sum"]
 
@@ -84,9 +85,7 @@ def _published(name: str) -> Callable[..., Any]:
     doc = _DOC.format(
         doc=said, formula=formula, along=" along the leading axis", empty=empty, computed=_CHOSEN if chosen else _SUMMED
     )
-    function = function_of(
-        SegmentPlan, rules=SignatureRules(wanted={"status": ("mode", "status")}), called=name, doc=doc, name=name
-    )(_template)
+    function = function_of(SegmentPlan, rules=REPORTED, called=name, doc=doc, name=name)(_template)
     saved, renames = (("x", "offsets", "out"), {"out": "y"}) if chosen else (("x", "offsets"), {})
     gradient = Gradient(f"{name}_backward", saved, {"x": "grad_x"}, renames=renames, shapes=() if chosen else ("x",))
     register(

@@ -15,8 +15,9 @@ from ....runtime.steps import Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
 from ....tensor.axes import broadcast_strides, c_strides, merge_axes
 from ....types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term, Ulp
 from ..._launch import pack_dims
+from ..._reported import raises_on
 from ..._rows import computed_in
-from .._indexed import IndexedProblem, raises_on
+from .._indexed import IndexedProblem
 from .._lines import ByIndices, IndexedLines
 from ..costs import LineCosts
 from ._keys import KERNELS, MOST, KeyedIndices

@@ -16,9 +16,10 @@ from ....runtime.steps import Arg, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ....tensor.axes import c_strides
 from ....types import DeviceSpec
 from ..._launch import THREADS, grid_of, pack_dims
+from ..._reported import raises_on
 from ...shape_layout.contiguize import ContiguizeDescriptor, ContiguizePlan
 from .._gather import Gather, GatherAxes, PickedBy, gather
-from .._indexed import UNREPORTED, raises_on
+from .._indexed import UNREPORTED
 from ..costs import LineCosts
 from ._keys import MOST
 from ._runs import ScatteredElements, ScatteredLines, ScatteredProblem

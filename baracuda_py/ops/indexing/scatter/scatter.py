@@ -16,10 +16,11 @@ from ....plan.selection import Selection, selected
 from ....runtime.steps import Ptr, Step
 from ....types import DeviceSpec, OpCategory, OperandTypeError, PrecisionGuarantee
 from ..._function import function_of
+from ..._reported import REPORTED, STATUS
 from ..._rows import FLOATS
 from ...shape_layout.contiguize import ContiguizeDescriptor, ContiguizePlan
 from .. import oracle
-from .._indexed import BYTES, INDICES, REPORTED, STATUS, STATUSES
+from .._indexed import BYTES, INDICES, STATUSES
 from .._lines import ElementsByIndex, LinesByIndex
 from . import samples
 from ._runs import OPS, ScatteredElements, ScatteredLines, ScatteredProblem, Share, Sorted, bound, scattered

@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ....plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
+from ....plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ....plan.descriptor import Descriptor
 from ....runtime.steps import Arg, Fill, Kernel, Launch, Ptr, Step
 from ....tensor.axes import merge_axes
 from ....types import DeviceSpec, ElementKind
 from ..._launch import index_scalar, index_type, pack_dims
+from ..._reported import ReportedProblem, raises_on
 
 __all__ = ["CANDIDATES", "COUNTABLE", "BinProblem"]
 
@@ -51,11 +52,6 @@ class BinProblem(Descriptor):
         """Whether an element without a bin is reported."""
         return False
 
-    @property
-    def raises(self) -> bool:
-        """Whether an element without a bin is an error of the call."""
-        return False
-
     def interval(self) -> tuple[Arg, Arg]:
         """The ends of the bins."""
         return np.float64(0), np.float64(0)
@@ -68,10 +64,7 @@ class _Counted(Candidate[BinProblem]):
     shared: ClassVar[bool]
 
     def supports(self, desc: BinProblem, device: DeviceSpec) -> Feasibility:
-        if desc.raises and not device.host_memory:
-            reason = "a call does not wait for the GPU, and raises nothing of what it finds there"
-            return no(reason, change=Change({"mode": "status"}))
-        return OK
+        return raises_on(desc, device) if isinstance(desc, ReportedProblem) else OK
 
     def lower(self, desc: BinProblem, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         clear = [Fill(Ptr("out"), 0, 8 * desc.bin_count), *([Fill(Ptr("status"), 0, 4)] if desc.has_status else [])]

@@ -12,23 +12,23 @@ from ....plan.plan import Plan
 from ....plan.registry import Op, register
 from ....tensor import Tensor
 from ....types import ElementKind, InvalidProblemError, OpCategory
-from ..._function import SignatureRules, function_of
+from ..._function import function_of
+from ..._reported import REPORTED, STATUS, ReportedProblem
 from . import oracle, samples
 from ._bins import CANDIDATES, COUNTABLE, BinProblem
 
 __all__ = ["BincountDescriptor", "BincountPlan", "bincount"]
 
 INTEGERS = tuple(k for k in ElementKind if k.is_integer and not k.packed and k is not ElementKind.U64)
-MODES = ("drop", "status", "raise")
 
 
 @described(
     Slot("out", "out", element=ElementKind.I64, shape="out_shape", strided=False),
-    Slot("status", "out", element=ElementKind.I32, shape="scalar_shape", strided=False, aligned=False),
+    STATUS,
     Slot("x", takes=INTEGERS),
     fields=("shape", "element"),
 )
-class BincountDescriptor(BinProblem):
+class BincountDescriptor(ReportedProblem, BinProblem):
     """An integer x of `shape`, whose elements from 0 to `length` - 1 are counted. There is a `status` where `mode` is
     ``"status"``."""
 
@@ -38,35 +38,16 @@ class BincountDescriptor(BinProblem):
     name = "bincount"
     uniform = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._member(MODES, "mode")
-
-    def has(self, name: str) -> bool:
-        return self.mode == "status" if name == "status" else super().has(name)
-
     @property
     def bin_count(self) -> int:
         return self.length
-
-    @property
-    def scalar_shape(self) -> tuple[int, ...]:
-        return ()
-
-    @property
-    def has_status(self) -> bool:
-        return self.has("status")
-
-    @property
-    def raises(self) -> bool:
-        return self.mode == "raise"
 
     def check(self) -> None:
         if not 0 <= self.length <= COUNTABLE:
             raise InvalidProblemError(f"bincount: length={self.length}", f"give the number of bins, 0 to {COUNTABLE}")
 
     def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
-        if not self.raises:
+        if self.mode != "raise":
             return
         x = tensors["x"].array()
         wrong = (x < 0) | (x.astype(np.int64) >= self.length)
@@ -94,7 +75,7 @@ class BincountPlan(Plan[BincountDescriptor]):
     reference = oracle.bincount
 
 
-@function_of(BincountPlan, rules=SignatureRules(wanted={"status": ("mode", "status")}))
+@function_of(BincountPlan, rules=REPORTED)
 def bincount(x: Any, length: int, *, mode: str = "drop", status: Any = None) -> Any:
     """How many elements of `x` have each value from 0 to `length` - 1: int64 [length], as jax.numpy.bincount(x, length=length).
 
