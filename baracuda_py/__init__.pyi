@@ -4017,6 +4017,7 @@ arcsinh = asinh
 arctan = atan
 arctan2 = atan2
 arctanh = atanh
+argwhere = nonzero
 ascontiguousarray = contiguize
 astype = cast
 bitwise_invert = bitwise_not

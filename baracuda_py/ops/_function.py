@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from .. import functional
 from ..plan.descriptor import Descriptor, Slot, scalar
+from ..plan.fields import flag
 from ..plan.plan import Plan
 from ..types import PlanPreference
 from ._misnamed import misnamed
@@ -82,7 +83,7 @@ def function_of(
         of = rules.of or plan.descriptor.of
         known = {
             "_plan": plan, "_of": of, "_call": functional.call, "_values": _conversions(plan.descriptor), "_body": template,
-            "_check": plan.descriptor.check_values, "_reads": rules.reads, "PlanPreference": PlanPreference,
+            "_check": plan.descriptor.check_values, "_flag": flag, "_reads": rules.reads, "PlanPreference": PlanPreference,
             "_misnamed": partial(misnamed, name, signature),
         }  # fmt: skip
         parts = None if gathers else _Parts.of(plan.descriptor, signature, rules, fixed)
@@ -173,7 +174,7 @@ class _Parts(NamedTuple):
         by_name = {s.name: rules.wanted.get(s.name, f"return_{s.name}") for s in slots if s.role == "out"}
         wanted = {output: by for output, by in by_name.items() if isinstance(by, str) and by in given}
         asked = {output: f"{by} is not None" if by in descriptor.slot_of else by for output, by in wanted.items()}
-        asked |= {output: f"{by} == {value!r}" for output, (by, value) in equal.items()}
+        asked |= {output: f"isinstance({by}, str) and {by} == {value!r}" for output, (by, value) in equal.items()}
         flags = {
             flag: " or ".join(f"operands.get({output!r}, 0) is None" for output, by in wanted.items() if by == flag)
             for flag in dict.fromkeys(wanted.values()) if flag not in descriptor.slot_of
@@ -222,7 +223,10 @@ def _gathered(descriptor: type[Descriptor], name: str, parts: _Parts, rules: Sig
     leading = list(itertools.takewhile(lambda slot: not parts.may_lack(slot), parts.slots))
     lines += [f"operands = {{{', '.join(f'{s.name!r}: {s.name}' for s in leading)}}}"]
     for slot in parts.slots[len(leading) :]:
-        there = [f"{slot.name} is not None", *([parts.asked[slot.name]] if slot.name in parts.asked else [])]
+        asked = parts.asked.get(slot.name)
+        if asked in parts.flags:
+            asked = f"{asked} is not False and _flag({asked}, '{name}: {asked}')"
+        there = [f"{slot.name} is not None", *([asked] if asked else [])]
         lines += [
             (f"if {' or '.join(there)}: " if parts.may_lack(slot) else "") + f"operands[{slot.name!r}] = {slot.name}"
         ]

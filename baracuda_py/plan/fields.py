@@ -15,7 +15,7 @@ from ..types import ElementKind, InvalidProblemError, OperandTypeError
 from ..types.errors import shown
 from ..types.vocabulary import unknown
 
-__all__ = ["Conversion", "choice", "conversion", "integer", "integers", "kind", "plain", "scalar", "whole"]
+__all__ = ["Conversion", "choice", "conversion", "flag", "integer", "integers", "kind", "plain", "scalar", "whole"]
 
 T = TypeVar("T")
 Conversion: TypeAlias = Callable[[Any, str], Any]  # (value, its description for errors)

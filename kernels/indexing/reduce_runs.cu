@@ -15,10 +15,20 @@
 constexpr u32 CHUNK = 32, SLICES = 8, REDUCE_THREADS = 128, JOIN_THREADS = 32 * SLICES;
 
 // The reductions: join(a, b) of an earlier and a later part.
-struct Add { template <class C> static __device__ __forceinline__ C join(C a, C b) { return a + b; } };
-struct Last { template <class C> static __device__ __forceinline__ C join(C, C b) { return b; } };
-struct Max { template <class C> static __device__ __forceinline__ C join(C a, C b) { return math::maximum(a, b); } };
-struct Min { template <class C> static __device__ __forceinline__ C join(C a, C b) { return math::minimum(a, b); } };
+template <bool DIVIDED> struct Sum {
+  static constexpr bool DIVIDES = DIVIDED;  // by the number of terms
+  template <class C> static __device__ __forceinline__ C join(C a, C b) { return a + b; }
+};
+using Add = Sum<false>;
+using Mean = Sum<true>;
+struct Product : Add { template <class C> static __device__ __forceinline__ C join(C a, C b) { return a * b; } };
+struct Last : Add { template <class C> static __device__ __forceinline__ C join(C, C b) { return b; } };
+struct Max : Add {
+  template <class C> static __device__ __forceinline__ C join(C a, C b) { return math::maximum(a, b); }
+};
+struct Min : Add {
+  template <class C> static __device__ __forceinline__ C join(C a, C b) { return math::minimum(a, b); }
+};
 
 // Where the lines are: rows of the result by key, lines by position, and the columns of both, in bytes.
 template <int RK, int RP, int RC> struct Places {
@@ -54,14 +64,17 @@ template <class Op, class C, int V> struct Reduced {
     for (int v = 0; v < V; ++v) value[v] = empty ? x[v] : Op::join(value[v], x[v]);
     empty = false;
   }
-  // Writes it to a row; ACCUMULATE: joined to what the row holds.
-  template <bool ACCUMULATE, class T> __device__ __forceinline__ void put(T* row) {
+  // Writes that of `terms` vectors to a row; ACCUMULATE: joined to what the row holds.
+  template <bool ACCUMULATE, class T> __device__ __forceinline__ void put(T* row, u32 terms) {
     if constexpr (ACCUMULATE) {
       C x[V];
       rows::fetch<T>(x, row);
 #pragma unroll
       for (int v = 0; v < V; ++v) value[v] = Op::join(x[v], value[v]);
     }
+    if constexpr (Op::DIVIDES)
+#pragma unroll
+      for (int v = 0; v < V; ++v) value[v] /= C(terms + ACCUMULATE);
     rows::put(row, value);
   }
 };
@@ -82,14 +95,14 @@ reduce_chunks(u8* out, const u8* lines, C* heads, C* tails, const u32* keys, con
   for (u32 column = (blockIdx.y * LANES + threadIdx.x % LANES) * V; column < length; column += gridDim.y * LANES * V) {
     i64 at[2];
     places.template column<T>(column, at);
-    u32 key = keys[first];
+    u32 key = keys[first], start = first;
     bool head = begun;
     Reduced<Op, C, V> run;
-    const auto finish = [&](bool tail) {
+    const auto finish = [&](u32 end, bool tail) {
       if (key == none) return;
       C* const part = head ? heads : tails;
       if (head || tail) rows::put(part + u64(chunk) * length + column, run.value);
-      else run.template put<ACCUMULATE>(places.template row<T>(out, key, at[0]));
+      else run.template put<ACCUMULATE>(places.template row<T>(out, key, at[0]), end - start);
     };
     for (u32 i = first; i < last; i += UNROLL) {
       // 1. load lines
@@ -105,8 +118,9 @@ reduce_chunks(u8* out, const u8* lines, C* heads, C* tails, const u32* keys, con
       for (int u = 0; u < UNROLL; ++u) {
         if (i + u >= last) break;
         if (keyed[u] != key) {
-          finish(false);
+          finish(i + u, false);
           key = keyed[u];
+          start = i + u;
           head = false;
           run.empty = true;
         }
@@ -116,7 +130,7 @@ reduce_chunks(u8* out, const u8* lines, C* heads, C* tails, const u32* keys, con
         run.take(x);
       }
     }
-    finish(open);
+    finish(last, open);
   }
 }
 
@@ -140,6 +154,9 @@ join_runs(u8* out, const C* heads, const C* tails, const u32* keys, u32 none, u3
   }
   const u32 end = low / CHUNK, share = (end - chunk + SLICES - 1) / SLICES;
   const u32 from = chunk + 1 + slice * share, to = from + share - 1 < end ? from + share - 1 : end;
+  u32 start = last;
+  if constexpr (Op::DIVIDES)
+    while (start > first && keys[start - 1] == key) --start;
   // 3. join tail and heads
   for (u32 begin = blockIdx.y * 32 * V; begin < length; begin += gridDim.y * 32 * V) {
     const u32 column = begin + lane * V;
@@ -163,7 +180,7 @@ join_runs(u8* out, const C* heads, const C* tails, const u32* keys, u32 none, u3
       for (u32 s = 1; s < SLICES && chunk + 1 + s * share <= end; ++s) run.take(part[s][lane].at);
       i64 at[2];
       places.template column<T>(column, at);
-      run.template put<ACCUMULATE>(places.template row<T>(out, key, at[0]));
+      run.template put<ACCUMULATE>(places.template row<T>(out, key, at[0]), low + 1 - start);
     }
     __syncthreads();
   }

@@ -71,6 +71,23 @@ print(bp.{family}Plan.select(bp.{family}Descriptor.of({kind!r}, {arrays}), devic
 
 
 @pytest.mark.parametrize(
+    "odd", [np.array([1, 2]), RaisesOnEquality(), "yes", None], ids=["array", "raises", "text", "None"]
+)
+def test_options_that_ask_for_an_output_are_read_as_any_other(odd: Any) -> None:
+    """A function looks at them before there is a descriptor."""
+    x, i = np.zeros((3, 4), "f4"), np.zeros(2, "i8")
+    for _ in range(2):
+        for call in (
+            lambda: bp.index_select(x, i, mode=odd, device="cpu"),
+            lambda: bp.bincount(i, 3, mode=odd, device="cpu"),
+        ):
+            with pytest.raises(bp.InvalidProblemError, match="mode"):
+                call()
+        with pytest.raises(bp.InvalidProblemError, match="return_status must be True or False"):
+            bp.cross_entropy(x, np.zeros(3, "i8"), return_status=odd, device="cpu")
+
+
+@pytest.mark.parametrize(
     ("family", "kind", "arrays"),
     [("Binary", "silu_mul", "x, x"), ("Binary", "equal", "x, x"), ("Unary", "cast", "x, dtype='f16'")],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -114,11 +115,17 @@ def add_places(desc: Any, grad: Array, indices: Array, **_: Array) -> Array:
 
 def scatter_places(desc: Any, x: Array, indices: Array, src: Array) -> Any:
     """x with elements of src reduced into it, wide where it is summed, and the status where there is one."""
-    found, fits = _found(desc, indices)
-    at: list[Array] = list(np.indices(src.shape, sparse=True))
-    at[desc.along] = found
+    at, fits = _places(desc, indices, src.shape)
     base, source = _computed(desc, x, src)
     return _with_status(desc, _places_into(desc, base, source, at, fits), fits, src)
+
+
+def _places(desc: Any, indices: Array, shape: tuple[int, ...]) -> tuple[list[Array], Array]:
+    """Where each element goes, by axes, and which indices are in range."""
+    found, fits = _found(desc, indices)
+    at: list[Array] = list(np.indices(shape, sparse=True))
+    at[desc.along] = found
+    return at, fits
 
 
 def _places_into(desc: Any, base: Array, source: Array, at: list[Array], fits: Array) -> Array:
@@ -170,13 +177,19 @@ def _reduce(by: str, base: Array, at: Any, source: Array) -> None:
     if by == "set":
         base[at] = source
         return
-    with np.errstate(invalid="ignore"):
-        {"add": np.add, "max": np.maximum, "min": np.minimum}[by].at(base, at, source)
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        ufuncs = {"add": np.add, "mean": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+        ufuncs[by].at(base, at, source)
+        if by == "mean":
+            terms = np.ones(base.shape)
+            np.add.at(terms, at, np.ones(source.shape))
+            base /= terms
 
 
 def _computed(desc: Any, x: Array, src: Array) -> tuple[Array, Array]:
     """A copy of x, and src, in the type that reduces them."""
-    return (x.copy(), src) if desc.reduce == "set" else (wide(x, desc.element).copy(), wide(src, desc.element))
+    whole = desc.reduce == "set" or desc.element.is_integer
+    return (x.copy(), src) if whole else (wide(x, desc.element).copy(), wide(src, desc.element))
 
 
 def _with_status(desc: Any, out: Array, fits: Array, src: Array) -> Any:
@@ -193,4 +206,25 @@ def _abs_sums(desc: Any, **arrays: Array) -> Array:
     return np.asarray(made, np.longdouble)
 
 
-MEASURES: dict[str, Callable[..., Any]] = {"abs_sums": _abs_sums}
+def _product(desc: Any, x: Array, indices: Array, src: Array) -> Array:
+    """The magnitude of each product; infinite where a part of it may be beyond what is computed in, or below what is normal."""
+    exponent = 1020 if x.dtype == np.float64 else 124
+    given = wide(x, desc.element), indices, wide(src, desc.element)
+
+    def made(of: Callable[[Array], Array], by: str) -> Array:
+        asked = replace(desc, reduce=by, mode="drop" if desc.mode == "status" else desc.mode)
+        at, fits = _places(asked, indices, src.shape)
+        return _places_into(asked, of(given[0]).copy(), of(given[2]), at, fits)
+
+    def logs(sign: int) -> Callable[[Array], Array]:
+        def of(a: Array) -> Array:
+            sized = np.isfinite(a) & (a != 0)
+            return np.where(sized, np.maximum(sign * np.log2(np.where(sized, np.abs(a), 1)), 0), 0)
+
+        return of
+
+    beyond = np.maximum(made(logs(1), "add"), made(logs(-1), "add")) > exponent
+    return np.asarray(np.where(beyond, np.inf, made(np.abs, "prod")), np.longdouble)
+
+
+MEASURES: dict[str, Callable[..., Any]] = {"abs_sums": _abs_sums, "product": _product}

@@ -140,10 +140,18 @@ def _sent(axis_by_default: int, index: str, *, lines: bool) -> Callable[[Problem
             return
         sums, size = x.astype(np.float64), np.abs(x.astype(np.float64))
         for place, several in found.items():
+            if x.dtype.kind in "iu":  # Python's own whole numbers, wrapped
+                numbers = [int(x[place]), *(int(src[at]) for at in several)]
+                exact = {"add": sum, "prod": math.prod, "max": max, "min": min}[by](numbers)
+                wrapped = exact % (1 << 8 * x.itemsize)
+                assert int(problem.wide["out"][place]) % (1 << 8 * x.itemsize) == wrapped, place
+                continue
             cells = [float(x[place]), *(float(src[at]) for at in several)]
-            size[place] = math.fsum(map(abs, cells)) if by == "add" else 0
-            sums[place] = math.fsum(cells) if by == "add" else _extreme(cells, by)
-        near(problem, "out", sums, size=size)
+            terms = len(cells) if by == "mean" else 1
+            size[place] = math.fsum(map(abs, cells)) / terms if by in ("add", "mean") else 0
+            sums[place] = math.fsum(cells) / terms if by in ("add", "mean") else _chosen(cells, by)
+        if x.dtype.kind not in "iu":
+            near(problem, "out", sums, size=size)
 
     return check
 
@@ -171,8 +179,8 @@ def _sent_back(axis_by_default: int, index: str, *, lines: bool) -> Callable[[Pr
     return check
 
 
-def _extreme(cells: list[float], by: str) -> float:
-    return math.nan if any(map(math.isnan, cells)) else {"max": max, "min": min}[by](cells)
+def _chosen(cells: list[float], by: str) -> float:
+    return math.nan if any(map(math.isnan, cells)) else {"max": max, "min": min, "prod": math.prod}[by](cells)
 
 
 CHECKS: dict[str, Callable[[Problem], None]] = {

@@ -35,7 +35,9 @@ __all__ = [
 
 FILE = "indexing/reduce_runs.cu"
 CHUNK, SLICES, THREADS, WARP, UNROLL = 32, 8, 128, 32, 4  # of that file
-OPS = {"set": "Last", "add": "Add", "max": "Max", "min": "Min"}  # the reductions, there
+# The reductions, there.
+OPS = {"set": "Last", "add": "Add", "prod": "Product", "mean": "Mean", "max": "Max", "min": "Min"}
+ROUNDED = ("add", "prod", "mean")  # those that are computed, and do not choose one of their terms
 WORDS = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "uint4"}  # by bytes
 MOST_GRID_Y = 65_535
 ACCESS = 16  # bytes
@@ -65,10 +67,13 @@ class ScatteredProblem(IndexedProblem):
 
     @property
     def reduced_as(self) -> tuple[str, str, int]:
-        """The C++ types of an element and of what is computed, and the bytes of the latter."""
-        if self.reduce == "set":
-            word = WORDS[self.element.bits // 8]
-            return word, word, self.element.bits // 8
+        """The C++ types of an element and of what is computed, and the bytes of the latter. Whole numbers wrap, and their sign
+        does not matter to a sum or a product."""
+        size = self.element.bits // 8
+        if self.element.is_integer and self.reduce in ("max", "min"):
+            return self.element.number, self.element.number, size
+        if self.reduce == "set" or self.element.is_integer:
+            return WORDS[size], WORDS[size], size
         computed = computed_in(self.element)
         return self.element.number, computed.cuda, computed.element.bits // 8
 
@@ -128,15 +133,21 @@ class ScatteredElements(ByIndices, ScatteredProblem):
 
 
 def bound(desc: ScatteredProblem, additions: float) -> PrecisionGuarantee:
-    """The bound of sums of so many terms, in a fixed order that depends on all indices; other results are one of their terms, a
-    NaN with bits of its own where they are compared."""
-    if desc.reduce == "set":
+    """The bound of so many additions or multiplications, in a fixed order that depends on all indices; other results are one of
+    their terms, a NaN with bits of its own where they are compared. Products err by (1 + u)**n - 1 of themselves (Higham, section
+    3.1)."""
+    if desc.reduce == "set" or desc.element.is_integer:
         return exact_results(desc)
-    computed, summed = computed_in(desc.element), desc.reduce == "add"
-    sums = Componentwise.rounded((Term(additions, computed.element, "abs_sums"),), desc.element, "Higham, section 4.2")
-    made = PrecisionGuarantee.fixed_order(
-        computed.math, computed.element, sums if summed else Ulp(0.5), batch_invariant=not summed
-    )
+    computed, rounded = computed_in(desc.element), desc.reduce in ROUNDED
+    u = computed.element.unit_roundoff
+    terms = {
+        "add": Term(additions, computed.element, "abs_sums"),
+        "mean": Term(additions + 1, computed.element, "abs_sums"),
+        "prod": Term(math.expm1(min(additions * math.log1p(u), 700.0)) / u, computed.element, "product"),
+    }
+    source = "Higham, sections 3.1 and 4.2"
+    bounded = Componentwise.rounded((terms[desc.reduce],), desc.element, source) if rounded else Ulp(0.5)
+    made = PrecisionGuarantee.fixed_order(computed.math, computed.element, bounded, batch_invariant=not rounded)
     if not desc.keyed().status:
         return made
     return PrecisionGuarantee.by_output(**{desc.result: made, "status": PrecisionGuarantee.exact(ElementKind.I32)})

@@ -12,6 +12,10 @@ from ....types import ElementKind
 
 __all__ = ["index_add", "index_copy", "scatter"]
 
+SUMMED = (
+    ElementKind.F32, ElementKind.BF16, ElementKind.I32, ElementKind.F16, ElementKind.U8, ElementKind.F64, ElementKind.I64,
+    ElementKind.I16, ElementKind.I8, ElementKind.U32,
+)  # fmt: skip
 FLOATS = (ElementKind.F32, ElementKind.BF16, ElementKind.F16, ElementKind.F64)
 MOVED = (ElementKind.U8, ElementKind.F32, ElementKind.COMPLEX128, ElementKind.BF16, ElementKind.I64, ElementKind.BOOL)
 LINES = (  # x, index, axis
@@ -27,8 +31,8 @@ MODES = ("status", "clip", "wrap")
 
 
 def index_add(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
-    """Floats."""
-    yield from _lines(FLOATS, seed, full=full)
+    """Floats and whole numbers."""
+    yield from _lines(SUMMED, seed, full=full)
 
 
 def index_copy(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
@@ -78,8 +82,8 @@ def scatter(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample
     """Every reduction and kind, both kinds of index, every mode, shorter axes, layouts, NaN, and places out of range."""
     rng = np.random.default_rng(seed)
     for i, (shape, taken, axis) in enumerate(PLACES):
-        for j, reduce in enumerate(("set", "add", "max", "min")):
-            kinds = MOVED if reduce == "set" else FLOATS
+        for j, reduce in enumerate(("set", "add", "max", "min", "prod", "mean")):
+            kinds = {"set": MOVED, "mean": FLOATS}.get(reduce, SUMMED)
             for element in kinds if full else (kinds[(i + j) % len(kinds)],):
                 mode, n = MODES[(i + j) % 3], shape[axis]
                 low, high = (0, n) if mode == "status" else (-n, 2 * n)
@@ -100,7 +104,7 @@ def scatter(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample
         yield Sample(f"indices {name}", {"x": x, "indices": view, "src": src}, {})
     holes = src.copy()
     holes[2, 3:9] = np.nan, np.inf, -np.inf, -0.0, 0.0, np.nan
-    for reduce in ("max", "min", "set"):
+    for reduce in ("max", "min", "set", "prod"):
         yield Sample(
             f"NaN and infinities, {reduce}", {"x": x, "indices": indices % 7, "src": holes}, {"reduce": reduce}
         )

@@ -23,7 +23,7 @@ from .. import oracle
 from .._indexed import BYTES, INDICES, STATUSES
 from .._lines import ElementsByIndex, LinesByIndex
 from . import samples
-from ._runs import OPS, ScatteredElements, ScatteredLines, ScatteredProblem, Share, Sorted, bound, scattered
+from ._runs import OPS, ROUNDED, ScatteredElements, ScatteredLines, ScatteredProblem, Share, Sorted, bound, scattered
 
 __all__ = [
     "IndexScatterDescriptor",
@@ -46,9 +46,10 @@ class IntoCopy(ScatteredProblem):
 
     def check(self) -> None:
         super().check()
-        if self.reduce != "set" and self.element not in FLOATS:
+        if self.reduce != "set" and not (self.element in FLOATS or (self.element.is_integer and self.reduce != "mean")):
+            kinds = "f16, bf16, f32 or f64" + ("" if self.reduce == "mean" else ", or whole numbers,")
             raise OperandTypeError(
-                f"{self.op}: x must hold f16, bf16, f32 or f64 to reduce by {self.reduce!r}, got {self.element}",
+                f"{self.op}: x must hold {kinds} to reduce by {self.reduce!r}, got {self.element}",
                 "cast it to one of these",
             )
 
@@ -149,7 +150,7 @@ class IntoCopyPlan(Plan[Any]):
     @staticmethod
     def reference_guarantee(desc: IntoCopy) -> PrecisionGuarantee:
         made = bound(desc, 1.0)
-        return widely(made, desc, desc.count + 1) if desc.reduce == "add" else made
+        return widely(made, desc, desc.count + 1) if desc.reduce in ROUNDED and desc.element in FLOATS else made
 
 
 class IndexScatterPlan(IntoCopyPlan):
@@ -180,9 +181,9 @@ class ScatterPlan(IntoCopyPlan):
 def index_add(x: Any, index: Any, src: Any, axis: int = 0, *, mode: str = "drop", status: Any = None) -> Any:
     """A copy of `x` with lines of `src` added along `axis`: out[:, ..., index[i], ..., :] += src[:, ..., i, ..., :].
 
-    x: f16, bf16, f32 or f64 of rank 1 or more, any strides. index: int32 or int64 of any shape. src: of x's dtype and shape, with
-    index's shape in the place of the axis. Indices are sorted, and lines of the same index added in order, in chunks: in f32 (f64
-    for f64), rounded once; the same bits at every call.
+    x: floats or whole numbers of rank 1 or more, any strides. index: int32 or int64 of any shape. src: of x's dtype and shape,
+    with index's shape in the place of the axis. Indices are sorted, and lines of the same index added in order, in chunks: in f32
+    (f64 for f64), rounded once; the same bits at every call. Sums of whole numbers wrap.
     mode: what becomes of an index out of range, negative ones among them. ``"drop"``: its line of src is left out.
     ``"status"``: the same, and `status`, a device int32 scalar (allocated if not given), is 1 where there was one, else 0;
     `check` raises from it. ``"clip"``: the nearest line. ``"wrap"``: modulo the extent, so that negative indices count from the
@@ -209,11 +210,12 @@ def scatter(
 ) -> Any:  # fmt: skip
     """A copy of `x` with elements of `src` at `indices` along `axis`: out[i, ..., indices[i, ..., j], ...] = src[i, ..., j, ...].
 
-    x: any array of a byte-wide kind; f16, bf16, f32 or f64 where it reduces. indices: int32 or int64 of x's rank; its other axes
-    may be shorter than x's. src: of x's dtype and of indices' shape.
-    reduce: ``"set"``: of several elements for one place, the last one in C order stands. ``"add"``, ``"max"``, ``"min"``: they
-    are reduced with x's own, in C order and chunks; sums are computed in f32 (f64 for f64) and rounded once; a NaN is a maximum
-    and a minimum. The same bits at every call. There are gradients of ``"set"`` and ``"add"``.
+    x: any array of a byte-wide kind; floats or whole numbers where it reduces, and floats for a mean. indices: int32 or int64 of
+    x's rank; its other axes may be shorter than x's. src: of x's dtype and of indices' shape.
+    reduce: ``"set"``: of several elements for one place, the last one in C order stands. ``"add"``, ``"prod"``, ``"mean"``,
+    ``"max"``, ``"min"``: they are reduced with x's own, in C order and chunks (torch's scatter_reduce with include_self). Sums
+    and products are computed in f32 (f64 for f64) and rounded once, a mean is divided before that; of whole numbers they wrap. A
+    NaN is a maximum and a minimum. The same bits at every call. There are gradients of ``"set"`` and ``"add"``.
     mode, status and out: as in `index_add`. Returns (out, status) with ``mode="status"``, else out alone.
     """
 

@@ -1,53 +1,19 @@
-"""Which OpInfo of PyTorch's own tests is which op here, how its samples are calls of the op, and which samples are none.
-
-A row's `call` takes what torch's function takes. It raises `NotOurs` with the reason for a sample that has no such call;
-`refuses` names, with the reason, what the op's function must refuse.
-"""
+"""Elementwise, shape, reduction, scan, softmax and norm ops among PyTorch's OpInfos."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 import baracuda_py as bp
 
-__all__ = ["KINDS", "ROWS", "WITHOUT", "NotOurs", "Row"]
+from .row import NotOurs, Row, taking
 
-
-class NotOurs(Exception):
-    """A sample that is no call of the op."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """`info` is the OpInfo's name and, after a colon, its variant."""
-
-    info: str
-    call: Callable[..., Any]
-    refuses: Mapping[str, str] = field(default_factory=dict)  # by what the error's text has, the reason
-    rounds: bool = False  # whether numbers are rounded to the arrays' kind, as NumPy does and torch does not
-    # rtol and atol of gradients, of several float32 operations each, beside those in float64.
-    gradient: tuple[float, float] = (1e-4, 1e-5)
-
+__all__ = ["ROWS", "WITHOUT"]
 
 _EPS = {"give 0, or a positive number": "a negative eps may make the root of a negative number"}
-# What every op refuses of whole numbers and of bool, if it has no kernel for them: the error names a kind that it has one for.
-KINDS = "is not supported: cast it"
-
-
-def _taking(ours: Callable[..., Any], drop: tuple[str, ...] = ()) -> Callable[..., Any]:
-    """A call with the same arguments. One in `drop`, which the op does not have, makes the sample none of ours."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        for name in drop:
-            if kwargs.get(name) is not None:
-                raise NotOurs(f"{name} is no argument of the op")
-        return ours(*args, **{name: x for name, x in kwargs.items() if name not in drop})
-
-    return call
 
 
 def _reduction(ours: Callable[..., Any], correction: int | None = None) -> Callable[..., Any]:
@@ -219,11 +185,11 @@ _ACTIVATIONS = (
 _NN = "nn.functional."
 
 ROWS: dict[str, Row] = {
-    **{name: Row(name, _taking(getattr(bp, name))) for name in _SAME},
-    **{name: Row(info, _taking(getattr(bp, name))) for name, info in _RENAMED.items()},
-    **{name: Row(_NN + name, _taking(getattr(bp, name), drop=("inplace",))) for name in _ACTIVATIONS},
-    "add": Row("add", _taking(bp.add, drop=("alpha",))),
-    "subtract": Row("sub", _taking(bp.subtract, drop=("alpha",))),
+    **{name: Row(name, taking(getattr(bp, name))) for name in _SAME},
+    **{name: Row(info, taking(getattr(bp, name))) for name, info in _RENAMED.items()},
+    **{name: Row(_NN + name, taking(getattr(bp, name), drop=("inplace",))) for name in _ACTIVATIONS},
+    "add": Row("add", taking(bp.add, drop=("alpha",))),
+    "subtract": Row("sub", taking(bp.subtract, drop=("alpha",))),
     # The gradient of the sign's operand is zero, and refused in place of being computed.
     "copysign": Row("copysign", lambda x1, x2: bp.copysign(x1, x2.detach() if isinstance(x2, torch.Tensor) else x2)),
     "lerp": Row("lerp", bp.lerp, rounds=True),
@@ -254,7 +220,7 @@ ROWS: dict[str, Row] = {
     "layer_norm": Row(_NN + "layer_norm", _layer_norm, _EPS),
     "rms_norm": Row(_NN + "rms_norm", _rms_norm, _EPS),
     "normalize": Row(_NN + "normalize", _normalize),
-    "group_norm": Row(_NN + "group_norm", _taking(bp.group_norm), _EPS),
+    "group_norm": Row(_NN + "group_norm", taking(bp.group_norm), _EPS),
     "batch_norm": Row(_NN + "batch_norm", _batch_norm, {"has no axis of channels": "an array of rank 1 has none"}),
     "instance_norm": Row(_NN + "instance_norm", _instance_norm),
     "flip": Row("flip", _flip),
