@@ -199,6 +199,8 @@ from .ops.softmax.sparse.backward import (SparseSoftmaxBackwardDescriptor as _Sp
 from .ops.softmax.sparse.forward import (SparseSoftmaxDescriptor as _SparseSoftmaxDescriptor,
     SparseSoftmaxPlan as _SparseSoftmaxPlan)
 from .call.recording.step import (Step as Step)
+from .ops.random.stochastic_cast import (StochasticCastDescriptor as _StochasticCastDescriptor,
+    StochasticCastPlan as _StochasticCastPlan)
 from .ops.indexing.take_along_axis import (TakeAlongAxisDescriptor as _TakeAlongAxisDescriptor,
     TakeAlongAxisPlan as _TakeAlongAxisPlan)
 from .ops.random.take_position import (TakePositionDescriptor as _TakePositionDescriptor,
@@ -2138,6 +2140,11 @@ class SquareBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class StochasticCastDescriptor(_StochasticCastDescriptor, _Out3, _X17, _Position):
+    def __init__(self, shape: Sequence[int], element: ElementLike, dtype: ElementLike = ..., seed: int = ...,
+        offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., x_strides: _Ints = ...,
+        out_strides: _Ints = ..., x_align: int | None = ..., position_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class SubtractBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
         grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
@@ -2493,6 +2500,7 @@ class SparseSoftmaxBackwardPlan(_SparseSoftmaxBackwardPlan): desc: SparseSoftmax
 class SparseSoftmaxPlan(_SparseSoftmaxPlan): desc: SparseSoftmaxDescriptor
 class SqrtBackwardPlan(_BackwardPlan): desc: SqrtBackwardDescriptor
 class SquareBackwardPlan(_BackwardPlan): desc: SquareBackwardDescriptor
+class StochasticCastPlan(_StochasticCastPlan): desc: StochasticCastDescriptor
 class SubtractBackwardPlan(_BackwardPlan): desc: SubtractBackwardDescriptor
 class TakeAlongAxisBackwardPlan(_TakeAlongAxisBackwardPlan): desc: TakeAlongAxisBackwardDescriptor
 class TakeAlongAxisPlan(_TakeAlongAxisPlan): desc: TakeAlongAxisDescriptor
@@ -3271,6 +3279,10 @@ def gumbel_softmax_backward(grad: Any, x: Any, tau: float = 1.0, *, axis: int = 
 @_op(GumbelSoftmaxDescriptor, GumbelSoftmaxPlan)
 def gumbel_softmax(x: Any, tau: float = 1.0, *, hard: bool = False, axis: int = -1, seed: int = 0, offset: int = 0,
     subsequence: int = 0, position: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(StochasticCastDescriptor, StochasticCastPlan)
+def stochastic_cast(x: Any, dtype: Any = 'bf16', *, seed: int = 0, offset: int = 0, subsequence: int = 0,
+    position: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(TakePositionDescriptor, TakePositionPlan)
 def take_position(counter: Any, count: int = 0, *, position: Any = None, stream: Any = None,

@@ -37,6 +37,7 @@ from .row import Row
 from .row_families import ROW_FAMILIES
 from .rows import ROWS
 from .scan_rows import SCAN_ROWS
+from .segment_rows import SEGMENT_ROWS
 from .sort_rows import SORT_ROWS
 from .stats import paired, rotation
 from .target import BEST, FLOOR
@@ -69,6 +70,7 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
         *NORM_ROWS,
         *SORT_ROWS,
         *INDEXING_ROWS,
+        *SEGMENT_ROWS,
         *SCAN_ROWS,
         *FUSED_ROWS,
         *REARRANGE_ROWS,

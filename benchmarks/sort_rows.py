@@ -8,7 +8,7 @@ from math import prod
 from .harness import OURS
 from .operands import Kit, itemsize
 from .row import Calls, Row
-from .row_families import SHORT, row_name
+from .row_families import SHORT, calls_of, row_name
 from .target import BEST, FLOOR, Target
 
 __all__ = ["SORT_ROWS"]
@@ -64,6 +64,60 @@ def _sort(shape: tuple[int, ...], dtype: str, least: float) -> Row:
     )
 
 
+def _counts(count: int, bins: int) -> Row:
+    """How many of that many i32 have each value."""
+    shape = (count,)
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        x = kit.xp.random.randint(0, bins, count, dtype="int32")
+        ours = bp.bincount.bind(x, bins, out=kit.empty((bins,), "int64"))
+        return calls_of(kit, "bincount", ours, lambda torch, x: torch.bincount(x, minlength=bins), (x,))
+
+    name = f"bincount {count >> 20}M i32, {bins} bins"
+    return Row("sort", name, "bincount", shape, "int32", 4 * count, INDEX * bins, make, Target(1.0, "paired", BEST))
+
+
+def _histogram(count: int, bins: int) -> Row:
+    """How many of that many normal deviates are in each interval."""
+    shape = (count,)
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        x = kit.normal(shape, "float32")
+        ours = bp.histogram.bind(x, bins, -4.0, 4.0, out=kit.empty((bins,), "int64"))
+        return calls_of(kit, "histogram", ours, lambda torch, x: torch.histc(x, bins, -4.0, 4.0), (x,))
+
+    name = f"histogram {count >> 20}M f32, {bins} bins"
+    return Row("sort", name, "histogram", shape, "float32", 4 * count, INDEX * bins, make, Target(1.0, "paired", BEST))
+
+
+def _kthvalue(shape: tuple[int, int], dtype: str) -> Row:
+    """The median of every row."""
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        x, made = kit.normal(shape, dtype), (kit.empty(shape[:1], dtype), kit.empty(shape[:1], "int64"))
+        ours = bp.median.bind(x, values=made[0], indices=made[1])
+        return calls_of(kit, "median", ours, lambda torch, x: torch.median(x, -1), (x,))
+
+    read, written = prod(shape) * itemsize(dtype), shape[0] * (itemsize(dtype) + INDEX)
+    return Row(
+        "sort",
+        row_name("median", shape, dtype),
+        "median",
+        shape,
+        dtype,
+        read,
+        written,
+        make,
+        Target(1.0, "paired", BEST),
+    )
+
+
 def _rows() -> Iterator[Row]:
     for shape, dtype, least in SORTED:
         yield _sort(shape, dtype, least)
@@ -81,6 +135,10 @@ def _rows() -> Iterator[Row]:
         ((9000, 3072), "float32", 100),
     ):
         yield _topk(shape, dtype, k, Target(2.0, against=FLOOR))
+    for bins in (256, 100_000):
+        yield _counts(1 << 26, bins)
+        yield _histogram(1 << 26, bins)
+    yield _kthvalue((4096, 32000), "bfloat16")
 
 
 SORT_ROWS: tuple[Row, ...] = tuple(_rows())

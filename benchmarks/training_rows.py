@@ -53,6 +53,31 @@ def _cross_entropy(shape: tuple[int, int]) -> Row:
     )  # fmt: skip
 
 
+def _ctc(steps: int, count: int, classes: int, labels: int) -> Row:
+    """Losses of speech's size, none."""
+    shape = (steps, count, classes)
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        x = kit.normal(shape, "float32")
+        log_probs = x - kit.xp.log(kit.xp.exp(x).sum(-1, keepdims=True))
+        targets = kit.xp.random.randint(1, classes, (count, labels), dtype="int64")
+        lengths = kit.xp.full(count, steps, "int64"), kit.xp.full(count, labels, "int64")
+        ours = bp.ctc_loss.bind(log_probs, targets, *lengths, reduction="none", out=kit.empty((count,), "float32"))
+
+        def theirs(torch: Any, *given: Any) -> Any:
+            return torch.ctc_loss(*given, 0, 0, False)
+
+        return calls_of(kit, "ctc_loss", ours, theirs, (log_probs, targets, *lengths))
+
+    read = prod(shape) * itemsize("float32") + 8 * count * (labels + 2)
+    return Row(
+        "loss", row_name("ctc_loss", shape, "float32", f"{labels} labels"), "ctc_loss", shape, "float32", read, 4 * count,
+        make, Target(1.0, "paired", BEST),
+    )  # fmt: skip
+
+
 def _cross_entropy_backward(shape: tuple[int, int]) -> Row:
     """The gradient from the forward's log-sum-exp; torch's from the log-softmax that its forward stored."""
     op = "cross_entropy_backward"
@@ -145,6 +170,7 @@ def _rows() -> Iterator[Row]:
     for shape in LOGITS:
         yield _cross_entropy(shape)
         yield _cross_entropy_backward(shape)
+    yield _ctc(800, 32, 1024, 100)
     for op in ("fill_uniform", "fill_normal"):
         yield _filled(op, "float32")
     for op in ("dropout", "dropout_backward"):

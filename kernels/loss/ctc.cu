@@ -80,9 +80,9 @@ template <class T, class C, class L, class N> struct Sequence {
           const C before = m > 0 ? from[m - 1] : minus_infinity<C>();
           entered = log_sum(from[m], before, skips ? from[m - 2] : minus_infinity<C>());
         }
-        const C reached = entered + (m == threadIdx.x ? own : log_prob(step_of(i), state));
-        to[m] = reached;
-        keep(step_of(i), state, entered, reached);
+        const C alpha = entered + (m == threadIdx.x ? own : log_prob(step_of(i), state));
+        to[m] = alpha;
+        keep(step_of(i), state, entered, alpha);
       }
       __syncthreads();
     }
@@ -147,8 +147,8 @@ __global__ void __launch_bounds__(THREADS, 1) ctc_posteriors(Batch batch, const 
       links[i64(n) * batch.most + j] = next | (ahead < j ? 1u << 31 : 0);
     }
     C* const of_sequence = posteriors + i64(n) * batch.steps * stride;
-    const C total = sequence.template recursion<true>(both, stride, [&](u32 t, u32 state, C, C reached) {
-      of_sequence[i64(t) * stride + state] = reached;
+    const C total = sequence.template recursion<true>(both, stride, [&](u32 t, u32 state, C, C alpha) {
+      of_sequence[i64(t) * stride + state] = alpha;
     });
     if (threadIdx.x == 0) losses[n] = -total;
     if (total == minus_infinity<C>()) continue;

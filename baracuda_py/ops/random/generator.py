@@ -14,6 +14,7 @@ from ..creation.constants import fill
 from ._drawn import MOST_SUBSEQUENCES
 from .dropout import dropout
 from .gumbel.forward import gumbel_softmax
+from .stochastic_cast import stochastic_cast
 from .take_position import take_position
 
 __all__ = ["Generator", "GeneratorState"]
@@ -97,6 +98,11 @@ class Generator:
         """`dropout` of the next positions, one per element of x."""
         how = {} if device is None else {"device": device}
         return self.fill(dropout, x, math.prod(x.shape), p=p, residual=residual, stream=stream, **how)
+
+    def stochastic_cast(self, x: Any, dtype: Any = "bf16", *, stream: Any = None, device: Any = None) -> Any:
+        """`stochastic_cast` by the next positions, one per element of x."""
+        how = {} if device is None else {"device": device}
+        return self.fill(stochastic_cast, x, math.prod(x.shape), dtype=dtype, stream=stream, **how)
 
     def gumbel_softmax(
         self, x: Any, tau: float = 1.0, *, hard: bool = False, axis: int = -1, stream: Any = None, device: Any = None

@@ -27,6 +27,7 @@ __all__ = [
     "guarantee",
     "philox",
     "positions_of",
+    "stochastic_cast",
     "take_position",
 ]
 
@@ -193,6 +194,22 @@ def dropout(desc: Any, x: Array, residual: Array | None = None, position: Array 
 def dropout_backward(desc: Any, grad: Array, position: Array | None = None) -> Array:
     """Zeros where the bits are below p."""
     return _scaled(desc, grad, position)
+
+
+def stochastic_cast(desc: Any, x: Array, position: Array | None = None) -> Array:
+    """One of two neighbours, by an integer multiple of the distance between them: x / unit and its part behind the point."""
+    words = bits_at(int(desc.seed), positions_of(desc, x.size, position), int(desc.subsequence), 32)[..., 0]
+    digits, least = (8, -133) if desc.dtype is ElementKind.BF16 else (11, -24)
+    size = np.abs(x.astype(np.float64))
+    finite = np.isfinite(size)
+    size[~finite] = 0
+    unit = np.ldexp(1.0, np.maximum(np.frexp(size)[1] - digits, least))
+    below = np.floor(size / unit)
+    up = words.reshape(x.shape) < np.floor((size / unit - below) * 2.0**32)
+    with np.errstate(over="ignore"):
+        made = np.copysign(np.where(finite, (below + up) * unit, np.inf), x).astype(np.float32).astype(desc.dtype.dtype)
+    bits = made.view(np.uint16)
+    return np.asarray(np.where(np.isnan(x), bits | np.uint16(1 << (digits - 2)), bits).view(made.dtype))
 
 
 def _scaled(desc: Any, x: Array, position: Array | None) -> Array:

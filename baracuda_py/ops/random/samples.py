@@ -21,6 +21,7 @@ __all__ = [
     "fill_random_bits",
     "fill_truncated_normal",
     "fill_uniform",
+    "stochastic_cast",
     "take_position",
 ]
 
@@ -110,3 +111,27 @@ def _dropped(name: str, *, full: bool) -> Iterator[Sample]:
     if full:
         yield Sample("f64 none", {name: np.zeros((0, 3))}, {"p": 0.5})
         yield Sample("f64 one", {name: np.array(2.5)}, {"p": 0.5})
+
+
+def stochastic_cast(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Both kinds, normal numbers and those below them, ends of the range, numbers that stay, strides, positions in memory."""
+    rng = np.random.default_rng(9)
+    for i, kind in enumerate(("bf16", "f16")):
+        dtype = ElementKind.of(kind)
+        x = values(rng, (297,), ElementKind.F32)
+        yield Sample(f"{kind}[297]", {"x": x}, {"dtype": kind, "seed": 3 + i, "offset": i})
+        small = np.ldexp(rng.standard_normal(200), rng.integers(-150, -10, 200)).astype(np.float32)
+        yield Sample(f"{kind} small", {"x": small}, {"dtype": kind, "seed": 4})
+        ends = np.float32(dtype.largest) * (1 + rng.uniform(-1, 1, 64).astype(np.float32) * 2.0**-8)
+        yield Sample(f"{kind} ends", {"x": ends.astype(np.float32)}, {"dtype": kind, "seed": 5})
+        yield Sample(f"{kind} corners", {"x": adversarial(ElementKind.F32)}, {"dtype": kind, "seed": 6})
+        kept = values(rng, (40,), dtype).astype(np.float32)
+        yield Sample(f"{kind} stay", {"x": kept}, {"dtype": kind, "seed": 7})
+    wide = values(rng, (14, 10), ElementKind.F32)
+    yield Sample("transposed", {"x": wide.T[::-2, ::2]}, {"seed": -4, "offset": FAR, "subsequence": 9})
+    yield Sample(
+        "position", {"x": wide, "position": np.array([FAR], np.int64)}, {"dtype": "f16", "seed": 1, "offset": 1}
+    )
+    if full:
+        yield Sample("none", {"x": wide[:0]}, {})
+        yield Sample("one", {"x": np.float32(1.001) * np.ones((), np.float32)}, {})

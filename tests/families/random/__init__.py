@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,23 @@ def _dropout(problem: Problem) -> None:
     near(problem, desc.made, np.reshape(wanted, x.shape), size=np.abs(x.astype(np.float64)))
 
 
+def _stochastic_cast(problem: Problem) -> None:
+    """Each number by whole multiples of the distance between its neighbours, as fractions."""
+    options, x, begin = dict(problem.sample.options), problem.slots["x"].host(), _begin(problem)
+    digits, least, most = (11, -24, 65504.0) if options.get("dtype") == "f16" else (8, -133, 2.0**128 - 2.0**120)
+    got = np.asarray(problem.wide["out"]).astype(np.float32).ravel().tolist()
+    for i, (number, made) in enumerate(zip(x.ravel().tolist(), got)):
+        if not math.isfinite(number):
+            assert repr(abs(number)) == repr(abs(made))
+            continue
+        unit = Fraction(2) ** max(math.frexp(number)[1] - digits, least)
+        below, rest = divmod(abs(Fraction(number)) / unit, 1)
+        up = word_at(options, begin + i, 32) < math.floor(rest * 2**32)
+        wanted = (below + up) * unit
+        assert math.copysign(1, made) == math.copysign(1, number)
+        assert abs(made) == (math.inf if wanted > most else float(wanted)), (number, made)
+
+
 def _rows_of_scores(problem: Problem) -> Iterator[tuple[tuple[Any, ...], list[Any]]]:
     """The index of each row along the axis, and its scores (x + g) / tau, one element at a time."""
     options, x = dict(problem.sample.options), problem.slots["x"].host().astype(np.float64)
@@ -195,7 +213,7 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
     "fill_truncated_normal": _floats(_truncated, _ends("mean", "std")), "fill_random_bits": _bits,
     "fill_bernoulli": _bernoulli, "fill_integers": _integers, "take_position": _take,
     "dropout": _dropout, "dropout_backward": _dropout, "gumbel_softmax": _gumbel_softmax,
-    "gumbel_softmax_backward": _gumbel_softmax_backward,
+    "gumbel_softmax_backward": _gumbel_softmax_backward, "stochastic_cast": _stochastic_cast,
 }  # fmt: skip
 
 FAMILY = Family(
@@ -203,6 +221,7 @@ FAMILY = Family(
     always=(
         "axis",
         "count",
+        "dtype",
         "grad_x",
         "hard",
         "high",

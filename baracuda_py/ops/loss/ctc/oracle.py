@@ -1,10 +1,10 @@
 """The CTC loss and its gradient in float64 (long double for f64), and the measures that their bounds name.
 
-reached(t, s) = log(sum of exp(reached(t - 1, r)) over the states r before s) + log_probs(t, s). The logarithm of the sum errs by
+alpha(t, s) = log(sum of exp(alpha(t - 1, r)) over the states r before s) + log_probs(t, s). The logarithm of the sum errs by
 12 u + u |entered| of its own (the differences u / e each, two exponentials of 2 ulps, two additions, a logarithm below log 3, and
-the addition of the maximum), and the addition by u |reached|. Where the terms' logarithms err by e(r) at most, that of their sum
-errs by log(sum of w(r) exp(e(r))) at most, w(r) the terms' shares: that is what the same recursion of reached + e exceeds
-reached by (the other way Jensen's inequality gives less). So the errors are carried along with the values, state by state. The
+the addition of the maximum), and the addition by u |alpha|. Where the terms' logarithms err by e(r) at most, that of their sum
+errs by log(sum of w(r) exp(e(r))) at most, w(r) the terms' shares: that is what the same recursion of alpha + e exceeds
+alpha by (the other way Jensen's inequality gives less). So the errors are carried along with the values, state by state. The
 posterior exp(ahead + back - total) errs by expm1 of the errors of its argument and 4 u more.
 """
 
@@ -24,12 +24,12 @@ LOCAL = 12.0  # roundings of a log-sum-exp besides that of its result
 
 
 class _Along(NamedTuple):
-    """Of each step and state: what is entered, with log_probs what is reached, their errors, and those of the total."""
+    """Of each step and state: what is entered, alpha (that with log_probs), their errors, and those of the total."""
 
     entered: Array
-    reached: Array
+    alpha: Array
     entered_error: Array
-    reached_error: Array
+    alpha_error: Array
     total: Any
     total_error: Any
 
@@ -51,22 +51,22 @@ def _recursion(log_probs: Array, labels: Array, unit: float) -> _Along:
     steps, states = log_probs.shape
     skips = np.zeros(states, bool)
     skips[2:] = (np.arange(2, states) % 2 == 1) & (labels[2:] != labels[:-2])
-    entered, reached, high_entered, high = (np.full((steps, states), -np.inf, log_probs.dtype) for _ in range(4))
+    entered, alpha, high_entered, high = (np.full((steps, states), -np.inf, log_probs.dtype) for _ in range(4))
     for t in range(steps):
         if t == 0:
             entered[0, :2] = high_entered[0, :2] = 0
         else:
-            for before, found in ((reached[t - 1], entered), (high[t - 1], high_entered)):
+            for before, found in ((alpha[t - 1], entered), (high[t - 1], high_entered)):
                 found[t] = _summed([before, _moved(before, 1), np.where(skips, _moved(before, 2), -np.inf)])
             high_entered[t] += unit * (LOCAL + _size(entered[t]))
-        reached[t] = entered[t] + log_probs[t]
-        high[t] = high_entered[t] + log_probs[t] + unit * _size(reached[t])
+        alpha[t] = entered[t] + log_probs[t]
+        high[t] = high_entered[t] + log_probs[t] + unit * _size(alpha[t])
     if not steps:
         total = np.asarray(0 if states == 1 else -np.inf, log_probs.dtype)
-        return _Along(entered, reached, entered, reached, total, np.zeros((), log_probs.dtype))
-    total, most = (_summed(list(rows[-1, -2:])) for rows in (reached, high))
-    errors = (_error(high_entered, entered), _error(high, reached), _error(most, total))
-    return _Along(entered, reached, *errors[:2], total, errors[2] + unit * (LOCAL + _size(total)))
+        return _Along(entered, alpha, entered, alpha, total, np.zeros((), log_probs.dtype))
+    total, most = (_summed(list(rows[-1, -2:])) for rows in (alpha, high))
+    errors = (_error(high_entered, entered), _error(high, alpha), _error(most, total))
+    return _Along(entered, alpha, *errors[:2], total, errors[2] + unit * (LOCAL + _size(total)))
 
 
 def _error(high: Any, value: Any) -> Any:
@@ -169,7 +169,7 @@ def evaluate(desc: Any, **arrays: Array) -> Any:
 def _posterior(one: _Sequence, pull: Any) -> Any:
     """The posteriors of states, times `pull`; None where there is no alignment."""
     along, back = one.along(0.0), one.back(0.0)
-    return None if along.total == -np.inf else pull * np.exp(along.reached + back.entered - along.total)
+    return None if along.total == -np.inf else pull * np.exp(along.alpha + back.entered - along.total)
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------
@@ -181,9 +181,9 @@ def _erring(desc: Any, one: _Sequence) -> Any:
     along, back = one.along(unit), one.back(unit)
     if along.total == -np.inf:
         return None
-    both = along.reached + back.entered
+    both = along.alpha + back.entered
     rest = _size(both) + _size(both - along.total) + 5
-    error = along.reached_error + back.entered_error + along.total_error + unit * rest
+    error = along.alpha_error + back.entered_error + along.total_error + unit * rest
     posterior = np.exp(both - along.total)
     sums = np.expm1(1.01 * error) / unit + desc.targets_shape[-1] + desc.states // 256 + 24
     return np.nan_to_num(posterior * sums) + 8 * np.longdouble(desc.computed.smallest_normal)

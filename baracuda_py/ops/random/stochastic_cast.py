@@ -1,0 +1,119 @@
+"""Numbers of f32 rounded to 16 bits at random, so that the mean is the number itself (kernels/random/stochastic_cast.cu)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...plan.candidate import Candidate, Cost, exact_results
+from ...plan.descriptor import Slot, described
+from ...plan.plan import Plan
+from ...plan.registry import Op, register
+from ...runtime.steps import Kernel, Launch, Packed, Ptr, Run, Step
+from ...tensor.axes import merge_axes
+from ...types import DeviceSpec, ElementKind, InvalidProblemError, PrecisionGuarantee
+from .._function import function_of
+from .._launch import THREADS, index_scalar, index_type, pack_dims
+from . import oracle, samples
+from ._drawn import PHILOX_INSTRUCTIONS, POSITION, VALUES, Positioned, grid_stride
+
+__all__ = ["StochasticCastDescriptor", "StochasticCastPlan", "stochastic_cast"]
+
+WORDS = 4  # of a Philox block, one per element
+CHUNK = 8  # elements per thread and step: 16 bytes of the result
+WIDEST = 16  # bytes of an access
+ELEMENT_INSTRUCTIONS = 16  # estimated from the source, not counted
+SHORT = (ElementKind.BF16, ElementKind.F16)
+
+
+@described(
+    Slot("out", "out", takes=SHORT, element="made"),
+    Slot("x", takes=(ElementKind.F32,)),
+    POSITION,
+    fields=("shape", "element", "dtype", *VALUES),
+)
+class StochasticCastDescriptor(Positioned):
+    """x of `shape`, whose numbers become ones of the kind `dtype` at random."""
+
+    dtype: ElementKind = ElementKind.BF16
+
+    name = "stochastic_cast"
+    values = VALUES
+
+    @property
+    def made(self) -> ElementKind:
+        return self.dtype
+
+    def check(self) -> None:
+        if self.dtype not in SHORT:
+            raise InvalidProblemError(
+                f"stochastic_cast: dtype={self.dtype}", "give bf16 or f16; `cast` rounds to nearest"
+            )
+
+
+class CastByPosition(Candidate[StochasticCastDescriptor]):
+    """One launch: a thread has chunks of two Philox blocks, in accesses of 16 bytes; or of single elements where an operand is
+    not contiguous or not aligned to 16 bytes."""
+
+    variant = "philox"
+    launches = ("random/stochastic_cast.cu:stochastic_cast",)
+
+    def configs(self, desc: StochasticCastDescriptor, device: DeviceSpec) -> Iterable[int]:
+        out, x = desc.layout("out"), desc.layout("x")
+        whole = _merged(desc)[1] == ((out.natural,), (x.natural,)) and min(out.align, x.align) >= WIDEST
+        return (CHUNK if whole else -WORDS,)
+
+    def cost(self, desc: StochasticCastDescriptor, device: DeviceSpec, config: int) -> Cost:
+        element = ELEMENT_INSTRUCTIONS + PHILOX_INSTRUCTIONS / WORDS + (0 if config > 0 else 12)
+        return Cost.streaming(device, desc.nbytes, instructions=desc.count * element)
+
+    def guarantee(self, desc: StochasticCastDescriptor, device: DeviceSpec, config: int) -> PrecisionGuarantee:
+        return exact_results(desc)
+
+    def lower(self, desc: StochasticCastDescriptor, device: DeviceSpec, config: int) -> tuple[Step, ...]:
+        index, width = index_type(desc.count), abs(config)
+        extents, strides = ((), ((), ())) if config > 0 else _merged(desc)
+        args = (
+            Ptr("out"), Ptr("x"), index_scalar(desc.count, index), *(Run(name) for name in VALUES),
+            Ptr("position") if desc.has("position") else Packed(bytes(8)), pack_dims(extents, strides, index),
+        )  # fmt: skip
+        entry = f"stochastic_cast<{index}, {desc.dtype.number}, {width}, {len(extents)}>"
+        kernel = Kernel("random/stochastic_cast.cu", entry)
+        return (Launch(kernel, grid_stride(desc.count, width, device), (THREADS, 1, 1), args),)
+
+
+def _merged(desc: StochasticCastDescriptor) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Extents, and strides in bytes of the result and of x."""
+    arrays = [desc.layout(name) for name in ("out", "x")]
+    extents, strides = merge_axes(desc.shape, [tuple(s * one.natural for s in one.strides) for one in arrays])
+    return (extents, strides) if extents else ((1,), tuple((one.natural,) for one in arrays))
+
+
+class StochasticCastPlan(Plan[StochasticCastDescriptor]):
+    """The cast: operands `out`, `x`, and `position` where the offset is in memory."""
+
+    descriptor = StochasticCastDescriptor
+    candidates = (CastByPosition(),)
+    reference = oracle.stochastic_cast
+    probes = ({"shape": (999,), "element": "f32"}, {"shape": (33, 7), "element": "f32", "dtype": "f16"})
+
+
+@function_of(StochasticCastPlan)
+def stochastic_cast(
+    x: Any, dtype: Any = "bf16", *, seed: int = 0, offset: int = 0, subsequence: int = 0, position: Any = None
+) -> Any:
+    """`x` in 16 bits, rounded at random so that the mean of the result is x (stochastic rounding: M. Croci, M. Fasi, N. J.
+    Higham, T. Mary and M. Mikaitis, *Stochastic rounding: implementation, error analysis and applications*, 2022).
+
+    x: f32 of any shape and strides. dtype: bf16 or f16. Of the two neighbours of a number in `dtype`, the one further from 0 is
+    taken with a probability that is the number's place between them, to 2**-32; numbers that `dtype` has stay as they are. Beyond
+    its largest number the neighbour is infinite. So small updates of 16-bit parameters are not lost in the mean, as they are
+    where each is rounded to nearest. Element i, in C order, is rounded by the 32 random bits at position offset + i of the stream
+    (seed, subsequence): the same ones for every layout and device. position: an array of one i64 in x's memory, which is added to
+    `offset` when the kernel runs (`take_position`).
+    out: of x's shape and of `dtype`; allocated in C order if not given. Returns out. NaN stays NaN, without its payload. Raises
+    InvalidProblemError for another dtype.
+    """
+
+
+register(Op("stochastic_cast", StochasticCastPlan, stochastic_cast, samples.stochastic_cast))
