@@ -1,5 +1,5 @@
-// Which of equal indices is the last one, and which places no index names, as indices for take.cu: NOWHERE where its result
-// is 0, which it does not report.
+// Which of equal indices is the last one, and which places no index names, as indices for take.cu: NOWHERE where its
+// result is 0, which it does not report.
 //
 // mark_last: last[key] = 1 + the largest position of an index of that key: a maximum of integers, in whatever order.
 // pick_last: picked[position] = the place along the axis that the index names if it is the last one of its key.
