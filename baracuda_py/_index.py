@@ -900,6 +900,7 @@ NAMES = {
     "quantize_int8": "ops.quantized.int8.quantize:quantize_int8",
     "quantize_nf4": "ops.quantized.nf4.quantize:quantize_nf4",
     "random_bits": "ops.random.arrays:random_bits",
+    "randperm": "ops.random.arrays:randperm",
     "reciprocal": "ops.elementwise.unary:reciprocal",
     "reciprocal_backward": "ops.elementwise.backward.gradients:reciprocal_backward",
     "record": "call.recording.recorder:record",
