@@ -7,7 +7,7 @@
 // Lengths:    the difference of two heads of a tile; a run that leaves its tile is added up by integer atomics, whose
 //             sum does not depend on their order.
 // Sorted:     `places` are the positions of sorted elements before the sort; null where x is in its own order.
-// Shared:     8 KB.   Bound: DRAM, two reads of x.
+// Shared:     8.5 KB.   Bound: DRAM, two reads of x.
 #include "core/index.cuh"
 #include "sort/entry.cuh"
 #include "rows/cta_scan.cuh"
@@ -36,10 +36,10 @@ __device__ __forceinline__ u32 slot_of(u32 first, int i) {
   return first + (threadIdx.x / 32 * RUN_ITEMS + i) * 32 + threadIdx.x % 32;
 }
 
-// Per item of the warp, a bit for each lane whose element begins a run; returns how many there are. DISTINCT_NAN: every
-// NaN is a run.
-template <bool DISTINCT_NAN, class T, int R>
-__device__ __forceinline__ u32 heads_of(const Elements<T, R>& elements, u32 first, u32 (&heads)[RUN_ITEMS]) {
+// keep(i, heads) per item of the warp, with a bit for each lane whose element begins a run; returns how many there are.
+// DISTINCT_NAN: every NaN is a run.
+template <bool DISTINCT_NAN, class T, int R, class Keep>
+__device__ __forceinline__ u32 heads_of(const Elements<T, R>& elements, u32 first, const Keep& keep) {
   using Key = typename Order<T>::Key;
   u32 found = 0;
 #pragma unroll
@@ -50,8 +50,9 @@ __device__ __forceinline__ u32 heads_of(const Elements<T, R>& elements, u32 firs
     Key before = __shfl_up_sync(~0u, key, 1);
     if (threadIdx.x % 32 == 0 && valid && at > 0) before = elements.key(at - 1);
     const bool differs = at == 0 || key != before || (DISTINCT_NAN && key == Order<T>::ALL);
-    heads[i] = __ballot_sync(~0u, valid && differs);
-    found += __popc(heads[i]);
+    const u32 heads = __ballot_sync(~0u, valid && differs);
+    keep(i, heads);
+    found += __popc(heads);
   }
   return found;
 }
@@ -65,8 +66,9 @@ __device__ __forceinline__ u32 runs_before(u32 found, u32& total) {
 template <class T, int R, bool DISTINCT_NAN>
 __global__ void __launch_bounds__(RUN_THREADS)
 count_runs(u32* counts, const u8* x, u32 count, Dims<u32, R, 1> dims) {
-  u32 heads[RUN_ITEMS], total;
-  runs_before(heads_of<DISTINCT_NAN>(Elements<T, R>{x, count, dims}, blockIdx.x * RUN_TILE, heads), total);
+  const Elements<T, R> elements{x, count, dims};
+  u32 total;
+  runs_before(heads_of<DISTINCT_NAN>(elements, blockIdx.x * RUN_TILE, [](int, u32) {}), total);
   if (threadIdx.x == 0) counts[blockIdx.x] = total;
 }
 
@@ -78,21 +80,22 @@ write_runs(u8* out, i64* inverse, u64* lengths, i64* index, const i64* begins, c
            const u32* places, u32 count, i64 size, u64 fill, u32 filled, Dims<u32, R, 1> dims) {
   using Word = typename Order<T>::Word;
   __shared__ u16 listed[RUN_TILE];
+  __shared__ u32 heads[RUN_THREADS / 32][RUN_ITEMS];
   const Elements<T, R> elements{x, count, dims};
   Word* const values = reinterpret_cast<Word*>(out);
   const u32 first = blockIdx.x * RUN_TILE, left = count - first, valid = left < RUN_TILE ? left : RUN_TILE;
   const i64 begin = begins[blockIdx.x];
 
   // 1. heads of the tile, and the run of each element
-  u32 heads[RUN_ITEMS], total;
-  u32 before = runs_before(heads_of<DISTINCT_NAN>(elements, first, heads), total);
-  const u32 lane = threadIdx.x % 32;
-#pragma unroll
+  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const auto keep = [&](int i, u32 bits) { if (lane == 0) heads[warp][i] = bits; };
+  u32 total, before = runs_before(heads_of<DISTINCT_NAN>(elements, first, keep), total);
+#pragma unroll 1
   for (int i = 0; i < RUN_ITEMS; ++i) {
-    const u32 at = slot_of(first, i), until = before + __popc(heads[i] & (~0u >> (31 - lane)));
-    if (heads[i] >> lane & 1) listed[until - 1] = u16(at - first);
+    const u32 bits = heads[warp][i], at = slot_of(first, i), until = before + __popc(bits & (~0u >> (31 - lane)));
+    if (bits >> lane & 1) listed[until - 1] = u16(at - first);
     if (inverse && at < count) inverse[places ? places[at] : at] = begin + until - 1;
-    before += __popc(heads[i]);
+    before += __popc(bits);
   }
   __syncthreads();
 
