@@ -209,6 +209,8 @@ from .ops.elementwise.ternary import (TernaryDescriptor as _TernaryDescriptor, T
 from .ops.sort.topk import (TopkDescriptor as _TopkDescriptor, TopkPlan as _TopkPlan)
 from .ops.rearrange.triangle import (TriangleDescriptor as _TriangleDescriptor, TrianglePlan as _TrianglePlan)
 from .ops.elementwise.unary import (UnaryDescriptor as _UnaryDescriptor, UnaryPlan as _UnaryPlan)
+from .ops.sort.unique.unique import (UniqueConsecutiveDescriptor as _UniqueConsecutiveDescriptor,
+    UniqueConsecutivePlan as _UniqueConsecutivePlan, UniqueDescriptor as _UniqueDescriptor, UniquePlan as _UniquePlan)
 from .ops.norm.unit._problem import (UnitBackwardDescriptor as _UnitBackwardDescriptor, UnitDescriptor as _UnitDescriptor)
 from .ops.norm.unit.backward import (UnitBackwardPlan as _UnitBackwardPlan)
 from .ops.norm.unit.normalize import (UnitPlan as _UnitPlan)
@@ -216,7 +218,8 @@ from .ops.reduce.norms import (VectorNormPlan as _VectorNormPlan)
 from .ops.shape_layout.write_slice import (WriteSliceDescriptor as _WriteSliceDescriptor, WriteSlicePlan as _WriteSlicePlan)
 from .ops.creation.arrays import (arange as arange, eye as eye, full as full, linspace as linspace)
 from .ops.random.arrays import (bernoulli as bernoulli, exponential as exponential, gumbel as gumbel, integers as integers,
-    normal as normal, random_bits as random_bits, truncated_normal as truncated_normal, uniform as uniform)
+    normal as normal, random_bits as random_bits, randperm as randperm, truncated_normal as truncated_normal,
+    uniform as uniform)
 from .ops.rearrange.views import (broadcast_to as broadcast_to, chunk as chunk, diagonal as diagonal, meshgrid as meshgrid,
     rot90 as rot90, split as split, unfold as unfold)
 from .ops.optim.lists import (clip_grad_norm as clip_grad_norm, grad_norm as grad_norm)
@@ -306,6 +309,12 @@ class _Cos:
     cos_strides: tuple[int, ...] | None
     cos_align: int | None
     cos: _Layout | None
+class _Count:
+    count_align: int | None
+    count: _Layout
+class _Counts:
+    counts_align: int | None
+    counts: _Layout
 class _CuSeqlensK:
     cu_seqlens_k_shape: tuple[int, ...] | None
     cu_seqlens_k: _Layout | None
@@ -365,6 +374,9 @@ class _Ids:
     ids_strides: tuple[int, ...] | None
     ids_align: int | None
     ids: _Layout
+class _Index:
+    index_align: int | None
+    index: _Layout
 class _Indices:
     indices_strides: tuple[int, ...] | None
     indices_align: int | None
@@ -378,6 +390,9 @@ class _InvFreq:
     inv_freq_element: ElementKind | None
     inv_freq_align: int | None
     inv_freq: _Layout | None
+class _Inverse:
+    inverse_align: int | None
+    inverse: _Layout
 class _K:
     k_strides: tuple[int, ...] | None
     k_align: int | None
@@ -1659,9 +1674,7 @@ class NllDescriptor(_NllDescriptor, _Out3, _Status2, _X17, _Labels, _Weight2):
         ignore_index: int = ..., *, weight_element: _Kind = ..., status_element: _Kind = ..., x_strides: _Ints = ...,
         labels_strides: _Ints = ..., weight_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
         labels_align: int | None = ..., weight_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class NonzeroDescriptor(_NonzeroDescriptor, _Out2, _X17):
-    count_align: int | None
-    count: _Layout
+class NonzeroDescriptor(_NonzeroDescriptor, _Out2, _Count, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, *, x_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ..., count_align: int | None = ...) -> None: ...
 class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX4, _GradWeight, _GradBias, _Grad2, _X17, _Weight2, _Mean,
@@ -2236,6 +2249,16 @@ class UnaryDescriptor(_UnaryDescriptor):
     def __init__(self, kind: UnaryKind | str, shape: Sequence[int], element: ElementLike, out_element: _Kind = ...,
         x_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
+class UniqueConsecutiveDescriptor(_UniqueConsecutiveDescriptor, _Out2, _Inverse, _Counts, _Index, _Count, _X17):
+    def __init__(self, shape: Sequence[int], element: ElementLike, size: int | None = ..., fill_value: Any = ...,
+        return_inverse: bool = ..., return_counts: bool = ..., return_index: bool = ..., equal_nan: bool = ..., *,
+        x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ..., inverse_align: int | None = ...,
+        counts_align: int | None = ..., index_align: int | None = ..., count_align: int | None = ...) -> None: ...
+class UniqueDescriptor(_UniqueDescriptor, _Out2, _Inverse, _Counts, _Index, _Count, _X17):
+    def __init__(self, shape: Sequence[int], element: ElementLike, size: int | None = ..., fill_value: Any = ...,
+        return_inverse: bool = ..., return_counts: bool = ..., return_index: bool = ..., equal_nan: bool = ..., *,
+        x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ..., inverse_align: int | None = ...,
+        counts_align: int | None = ..., index_align: int | None = ..., count_align: int | None = ...) -> None: ...
 class UnitBackwardDescriptor(_UnitBackwardDescriptor, _GradX4, _Grad2, _X17, _G):
     grad_g_element: ElementKind | None
     grad_g_strides: tuple[int, ...] | None
@@ -2519,6 +2542,8 @@ class TrianglePlan(_TrianglePlan): desc: TriangleDescriptor
 class TripletMarginLossBackwardPlan(_RowLossPlan): desc: TripletMarginLossBackwardDescriptor
 class TripletMarginLossPlan(_RowLossPlan): desc: TripletMarginLossDescriptor
 class UnaryPlan(_UnaryPlan): desc: UnaryDescriptor
+class UniqueConsecutivePlan(_UniqueConsecutivePlan): desc: UniqueConsecutiveDescriptor
+class UniquePlan(_UniquePlan): desc: UniqueDescriptor
 class UnitBackwardPlan(_UnitBackwardPlan): desc: UnitBackwardDescriptor
 class UnitPlan(_UnitPlan): desc: UnitDescriptor
 class VarMeanBackwardPlan(_VarMeanBackwardPlan): desc: VarMeanBackwardDescriptor
@@ -3561,6 +3586,16 @@ def searchsorted(sorted_sequence: Any, values: Any, *, right: bool = False, out:
 @_op(TopkDescriptor, TopkPlan)
 def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, sorted: bool = True, values: Any = None,
     indices: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(UniqueDescriptor, UniquePlan)
+def unique(x: Any, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False,
+    equal_nan: bool = False, trim: bool = True, size: int | None = None, fill_value: int | float | None = None,
+    inverse: Any = None, counts: Any = None, index: Any = None, count: Any = None, out: Any = None, stream: Any = None,
+    pref: Any = None, device: Any = None) -> Any: ...
+@_op(UniqueConsecutiveDescriptor, UniqueConsecutivePlan)
+def unique_consecutive(x: Any, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False,
+    equal_nan: bool = False, trim: bool = True, size: int | None = None, fill_value: int | float | None = None,
+    inverse: Any = None, counts: Any = None, index: Any = None, count: Any = None, out: Any = None, stream: Any = None,
+    pref: Any = None, device: Any = None) -> Any: ...
 @_op(SortDescriptor, SortPlan)
 def sort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = True, index_dtype: ElementLike = 'i64',
     values: Any = None, indices: Any = None, stream: Any = None, pref: PlanPreference | None = None,

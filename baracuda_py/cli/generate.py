@@ -56,6 +56,7 @@ FIXED = {
         "integers",
         "normal",
         "random_bits",
+        "randperm",
         "truncated_normal",
         "uniform",
     ),

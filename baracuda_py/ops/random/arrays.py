@@ -1,4 +1,4 @@
-"""uniform, normal and the others: new arrays of random numbers, allocated and then filled."""
+"""uniform, normal and the others: new arrays of random numbers, allocated and then filled; and random permutations."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...plan.fields import integer
 from ...types import ElementKind, InvalidProblemError, OperandTypeError, PlanPreference
 from ...types.elements import ElementLike
 from .._empty import empty_array
 from .._numbers import one_or_more
+from ..sort.whole.sort import argsort
 from .continuous import fill_exponential, fill_gumbel, fill_normal, fill_truncated_normal, fill_uniform
 from .discrete import fill_bernoulli, fill_integers, fill_random_bits
 from .generator import Generator
@@ -21,11 +23,13 @@ __all__ = [
     "integers",
     "normal",
     "random_bits",
+    "randperm",
     "truncated_normal",
     "uniform",
 ]
 
 Shape = int | Sequence[int]
+LONGEST = (1 << 31) - 1  # permutation
 
 
 def random_bits(
@@ -116,6 +120,27 @@ def integers(
     numbers = {"low": low, "high": high}
     where = (seed, offset, subsequence, generator)
     return _made("integers", fill_integers, shape, dtype, numbers, where, (stream, pref, device))
+
+
+def randperm(
+    n: int, index_dtype: ElementLike = ElementKind.I64, *, seed: int | None = None, offset: int = 0, subsequence: int = 0,
+    generator: Generator | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None,
+) -> Any:  # fmt: skip
+    """A random permutation of 0 to n - 1, as torch.randperm: the places of n random 64-bit keys in order, by `argsort`.
+
+    n: 0 to 2**31 - 1. index_dtype: int64, or int32. out: an array of n of that kind, allocated if not given. The keys are the
+    `random_bits` of the n positions from offset on, and n is what a `generator` counts: the permutation depends on n and these
+    alone, not on the device or the grid. All permutations are equally likely, as far as the keys are random, but that equal keys
+    stay in their order; there are any with a probability of at most n**2 / 2**65. seed, offset, subsequence, generator: as of
+    `random_bits`. Nothing waits for the device. pref: as of `argsort`. Raises InvalidProblemError for an n out of range.
+    """
+    if not 0 <= integer(n, "randperm: n") <= LONGEST:
+        raise InvalidProblemError(f"randperm: n={n}", f"give a number from 0 to {LONGEST}")
+    device = generator.device if device is None and isinstance(generator, Generator) else device
+    where = (seed, offset, subsequence, generator)
+    keys = _made("randperm", fill_random_bits, n, ElementKind.U64, {}, where, (stream, None, device))
+    return argsort(keys, index_dtype=index_dtype, out=out, stream=stream, pref=pref, device=device)
 
 
 def _made(

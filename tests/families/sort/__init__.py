@@ -28,6 +28,14 @@ FAMILY = Family(
         "mode",
         "low",
         "high",
+        "trim",
+        "count",
+        "size",
+        "fill_value",
+        "equal_nan",
+        "return_inverse",
+        "return_counts",
+        "return_index",
     ),
     no_meaning=(
         NoMeaning(
@@ -35,6 +43,11 @@ FAMILY = Family(
             ((np.zeros(3, np.int32), 4), {"status": np.array(7, np.int32)}),
             bp.InvalidProblemError,
             "no operand 'status'",
+        ),
+        *(
+            NoMeaning(op, ((np.zeros(3),), {name: np.full(3, 7)}), bp.InvalidProblemError, f"no operand '{name}'")
+            for op in ("unique", "unique_consecutive")
+            for name in ("inverse", "counts", "index")
         ),
     ),
     wanted=(

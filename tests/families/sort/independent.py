@@ -132,7 +132,40 @@ def _in_intervals(problem: Problem) -> None:
     assert np.abs(problem.wide["out"] - wanted).sum() <= 2 * near
 
 
+def _distinct(problem: Problem) -> None:
+    """Classes of equal elements, gathered in Python's own order: by value if sorted, else run by run."""
+    options, x, desc = problem.sample.options, problem.slots["x"].host(), problem.desc
+    flat = np.ascontiguousarray(x).reshape(-1)
+    numbers = [float(v) if desc.element.is_float else int(v) for v in flat]
+    keys = [(v != v, 0 if v != v else v) for v in numbers]
+    order = sorted(range(len(keys)), key=keys.__getitem__) if desc.op == "unique" else list(range(len(keys)))
+    classes: list[list[int]] = []
+    for place in order:
+        separate = keys[place][0] and not options.get("equal_nan", False)
+        if classes and keys[classes[-1][0]] == keys[place] and not separate:
+            classes[-1].append(place)
+        else:
+            classes.append([place])
+    size, wide = options.get("size", flat.size), problem.wide
+    kept = (classes + [classes[0]] * size if classes else [])[:size]
+    rest = max(size - len(classes), 0)
+    first = as_bytes(flat[[places[0] for places in kept]]).copy()
+    if rest and "fill_value" in options:
+        first[len(classes) :] = as_bytes(np.full(rest, options["fill_value"], flat.dtype))
+    assert as_bytes(np.ascontiguousarray(wide["out"])).tolist() == first.tolist()
+    assert wide["count"].tolist() == [len(classes)]
+    if "inverse" in wide:
+        assert wide["inverse"].shape == x.shape
+        of = {place: i for i, places in enumerate(classes) for place in places}
+        assert wide["inverse"].reshape(-1).tolist() == [of[place] for place in range(flat.size)]
+    if "counts" in wide:
+        assert wide["counts"].tolist() == [len(places) for places in classes[:size]] + [0] * rest
+    if "index" in wide:
+        assert wide["index"].tolist() == [places[0] for places in kept]
+
+
 CHECKS: dict[str, Callable[[Problem], None]] = {
     "argsort": _ordered, "bincount": _counted, "histogram": _in_intervals, "kthvalue": _ranked, "kthvalue_backward": _placed,
     "median": _ranked, "searchsorted": _searchsorted, "sort": _ordered, "topk": _topk,
+    "unique": _distinct, "unique_consecutive": _distinct,
 }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Distinct elements."""
