@@ -1,5 +1,6 @@
 """torch's optimizers, and LAMB, LARS and Lion, on this library's steps of lists: one launch for the parameters of a group and a
-dtype, behind the one that counts the step; three for LAMB and LARS.
+dtype, behind the one that counts the step; three for LAMB and LARS. Steps of Adafactor and Muon are of one
+parameter each.
 
 They take torch's arguments, keep torch's state under torch's names, in the parameters' dtype, and load torch's state dicts. The
 step count is a scalar on the parameters' device, and so may the learning rate be: a captured step needs no update. Parameters on
@@ -14,11 +15,11 @@ from typing import Any, ClassVar
 
 import torch
 
-from ...ops.optim import lists
+from ...ops.optim import adafactor, lists, muon
 from ...ops.optim.rules import RULES, Rule
 from ...types import DeviceMismatchError, InvalidProblemError, OperandTypeError, UnsupportedError
 
-__all__ = ["LAMB", "LARS", "SGD", "Adagrad", "Adam", "AdamW", "Lion", "RMSprop"]
+__all__ = ["LAMB", "LARS", "SGD", "Adafactor", "Adagrad", "Adam", "AdamW", "Lion", "Muon", "RMSprop"]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 BY_NAME = {rule.name: rule for rule in RULES}
@@ -149,11 +150,22 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
         for p in params:
             self.state[p]["step"] = count
 
+    def _values(self, group: Mapping[str, Any]) -> dict[str, Any]:
+        """The numbers of a group, by the names that steps have for them."""
+        own = ("lr", *self.rule.hyper, "initial_accumulator_value")
+        pair = _pair(type(self).__name__, "betas", group["betas"]) if "betas" in group else ()
+        return {key: group[key] for key in own if key in group} | dict(zip(("beta1", "beta2"), pair))
+
+    def _refuse_range(self, values: Mapping[str, Any]) -> None:
+        self.rule.refuse_values(type(self).__name__, values)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The options of a group that are True or False, beside those that all optimizers have."""
+        return self.rule.flags
+
     def _refuse_values(self, group: Mapping[str, Any]) -> None:
-        name, own = type(self).__name__, ("lr", *self.rule.hyper, "initial_accumulator_value")
-        values = {key: group[key] for key in own if key in group}
-        if "betas" in group:
-            values |= dict(zip(("beta1", "beta2"), _pair(name, group["betas"])))
+        name, values = type(self).__name__, self._values(group)
         if isinstance(lr := values["lr"], torch.Tensor):
             if lr.numel() != 1:
                 raise OperandTypeError(
@@ -168,8 +180,8 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
                 raise OperandTypeError(f"{name}: {key}={x!r} is no number", "give a float")
         if not isinstance(seed := group.get("seed", 0), int):
             raise OperandTypeError(f"{name}: seed={seed!r} is no integer", "give an int")
-        self.rule.refuse_values(name, values)
-        for key in (*self.rule.flags, "maximize", "stochastic"):
+        self._refuse_range(values)
+        for key in (*self.flags, "maximize", "stochastic"):
             if not isinstance(group.get(key, False), bool):
                 raise OperandTypeError(f"{name}: {key}={group[key]!r} must be True or False", "give a bool")
         if group.get("nesterov") and "dampening" in group and (group["momentum"] <= 0 or group["dampening"] != 0):
@@ -194,7 +206,7 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
                 )
             if p.grad is not None and p.dtype not in FLOATS:
                 raise OperandTypeError(f"{name}: params[{i}] holds {p.dtype}", "cast it to f16, bf16, f32 or f64")
-            if p.grad is not None and group["stochastic"] and p.dtype is not torch.bfloat16:
+            if p.grad is not None and group.get("stochastic") and p.dtype is not torch.bfloat16:
                 raise OperandTypeError(
                     f"{name}: stochastic=True, and params[{i}] holds {p.dtype}", "make a group of the bf16 parameters"
                 )
@@ -206,10 +218,10 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
                     )
 
 
-def _pair(name: str, betas: Any) -> tuple[Any, Any]:
-    if not isinstance(betas, (tuple, list)) or len(betas) != 2:
-        raise OperandTypeError(f"{name}: betas={betas!r} is no pair", "give (beta1, beta2)")
-    return betas[0], betas[1]
+def _pair(name: str, what: str, given: Any) -> tuple[Any, Any]:
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
+        raise OperandTypeError(f"{name}: {what}={given!r} is no pair", "give two numbers")
+    return given[0], given[1]
 
 
 def _own(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,3 +334,126 @@ class LARS(ListOptimizer):
         trust_coefficient: float = 1e-3, eps: float = 0.0, nesterov: bool = False, **ways: Any,
     ) -> None:  # fmt: skip
         super().__init__(params, _own(locals()), **ways)
+
+
+class ArrayOptimizer(ListOptimizer):
+    """What optimizers share whose steps are of one array each: a call for every parameter, with a state of its own."""
+
+    flags = ()
+
+    def _options(self, group: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a step that are not arrays."""
+        raise NotImplementedError
+
+    def _start(self, p: Any) -> dict[str, Any]:
+        """The state of a parameter that has made no step."""
+        raise NotImplementedError
+
+    def _update(self, p: Any, state: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        """A step of one parameter."""
+        raise NotImplementedError
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A loaded state, of torch's own as well."""
+        super().__setstate__(state)
+        for held in self.state.values():
+            held["step"] = held["step"].clone()
+
+    def _step(self, group: dict[str, Any]) -> None:
+        options = self._options(group)
+        for name, x in self._scalars(group):
+            options["learning_rate" if name == "lr" and isinstance(x, torch.Tensor) else name] = x
+        for p in group["params"]:
+            if p.grad is not None:
+                if not self.state[p]:
+                    self.state[p].update(self._start(p))
+                self._update(p, self.state[p], options)
+
+
+class Adafactor(ArrayOptimizer):
+    """torch.optim.Adafactor by `adafactor_update`: six launches for each parameter. eps[0] is by default the machine epsilon of
+    each parameter's own dtype."""
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-2, beta2_decay: float = -0.8, eps: tuple[float | None, float] = (None, 1e-3),
+        d: float = 1.0, weight_decay: float = 0.0, *, foreach: bool | None = None, maximize: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(params, _own(locals()), maximize=maximize, foreach=foreach)
+
+    def _values(self, group: Mapping[str, Any]) -> dict[str, Any]:
+        eps1, eps2 = _pair(type(self).__name__, "eps", group["eps"])
+        numbers = {name: group[name] for name in ("lr", "beta2_decay", "d", "weight_decay")} | {"eps2": eps2}
+        return numbers if eps1 is None else {**numbers, "eps1": eps1}
+
+    def _refuse_range(self, values: Mapping[str, Any]) -> None:
+        adafactor.refuse_values(type(self).__name__, values)
+
+    def _options(self, group: Mapping[str, Any]) -> dict[str, Any]:
+        values = {name: x for name, x in self._values(group).items() if name != "lr"}
+        return {**values, "maximize": group["maximize"]}
+
+    def _start(self, p: Any) -> dict[str, Any]:
+        step = torch.zeros((), dtype=torch.float32, device=p.device)
+        if p.ndim < 2:
+            return {"step": step, "variance": torch.zeros_like(p)}
+        return {
+            "step": step,
+            "row_var": p.new_zeros((*p.shape[:-1], 1)),
+            "col_var": p.new_zeros((*p.shape[:-2], 1, p.shape[-1])),
+        }
+
+    def _update(self, p: Any, state: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        adafactor.adafactor_update(p, p.grad, **state, **options)
+
+
+class Muon(ArrayOptimizer):
+    """torch.optim.Muon by `muon_update`: three launches and three products for each iteration, for each parameter, a matrix."""
+
+    flags = ("nesterov",)
+    _step_supports_amp_scaling = False  # nor does torch's: torch.amp.GradScaler divides the gradients
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95, nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = muon.COEFFICIENTS, eps: float = 1e-7, ns_steps: int = 5,
+        adjust_lr_fn: str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(params, _own(locals()))
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """A further group of matrices, whose values are checked."""
+        super().add_param_group(param_group)
+        for i, p in enumerate(self.param_groups[-1]["params"]):
+            if p.ndim != 2:
+                del self.param_groups[-1]
+                raise InvalidProblemError(
+                    f"Muon: params[{i}] has shape {tuple(p.shape)}", "pass matrices, and all others to AdamW"
+                )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A loaded state, of torch's own as well: neither counts steps."""
+        super().__setstate__(state)
+        for held in self.state.values():
+            del held["step"]
+
+    def _values(self, group: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: group[name] for name in muon.MuonUpdateDescriptor.values}
+
+    def _refuse_range(self, values: Mapping[str, Any]) -> None:
+        muon.refuse_values(type(self).__name__, values)
+
+    def _refuse_values(self, group: Mapping[str, Any]) -> None:
+        super()._refuse_values(group)
+        options = (group[name] for name in ("ns_coefficients", "ns_steps", "adjust_lr_fn"))
+        muon.refuse_options(type(self).__name__, *options)
+        if group.get("maximize") or group.get("stochastic"):
+            raise UnsupportedError("Muon: maximize or stochastic", "leave them out, as torch's Muon does")
+
+    def _options(self, group: Mapping[str, Any]) -> dict[str, Any]:
+        names = ("weight_decay", "momentum", "nesterov", "ns_coefficients", "eps", "ns_steps", "adjust_lr_fn")
+        return {name: group[name] for name in names}
+
+    def _start(self, p: Any) -> dict[str, Any]:
+        return {"momentum_buffer": torch.zeros_like(p)}
+
+    def _update(self, p: Any, state: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        muon.muon_update(p, p.grad, **state, **options)

@@ -13,6 +13,7 @@ FAMILY = Family(
         "max_exp_avg_sq", "master", "lr", "beta1", "beta2", "eps", "weight_decay", "maximize", "learning_rate", "grad_scale",
         "found_inf", "table", "stochastic", "seed", "momentum_buffer", "momentum", "dampening", "nesterov", "square_avg",
         "grad_avg", "alpha", "lr_decay", "trust_coefficient", "max_norm", "norm", "scale",
+        "beta2_decay", "eps1", "eps2", "d", "row_var", "col_var", "variance", "ns_coefficients", "ns_steps", "adjust_lr_fn",
     ),
     also={
         "adamw_update": ("parts unaligned f16[361]", "skipped f32[130]", "by chance bf16[301]"),
