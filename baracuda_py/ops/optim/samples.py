@@ -202,11 +202,11 @@ def adafactor(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Samp
     yield sample("first", (7, 43), F32)
     yield sample("vector", (1030,), F32, step=6, weight_decay=0.25, maximize=True)
     yield sample("states of its kind", (2, 35, 24), BF16, BF16, step=3, lr=0.5, d=2.0)
-    yield sample("tiles", (35, 516), F32, step=9, lr=0.5, eps2=0.25, beta2_decay=-0.5)
+    yield sample("tiles", (35, 516), F32, step=9, lr=0.5, eps2=4.0, beta2_decay=-0.5)
     yield sample(
         "master", (61, 9), BF16, master=True, step=99, grad=F32, weight_decay=0.5, scalars={"learning_rate": one(0.125)}
     )
-    yield sample("scaled", (130,), F16, step=2, scalars={"grad_scale": one(1024), "found_inf": one(0)}, eps1=0.5)
+    yield sample("scaled", (130,), F16, step=2, scalars={"grad_scale": one(4), "found_inf": one(0)}, eps1=0.5, lr=0.5)
     yield sample("skipped", (13, 10), F32, step=2, scalars={"found_inf": one(1)})
     yield sample("double", (19, 7), F64, F64, step=4, weight_decay=0.1, eps1=1e-30)
     yield sample("none", (0, 3), F32, step=5)
@@ -231,9 +231,9 @@ def muon(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]: 
 
     yield sample("normalized", (7, 43), F32, ns_steps=0, momentum=0.25)
     yield sample("one", (16, 24), F32, ns_steps=1, nesterov=False, momentum=0.75)
-    yield sample("tall", (33, 8), BF16, BF16, ns_steps=1, adjust_lr_fn="match_rms_adamw", eps=0.5)
+    yield sample("tall", (33, 12), BF16, BF16, ns_steps=1, adjust_lr_fn="match_rms_adamw", eps=0.5)
     yield sample("two", (9, 17), F16, master=True, ns_steps=2, scalars={"learning_rate": one(0.125)})
-    yield sample("five", (8, 24), F32)
+    yield sample("five", (10, 24), F32)
     yield sample("double", (6, 5), F64, F64, ns_steps=1, weight_decay=0.0, ns_coefficients=(1.5, -0.5, 0.0))
     yield sample("none", (0, 3), F32)
     if full:
