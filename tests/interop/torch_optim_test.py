@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.ops.optim import lists
 
 torch = pytest.importorskip("torch")
 optim = pytest.importorskip("baracuda_py.interop.torch.optim")
@@ -267,10 +268,8 @@ def test_closure_is_called_once_with_gradients_recorded() -> None:
 
 def test_step_is_one_call_for_a_group_and_a_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    whole = optim.lists.adamw
-    monkeypatch.setattr(
-        optim.lists, "adamw", lambda params, *a, **kw: (calls.append(len(params)), whole(params, *a, **kw))
-    )
+    whole = lists.adamw
+    monkeypatch.setattr(lists, "adamw", lambda params, *a, **kw: (calls.append(len(params)), whole(params, *a, **kw)))
     params = _params()
     mine = optim.AdamW(params)
     for i in range(2):

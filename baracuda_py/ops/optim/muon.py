@@ -188,14 +188,15 @@ class NewtonSchulz(Candidate[MuonUpdateDescriptor]):
     def configs(self, desc: MuonUpdateDescriptor, device: DeviceSpec) -> Iterable[Products]:
         (rows, columns), small = desc.shape, min(desc.shape)
         a, b, c = desc.ns_coefficients
-        wide, turned, gram = (rows, columns), (columns, rows), (small, small)
+        wide, swapped, gram = (rows, columns), (columns, rows), (small, small)
         transposed: dict[str, Any] = {"b_strides": (1, columns)} if rows <= columns else {"a_strides": (1, columns)}
-        of_gram = (wide, turned) if rows <= columns else (turned, wide)
+        of_gram = (wide, swapped) if rows <= columns else (swapped, wide)
         of_product = (gram, wide) if rows <= columns else (wide, gram)
 
         def product(shapes: tuple[Any, Any], addend: tuple[int, ...] | None = None, **more: Any) -> Selection:
-            added = {} if addend is None else {"c_shape": addend, "c_element": BF16}
-            return selected(MatmulPlan, MatmulDescriptor(*shapes, BF16, BF16, BF16, **added, **more), OURS, device)
+            added: dict[str, Any] = {} if addend is None else {"c_shape": addend, "c_element": BF16}
+            desc = MatmulDescriptor(shapes[0], shapes[1], BF16, BF16, BF16, **added, **more)
+            return selected(MatmulPlan, desc, OURS, device)
 
         yield Products(
             product(of_gram, **transposed),
@@ -289,7 +290,7 @@ def muon_update(
     with f32 sums, whose results are bf16. param loses lr * weight_decay of itself, and X times lr times sqrt(max(1, A / B)), or,
     for adjust_lr_fn="match_rms_adamw", times lr times 0.2 * sqrt(max(A, B)). lr, weight_decay, momentum and eps are run-time
     values; learning_rate, an f32 scalar in device memory, is read in place of lr when the kernel runs. master: the parameters in
-    f32, from which 16-bit ones are then rounded. The bits are the same at every call. From the third iteration on, roundings to
+    f32, from which 16-bit ones are then rounded. The bits are the same at every call. From the second iteration on, roundings to
     bf16 may be amplified to the size of X, and no error bound is promised of param, as torch's own differ on every device.
     Returns the named tuple of the written operands. Raises InvalidProblemError for numbers out of range, and for arrays that are
     no matrices.

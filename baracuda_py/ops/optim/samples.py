@@ -229,10 +229,10 @@ def muon(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]: 
         given |= {"master": values(rng, shape, F32, 1.0)} if master else {}
         return Sample(f"{label} {kind}{list(shape)}", {**given, **scalars}, {"lr": 0.5, **options})
 
-    yield sample("normalized", (7, 43), F32, ns_steps=0, momentum=0.25)
-    yield sample("one", (16, 24), F32, ns_steps=1, nesterov=False, momentum=0.75)
-    yield sample("tall", (33, 12), BF16, BF16, ns_steps=1, adjust_lr_fn="match_rms_adamw", eps=0.5)
-    yield sample("two", (9, 17), F16, master=True, ns_steps=2, scalars={"learning_rate": one(0.125)})
+    yield sample("normalized", (7, 343), F32, ns_steps=0, momentum=0.25)
+    yield sample("one", (16, 24), F16, master=True, ns_steps=1, nesterov=False, momentum=0.75)
+    yield sample("tall", (33, 12), BF16, BF16, ns_steps=1, adjust_lr_fn="match_rms_adamw", eps=50.0, weight_decay=0.9)
+    yield sample("two", (9, 17), F32, ns_steps=2, scalars={"learning_rate": one(0.125)})
     yield sample("five", (10, 24), F32)
     yield sample("double", (6, 5), F64, F64, ns_steps=1, weight_decay=0.0, ns_coefficients=(1.5, -0.5, 0.0))
     yield sample("none", (0, 3), F32)

@@ -20,6 +20,7 @@ FAMILY = Family(
         "sgd_update": ("later bf16[517]", "parts unaligned f16[361]"),
         "rmsprop_update": ("both f64[133]",),
         "lamb_update": ("parts f32[367]", "parts unaligned f16[361]", "by chance bf16[301]"),
+        "muon_update": ("one f16[16, 24]", "tall bf16[33, 12]", "two f32[9, 17]", "double f64[6, 5]"),
         "lars_update": ("parts f32[367]", "parts unaligned f16[361]", "Nesterov f64[133]"),
     },
     cases={

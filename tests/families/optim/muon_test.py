@@ -16,7 +16,7 @@ SHAPES = ((5, 7), (24, 9), (1, 3), (3, 1), (17, 17))
 BACKENDS = pytest.mark.parametrize("device", ["cpu", "ptx"])
 
 
-def _apart(p: Any, q: Any, start: Any) -> float:
+def _distance(p: Any, q: Any, start: Any) -> float:
     """How far two results are from each other, as a share of the way that they went."""
     return float((p - q.detach()).norm() / (q.detach() - start).norm())
 
@@ -42,7 +42,7 @@ def test_muon_takes_torchs_steps(device: str, steps: int, most: float, options: 
             bp.muon_update(p, q.grad.clone(), buffer, lr=0.02, **options, device=device)
         theirs.step()
     for p, q, buffer, old in zip(params, wanted, buffers, start):
-        assert _apart(p, q, old) < most
+        assert _distance(p, q, old) < most
         torch.testing.assert_close(buffer, theirs.state[q]["momentum_buffer"], rtol=1e-5, atol=1e-6)
 
 

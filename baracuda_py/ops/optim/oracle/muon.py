@@ -43,7 +43,7 @@ def _slope(coefficients: tuple[float, ...], s: float) -> float:
     at = [0.0, s * s]
     if c and 0 < -0.3 * b / c < s * s:
         at.append(-0.3 * b / c)
-    return max(abs(a + 3 * b * t + 5 * c * t * t) for t in at)
+    return float(max(abs(a + 3 * b * t + 5 * c * t * t) for t in at))
 
 
 def _iterated(x: Array, coefficients: tuple[float, ...]) -> Array:
@@ -51,7 +51,7 @@ def _iterated(x: Array, coefficients: tuple[float, ...]) -> Array:
     wide = x if x.shape[0] <= x.shape[1] else x.T
     gram = wide @ wide.T
     made = a * wide + (b * gram + c * gram @ gram) @ wide
-    return made if wide is x else made.T
+    return np.asarray(made if wide is x else made.T)
 
 
 def _lost_by(x: Array, lost: float, coefficients: tuple[float, ...]) -> float:
@@ -63,7 +63,7 @@ def _lost_by(x: Array, lost: float, coefficients: tuple[float, ...]) -> float:
     terms = b * size * spectral + c * size * spectral**3
     of_polynomial = (BF16 + small) * terms + small * c * size**4 + of_gram * (b + 2 * c * spectral**2)
     of_result = (BF16 + small) * (a * size + terms * spectral) + small * terms * size
-    return 1.01 * (_slope(coefficients, spectral) * lost + of_result + of_polynomial * spectral)
+    return float(1.01 * (_slope(coefficients, spectral) * lost + of_result + of_polynomial * spectral))
 
 
 class Momentum(NamedTuple):
@@ -109,7 +109,7 @@ class _Stepped:
         if output == "momentum_buffer":
             return self.momentum.buffer_lost
         moved = np.abs(self.adjusted * self.iterates[-1])
-        return 3 * (np.abs(self.p) * (1 + self.decay) + moved) + 4 * self.parts.tiny
+        return np.asarray(3 * (np.abs(self.p) * (1 + self.decay) + moved) + 4 * self.parts.tiny)
 
     def iterated(self) -> float:
         """What the parameter loses by the iteration; infinite where that may be as large as X."""

@@ -1,11 +1,4 @@
-"""torch's optimizers, and LAMB, LARS and Lion, on this library's steps of lists: one launch for the parameters of a group and a
-dtype, behind the one that counts the step; three for LAMB and LARS. Steps of Adafactor and Muon are of one
-parameter each.
-
-They take torch's arguments, keep torch's state under torch's names, in the parameters' dtype, and load torch's state dicts. The
-step count is a scalar on the parameters' device, and so may the learning rate be: a captured step needs no update. Parameters on
-the host need ``with bp.device("cpu")`` or ``"ptx"`` around `step`, as functions do.
-"""
+"""What torch's optimizers on this library's steps share: groups and states as torch has them, and what is refused."""
 
 from __future__ import annotations
 
@@ -15,14 +8,13 @@ from typing import Any, ClassVar
 
 import torch
 
-from ...ops.optim import adafactor, lists, muon
-from ...ops.optim.rules import RULES, Rule
-from ...types import DeviceMismatchError, InvalidProblemError, OperandTypeError, UnsupportedError
+from ....ops.optim import lists
+from ....ops.optim.rules import Rule
+from ....types import DeviceMismatchError, InvalidProblemError, OperandTypeError, UnsupportedError
 
-__all__ = ["LAMB", "LARS", "SGD", "Adafactor", "Adagrad", "Adam", "AdamW", "Lion", "Muon", "RMSprop"]
+__all__ = ["ArrayOptimizer", "ListOptimizer", "pair_of"]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-BY_NAME = {rule.name: rule for rule in RULES}
 TORCH_NAMES = {"state_sum": "sum"}  # states that torch calls otherwise
 ON_REQUEST = {"max_exp_avg_sq": "amsgrad", "grad_avg": "centered", "momentum_buffer": "momentum"}
 
@@ -153,14 +145,13 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
     def _values(self, group: Mapping[str, Any]) -> dict[str, Any]:
         """The numbers of a group, by the names that steps have for them."""
         own = ("lr", *self.rule.hyper, "initial_accumulator_value")
-        pair = _pair(type(self).__name__, "betas", group["betas"]) if "betas" in group else ()
+        pair = pair_of(type(self).__name__, "betas", group["betas"]) if "betas" in group else ()
         return {key: group[key] for key in own if key in group} | dict(zip(("beta1", "beta2"), pair))
 
     def _refuse_range(self, values: Mapping[str, Any]) -> None:
         self.rule.refuse_values(type(self).__name__, values)
 
-    @property
-    def flags(self) -> tuple[str, ...]:
+    def _flags(self) -> tuple[str, ...]:
         """The options of a group that are True or False, beside those that all optimizers have."""
         return self.rule.flags
 
@@ -181,7 +172,7 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
         if not isinstance(seed := group.get("seed", 0), int):
             raise OperandTypeError(f"{name}: seed={seed!r} is no integer", "give an int")
         self._refuse_range(values)
-        for key in (*self.flags, "maximize", "stochastic"):
+        for key in (*self._flags(), "maximize", "stochastic"):
             if not isinstance(group.get(key, False), bool):
                 raise OperandTypeError(f"{name}: {key}={group[key]!r} must be True or False", "give a bool")
         if group.get("nesterov") and "dampening" in group and (group["momentum"] <= 0 or group["dampening"] != 0):
@@ -218,132 +209,21 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
                     )
 
 
-def _pair(name: str, what: str, given: Any) -> tuple[Any, Any]:
+def pair_of(name: str, what: str, given: Any) -> tuple[Any, Any]:
     if not isinstance(given, (tuple, list)) or len(given) != 2:
         raise OperandTypeError(f"{name}: {what}={given!r} is no pair", "give two numbers")
     return given[0], given[1]
 
 
-def _own(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults of groups among a constructor's arguments."""
-    return {name: x for name, x in arguments.items() if name not in ("self", "params", "ways", "__class__")}
-
-
-class SGD(ListOptimizer):
-    """torch.optim.SGD by `sgd`."""
-
-    rule = BY_NAME["sgd"]
-
-    def __init__(
-        self, params: Any, lr: Any = 1e-3, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
-        nesterov: bool = False, **ways: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
-
-
-class Adam(ListOptimizer):
-    """torch.optim.Adam by `adam`, and by `adamw` for a group with decoupled_weight_decay, as torch's own."""
-
-    rule = BY_NAME["adam"]
-
-    def __init__(
-        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0.0, amsgrad: bool = False, *, decoupled_weight_decay: bool = False, **ways: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
-
-    def _rule_of(self, group: Mapping[str, Any]) -> Rule:
-        return BY_NAME["adamw" if group["decoupled_weight_decay"] else "adam"]
-
-
-class AdamW(Adam):
-    """torch.optim.AdamW by `adamw`: the weight decay of loaded groups is decoupled too, as in torch's own."""
-
-    def __init__(
-        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 1e-2, amsgrad: bool = False, **ways: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, decoupled_weight_decay=True, **ways)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """A loaded state, of torch's Adam as well."""
-        super().__setstate__(state)
-        for group in self.param_groups:
-            group["decoupled_weight_decay"] = True
-
-
-class RMSprop(ListOptimizer):
-    """torch.optim.RMSprop by `rmsprop`."""
-
-    rule = BY_NAME["rmsprop"]
-
-    def __init__(
-        self, params: Any, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0,
-        momentum: float = 0.0, centered: bool = False, **ways: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
-
-
-class Adagrad(ListOptimizer):
-    """torch.optim.Adagrad by `adagrad`."""
-
-    rule = BY_NAME["adagrad"]
-
-    def __init__(
-        self, params: Any, lr: Any = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0, eps: float = 1e-10, **ways: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
-
-
-class Lion(ListOptimizer):
-    """Lion (X. Chen et al., NeurIPS 2023) by `lion`, which torch lacks."""
-
-    rule = BY_NAME["lion"]
-
-    def __init__(
-        self,
-        params: Any,
-        lr: Any = 1e-4,
-        betas: tuple[float, float] = (0.9, 0.99),
-        weight_decay: float = 0.0,
-        **ways: Any,
-    ) -> None:
-        super().__init__(params, _own(locals()), **ways)
-
-
-class LAMB(ListOptimizer):
-    """LAMB (Y. You et al., ICLR 2020) by `lamb`, which torch lacks; its norms are of each parameter of its own."""
-
-    rule = BY_NAME["lamb"]
-
-    def __init__(
-        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
-        weight_decay: float = 0.0, **ways: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
-
-
-class LARS(ListOptimizer):
-    """LARS (Y. You, I. Gitman, B. Ginsburg, arXiv:1708.03888) by `lars`, which torch lacks; norms are as of `LAMB`."""
-
-    rule = BY_NAME["lars"]
-
-    def __init__(
-        self, params: Any, lr: Any = 1e-3, momentum: float = 0.9, weight_decay: float = 0.0,
-        trust_coefficient: float = 1e-3, eps: float = 0.0, nesterov: bool = False, **ways: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
-
-
 class ArrayOptimizer(ListOptimizer):
     """What optimizers share whose steps are of one array each: a call for every parameter, with a state of its own."""
-
-    flags = ()
 
     def _options(self, group: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a step that are not arrays."""
         raise NotImplementedError
+
+    def _flags(self) -> tuple[str, ...]:
+        return ()
 
     def _start(self, p: Any) -> dict[str, Any]:
         """The state of a parameter that has made no step."""
@@ -368,92 +248,3 @@ class ArrayOptimizer(ListOptimizer):
                 if not self.state[p]:
                     self.state[p].update(self._start(p))
                 self._update(p, self.state[p], options)
-
-
-class Adafactor(ArrayOptimizer):
-    """torch.optim.Adafactor by `adafactor_update`: six launches for each parameter. eps[0] is by default the machine epsilon of
-    each parameter's own dtype."""
-
-    def __init__(
-        self, params: Any, lr: Any = 1e-2, beta2_decay: float = -0.8, eps: tuple[float | None, float] = (None, 1e-3),
-        d: float = 1.0, weight_decay: float = 0.0, *, foreach: bool | None = None, maximize: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), maximize=maximize, foreach=foreach)
-
-    def _values(self, group: Mapping[str, Any]) -> dict[str, Any]:
-        eps1, eps2 = _pair(type(self).__name__, "eps", group["eps"])
-        numbers = {name: group[name] for name in ("lr", "beta2_decay", "d", "weight_decay")} | {"eps2": eps2}
-        return numbers if eps1 is None else {**numbers, "eps1": eps1}
-
-    def _refuse_range(self, values: Mapping[str, Any]) -> None:
-        adafactor.refuse_values(type(self).__name__, values)
-
-    def _options(self, group: Mapping[str, Any]) -> dict[str, Any]:
-        values = {name: x for name, x in self._values(group).items() if name != "lr"}
-        return {**values, "maximize": group["maximize"]}
-
-    def _start(self, p: Any) -> dict[str, Any]:
-        step = torch.zeros((), dtype=torch.float32, device=p.device)
-        if p.ndim < 2:
-            return {"step": step, "variance": torch.zeros_like(p)}
-        return {
-            "step": step,
-            "row_var": p.new_zeros((*p.shape[:-1], 1)),
-            "col_var": p.new_zeros((*p.shape[:-2], 1, p.shape[-1])),
-        }
-
-    def _update(self, p: Any, state: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-        adafactor.adafactor_update(p, p.grad, **state, **options)
-
-
-class Muon(ArrayOptimizer):
-    """torch.optim.Muon by `muon_update`: three launches and three products for each iteration, for each parameter, a matrix."""
-
-    flags = ("nesterov",)
-    _step_supports_amp_scaling = False  # nor does torch's: torch.amp.GradScaler divides the gradients
-
-    def __init__(
-        self, params: Any, lr: Any = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95, nesterov: bool = True,
-        ns_coefficients: tuple[float, float, float] = muon.COEFFICIENTS, eps: float = 1e-7, ns_steps: int = 5,
-        adjust_lr_fn: str | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()))
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """A further group of matrices, whose values are checked."""
-        super().add_param_group(param_group)
-        for i, p in enumerate(self.param_groups[-1]["params"]):
-            if p.ndim != 2:
-                del self.param_groups[-1]
-                raise InvalidProblemError(
-                    f"Muon: params[{i}] has shape {tuple(p.shape)}", "pass matrices, and all others to AdamW"
-                )
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """A loaded state, of torch's own as well: neither counts steps."""
-        super().__setstate__(state)
-        for held in self.state.values():
-            del held["step"]
-
-    def _values(self, group: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: group[name] for name in muon.MuonUpdateDescriptor.values}
-
-    def _refuse_range(self, values: Mapping[str, Any]) -> None:
-        muon.refuse_values(type(self).__name__, values)
-
-    def _refuse_values(self, group: Mapping[str, Any]) -> None:
-        super()._refuse_values(group)
-        options = (group[name] for name in ("ns_coefficients", "ns_steps", "adjust_lr_fn"))
-        muon.refuse_options(type(self).__name__, *options)
-        if group.get("maximize") or group.get("stochastic"):
-            raise UnsupportedError("Muon: maximize or stochastic", "leave them out, as torch's Muon does")
-
-    def _options(self, group: Mapping[str, Any]) -> dict[str, Any]:
-        names = ("weight_decay", "momentum", "nesterov", "ns_coefficients", "eps", "ns_steps", "adjust_lr_fn")
-        return {name: group[name] for name in names}
-
-    def _start(self, p: Any) -> dict[str, Any]:
-        return {"momentum_buffer": torch.zeros_like(p)}
-
-    def _update(self, p: Any, state: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-        muon.muon_update(p, p.grad, **state, **options)
