@@ -19,6 +19,8 @@ from .types import (Activation as Activation, ArchSku as ArchSku, BackendKind as
     ReadOnlyFault as ReadOnlyFault, Term as Term, TernaryKind as TernaryKind, TrapFault as TrapFault, Ulp as Ulp,
     UnaryKind as UnaryKind, UninitialisedFault as UninitialisedFault, UnsupportedError as UnsupportedError,
     WorkspaceTooSmallError as WorkspaceTooSmallError, known_devices as known_devices)
+from .ops.optim.adafactor import (AdafactorUpdateDescriptor as _AdafactorUpdateDescriptor,
+    AdafactorUpdatePlan as _AdafactorUpdatePlan)
 from .ops.optim.rules import (UpdateProblem as _UpdateProblem, UpdatePlan as _UpdatePlan)
 from .ops.reduce.paired.backward import (AminmaxBackwardDescriptor as _AminmaxBackwardDescriptor,
     AminmaxBackwardPlan as _AminmaxBackwardPlan, VarMeanBackwardDescriptor as _VarMeanBackwardDescriptor,
@@ -142,6 +144,7 @@ from .ops.loss.multilabel.multilabel_margin import (
     MultilabelMarginBackwardDescriptor as _MultilabelMarginBackwardDescriptor,
     MultilabelMarginBackwardPlan as _MultilabelMarginBackwardPlan, MultilabelMarginDescriptor as _MultilabelMarginDescriptor,
     MultilabelMarginPlan as _MultilabelMarginPlan)
+from .ops.optim.muon import (MuonUpdateDescriptor as _MuonUpdateDescriptor, MuonUpdatePlan as _MuonUpdatePlan)
 from .ops.quantized.nf4.matmul import (Nf4MatmulDescriptor as _Nf4MatmulDescriptor, Nf4MatmulPlan as _Nf4MatmulPlan)
 from .ops.loss.nll.nll import (NllBackwardDescriptor as _NllBackwardDescriptor, NllBackwardPlan as _NllBackwardPlan,
     NllDescriptor as _NllDescriptor, NllPlan as _NllPlan)
@@ -336,6 +339,9 @@ class _G:
 class _Grad:
     grad: _Layout
 class _Grad2:
+    grad_align: int | None
+    grad: _Layout
+class _Grad3:
     grad_strides: tuple[int, ...] | None
     grad_align: int | None
     grad: _Layout
@@ -447,6 +453,10 @@ class _Mask:
 class _Master:
     master_element: ElementKind | None
     master: _Layout | None
+class _Master2:
+    master_element: ElementKind | None
+    master_align: int | None
+    master: _Layout | None
 class _Max:
     max_strides: tuple[int, ...] | None
     max_align: int | None
@@ -500,6 +510,9 @@ class _Out3:
     out_align: int | None
     out: _Layout
 class _Param:
+    param: _Layout
+class _Param2:
+    param_align: int | None
     param: _Layout
 class _Position:
     position_element: ElementKind | None
@@ -669,6 +682,20 @@ class AcoshBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class AdafactorUpdateDescriptor(_AdafactorUpdateDescriptor, _Param2, _Master2, _Step, _Grad2, _LearningRate, _GradScale,
+    _FoundInf):
+    row_var_element: ElementKind | None
+    row_var: _Layout | None
+    col_var_element: ElementKind | None
+    col_var: _Layout | None
+    variance_element: ElementKind | None
+    variance: _Layout | None
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., maximize: bool = ...,
+        lr: float = ..., beta2_decay: float = ..., eps1: float | None = ..., eps2: float = ..., d: float = ...,
+        weight_decay: float = ..., *, row_var_element: _Kind = ..., col_var_element: _Kind = ...,
+        variance_element: _Kind = ..., master_element: _Kind = ..., learning_rate_element: _Kind = ...,
+        grad_scale_element: _Kind = ..., found_inf_element: _Kind = ..., param_align: int | None = ...,
+        master_align: int | None = ..., grad_align: int | None = ...) -> None: ...
 class AdagradUpdateDescriptor(_UpdateProblem, _Param, _Master, _Step, _Grad, _LearningRate, _GradScale, _FoundInf, _Table):
     state_sum: _Layout
     state_element: ElementKind | None
@@ -771,7 +798,7 @@ class AtanhBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class AttentionBackwardDescriptor(_AttentionBackwardDescriptor, _GradK, _Grad2, _Q, _K, _V, _Out3, _Lse2, _Mask, _BlockMask,
+class AttentionBackwardDescriptor(_AttentionBackwardDescriptor, _GradK, _Grad3, _Q, _K, _V, _Out3, _Lse2, _Mask, _BlockMask,
     _AlibiSlopes2, _Sinks, _CuSeqlensQ, _CuSeqlensK):
     grad_q_strides: tuple[int, ...] | None
     grad_q_align: int | None
@@ -908,7 +935,7 @@ class CoshBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class CosineEmbeddingLossBackwardDescriptor(_RowLoss, _Grad2, _X1, _X2, _Target):
+class CosineEmbeddingLossBackwardDescriptor(_RowLoss, _Grad3, _X1, _X2, _Target):
     grad_x1_strides: tuple[int, ...] | None
     grad_x1_align: int | None
     grad_x1: _Layout
@@ -925,7 +952,7 @@ class CosineEmbeddingLossDescriptor(_RowLoss, _Out3, _X1, _X2, _Target):
         x1_strides: _Ints = ..., x2_strides: _Ints = ..., target_strides: _Ints = ..., out_strides: _Ints = ...,
         x1_align: int | None = ..., x2_align: int | None = ..., target_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
-class CrossEntropyBackwardDescriptor(_CrossEntropyBackwardDescriptor, _Status2, _Grad2, _Logits, _Labels, _Lse2, _Weight2):
+class CrossEntropyBackwardDescriptor(_CrossEntropyBackwardDescriptor, _Status2, _Grad3, _Logits, _Labels, _Lse2, _Weight2):
     grad_logits_strides: tuple[int, ...] | None
     grad_logits_align: int | None
     grad_logits: _Layout
@@ -942,7 +969,7 @@ class CrossEntropyDescriptor(_CrossEntropyDescriptor, _Out3, _Lse, _Status2, _Lo
         weight_strides: _Ints = ..., out_strides: _Ints = ..., lse_strides: _Ints = ..., logits_align: int | None = ...,
         labels_align: int | None = ..., weight_align: int | None = ..., out_align: int | None = ...,
         lse_align: int | None = ...) -> None: ...
-class CtcBackwardDescriptor(_CtcBackwardDescriptor, _Status2, _Grad2, _LogProbs, _Targets, _InputLengths, _TargetLengths):
+class CtcBackwardDescriptor(_CtcBackwardDescriptor, _Status2, _Grad3, _LogProbs, _Targets, _InputLengths, _TargetLengths):
     grad_log_probs_strides: tuple[int, ...] | None
     grad_log_probs_align: int | None
     grad_log_probs: _Layout
@@ -965,7 +992,7 @@ class CubeBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class CumsumBackwardDescriptor(_CumsumBackwardDescriptor, _GradX4, _Grad2):
+class CumsumBackwardDescriptor(_CumsumBackwardDescriptor, _GradX4, _Grad3):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
         exclusive: bool = ..., *, grad_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         grad_x_align: int | None = ...) -> None: ...
@@ -1019,7 +1046,7 @@ class DivideBackwardDescriptor(_BackwardDescriptor):
         y_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
         x2_align: int | None = ..., y_align: int | None = ..., grad_x1_align: int | None = ...,
         grad_x2_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class DropoutBackwardDescriptor(_DropoutBackwardDescriptor, _GradX4, _Grad2, _Position):
+class DropoutBackwardDescriptor(_DropoutBackwardDescriptor, _GradX4, _Grad3, _Position):
     def __init__(self, shape: Sequence[int], element: ElementLike, p: float = ..., seed: int = ..., offset: int = ...,
         subsequence: int = ..., *, position_element: _Kind = ..., grad_strides: _Ints = ..., grad_x_strides: _Ints = ...,
         grad_align: int | None = ..., position_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -1032,7 +1059,7 @@ class EluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class EmbeddingBackwardDescriptor(_EmbeddingBackwardDescriptor, _Grad2, _Ids, _Weight3):
+class EmbeddingBackwardDescriptor(_EmbeddingBackwardDescriptor, _Grad3, _Ids, _Weight3):
     grad_weight_align: int | None
     grad_weight: _Layout
     def __init__(self, weight_shape: Sequence[int], ids_shape: Sequence[int], element: ElementLike,
@@ -1203,7 +1230,7 @@ class GradientNormDescriptor(_GradientNormDescriptor, _Grad, _Norm, _GradScale, 
     found_inf: _Layout
     def __init__(self, shape: Sequence[int], element: ElementLike, max_norm: float = ..., *, table_shape: _Ints = ...,
         grad_scale_element: _Kind = ...) -> None: ...
-class GroupNormBackwardDescriptor(_GroupNormBackwardDescriptor, _GradX4, _GradWeight, _GradBias, _Grad2, _X17, _Weight2,
+class GroupNormBackwardDescriptor(_GroupNormBackwardDescriptor, _GradX4, _GradWeight, _GradBias, _Grad3, _X17, _Weight2,
     _Mean2, _Rstd2):
     def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., name: str = ...,
         mean_element: _Kind = ..., rstd_element: _Kind = ..., *, weight_element: _Kind = ...,
@@ -1219,7 +1246,7 @@ class GroupNormDescriptor(_GroupNormDescriptor, _Out3, _Mean, _Rstd, _X17, _Weig
         out_strides: _Ints = ..., mean_strides: _Ints = ..., rstd_strides: _Ints = ..., x_align: int | None = ...,
         weight_align: int | None = ..., bias_align: int | None = ..., out_align: int | None = ...,
         mean_align: int | None = ..., rstd_align: int | None = ...) -> None: ...
-class GumbelSoftmaxBackwardDescriptor(_GumbelSoftmaxBackwardDescriptor, _GradX4, _Grad2, _X17, _Position):
+class GumbelSoftmaxBackwardDescriptor(_GumbelSoftmaxBackwardDescriptor, _GradX4, _Grad3, _X17, _Position):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., tau: float = ..., seed: int = ...,
         offset: int = ..., subsequence: int = ..., *, position_element: _Kind = ..., grad_strides: _Ints = ...,
         x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
@@ -1255,7 +1282,7 @@ class HypotBackwardDescriptor(_BackwardDescriptor):
         grad_x2_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ..., x2_align: int | None = ...,
         y_align: int | None = ..., grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class IndexAddBackwardDescriptor(_IndexAddBackwardDescriptor, _Grad2):
+class IndexAddBackwardDescriptor(_IndexAddBackwardDescriptor, _Grad3):
     grad_src_strides: tuple[int, ...] | None
     grad_src_align: int | None
     grad_src: _Layout
@@ -1265,7 +1292,7 @@ class IndexAddBackwardDescriptor(_IndexAddBackwardDescriptor, _Grad2):
         index_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, grad_strides: _Ints = ...,
         index_strides: _Ints = ..., grad_src_strides: _Ints = ..., grad_align: int | None = ...,
         index_align: int | None = ..., grad_src_align: int | None = ...) -> None: ...
-class IndexCopyBackwardDescriptor(_IndexCopyBackwardDescriptor, _GradX3, _GradSrc, _Grad2):
+class IndexCopyBackwardDescriptor(_IndexCopyBackwardDescriptor, _GradX3, _GradSrc, _Grad3):
     index_strides: tuple[int, ...] | None
     index_align: int | None
     def __init__(self, grad_shape: Sequence[int], index_shape: Sequence[int], element: ElementLike,
@@ -1279,7 +1306,7 @@ class IndexScatterDescriptor(_IndexScatterDescriptor, _Out2, _Status, _X17, _Src
         index_element: ElementLike = ..., axis: int = ..., mode: str = ..., name: str = ..., *, x_strides: _Ints = ...,
         index_strides: _Ints = ..., src_strides: _Ints = ..., x_align: int | None = ..., index_align: int | None = ...,
         src_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class IndexSelectBackwardDescriptor(_IndexSelectBackwardDescriptor, _GradX3, _Grad2, _X17):
+class IndexSelectBackwardDescriptor(_IndexSelectBackwardDescriptor, _GradX3, _Grad3, _X17):
     index_strides: tuple[int, ...] | None
     index_align: int | None
     def __init__(self, x_shape: Sequence[int], index_shape: Sequence[int], element: ElementLike,
@@ -1397,7 +1424,7 @@ class JoinDescriptor(_JoinDescriptor, _Out2):
         x7_align: int | None = ..., x8_align: int | None = ..., x9_align: int | None = ..., x10_align: int | None = ...,
         x11_align: int | None = ..., x12_align: int | None = ..., x13_align: int | None = ..., x14_align: int | None = ...,
         x15_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class KthvalueBackwardDescriptor(_KthvalueBackwardDescriptor, _GradX3, _Grad2, _Indices, _X17):
+class KthvalueBackwardDescriptor(_KthvalueBackwardDescriptor, _GradX3, _Grad3, _Indices, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., keepdims: bool = ..., *,
         grad_strides: _Ints = ..., indices_strides: _Ints = ..., x_strides: _Ints = ..., grad_align: int | None = ...,
         indices_align: int | None = ..., x_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -1460,7 +1487,7 @@ class LgammaBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class LinearCrossEntropyBackwardDescriptor(_LinearCrossEntropyBackwardDescriptor, _Status2, _Grad2, _Hidden, _Weight3,
+class LinearCrossEntropyBackwardDescriptor(_LinearCrossEntropyBackwardDescriptor, _Status2, _Grad3, _Hidden, _Weight3,
     _Labels, _Lse2):
     grad_hidden_strides: tuple[int, ...] | None
     grad_hidden_align: int | None
@@ -1536,7 +1563,7 @@ class LogitBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class MaskedSoftmaxBackwardDescriptor(_MaskedSoftmaxBackwardDescriptor, _GradX4, _Grad2, _Y):
+class MaskedSoftmaxBackwardDescriptor(_MaskedSoftmaxBackwardDescriptor, _GradX4, _Grad3, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, scale: float = ..., name: str = ..., *,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -1545,7 +1572,7 @@ class MaskedSoftmaxDescriptor(_MaskedSoftmaxDescriptor, _Out3, _X17, _Mask):
         name: str = ..., *, mask_shape: _Ints = ..., mask_element: _Kind = ..., x_strides: _Ints = ...,
         mask_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., mask_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
-class MatmulBackwardDescriptor(_MatmulBackwardDescriptor, _Grad2, _A, _B):
+class MatmulBackwardDescriptor(_MatmulBackwardDescriptor, _Grad3, _A, _B):
     grad_a_align: int | None
     grad_a: _Layout
     grad_b_align: int | None
@@ -1616,7 +1643,7 @@ class ModBackwardDescriptor(_BackwardDescriptor):
         grad_x2_strides: _Ints = ..., grad_align: int | None = ..., x1_align: int | None = ..., x2_align: int | None = ...,
         y_align: int | None = ..., grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class MultiMarginLossBackwardDescriptor(_RowLoss, _GradX4, _Status2, _Grad2, _X17, _Target, _Weight2):
+class MultiMarginLossBackwardDescriptor(_RowLoss, _GradX4, _Status2, _Grad3, _X17, _Target, _Weight2):
     def __init__(self, shape: Sequence[int], element: ElementLike, target_element: ElementLike = ..., reduction: str = ...,
         p: float = ..., margin: float = ..., *, weight_element: _Kind = ..., status_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., weight_strides: _Ints = ...,
@@ -1628,7 +1655,7 @@ class MultiMarginLossDescriptor(_RowLoss, _Out3, _Status2, _X17, _Target, _Weigh
         x_strides: _Ints = ..., target_strides: _Ints = ..., weight_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., target_align: int | None = ..., weight_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
-class MultilabelMarginBackwardDescriptor(_MultilabelMarginBackwardDescriptor, _GradX4, _Status2, _Grad2, _X17, _Target):
+class MultilabelMarginBackwardDescriptor(_MultilabelMarginBackwardDescriptor, _GradX4, _Status2, _Grad3, _X17, _Target):
     def __init__(self, shape: Sequence[int], element: ElementLike, target_element: ElementLike = ..., reduction: str = ...,
         *, status_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., target_align: int | None = ...,
@@ -1637,7 +1664,7 @@ class MultilabelMarginDescriptor(_MultilabelMarginDescriptor, _Out3, _Status2, _
     def __init__(self, shape: Sequence[int], element: ElementLike, target_element: ElementLike = ..., reduction: str = ...,
         *, status_element: _Kind = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., target_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class MultilabelSoftMarginLossBackwardDescriptor(_RowLoss, _GradX4, _Grad2, _X17, _Target, _Weight2):
+class MultilabelSoftMarginLossBackwardDescriptor(_RowLoss, _GradX4, _Grad3, _X17, _Target, _Weight2):
     def __init__(self, shape: Sequence[int], element: ElementLike, reduction: str = ..., *, weight_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., weight_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., target_align: int | None = ...,
@@ -1653,6 +1680,14 @@ class MultiplyBackwardDescriptor(_BackwardDescriptor):
         x2_strides: _Ints = ..., grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
         x1_align: int | None = ..., x2_align: int | None = ..., grad_x1_align: int | None = ...,
         grad_x2_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class MuonUpdateDescriptor(_MuonUpdateDescriptor, _Param2, _Master2, _Grad2, _LearningRate):
+    momentum_buffer_align: int | None
+    momentum_buffer: _Layout
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., state_element: _Kind = ...,
+        nesterov: bool = ..., ns_coefficients: tuple[float, ...] = ..., ns_steps: int = ..., adjust_lr_fn: str | None = ...,
+        lr: float = ..., weight_decay: float = ..., momentum: float = ..., eps: float = ..., *, master_element: _Kind = ...,
+        learning_rate_element: _Kind = ..., param_align: int | None = ..., momentum_buffer_align: int | None = ...,
+        master_align: int | None = ..., grad_align: int | None = ...) -> None: ...
 class NegBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, grad_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., grad_x_align: int | None = ...,
@@ -1663,7 +1698,7 @@ class Nf4MatmulDescriptor(_Nf4MatmulDescriptor, _Out3, _X17, _Codes, _Absmax, _S
         bias_shape: _Ints = ..., scales_element: _Kind = ..., offset_element: _Kind = ..., bias_element: _Kind = ...,
         x_strides: _Ints = ..., bias_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ...,
         codes_align: int | None = ..., bias_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class NllBackwardDescriptor(_NllBackwardDescriptor, _GradX4, _Status2, _Grad2, _X17, _Labels, _Weight2):
+class NllBackwardDescriptor(_NllBackwardDescriptor, _GradX4, _Status2, _Grad3, _X17, _Labels, _Weight2):
     def __init__(self, shape: Sequence[int], element: ElementLike, labels_element: ElementLike = ..., reduction: str = ...,
         ignore_index: int = ..., *, weight_element: _Kind = ..., status_element: _Kind = ..., grad_strides: _Ints = ...,
         x_strides: _Ints = ..., labels_strides: _Ints = ..., weight_strides: _Ints = ..., grad_x_strides: _Ints = ...,
@@ -1677,7 +1712,7 @@ class NllDescriptor(_NllDescriptor, _Out3, _Status2, _X17, _Labels, _Weight2):
 class NonzeroDescriptor(_NonzeroDescriptor, _Out2, _Count, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, *, x_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ..., count_align: int | None = ...) -> None: ...
-class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX4, _GradWeight, _GradBias, _Grad2, _X17, _Weight2, _Mean,
+class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX4, _GradWeight, _GradBias, _Grad3, _X17, _Weight2, _Mean,
     _Rstd2):
     def __init__(self, shape: Sequence[int], element: ElementLike, normalized_shape: _Ints = ..., name: str = ...,
         rstd_element: _Kind = ..., *, weight_element: _Kind = ..., mean_element: _Kind = ...,
@@ -1770,7 +1805,7 @@ class PlanPreference(_PlanPreference):
         math: MathPrecision | str | None = ..., deterministic: bool = ..., bit_stable: bool = ...,
         batch_invariant: bool = ..., exact_weights: bool = ..., max_workspace_bytes: int | None = ...,
         config: str | None = ...) -> None: ...
-class PointwiseBackwardDescriptor(_PointwiseBackwardDescriptor, _GradX4, _Grad2, _X17, _Target, _Other, _Var):
+class PointwiseBackwardDescriptor(_PointwiseBackwardDescriptor, _GradX4, _Grad3, _X17, _Target, _Other, _Var):
     grad_other_strides: tuple[int, ...] | None
     grad_other_align: int | None
     grad_other: _Layout | None
@@ -1920,7 +1955,7 @@ class ReciprocalBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class ReduceBackwardDescriptor(_ReduceBackwardDescriptor, _GradX4, _Grad2, _X17):
+class ReduceBackwardDescriptor(_ReduceBackwardDescriptor, _GradX4, _Grad3, _X17):
     y_strides: tuple[int, ...] | None
     y_align: int | None
     y: _Layout | None
@@ -1932,7 +1967,7 @@ class ReduceDescriptor(_ReduceDescriptor, _Out3, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, axes: _Ints = ..., keepdims: int = ...,
         correction: int = ..., name: str = ..., out_element: _Kind = ..., *, x_strides: _Ints = ...,
         out_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class ReduceToBackwardDescriptor(_ReduceToBackwardDescriptor, _GradX4, _Grad2, _X17):
+class ReduceToBackwardDescriptor(_ReduceToBackwardDescriptor, _GradX4, _Grad3, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, to: Any, *, grad_strides: _Ints = ...,
         x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         grad_x_align: int | None = ...) -> None: ...
@@ -1967,7 +2002,7 @@ class ReluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class RepeatInterleaveBackwardDescriptor(_RepeatInterleaveBackwardDescriptor, _GradX4, _Grad2, _X17):
+class RepeatInterleaveBackwardDescriptor(_RepeatInterleaveBackwardDescriptor, _GradX4, _Grad3, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, repeats: int, axis: int | None = ..., *,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -1992,7 +2027,7 @@ class RmspropUpdateDescriptor(_UpdateProblem, _Param, _MomentumBuffer, _Master, 
 class RollDescriptor(_RollDescriptor, _Out2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, shift: Any, axis: Any = ..., name: str = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class RopeBackwardDescriptor(_RopeBackwardDescriptor, _GradX4, _GradK, _Status, _Grad2, _Positions, _InvFreq, _Cos, _Sin):
+class RopeBackwardDescriptor(_RopeBackwardDescriptor, _GradX4, _GradK, _Status, _Grad3, _Positions, _InvFreq, _Cos, _Sin):
     k_grad_shape: tuple[int, ...] | None
     k_grad_element: ElementKind | None
     k_grad_strides: tuple[int, ...] | None
@@ -2028,7 +2063,7 @@ class RsqrtBackwardDescriptor(_BackwardDescriptor):
         y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class ScanBackwardDescriptor(_ScanBackwardDescriptor, _GradX4, _Grad2, _X17, _Y):
+class ScanBackwardDescriptor(_ScanBackwardDescriptor, _GradX4, _Grad3, _X17, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
         exclusive: bool = ..., name: str = ..., *, grad_strides: _Ints = ..., x_strides: _Ints = ..., y_strides: _Ints = ...,
         grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., y_align: int | None = ...,
@@ -2037,7 +2072,7 @@ class ScanDescriptor(_ScanDescriptor, _Out, _X):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
         exclusive: bool = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ..., name: str = ...) -> None: ...
-class ScatterBackwardDescriptor(_ScatterBackwardDescriptor, _GradX3, _GradSrc, _Grad2, _Indices):
+class ScatterBackwardDescriptor(_ScatterBackwardDescriptor, _GradX3, _GradSrc, _Grad3, _Indices):
     def __init__(self, grad_shape: Sequence[int], indices_shape: Sequence[int], element: ElementLike,
         indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., reduce: str = ..., *,
         grad_strides: _Ints = ..., indices_strides: _Ints = ..., grad_align: int | None = ...,
@@ -2057,7 +2092,7 @@ class SearchsortedDescriptor(_SearchsortedDescriptor, _Out3):
         index_element: ElementLike = ..., right: bool = ..., *, sorted_sequence_strides: _Ints = ...,
         values_strides: _Ints = ..., out_strides: _Ints = ..., sorted_sequence_align: int | None = ...,
         values_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class SegmentBackwardDescriptor(_SegmentBackwardDescriptor, _GradX3, _Grad2, _X17, _Offsets):
+class SegmentBackwardDescriptor(_SegmentBackwardDescriptor, _GradX3, _Grad3, _X17, _Offsets):
     def __init__(self, x_shape: Sequence[int], offsets_shape: Sequence[int], element: ElementLike,
         offsets_element: ElementLike = ..., mode: str = ..., name: str = ..., *, grad_strides: _Ints = ...,
         x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., offsets_align: int | None = ...,
@@ -2066,7 +2101,7 @@ class SegmentDescriptor(_SegmentDescriptor, _Out2, _Status, _X17, _Offsets):
     def __init__(self, x_shape: Sequence[int], offsets_shape: Sequence[int], element: ElementLike,
         offsets_element: ElementLike = ..., mode: str = ..., name: str = ..., *, x_strides: _Ints = ...,
         x_align: int | None = ..., offsets_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class SegmentExtremumBackwardDescriptor(_SegmentExtremumBackwardDescriptor, _GradX3, _Grad2, _X17, _Offsets):
+class SegmentExtremumBackwardDescriptor(_SegmentExtremumBackwardDescriptor, _GradX3, _Grad3, _X17, _Offsets):
     y_align: int | None
     y: _Layout
     def __init__(self, x_shape: Sequence[int], offsets_shape: Sequence[int], element: ElementLike,
@@ -2110,7 +2145,7 @@ class SinhBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class SoftmaxBackwardDescriptor(_SoftmaxBackwardDescriptor, _GradX4, _Grad2, _Y):
+class SoftmaxBackwardDescriptor(_SoftmaxBackwardDescriptor, _GradX4, _Grad3, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., name: str = ..., *,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -2137,7 +2172,7 @@ class SortDescriptor(_SortDescriptor, _Indices, _X17):
         stable: bool = ..., index_dtype: ElementLike = ..., *, x_strides: _Ints = ..., values_strides: _Ints = ...,
         indices_strides: _Ints = ..., x_align: int | None = ..., values_align: int | None = ...,
         indices_align: int | None = ...) -> None: ...
-class SparseSoftmaxBackwardDescriptor(_SparseSoftmaxBackwardDescriptor, _GradX4, _Grad2, _Y):
+class SparseSoftmaxBackwardDescriptor(_SparseSoftmaxBackwardDescriptor, _GradX4, _Grad3, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., name: str = ..., *,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -2163,7 +2198,7 @@ class SubtractBackwardDescriptor(_BackwardDescriptor):
         grad_x1_strides: _Ints = ..., grad_x2_strides: _Ints = ..., grad_align: int | None = ...,
         grad_x1_align: int | None = ..., grad_x2_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...) -> None: ...
-class TakeAlongAxisBackwardDescriptor(_TakeAlongAxisBackwardDescriptor, _GradX3, _Grad2, _Indices, _X17):
+class TakeAlongAxisBackwardDescriptor(_TakeAlongAxisBackwardDescriptor, _GradX3, _Grad3, _Indices, _X17):
     def __init__(self, x_shape: Sequence[int], indices_shape: Sequence[int], element: ElementLike,
         indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., *, grad_strides: _Ints = ...,
         indices_strides: _Ints = ..., x_strides: _Ints = ..., grad_align: int | None = ..., indices_align: int | None = ...,
@@ -2199,7 +2234,7 @@ class ThresholdBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class TileBackwardDescriptor(_TileBackwardDescriptor, _GradX4, _Grad2, _X17):
+class TileBackwardDescriptor(_TileBackwardDescriptor, _GradX4, _Grad3, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, reps: Any, *, grad_strides: _Ints = ...,
         x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         grad_x_align: int | None = ...) -> None: ...
@@ -2212,7 +2247,7 @@ class TopkDescriptor(_TopkDescriptor, _Indices, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, k: int, axis: int = ..., largest: bool = ...,
         sorted: bool = ..., *, x_strides: _Ints = ..., values_strides: _Ints = ..., indices_strides: _Ints = ...,
         x_align: int | None = ..., values_align: int | None = ..., indices_align: int | None = ...) -> None: ...
-class TraceBackwardDescriptor(_TraceBackwardDescriptor, _GradX4, _Grad2, _X17):
+class TraceBackwardDescriptor(_TraceBackwardDescriptor, _GradX4, _Grad3, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, offset: int = ..., axis1: int = ..., axis2: int = ..., *,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
@@ -2223,7 +2258,7 @@ class TraceDescriptor(_TraceDescriptor, _Out3, _X17):
 class TriangleDescriptor(_TriangleDescriptor, _Out2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, k: int = ..., name: str = ..., *, x_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class TripletMarginLossBackwardDescriptor(_RowLoss, _Grad2, _Anchor, _Positive, _Negative):
+class TripletMarginLossBackwardDescriptor(_RowLoss, _Grad3, _Anchor, _Positive, _Negative):
     grad_anchor_strides: tuple[int, ...] | None
     grad_anchor_align: int | None
     grad_anchor: _Layout
@@ -2259,7 +2294,7 @@ class UniqueDescriptor(_UniqueDescriptor, _Out2, _Inverse, _Counts, _Index, _Cou
         return_inverse: bool = ..., return_counts: bool = ..., return_index: bool = ..., equal_nan: bool = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ..., inverse_align: int | None = ...,
         counts_align: int | None = ..., index_align: int | None = ..., count_align: int | None = ...) -> None: ...
-class UnitBackwardDescriptor(_UnitBackwardDescriptor, _GradX4, _Grad2, _X17, _G):
+class UnitBackwardDescriptor(_UnitBackwardDescriptor, _GradX4, _Grad3, _X17, _G):
     grad_g_element: ElementKind | None
     grad_g_strides: tuple[int, ...] | None
     grad_g_align: int | None
@@ -2322,6 +2357,7 @@ class XlogyBackwardDescriptor(_BackwardDescriptor):
 class AbsBackwardPlan(_BackwardPlan): desc: AbsBackwardDescriptor
 class AcosBackwardPlan(_BackwardPlan): desc: AcosBackwardDescriptor
 class AcoshBackwardPlan(_BackwardPlan): desc: AcoshBackwardDescriptor
+class AdafactorUpdatePlan(_AdafactorUpdatePlan): desc: AdafactorUpdateDescriptor
 class AdagradUpdatePlan(_UpdatePlan): desc: AdagradUpdateDescriptor
 class AdamUpdatePlan(_UpdatePlan): desc: AdamUpdateDescriptor
 class AdamwUpdatePlan(_UpdatePlan): desc: AdamwUpdateDescriptor
@@ -2462,6 +2498,7 @@ class MultilabelMarginPlan(_MultilabelMarginPlan): desc: MultilabelMarginDescrip
 class MultilabelSoftMarginLossBackwardPlan(_RowLossPlan): desc: MultilabelSoftMarginLossBackwardDescriptor
 class MultilabelSoftMarginLossPlan(_RowLossPlan): desc: MultilabelSoftMarginLossDescriptor
 class MultiplyBackwardPlan(_BackwardPlan): desc: MultiplyBackwardDescriptor
+class MuonUpdatePlan(_MuonUpdatePlan): desc: MuonUpdateDescriptor
 class NegBackwardPlan(_BackwardPlan): desc: NegBackwardDescriptor
 class Nf4MatmulPlan(_Nf4MatmulPlan): desc: Nf4MatmulDescriptor
 class NllBackwardPlan(_NllBackwardPlan): desc: NllBackwardDescriptor
@@ -3157,6 +3194,16 @@ def normalize(x: Any, /, axis: int | Sequence[int] | None = -1, *, eps: float = 
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(UnitDescriptor, UnitPlan)
 def weight_norm(x: Any, g: Any, /, axis: int | Sequence[int] | None = 0, *, eps: float = 0.0, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(AdafactorUpdateDescriptor, AdafactorUpdatePlan)
+def adafactor_update(param: Any, grad: Any, step: Any, *, row_var: Any = None, col_var: Any = None, variance: Any = None,
+    master: Any = None, lr: float = 0.01, beta2_decay: float = -0.8, eps1: float | None = None, eps2: float = 0.001,
+    d: float = 1.0, weight_decay: float = 0.0, maximize: bool = False, learning_rate: Any = None, grad_scale: Any = None,
+    found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MuonUpdateDescriptor, MuonUpdatePlan)
+def muon_update(param: Any, grad: Any, momentum_buffer: Any, *, master: Any = None, lr: float = 0.001,
+    weight_decay: float = 0.1, momentum: float = 0.95, nesterov: bool = True, ns_coefficients: tuple[float, ...] = (3.4445,
+    -4.775, 2.0315), eps: float = 1e-07, ns_steps: int = 5, adjust_lr_fn: str | None = None, learning_rate: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(GradientNormDescriptor, GradientNormPlan)
 def gradient_norm(grad: Any, *, max_norm: float = 1e+38, grad_scale: Any = None, table: Any = None, norm: Any = None,

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.ops.optim import lists
 
 torch = pytest.importorskip("torch")
 optim = pytest.importorskip("baracuda_py.interop.torch.optim")
 
 COVERS = (
     "adam_update", "adamw_update", "sgd_update", "rmsprop_update", "adagrad_update", "lion_update", "lamb_update", "lars_update",
+    "adafactor_update", "muon_update",
 )  # fmt: skip
 SHAPES = ((37,), (5, 7), (), (0, 3), (3, 1, 2))
 KINDS = (torch.float64, torch.float32, torch.float64, torch.float32, torch.float32)
@@ -30,6 +32,11 @@ CASES = (
     ("RMSprop", {"centered": True, "momentum": 0.5, "alpha": 0.9}),
     ("Adagrad", {"lr_decay": 0.1, "initial_accumulator_value": 0.5}),
     ("Adam", {"decoupled_weight_decay": True, "weight_decay": 0.1}),
+)
+# Of one dtype, or with an eps[0]: torch takes its default of the first parameter of a group. It divides by an array's length.
+ADAFACTOR: tuple[dict[str, Any], ...] = (
+    {"eps": (1e-8, 1e-3)},
+    {"lr": 0.1, "beta2_decay": -0.5, "eps": (1e-6, 0.1), "d": 1.5, "weight_decay": 0.1, "maximize": True},
 )
 
 
@@ -77,6 +84,63 @@ def test_torch_optimizer_takes_the_same_50_steps(name: str, options: dict[str, A
         mine.step()
         torchs.step()
     _same(ours, theirs)
+
+
+@pytest.mark.parametrize("options", ADAFACTOR, ids=("default", "all"))
+def test_adafactor_class_takes_torchs_steps_and_states(options: dict[str, Any]) -> None:
+    """In the middle of which each is loaded into the other."""
+    ours, theirs = ([p for p in _params() if p.numel()] for _ in range(2))
+    mine, torchs = optim.Adafactor(ours, **options), torch.optim.Adafactor(theirs, **options)
+    for i in range(200):
+        if i == STEPS // 2:
+            state, its = copy.deepcopy(mine.state_dict()), copy.deepcopy(torchs.state_dict())
+            mine, torchs = optim.Adafactor(ours), torch.optim.Adafactor(theirs)
+            mine.load_state_dict(its)
+            torchs.load_state_dict(state)
+        _give_gradients(i, ours, theirs, absent=True)
+        mine.step()
+        torchs.step()
+    _same(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (torch.float32, {}),
+        (torch.float32, {"adjust_lr_fn": "match_rms_adamw", "nesterov": False, "ns_steps": 3}),
+        (torch.bfloat16, {"momentum": 0.5}),  # without nesterov torch divides a buffer in bf16 by its norm, in place
+    ],
+    ids=("f32", "f32-options", "bf16"),
+)
+def test_muon_class_takes_torchs_steps_and_states(kind: Any, options: dict[str, Any]) -> None:
+    """Up to what torch's iteration in bf16 rounds. In the middle each is loaded into the other."""
+    made = [torch.randn(shape, generator=torch.Generator().manual_seed(3)) for shape in ((5, 7), (24, 9), (1, 3))]
+    ours, theirs = ([torch.nn.Parameter(x.to(kind, copy=True)) for x in made] for _ in range(2))
+    lr = 0.01 if kind is torch.float32 else 0.25  # that bf16 parameters move
+    mine, torchs = optim.Muon(ours, lr, **options), torch.optim.Muon(theirs, lr, **options)
+    for i in range(200 if kind is torch.float32 else 6):
+        if i == 2:
+            state, its = copy.deepcopy(mine.state_dict()), copy.deepcopy(torchs.state_dict())
+            mine, torchs = optim.Muon(ours), torch.optim.Muon(theirs)
+            mine.load_state_dict(its)
+            torchs.load_state_dict(state)
+        _give_gradients(i, ours, theirs)
+        mine.step()
+        torchs.step()
+    for a, b, start in zip(ours, theirs, made):
+        assert (a - b).norm() < 0.06 * (b.detach().float() - start).norm()
+
+
+def test_muon_refuses_what_is_no_matrix_and_keeps_its_groups() -> None:
+    with pytest.raises(bp.InvalidProblemError, match=r"Muon: params\[0\] has shape \(3,\): pass matrices"):
+        optim.Muon([torch.nn.Parameter(torch.ones(3))])
+    mine = optim.Muon([torch.nn.Parameter(torch.ones(3, 2))])
+    with pytest.raises(bp.InvalidProblemError, match=r"Muon: params\[1\] has shape"):
+        mine.add_param_group({"params": [torch.nn.Parameter(torch.ones(s)) for s in ((2, 2), (2,))]})
+    assert len(mine.param_groups) == 1
+    for options, says in (({"ns_steps": 100}, "ns_steps=100"), ({"adjust_lr_fn": "other"}, "is unknown")):
+        with pytest.raises(bp.InvalidProblemError, match=f"Muon: .*{says}"):
+            optim.Muon([torch.nn.Parameter(torch.ones(3, 2))], **options)
 
 
 def test_lion_takes_the_steps_of_its_paper() -> None:
@@ -204,10 +268,8 @@ def test_closure_is_called_once_with_gradients_recorded() -> None:
 
 def test_step_is_one_call_for_a_group_and_a_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    whole = optim.lists.adamw
-    monkeypatch.setattr(
-        optim.lists, "adamw", lambda params, *a, **kw: (calls.append(len(params)), whole(params, *a, **kw))
-    )
+    whole = lists.adamw
+    monkeypatch.setattr(lists, "adamw", lambda params, *a, **kw: (calls.append(len(params)), whole(params, *a, **kw)))
     params = _params()
     mine = optim.AdamW(params)
     for i in range(2):
@@ -259,6 +321,8 @@ def test_learning_rate_of_a_scheduler_is_read_in_place() -> None:
         (lambda p: optim.LAMB([p], lr=torch.tensor(-1.0)), bp.InvalidProblemError, "LAMB: lr=-1.0"),
         (lambda p: optim.LAMB([p], lr=torch.ones(2)), bp.OperandTypeError, "lr is a tensor of shape"),
         (lambda p: optim.LAMB([p], betas=(0.9,)), bp.OperandTypeError, "is no pair"),
+        (lambda p: optim.Adafactor([p], eps=1e-3), bp.OperandTypeError, "Adafactor: eps=0.001 is no pair"),
+        (lambda p: optim.Adafactor([p], d=0.5), bp.InvalidProblemError, "Adafactor: d=0.5: give a number of 1 or more"),
         (lambda p: optim.Lion([p], betas=None), bp.OperandTypeError, "is no pair"),
         (lambda p: optim.LARS([p], weight_decay=1e39), bp.InvalidProblemError, "that f32 holds"),
         (lambda p: optim.Adam([p], maximize="a"), bp.OperandTypeError, "maximize='a' must be True or False"),

@@ -19,10 +19,32 @@ from . import _guarantee
 from ._rule import Rule
 from ._table import LEAD, THREADS, check_table, chunk_of, depth_of, refuse_rows
 
-__all__ = ["NormedCandidate", "UpdateCandidate", "UpdateProblem"]
+__all__ = ["NormedCandidate", "UpdateCandidate", "UpdateProblem", "check_elements"]
 
 FILE = "optim/update.cu"
 ARRAYS, HYPER, SCALARS = 6, 5, 11  # as in the kernel, the scalars of a step included
+
+
+def check_elements(desc: Any) -> None:
+    """Raises OperandTypeError for states, a gradient or a master of kinds that a step does not take."""
+    computed = computed_in(desc.element).element
+    for name in desc.kept:
+        kind = desc.layout(name).element
+        if kind not in (computed, desc.element) or kind is not desc.state_kind:
+            raise OperandTypeError(
+                f"{desc.op}: {name} holds {kind}, where param holds {desc.element} and {desc.kept[0]} {desc.state_kind}",
+                f"give all states as {computed} or all as {desc.element}",
+            )
+    if desc.layout("grad").element not in (computed, desc.element):
+        raise OperandTypeError(
+            f"{desc.op}: grad holds {desc.layout('grad').element} and param {desc.element}",
+            "cast it to " + " or ".join(dict.fromkeys(map(str, (desc.element, computed)))),
+        )
+    if desc.has("master") and desc.element.bits != 16:
+        raise OperandTypeError(
+            f"{desc.op}: master is the f32 copy of 16-bit parameters, and param holds {desc.element}",
+            "leave it out",
+        )
 
 
 class UpdateProblem(Descriptor):
@@ -83,24 +105,7 @@ class UpdateProblem(Descriptor):
         return self.element if name == "grad" else computed_in(self.element).element
 
     def check(self) -> None:
-        computed = computed_in(self.element).element
-        for name in self.kept:
-            kind = self.layout(name).element
-            if kind not in (computed, self.element) or kind is not self.state_kind:
-                raise OperandTypeError(
-                    f"{self.op}: {name} holds {kind}, where param holds {self.element} and {self.kept[0]} {self.state_kind}",
-                    f"give all states as {computed} or all as {self.element}",
-                )
-        if self.layout("grad").element not in (computed, self.element):
-            raise OperandTypeError(
-                f"{self.op}: grad holds {self.layout('grad').element} and param {self.element}",
-                "cast it to " + " or ".join(dict.fromkeys(map(str, (self.element, computed)))),
-            )
-        if self.has("master") and self.element.bits != 16:
-            raise OperandTypeError(
-                f"{self.op}: master is the f32 copy of 16-bit parameters, and param holds {self.element}",
-                "leave it out",
-            )
+        check_elements(self)
         if self.stochastic and (self.element is not ElementKind.BF16 or self.has("master")):
             given = "a master" if self.has("master") else f"a param of {self.element}"
             raise InvalidProblemError(

@@ -11,7 +11,7 @@ import numpy as np
 from ...samples.sample import Sample, values
 from ...types import ElementKind
 
-__all__ = ["adagrad", "adam", "clip", "lamb", "lars", "lion", "norm", "rmsprop", "sgd"]
+__all__ = ["adafactor", "adagrad", "adam", "clip", "lamb", "lars", "lion", "muon", "norm", "rmsprop", "sgd"]
 
 BF16, F16, F32, F64 = ElementKind.BF16, ElementKind.F16, ElementKind.F32, ElementKind.F64
 Array = np.ndarray[Any, Any]
@@ -182,6 +182,64 @@ def _zeros(*states: str) -> Iterator[Sample]:
     for label, param, grad in (("zeros", zeros, x), ("zero gradient", x, zeros)):
         given = {"param": param, "grad": grad, **dict.fromkeys(states, zeros), "step": one(0)}
         yield Sample(label, {name: a.copy() for name, a in given.items()}, {"lr": 0.5})
+
+
+def adafactor(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Matrices and vectors, of every kind, one tile and several, a batch, masters, scalars in memory, a step that is skipped."""
+    rng = np.random.default_rng(seed)
+
+    def sample(
+        label: str, shape: tuple[int, ...], kind: ElementKind, state: ElementKind = F32, *, grad: ElementKind | None = None,
+        step: float = 0, master: bool = False, scalars: Mapping[str, Array] = NOTHING, **options: Any,
+    ) -> Sample:  # fmt: skip
+        given = {"param": values(rng, shape, kind, 1.0), "grad": values(rng, shape, grad or kind, 0.5)}
+        shapes = {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, *shape[-1:])}
+        for name, own in (shapes if len(shape) > 1 else {"variance": shape}).items():
+            given[name] = np.abs(values(rng, own, state, 0.1))
+        given |= {"master": values(rng, shape, F32, 1.0)} if master else {}
+        return Sample(f"{label} {kind}{list(shape)}", {**given, "step": one(step), **scalars}, options)
+
+    yield sample("first", (7, 43), F32)
+    yield sample("vector", (1030,), F32, step=6, weight_decay=0.25, maximize=True)
+    yield sample("states of its kind", (2, 35, 24), BF16, BF16, step=3, lr=0.5, d=2.0)
+    yield sample("tiles", (35, 516), F32, step=9, lr=0.5, eps2=4.0, beta2_decay=-0.5)
+    yield sample(
+        "master", (61, 9), BF16, master=True, step=99, grad=F32, weight_decay=0.5, scalars={"learning_rate": one(0.125)}
+    )
+    yield sample("scaled", (130,), F16, step=2, scalars={"grad_scale": one(4), "found_inf": one(0)}, eps1=0.5, lr=0.5)
+    yield sample("skipped", (13, 10), F32, step=2, scalars={"found_inf": one(1)})
+    yield sample("double", (19, 7), F64, F64, step=4, weight_decay=0.1, eps1=1e-30)
+    yield sample("none", (0, 3), F32, step=5)
+    if full:
+        yield sample("one", (), F64, F64, step=1e5)
+        yield sample("small matrices", (5, 4, 3, 3), F16, F16, step=1)
+        yield sample("vector of masters", (77,), F16, F16, master=True, step=8, beta2_decay=0.0)
+
+
+def muon(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Wide and tall matrices, every kind; iterations few enough for a bound, and torch's own; masters, a rate in memory."""
+    rng = np.random.default_rng(seed)
+
+    def sample(
+        label: str, shape: tuple[int, int], kind: ElementKind, state: ElementKind = F32, *, master: bool = False,
+        scalars: Mapping[str, Array] = NOTHING, **options: Any,
+    ) -> Sample:  # fmt: skip
+        given = {"param": values(rng, shape, kind, 1.0), "grad": values(rng, shape, kind, 0.5)}
+        given |= {"momentum_buffer": values(rng, shape, state, 0.1)}
+        given |= {"master": values(rng, shape, F32, 1.0)} if master else {}
+        return Sample(f"{label} {kind}{list(shape)}", {**given, **scalars}, {"lr": 0.5, **options})
+
+    yield sample("normalized", (7, 343), F32, ns_steps=0, momentum=0.25)
+    yield sample("one", (16, 24), F16, master=True, ns_steps=1, nesterov=False, momentum=0.75)
+    yield sample("tall", (33, 12), BF16, BF16, ns_steps=1, adjust_lr_fn="match_rms_adamw", eps=50.0, weight_decay=0.9)
+    yield sample("two", (9, 17), F32, ns_steps=2, scalars={"learning_rate": one(0.125)})
+    yield sample("five", (10, 24), F32)
+    yield sample("double", (6, 5), F64, F64, ns_steps=1, weight_decay=0.0, ns_coefficients=(1.5, -0.5, 0.0))
+    yield sample("none", (0, 3), F32)
+    if full:
+        yield sample("column", (19, 1), F16, F16, ns_steps=1)
+        zeros = np.zeros((4, 5), np.float32)
+        yield Sample("zeros", {"param": zeros + 1, "grad": zeros, "momentum_buffer": zeros.copy()}, {"ns_steps": 1})
 
 
 def norm(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001

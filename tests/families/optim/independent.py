@@ -182,6 +182,79 @@ def _lion(desc: Any, lr: float, step: float, p: float, g: float, exp_avg: float)
     return p * (1 - lr * desc.weight_decay) - lr * sign, exp_avg * desc.beta2 + g * (1 - desc.beta2)
 
 
+def _adafactor(problem: Problem) -> None:
+    """By matrices of Python's floats; a vector is a matrix of one row without a row's factor."""
+    desc, kept = problem.desc, [name for name in ("row_var", "col_var", "variance") if name in problem.slots]
+    old = {name: _host(problem, name).tolist() for name in ("param", "grad", *kept)}
+    p = _host(problem, "master").tolist() if "master" in problem.slots else old["param"]
+    skipped = _scalar(problem, "found_inf", 0.0) != 0
+    step = _scalar(problem, "step", 0.0) + (not skipped)
+    lr, scale = _scalar(problem, "learning_rate", desc.lr), _scalar(problem, "grad_scale", 1.0)
+    new = {name: list(x) for name, x in old.items() if name != "grad"}
+    if p and not skipped:
+        eps1 = desc.eps1 if desc.eps1 is not None else float(np.finfo(np.float32).eps) * (
+            2.0**-29 if problem.desc.element.bits == 64 else 1 if "master" in problem.slots or desc.element.bits == 32
+            else 2.0**16 if str(desc.element) == "bf16" else 2.0**13
+        )  # fmt: skip
+        g = [(-x if desc.maximize else x) / scale for x in old["grad"]]
+        moments = _moments(g, old, new, desc.shape, step**desc.beta2_decay, eps1)
+        u = [x / math.sqrt(max(v, eps1**2)) for x, v in zip(g, moments)]
+        rms = [_norm_of(x) / math.sqrt(len(x)) for x in (p, u)]
+        size = max(desc.eps2, rms[0]) * min(lr, 1 / math.sqrt(step)) / max(1.0, rms[1] / desc.d)
+        new["param"] = [x * (1 - lr * desc.weight_decay) - size * y for x, y in zip(p, u)]
+    if "master" in problem.slots:
+        new["master"] = new["param"] if not skipped else p
+        new["param"] = [float(np.float32(x)) for x in new["master"]] if not skipped else old["param"]
+    for name, x in new.items():
+        held = problem.slots[name].host()
+        near(problem, name, np.reshape(x, held.shape), size=1 + np.abs(held.astype(np.float64)))
+    near(problem, "step", step)
+
+
+def _moments(
+    g: list[float], old: dict[str, list[float]], new: dict[str, list[float]], shape: tuple[int, ...], weight: float, eps1: float,
+) -> list[float]:  # fmt: skip
+    """Second moments of Adafactor, with its states put in."""
+
+    def advance(name: str, at: int, squares: list[float]) -> float:
+        new[name][at] = old[name][at] * (1 - weight) + weight * math.fsum(squares) / len(squares)
+        return new[name][at]
+
+    if len(shape) < 2:
+        return [advance("variance", i, [x * x]) for i, x in enumerate(g)]
+    rows, columns, made = shape[-2], shape[-1], list[float]()
+    for m in range(len(g) // (rows * columns)):
+        own = [g[(m * rows + r) * columns :][:columns] for r in range(rows)]
+        of_rows = [advance("row_var", m * rows + r, [x * x for x in own[r]]) for r in range(rows)]
+        of_columns = [advance("col_var", m * columns + c, [x[c] ** 2 for x in own]) for c in range(columns)]
+        mean = max(math.fsum(of_rows) / rows, eps1)
+        made += [r * c / mean for r in of_rows for c in of_columns]
+    return made
+
+
+def _muon(problem: Problem) -> None:
+    """By the singular values of NumPy's decomposition, each of which the iteration changes alone."""
+    desc, held = problem.desc, {n: _host(problem, n).reshape(problem.desc.shape) for n in problem.desc.arrays}
+    p, lr = held.get("master", held["param"]), _scalar(problem, "learning_rate", desc.lr)
+    buffer = held["momentum_buffer"] * desc.momentum + held["grad"] * (1 - desc.momentum)
+    update = held["grad"] * (1 - desc.momentum) + buffer * desc.momentum if desc.nesterov else buffer
+    left, s, right = np.linalg.svd(update, full_matrices=False)
+    s = s / max(math.sqrt(math.fsum(x * x for x in s.tolist())), desc.eps)
+    a, b, c = desc.ns_coefficients
+    for _ in range(desc.ns_steps):
+        s = a * s + b * s**3 + c * s**5
+    rows, columns = desc.shape
+    ratio = 0.2 * max(rows, columns) ** 0.5 if desc.adjust_lr_fn else max(1.0, rows / columns) ** 0.5
+    wanted = p * (1 - lr * desc.weight_decay) - lr * ratio * (left * s) @ right
+    found = {"param": wanted, "master": wanted, "momentum_buffer": buffer}
+    if "master" in held:
+        found["param"] = wanted.astype(np.float32).astype(np.float64)
+    for name in ("param", "master", "momentum_buffer"):
+        if name in held:
+            rounded = 2.0**-22 if name == "param" and "master" in held else 0  # of a master, to f32 at a tie's side
+            near(problem, name, found[name], size=1 + np.abs(held[name]) + rounded * 2.0**40)
+
+
 def _norm(problem: Problem) -> tuple[list[int], float]:
     """The elements that count, and the norm of these."""
     held = _host(problem, "grad")
@@ -215,5 +288,5 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
     "rmsprop_update": _check(_each(_rmsprop), ("square_avg", "grad_avg", "momentum_buffer")),
     "adagrad_update": _check(_each(_adagrad), ("state_sum",)), "lion_update": _check(_each(_lion), ("exp_avg",)),
     "lamb_update": _check(_lamb, ("exp_avg", "exp_avg_sq")), "lars_update": _check(_lars, ("momentum_buffer",)),
-    "gradient_norm": _gradient_norm, "gradient_clip": _gradient_clip,
+    "adafactor_update": _adafactor, "muon_update": _muon, "gradient_norm": _gradient_norm, "gradient_clip": _gradient_clip,
 }  # fmt: skip

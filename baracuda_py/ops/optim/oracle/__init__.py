@@ -9,17 +9,22 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ....numerics.rounding import wide_dtype
+from .adafactor import ADAFACTOR_MEASURES, adafactor_update
 from .moments import adagrad, adam, rmsprop
+from .muon import MUON_MEASURES, muon_update
 from .normed import lamb, lars
 from .norms import NORM_MEASURES, gradient_clip, gradient_norm
 from .parts import Parts, Step
 from .signs import lion, sgd
 
 __all__ = [
+    "ADAFACTOR_MEASURES",
     "MEASURES",
+    "MUON_MEASURES",
     "NORM_MEASURES",
     "Parts",
     "Step",
+    "adafactor_update",
     "adagrad",
     "adam",
     "gradient_clip",
@@ -27,6 +32,7 @@ __all__ = [
     "lamb",
     "lars",
     "lion",
+    "muon_update",
     "rmsprop",
     "sgd",
     "update",

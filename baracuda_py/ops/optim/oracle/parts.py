@@ -63,7 +63,11 @@ class Parts:
 
     def hyper(self) -> tuple[Any, ...]:
         """The run-time values behind lr."""
-        return tuple(wide_dtype(self.desc.element)(getattr(self.desc, name)) for name in self.desc.rule.hyper)
+        return tuple(self.number(name) for name in self.desc.rule.hyper)
+
+    def number(self, name: str) -> Any:
+        """A run-time value."""
+        return wide_dtype(self.desc.element)(getattr(self.desc, name))
 
     def of(self, name: str) -> Array:
         return wide(np.asarray(self.given[name]).reshape(-1)[self.at[name]], self.desc.element)

@@ -1,10 +1,4 @@
-"""torch's optimizers, and LAMB, LARS and Lion, on this library's steps of lists: one launch for the parameters of a group and a
-dtype, behind the one that counts the step; three for LAMB and LARS.
-
-They take torch's arguments, keep torch's state under torch's names, in the parameters' dtype, and load torch's state dicts. The
-step count is a scalar on the parameters' device, and so may the learning rate be: a captured step needs no update. Parameters on
-the host need ``with bp.device("cpu")`` or ``"ptx"`` around `step`, as functions do.
-"""
+"""What torch's optimizers on this library's steps share: groups and states as torch has them, and what is refused."""
 
 from __future__ import annotations
 
@@ -14,14 +8,13 @@ from typing import Any, ClassVar
 
 import torch
 
-from ...ops.optim import lists
-from ...ops.optim.rules import RULES, Rule
-from ...types import DeviceMismatchError, InvalidProblemError, OperandTypeError, UnsupportedError
+from ....ops.optim import lists
+from ....ops.optim.rules import Rule
+from ....types import DeviceMismatchError, InvalidProblemError, OperandTypeError, UnsupportedError
 
-__all__ = ["LAMB", "LARS", "SGD", "Adagrad", "Adam", "AdamW", "Lion", "RMSprop"]
+__all__ = ["ArrayOptimizer", "ListOptimizer", "pair_of"]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-BY_NAME = {rule.name: rule for rule in RULES}
 TORCH_NAMES = {"state_sum": "sum"}  # states that torch calls otherwise
 ON_REQUEST = {"max_exp_avg_sq": "amsgrad", "grad_avg": "centered", "momentum_buffer": "momentum"}
 
@@ -149,11 +142,21 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
         for p in params:
             self.state[p]["step"] = count
 
+    def _values(self, group: Mapping[str, Any]) -> dict[str, Any]:
+        """The numbers of a group, by the names that steps have for them."""
+        own = ("lr", *self.rule.hyper, "initial_accumulator_value")
+        pair = pair_of(type(self).__name__, "betas", group["betas"]) if "betas" in group else ()
+        return {key: group[key] for key in own if key in group} | dict(zip(("beta1", "beta2"), pair))
+
+    def _refuse_range(self, values: Mapping[str, Any]) -> None:
+        self.rule.refuse_values(type(self).__name__, values)
+
+    def _flags(self) -> tuple[str, ...]:
+        """The options of a group that are True or False, beside those that all optimizers have."""
+        return self.rule.flags
+
     def _refuse_values(self, group: Mapping[str, Any]) -> None:
-        name, own = type(self).__name__, ("lr", *self.rule.hyper, "initial_accumulator_value")
-        values = {key: group[key] for key in own if key in group}
-        if "betas" in group:
-            values |= dict(zip(("beta1", "beta2"), _pair(name, group["betas"])))
+        name, values = type(self).__name__, self._values(group)
         if isinstance(lr := values["lr"], torch.Tensor):
             if lr.numel() != 1:
                 raise OperandTypeError(
@@ -168,8 +171,8 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
                 raise OperandTypeError(f"{name}: {key}={x!r} is no number", "give a float")
         if not isinstance(seed := group.get("seed", 0), int):
             raise OperandTypeError(f"{name}: seed={seed!r} is no integer", "give an int")
-        self.rule.refuse_values(name, values)
-        for key in (*self.rule.flags, "maximize", "stochastic"):
+        self._refuse_range(values)
+        for key in (*self._flags(), "maximize", "stochastic"):
             if not isinstance(group.get(key, False), bool):
                 raise OperandTypeError(f"{name}: {key}={group[key]!r} must be True or False", "give a bool")
         if group.get("nesterov") and "dampening" in group and (group["momentum"] <= 0 or group["dampening"] != 0):
@@ -194,7 +197,7 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
                 )
             if p.grad is not None and p.dtype not in FLOATS:
                 raise OperandTypeError(f"{name}: params[{i}] holds {p.dtype}", "cast it to f16, bf16, f32 or f64")
-            if p.grad is not None and group["stochastic"] and p.dtype is not torch.bfloat16:
+            if p.grad is not None and group.get("stochastic") and p.dtype is not torch.bfloat16:
                 raise OperandTypeError(
                     f"{name}: stochastic=True, and params[{i}] holds {p.dtype}", "make a group of the bf16 parameters"
                 )
@@ -206,119 +209,42 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
                     )
 
 
-def _pair(name: str, betas: Any) -> tuple[Any, Any]:
-    if not isinstance(betas, (tuple, list)) or len(betas) != 2:
-        raise OperandTypeError(f"{name}: betas={betas!r} is no pair", "give (beta1, beta2)")
-    return betas[0], betas[1]
+def pair_of(name: str, what: str, given: Any) -> tuple[Any, Any]:
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
+        raise OperandTypeError(f"{name}: {what}={given!r} is no pair", "give two numbers")
+    return given[0], given[1]
 
 
-def _own(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults of groups among a constructor's arguments."""
-    return {name: x for name, x in arguments.items() if name not in ("self", "params", "ways", "__class__")}
+class ArrayOptimizer(ListOptimizer):
+    """What optimizers share whose steps are of one array each: a call for every parameter, with a state of its own."""
 
+    def _options(self, group: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a step that are not arrays."""
+        raise NotImplementedError
 
-class SGD(ListOptimizer):
-    """torch.optim.SGD by `sgd`."""
+    def _flags(self) -> tuple[str, ...]:
+        return ()
 
-    rule = BY_NAME["sgd"]
+    def _start(self, p: Any) -> dict[str, Any]:
+        """The state of a parameter that has made no step."""
+        raise NotImplementedError
 
-    def __init__(
-        self, params: Any, lr: Any = 1e-3, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
-        nesterov: bool = False, **ways: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
-
-
-class Adam(ListOptimizer):
-    """torch.optim.Adam by `adam`, and by `adamw` for a group with decoupled_weight_decay, as torch's own."""
-
-    rule = BY_NAME["adam"]
-
-    def __init__(
-        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0.0, amsgrad: bool = False, *, decoupled_weight_decay: bool = False, **ways: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
-
-    def _rule_of(self, group: Mapping[str, Any]) -> Rule:
-        return BY_NAME["adamw" if group["decoupled_weight_decay"] else "adam"]
-
-
-class AdamW(Adam):
-    """torch.optim.AdamW by `adamw`: the weight decay of loaded groups is decoupled too, as in torch's own."""
-
-    def __init__(
-        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 1e-2, amsgrad: bool = False, **ways: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, decoupled_weight_decay=True, **ways)
+    def _update(self, p: Any, state: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        """A step of one parameter."""
+        raise NotImplementedError
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A loaded state, of torch's Adam as well."""
+        """A loaded state, of torch's own as well."""
         super().__setstate__(state)
-        for group in self.param_groups:
-            group["decoupled_weight_decay"] = True
+        for held in self.state.values():
+            held["step"] = held["step"].clone()
 
-
-class RMSprop(ListOptimizer):
-    """torch.optim.RMSprop by `rmsprop`."""
-
-    rule = BY_NAME["rmsprop"]
-
-    def __init__(
-        self, params: Any, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0,
-        momentum: float = 0.0, centered: bool = False, **ways: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
-
-
-class Adagrad(ListOptimizer):
-    """torch.optim.Adagrad by `adagrad`."""
-
-    rule = BY_NAME["adagrad"]
-
-    def __init__(
-        self, params: Any, lr: Any = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0, eps: float = 1e-10, **ways: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
-
-
-class Lion(ListOptimizer):
-    """Lion (X. Chen et al., NeurIPS 2023) by `lion`, which torch lacks."""
-
-    rule = BY_NAME["lion"]
-
-    def __init__(
-        self,
-        params: Any,
-        lr: Any = 1e-4,
-        betas: tuple[float, float] = (0.9, 0.99),
-        weight_decay: float = 0.0,
-        **ways: Any,
-    ) -> None:
-        super().__init__(params, _own(locals()), **ways)
-
-
-class LAMB(ListOptimizer):
-    """LAMB (Y. You et al., ICLR 2020) by `lamb`, which torch lacks; its norms are of each parameter of its own."""
-
-    rule = BY_NAME["lamb"]
-
-    def __init__(
-        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
-        weight_decay: float = 0.0, **ways: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
-
-
-class LARS(ListOptimizer):
-    """LARS (Y. You, I. Gitman, B. Ginsburg, arXiv:1708.03888) by `lars`, which torch lacks; norms are as of `LAMB`."""
-
-    rule = BY_NAME["lars"]
-
-    def __init__(
-        self, params: Any, lr: Any = 1e-3, momentum: float = 0.9, weight_decay: float = 0.0,
-        trust_coefficient: float = 1e-3, eps: float = 0.0, nesterov: bool = False, **ways: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
+    def _step(self, group: dict[str, Any]) -> None:
+        options = self._options(group)
+        for name, x in self._scalars(group):
+            options["learning_rate" if name == "lr" and isinstance(x, torch.Tensor) else name] = x
+        for p in group["params"]:
+            if p.grad is not None:
+                if not self.state[p]:
+                    self.state[p].update(self._start(p))
+                self._update(p, self.state[p], options)
