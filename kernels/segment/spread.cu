@@ -1,8 +1,7 @@
 // grad_x[i, :] = grad[s, :] * weight for the segment s of row i, 0 for a row of none: the gradient of a reduction.
 //
 // Weight:  1 (sum), 1 / rows (mean), or of an extremum, whose grad was divided by its ties: whether x is one of them.
-// Mapping: LANES threads per row, across columns, V adjacent ones each. A warp finds the segments of its first and last
-//          rows, and each row its own between these.
+// Mapping: LANES threads per row, across columns, V adjacent ones each.
 // Shared:  none.   Bound: DRAM, grad_x, and of an extremum x.
 #include "segment/bounds.cuh"
 #include "segment/reductions.cuh"
@@ -16,12 +15,8 @@ spread_rows(T* grad_x, const u8* x, const u8* grad, const T* y, const Index* off
             u32 count, u32 length, segment::Rows<RC> rows) {
   const segment::Bounds<Index> bounds(offsets, refused);
   // 1. the row's segment
-  const u32 row = blockIdx.x * (SPREAD_THREADS / LANES) + threadIdx.x / LANES, first = row - threadIdx.x % 32 / LANES;
-  u32 s = segment::warp_search(segments, first, bounds);
-  if constexpr (LANES < 32) {
-    const u32 last = segment::warp_search(segments, first + 32 / LANES - 1, bounds);
-    s = segment::search(s, last + 1, row, bounds);
-  }
+  const u32 row = blockIdx.x * (SPREAD_THREADS / LANES) + threadIdx.x / LANES;
+  const u32 s = segment::segment_of<LANES>(segments, row, bounds);
   if (row >= count) return;
   const u32 begin = segments ? bounds(s) : 0, end = segments ? bounds(s + 1) : 0;
   const bool found = begin <= row && row < end;

@@ -2,45 +2,34 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...plan.candidate import Candidate, Cost, Feasibility, no
-from ...plan.grammar import Config, term
-from ...runtime.steps import Arg, Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
+from ...runtime.steps import Arg, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term, Ulp
-from .._launch import pack_dims
 from .._reported import raises_on
 from .._rows import computed_in
-from ..indexing.costs import LineCosts
+from ._launches import (
+    MOST,
+    MOST_LENGTH,
+    REDUCE,
+    THREADS,
+    Group,
+    Segments,
+    additions,
+    grid,
+    packed_rows,
+    reduced,
+    streamed,
+)
 from ._problem import Columns, SegmentProblem
 
 __all__ = ["Pieces", "Spread", "bound", "gradient_bound"]
 
-REDUCE, SPREAD = "segment/reduce.cu", "segment/spread.cu"
-# Of those files and of kernels/include/segment/bounds.cuh.
-THREADS, JOIN_THREADS, WARP, PIECE, UNROLL = 256, 512, 32, 256, 4
-MOST_LINES = 8  # rows that a group reads at a time: more of narrow rows would idle in short segments
-MOST_GRID_Y = 65_535
-MOST = (1 << 31) - 1 - THREADS
-MOST_LENGTH = MOST - MOST_GRID_Y * WARP * 8  # the step beyond the last column fits 31 bits
+SPREAD = "segment/spread.cu"
 EXACT_COUNTS = 1 << 24  # of ones in f32
-
-
-@dataclass(frozen=True)
-class Group(Config):
-    """What takes a piece of a segment, or a row."""
-
-    lanes: int = term("threads across columns")
-    lines: int = term("rows at a time")
-
-    @staticmethod
-    def of(length: int, vector: int) -> Group:
-        lanes = min(WARP, 1 << max(0, -(-length // vector) - 1).bit_length())
-        return Group(lanes, min(MOST_LINES, WARP // lanes))
 
 
 class OnSegments(Candidate[SegmentProblem]):
@@ -67,16 +56,16 @@ class Pieces(OnSegments):
 
     def cost(self, desc: SegmentProblem, device: DeviceSpec, config: Group) -> Cost:
         moved = desc.element.nbytes(desc.length * (desc.rows + desc.segments))
-        return _streamed(desc, device, moved, 3)
+        return _cost(desc, device, moved, 3)
 
     def guarantee(self, desc: SegmentProblem, device: DeviceSpec, config: Group) -> PrecisionGuarantee:
-        return bound(desc, _additions(desc, config))
+        return bound(desc, additions(desc.rows, config))
 
     def columns(self, desc: SegmentProblem) -> Columns:
         return desc.columns(desc.layout("x").strides, None, ("out", "x"))
 
     def lower(self, desc: SegmentProblem, device: DeviceSpec, config: Group) -> tuple[Step, ...]:
-        return (*_checked(desc), *_reduced(desc, config, self.columns(desc), desc.reduction.cuda, Ptr("out")))
+        return (*_checked(desc), *reduced(_segments(desc, self.columns(desc)), desc.reduction.cuda, Ptr("out")))
 
 
 class Spread(OnSegments):
@@ -90,10 +79,10 @@ class Spread(OnSegments):
         moved = desc.element.nbytes(
             desc.length * (desc.rows * (3 if chosen else 1) + desc.segments * (4 if chosen else 1))
         )
-        return _streamed(desc, device, moved, 4 if chosen else 2)
+        return _cost(desc, device, moved, 4 if chosen else 2)
 
     def guarantee(self, desc: SegmentProblem, device: DeviceSpec, config: Group) -> PrecisionGuarantee:
-        return gradient_bound(desc, _additions(desc, config))
+        return gradient_bound(desc, additions(desc.rows, config))
 
     def columns(self, desc: SegmentProblem) -> Columns:
         x, grad = desc.layout("x").strides, desc.layout("grad").strides
@@ -111,7 +100,7 @@ class Spread(OnSegments):
         read = desc.columns(desc.layout("x").strides, None, ("grad_x", "x", "y"))
         return (
             *_checked(desc),
-            *_reduced(desc, config, columns, "Share", share, Ptr("y"), Ptr("grad")),
+            *reduced(_segments(desc, columns), "Share", share, y=Ptr("y"), grad=Ptr("grad")),
             _spread(desc, read, share, Ptr("x"), Ptr("y")),
         )
 
@@ -122,16 +111,9 @@ def _spread(desc: SegmentProblem, columns: Columns, grad: Arg, x: Arg | None = N
     types = f"segment::{desc.reduction.gradient}, {element.number}, {computed_in(element).cuda}"
     options = f"{desc.offsets_element.number}, {columns.vector}, {lanes}, {len(columns.shape)}"
     args = Ptr("grad_x"), x or grad, grad, y or grad, Ptr("offsets"), _refused(desc)
-    numbers = np.uint32(desc.segments), np.uint32(desc.rows), np.uint32(desc.length), _rows(columns)
-    grid = _grid(desc, desc.rows, THREADS // lanes, lanes * columns.vector)
-    return Launch(Kernel(SPREAD, f"spread_rows<{types}, {options}>"), grid, (THREADS, 1, 1), (*args, *numbers))
-
-
-def _additions(desc: SegmentProblem, config: Group) -> float:
-    """Those that a term goes through at most, of a segment of all rows."""
-    pieces, shares = -(-desc.rows // PIECE), JOIN_THREADS // config.lanes
-    joined = 0 if pieces < 2 else -(-pieces // shares) + math.log2(shares)
-    return PIECE // config.lines + math.log2(config.lines) + joined + 2.0
+    numbers = np.uint32(desc.segments), np.uint32(desc.rows), np.uint32(desc.length), packed_rows(columns)
+    ctas = grid(desc.length, desc.rows, THREADS // lanes, lanes * columns.vector)
+    return Launch(Kernel(SPREAD, f"spread_rows<{types}, {options}>"), ctas, (THREADS, 1, 1), (*args, *numbers))
 
 
 def bound(desc: SegmentProblem, additions: float) -> PrecisionGuarantee:
@@ -158,10 +140,9 @@ def gradient_bound(desc: SegmentProblem, additions: float) -> PrecisionGuarantee
     return PrecisionGuarantee.fixed_order(computed.math, computed.element, ulps)
 
 
-def _streamed(desc: SegmentProblem, device: DeviceSpec, moved: int, launches: int) -> Cost:
+def _cost(desc: SegmentProblem, device: DeviceSpec, moved: int, launches: int) -> Cost:
     moved += 2 * desc.offsets_element.nbytes(desc.segments)
-    one = Cost.streaming(device, moved, efficiency=LineCosts.of(device).bandwidth_efficiency)
-    return Cost(one.bytes, desc.rows * desc.length, one.seconds + (launches - 1) * device.overhead, one.limit)
+    return streamed(device, moved, desc.rows * desc.length, launches)
 
 
 def _refused(desc: SegmentProblem) -> Ptr | Scratch:
@@ -175,45 +156,12 @@ def _checked(desc: SegmentProblem) -> tuple[Step, ...]:
         return ()
     args = _refused(desc), Ptr("offsets"), np.int64(desc.rows), np.uint32(desc.segments)
     kernel = Kernel(REDUCE, f"check_offsets<{desc.offsets_element.number}>")
-    grid = -(-(desc.segments + 1) // THREADS), 1, 1
-    return Fill(_refused(desc), 0, 4), Launch(kernel, grid, (THREADS, 1, 1), args)
+    ctas = -(-(desc.segments + 1) // THREADS), 1, 1
+    return Fill(_refused(desc), 0, 4), Launch(kernel, ctas, (THREADS, 1, 1), args)
 
 
-def _reduced(
-    desc: SegmentProblem, config: Group, columns: Columns, op: str, out: Ptr | Scratch, y: Arg | None = None,
-    grad: Arg | None = None,
-) -> tuple[Step, ...]:  # fmt: skip
-    """The launches that reduce segments of x into `out`."""
-    if not desc.segments or not desc.length:
-        return ()
-    element, computed, vector = desc.element.number, computed_in(desc.element), columns.vector
-    axes, multiples = len(columns.shape), desc.rows // PIECE + 1
-    types = f"segment::{op}, {element}, {computed.cuda}, {desc.offsets_element.number}, {vector}"
-    units = desc.segments + desc.rows // PIECE
-    parts = Scratch.named("parts", 2 * multiples * desc.length * computed.element.bits // 8)
-    bounds, none = (Ptr("offsets"), _refused(desc)), Ptr("offsets")
-    segments, length = np.uint32(desc.segments), np.uint32(desc.length)
-    pieces = Launch(
-        Kernel(REDUCE, f"reduce_pieces<{types}, {config.lanes}, {config.lines}, {axes}, {UNROLL}>"),
-        _grid(desc, units, THREADS // (config.lanes * config.lines), config.lanes * vector), (THREADS, 1, 1),
-        (out, parts, Ptr("x"), *bounds, y or none, grad or none, segments, np.uint32(units), length, _rows(columns)),
-    )  # fmt: skip
-    if desc.rows <= PIECE:
-        return (pieces,)
-    grid = _grid(desc, -(-desc.rows // PIECE), 1, config.lanes * vector)
-    joined = Launch(
-        Kernel(REDUCE, f"join_pieces<{types}, {config.lanes}, {axes}>"), grid,
-        (JOIN_THREADS, 1, 1), (out, parts, *bounds, grad or none, segments, np.uint32(desc.rows), length, _rows(columns)),
-    )  # fmt: skip
-    return pieces, joined
-
-
-def _rows(columns: Columns) -> Packed:
-    """segment::Rows."""
-    return Packed(
-        pack_dims(columns.shape, columns.strides, "u32").data + np.array(columns.steps, np.int64).tobytes(), 8
-    )
-
-
-def _grid(desc: SegmentProblem, items: int, per_cta: int, columns: int) -> tuple[int, int, int]:
-    return max(1, -(-items // per_cta)), min(MOST_GRID_Y, -(-desc.length // columns)), 1
+def _segments(desc: SegmentProblem, columns: Columns) -> Segments:
+    """Rows of x as they are."""
+    counts = desc.length, desc.rows, desc.segments
+    bounds = Ptr("offsets"), desc.offsets_element.number, _refused(desc)
+    return Segments(Ptr("x"), columns, desc.element, *counts, *bounds)

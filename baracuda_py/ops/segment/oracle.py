@@ -9,7 +9,7 @@ import numpy as np
 
 from ...numerics.rounding import wide
 
-__all__ = ["MEASURES", "backward", "reduce"]
+__all__ = ["MEASURES", "backward", "offsets", "reduce"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 IDENTITY = {"sum": 0.0, "mean": 0.0, "max": -np.inf, "min": np.inf}
@@ -64,3 +64,8 @@ def _abs_terms(desc: Any, x: Array, offsets: Array, **_: Array) -> Array:
 
 
 MEASURES: dict[str, Callable[..., Any]] = {"abs_terms": _abs_terms}
+
+
+def offsets(desc: Any, ids: Array) -> Array:
+    """How many of the sorted ids are below each segment."""
+    return np.searchsorted(ids, np.arange(desc.segments + 1)).astype(ids.dtype)

@@ -3,6 +3,7 @@
 #include "math/extrema.cuh"
 #include "rows/pack.cuh"
 #include "rows/shifted_sum.cuh"
+#include "segment/bounds.cuh"
 #include "core/index.cuh"
 
 namespace segment {
@@ -20,12 +21,33 @@ template <int RC> struct Rows {
   }
 };
 
-// A reduction: the term of an element, how terms are joined, and the result of `rows` of them; of its gradient, the
-// part of an element.
+// The entries of segments: each row once, in order, or those that a list names, times their weights.
+struct Every {
+  using Weight = u32;
+  const u32* listed;
+  const Weight* weights;
+
+  __device__ __forceinline__ u32 row(u32 i) const { return i; }
+  template <class C> __device__ __forceinline__ C weight(u32) const { return C(1); }
+};
+template <class W, bool WEIGHTED> struct Listed {
+  using Weight = W;
+  const u32* listed;
+  const Weight* weights;
+
+  __device__ __forceinline__ u32 row(u32 i) const { return listed[i]; }
+  template <class C> __device__ __forceinline__ C weight(u32 i) const {
+    if constexpr (WEIGHTED) return convert<C>(weights[i]);
+    return C(1);
+  }
+};
+
+// A reduction: the term of an element, of the segment's result and of the element of a second array, how terms are
+// joined, and the result of `rows` of them; of its gradient, the part of an element.
 struct Sum {
-  static constexpr bool READS_RESULT = false, READS_GRADIENT = false;
+  static constexpr bool READS_RESULT = false, READS_GRADIENT = false, READS_SECOND = false;
   template <class C> static __device__ __forceinline__ C identity() { return C(0); }
-  template <class C> static __device__ __forceinline__ C term(C x, C) { return x; }
+  template <class C> static __device__ __forceinline__ C term(C x, C, C) { return x; }
   template <class C> static __device__ __forceinline__ C join(C a, C b) { return a + b; }
   template <class C> static __device__ __forceinline__ C result(C x, u32, C) { return x; }
   template <class C> static __device__ __forceinline__ C spread(C grad, u32, C, C) { return grad; }
@@ -38,6 +60,9 @@ struct Max : Sum {
   template <class C> static __device__ __forceinline__ C identity() { return rows::minus_infinity<C>(); }
   template <class C> static __device__ __forceinline__ C join(C a, C b) { return math::maximum(a, b); }
 };
+struct MaxOrZero : Max {  // 0 of nothing
+  template <class C> static __device__ __forceinline__ C result(C x, u32 rows, C) { return rows ? x : C(0); }
+};
 struct Min : Sum {
   template <class C> static __device__ __forceinline__ C identity() { return -rows::minus_infinity<C>(); }
   template <class C> static __device__ __forceinline__ C join(C a, C b) { return math::minimum(a, b); }
@@ -49,8 +74,16 @@ struct Share : Sum {
     return counts(x, extremum) ? grad : C(0);
   }
   template <class C> static __device__ __forceinline__ bool counts(C x, C extremum) { return x == extremum || x != x; }
-  template <class C> static __device__ __forceinline__ C term(C x, C extremum) { return C(counts(x, extremum)); }
+  template <class C> static __device__ __forceinline__ C term(C x, C extremum, C) { return C(counts(x, extremum)); }
   template <class C> static __device__ __forceinline__ C result(C ties, u32, C grad) { return grad / ties; }
+};
+// The sum of such shares over the bags that name a row, for each element that is the extremum of the bag.
+struct Shares : Share {
+  static constexpr bool READS_GRADIENT = false, READS_SECOND = true;
+  template <class C> static __device__ __forceinline__ C term(C share, C x, C extremum) {
+    return counts(x, extremum) ? share : C(0);
+  }
+  template <class C> static __device__ __forceinline__ C result(C x, u32, C) { return x; }
 };
 
 // Writes the result of a segment of `rows`.

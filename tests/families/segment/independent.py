@@ -1,4 +1,4 @@
-"""Segments reduced row by row, by Python's `max`, `min` and `math.fsum`. No oracle code."""
+"""Segments and bags reduced row by row, by Python's `max`, `min` and `math.fsum`. No oracle code."""
 
 from __future__ import annotations
 
@@ -71,7 +71,65 @@ def _backward(by: str) -> Callable[[Problem], None]:
     return check
 
 
+def _bags(problem: Problem) -> list[tuple[int, list[tuple[int, float, int]]]]:
+    """Of each bag, the entries that count: their position, weight and row."""
+    given, options = given_of(problem), problem.sample.options
+    ids, n = given["input"], len(given["weight"])
+    padding = options.get("padding_idx")
+    padding = None if padding is None else padding % n
+    flat, weights = ids.reshape(-1).tolist(), given.get("per_sample_weights", np.ones(ids.shape)).reshape(-1).tolist()
+    if "offsets" in given:
+        bounds = [*given["offsets"].tolist(), *([] if options.get("include_last_offset") else [ids.size])]
+    else:
+        bounds = list(range(0, ids.size + 1, ids.shape[1]))
+    return [
+        (s, [(i, weights[i], flat[i]) for i in own if 0 <= flat[i] < n and flat[i] != padding])
+        for s, own in enumerate(_bounds(bounds, ids.size))
+    ]
+
+
+def _bag(problem: Problem) -> None:
+    weight, by, bags = given_of(problem)["weight"], problem.sample.options.get("reduce", "mean"), _bags(problem)
+    wanted, size = np.zeros((2, len(bags), weight.shape[1]))
+    for s, entries in bags:
+        for c in range(weight.shape[1]) if entries else ():
+            cells = [float(weight[row, c]) * scale for _, scale, row in entries]
+            wanted[s, c] = _reduced(by, cells)
+            size[s, c] = sum(map(abs, cells)) if by != "max" and not _endless(cells) else 0
+    near(problem, "out", wanted, size=size)
+
+
+def _bag_backward(problem: Problem) -> None:
+    given, by = given_of(problem), problem.sample.options.get("reduce", "mean")
+    weight, grad = given["weight"], given["grad"]
+    wanted, size = np.zeros((2, *weight.shape))
+    products, sizes = np.zeros((2, given["input"].size))
+    for s, entries in _bags(problem):
+        for c in range(weight.shape[1]) if entries else ():
+            cells = [float(weight[row, c]) for _, _, row in entries]
+            most = _reduced("max", cells)
+            tied = [by != "max" or x == most or math.isnan(x) for x in cells]
+            for (i, scale, row), counts in zip(entries, tied):
+                part = grad[s, c] * scale / (1 if by == "sum" else sum(tied)) if counts else 0
+                wanted[row, c] += part
+                size[row, c] += abs(part)
+                products[i] += weight[row, c] * grad[s, c]
+                sizes[i] += abs(weight[row, c] * grad[s, c])
+    near(problem, "grad_weight", wanted, size=size)
+    if "per_sample_weights" in given:
+        shape = given["input"].shape
+        near(problem, "grad_per_sample_weights", products.reshape(shape), size=sizes.reshape(shape))
+
+
+def _offsets(problem: Problem) -> None:
+    ids, segments = given_of(problem)["ids"].tolist(), problem.sample.options["segments"]
+    assert problem.wide["out"].tolist() == [sum(own < s for own in ids) for s in range(segments + 1)]
+
+
 CHECKS: dict[str, Callable[[Problem], None]] = {
     **{f"segment_{by}": _forward(by) for by in ("sum", "mean", "max", "min")},
     **{f"segment_{by}_backward": _backward(by) for by in ("sum", "mean", "max", "min")},
+    "segment_offsets": _offsets,
+    "embedding_bag": _bag,
+    "embedding_bag_backward": _bag_backward,
 }

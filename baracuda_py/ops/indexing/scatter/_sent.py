@@ -21,7 +21,7 @@ from ...shape_layout.contiguize import ContiguizeDescriptor, ContiguizePlan
 from .._gather import Gather, GatherAxes, PickedBy, gather
 from .._indexed import UNREPORTED
 from ..costs import LineCosts
-from ._keys import MOST
+from .keys import MOST
 from ._runs import ScatteredElements, ScatteredLines, ScatteredProblem
 
 __all__ = ["FromLast", "FromSums", "SentElements", "SentLines", "SentProblem"]
