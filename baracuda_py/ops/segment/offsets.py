@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...plan.candidate import Candidate, Cost, Feasibility, no
-from ...plan.candidate import OK
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register

@@ -1,4 +1,4 @@
-"""Bags of a table's rows: torch's results and gradients, refusals, ids and offsets out of range, the order of sums, any lengths."""
+"""Bags of a table's rows: torch's results and gradients, refusals, what is out of range, the order of sums, any lengths."""
 
 from __future__ import annotations
 

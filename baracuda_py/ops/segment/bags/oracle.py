@@ -17,9 +17,9 @@ Array: TypeAlias = np.ndarray[Any, Any]
 def _offsets(desc: Any, offsets: Array | None) -> Array:
     """The first entry of each bag, and the end of the last one."""
     if offsets is None:
-        return np.arange(desc.bags + 1) * desc.input_shape[1]
+        return np.asarray(np.arange(desc.bags + 1) * desc.input_shape[1])
     given = offsets.astype(np.int64)
-    return given if desc.include_last_offset else np.append(given, desc.count)
+    return given if desc.include_last_offset else np.concatenate([given, [desc.count]])
 
 
 def _valid(desc: Any, bounds: Array) -> bool:

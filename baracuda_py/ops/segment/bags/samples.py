@@ -64,8 +64,8 @@ def embedding_bag(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[
     )
     for name, view in layouts(weight).items():
         yield Sample(f"weight {name}", {"input": ids % len(view), "weight": view, "offsets": np.array([0, 9])}, {})
-    for label, offsets in (("decreasing", [0, 9, 8]), ("beyond", [0, 31]), ("negative", [-1, 9])):
-        refused = {"input": ids, "weight": weight, "offsets": np.array(offsets)}
+    for label, given in (("decreasing", [0, 9, 8]), ("beyond", [0, 31]), ("negative", [-1, 9])):
+        refused = {"input": ids, "weight": weight, "offsets": np.array(given)}
         yield Sample(f"offsets {label}", refused, {"mode": "status"})
 
 
