@@ -197,6 +197,9 @@ from .ops.segment.backward import (SegmentBackwardDescriptor as _SegmentBackward
 from .ops.segment.reduce import (SegmentDescriptor as _SegmentDescriptor, SegmentPlan as _SegmentPlan)
 from .ops.segment.offsets import (SegmentOffsetsDescriptor as _SegmentOffsetsDescriptor,
     SegmentOffsetsPlan as _SegmentOffsetsPlan)
+from .ops.segment.softmax import (SegmentSoftmaxBackwardDescriptor as _SegmentSoftmaxBackwardDescriptor,
+    SegmentSoftmaxBackwardPlan as _SegmentSoftmaxBackwardPlan, SegmentSoftmaxDescriptor as _SegmentSoftmaxDescriptor,
+    SegmentSoftmaxPlan as _SegmentSoftmaxPlan)
 from .ops.softmax.backward import (SoftmaxBackwardDescriptor as _SoftmaxBackwardDescriptor,
     SoftmaxBackwardPlan as _SoftmaxBackwardPlan)
 from .ops.softmax.forward import (SoftmaxDescriptor as _SoftmaxDescriptor, SoftmaxPlan as _SoftmaxPlan)
@@ -2100,6 +2103,15 @@ class SegmentOffsetsDescriptor(_SegmentOffsetsDescriptor, _Out2):
     ids: _Layout
     def __init__(self, ids_shape: Sequence[int], segments: int, element: ElementLike = ..., *, ids_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
+class SegmentSoftmaxBackwardDescriptor(_SegmentSoftmaxBackwardDescriptor, _GradX3, _Grad2, _Y, _Offsets):
+    def __init__(self, x_shape: Sequence[int], offsets_shape: Sequence[int], element: ElementLike,
+        offsets_element: ElementLike = ..., mode: str = ..., *, grad_strides: _Ints = ..., y_strides: _Ints = ...,
+        grad_align: int | None = ..., y_align: int | None = ..., offsets_align: int | None = ...,
+        grad_x_align: int | None = ...) -> None: ...
+class SegmentSoftmaxDescriptor(_SegmentSoftmaxDescriptor, _Out2, _Status, _X17, _Offsets):
+    def __init__(self, x_shape: Sequence[int], offsets_shape: Sequence[int], element: ElementLike,
+        offsets_element: ElementLike = ..., mode: str = ..., *, x_strides: _Ints = ..., x_align: int | None = ...,
+        offsets_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class SeluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -2521,6 +2533,8 @@ class SegmentBackwardPlan(_SegmentBackwardPlan): desc: SegmentBackwardDescriptor
 class SegmentExtremumBackwardPlan(_SegmentExtremumBackwardPlan): desc: SegmentExtremumBackwardDescriptor
 class SegmentOffsetsPlan(_SegmentOffsetsPlan): desc: SegmentOffsetsDescriptor
 class SegmentPlan(_SegmentPlan): desc: SegmentDescriptor
+class SegmentSoftmaxBackwardPlan(_SegmentSoftmaxBackwardPlan): desc: SegmentSoftmaxBackwardDescriptor
+class SegmentSoftmaxPlan(_SegmentSoftmaxPlan): desc: SegmentSoftmaxDescriptor
 class SeluBackwardPlan(_BackwardPlan): desc: SeluBackwardDescriptor
 class SgdUpdatePlan(_UpdatePlan): desc: SgdUpdateDescriptor
 class SigmoidBackwardPlan(_BackwardPlan): desc: SigmoidBackwardDescriptor
@@ -3516,6 +3530,9 @@ def segment_max_backward(grad: Any, x: Any, y: Any, offsets: Any, *, mode: str =
 @_op(SegmentExtremumBackwardDescriptor, SegmentExtremumBackwardPlan)
 def segment_min_backward(grad: Any, x: Any, y: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentExtremumBackwardDescriptor, SegmentExtremumBackwardPlan)
+def segment_logsumexp_backward(grad: Any, x: Any, y: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(EmbeddingBagBackwardDescriptor, EmbeddingBagBackwardPlan)
 def embedding_bag_backward(grad: Any, input: Any, weight: Any, offsets: Any = None, *, reduce: str = 'mean',
     per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: int | None = None, mode: str = 'drop',
@@ -3539,6 +3556,15 @@ def segment_max(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(SegmentDescriptor, SegmentPlan)
 def segment_min(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentDescriptor, SegmentPlan)
+def segment_logsumexp(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentSoftmaxDescriptor, SegmentSoftmaxPlan)
+def segment_softmax(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentSoftmaxBackwardDescriptor, SegmentSoftmaxBackwardPlan)
+def segment_softmax_backward(grad: Any, y: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(TileBackwardDescriptor, TileBackwardPlan)
 def tile_backward(grad: Any, x: Any, /, reps: int | Sequence[int], *, grad_x: Any = None, stream: Any = None,

@@ -27,11 +27,11 @@ check_offsets(i32* refused, const Index* offsets, i64 rows, u32 segments) {
   if (at < 0 || at > rows || next < at) *refused = 1;
 }
 
-// `y` and `grad`: rows of the result and of its gradient, y in C order; `second`: an array that is strided as x. They
-// are read by reductions that say so. `sizes`: how many entries of each segment name a row; null if all do.
+// `y` and `grad`: rows of the result and of its gradient, y in C order; `second`: another array of entries, strided as
+// `grad`. They are read by reductions that say so. `sizes`: how many entries of each segment name a row; null if all do.
 template <class Op, class T, class C, class Index, int V, int LANES, int LINES, int RC, int UNROLL, class Entries>
 __global__ void __launch_bounds__(REDUCE_THREADS)
-reduce_pieces(T* out, C* parts, const u8* x, const Index* offsets, const i32* refused, const T* y, const u8* grad,
+reduce_pieces(typename Op::template Out<T, C>* out, C* parts, const u8* x, const Index* offsets, const i32* refused, const T* y, const u8* grad,
               const u32* listed, const typename Entries::Weight* weights, const u32* sizes, const u8* second,
               u32 segments, u32 units, u32 length, segment::Rows<RC> rows) {
   constexpr u32 GROUP = LANES * LINES;
@@ -64,9 +64,9 @@ reduce_pieces(T* out, C* parts, const u8* x, const Index* offsets, const i32* re
 #pragma unroll
       for (int u = 0; u < UNROLL; ++u) {
         if (entry[u] == segment::NONE) continue;
-        const i64 own = at[0] + i64(entry[u]) * rows.step[0];
-        row[u].load(reinterpret_cast<const T*>(x + own));
-        if (Op::READS_SECOND) other[u].load(reinterpret_cast<const T*>(second + own));
+        row[u].load(reinterpret_cast<const T*>(x + at[0] + i64(entry[u]) * rows.step[0]));
+        if (Op::READS_SECOND)
+          other[u].load(reinterpret_cast<const T*>(second + at[1] + i64(entry[u]) * rows.step[1]));
       }
 #pragma unroll
       for (int u = 0; u < UNROLL; ++u) {
@@ -88,15 +88,15 @@ reduce_pieces(T* out, C* parts, const u8* x, const Index* offsets, const i32* re
     if (!live || !inside || line != 0) continue;
     const u32 part = segment::part_of(begin, piece, units - segments + 1);
     if (end - begin > PIECE) rows::put(parts + u64(part) * length + column, value);
-    else segment::finish<Op>(out + u64(s) * length + column, value, sizes ? sizes[s] : end - begin,
+    else segment::finish<Op, T>(out + u64(s) * length + column, value, sizes ? sizes[s] : end - begin,
                              grad + at[1] + i64(s) * rows.step[1]);
   }
 }
 
 template <class Op, class T, class C, class Index, int V, int LANES, int RC>
 __global__ void __launch_bounds__(JOIN_THREADS)
-join_pieces(T* out, const C* parts, const Index* offsets, const i32* refused, const u8* grad, const u32* sizes,
-            u32 segments, u32 count, u32 length, segment::Rows<RC> rows) {
+join_pieces(typename Op::template Out<T, C>* out, const C* parts, const Index* offsets, const i32* refused,
+            const u8* grad, const u32* sizes, u32 segments, u32 count, u32 length, segment::Rows<RC> rows) {
   constexpr u32 SHARES = JOIN_THREADS / LANES;
   __shared__ Vec<C, V> part[JOIN_THREADS];
   const Bounds<Index> bounds(offsets, refused);
@@ -134,7 +134,7 @@ join_pieces(T* out, const C* parts, const Index* offsets, const i32* refused, co
     if (own == 0 && column < length) {
       i64 at[2];
       rows.template column<T>(column, at);
-      segment::finish<Op>(out + u64(s) * length + column, value, sizes ? sizes[s] : end - begin,
+      segment::finish<Op, T>(out + u64(s) * length + column, value, sizes ? sizes[s] : end - begin,
                           grad + at[1] + i64(s) * rows.step[1]);
     }
   }

@@ -46,9 +46,9 @@ class Group(Config):
 
 
 class Segments(NamedTuple):
-    """Segments of `rows` entries of x: the offsets and their C++ type, and the flag that refuses them. Entry i is row i, or the row
-    that `listed` names, times its weight, of the C++ type `weighted`; `sizes` counts the entries of each segment that name a
-    row."""
+    """Segments of `rows` entries of x: the offsets and their C++ type, and the flag that refuses them. Entry i is row i, or the
+    row that `listed` names, times its weight, of the C++ type `weighted`; `sizes` counts the entries of each segment that name
+    a row."""
 
     x: Arg
     columns: Columns

@@ -17,7 +17,7 @@ from .._reported import ReportedProblem
 from .._rows import FLOATS
 
 __all__ = [
-    "FIELDS", "INDICES", "TABLE", "Columns", "Reduction", "SegmentProblem", "columns_of", "refuse_offsets",
+    "FIELDS", "INDICES", "OFFSETS", "TABLE", "Columns", "Reduction", "SegmentProblem", "columns_of", "refuse_offsets",
     "slots_of",
 ]  # fmt: skip
 
@@ -37,12 +37,18 @@ class Reduction(NamedTuple):
         """Whether the result is one of the elements."""
         return self.gradient == "Share"
 
+    @property
+    def remembered(self) -> bool:
+        """Whether the gradient is made of the elements and the result."""
+        return self.gradient in ("Share", "LogSumExp")
+
 
 TABLE = {
     "segment_sum": Reduction("Sum", "Sum"),
     "segment_mean": Reduction("Mean", "Mean"),
     "segment_max": Reduction("Max", "Share"),
     "segment_min": Reduction("Min", "Share"),
+    "segment_logsumexp": Reduction("LogSumExp", "LogSumExp"),
 }
 
 

@@ -21,6 +21,7 @@ FAMILY = Family(
     always=("grad_x", "grad_weight", "reduce", "padding_idx"),
     also={
         **dict.fromkeys(SEGMENTS, LONG),
+        **dict.fromkeys(("segment_softmax", "segment_softmax_backward"), ("long and short ones",)),
         "embedding_bag": BAGS,
         "embedding_bag_backward": (*BAGS, "weights of rows of ids", "three digits"),
     },
@@ -33,7 +34,10 @@ FAMILY = Family(
                 "operand 'status'",
             )
             for op, arrays in (
-                *((f"segment_{by}", (np.zeros(3), np.array([0, 3]))) for by in ("sum", "mean", "max", "min")),
+                *(
+                    (f"segment_{by}", (np.zeros(3), np.array([0, 3])))
+                    for by in ("sum", "mean", "max", "min", "logsumexp", "softmax")
+                ),
                 BAG,
             )
         ),

@@ -25,6 +25,9 @@ def _reduced(by: str, cells: list[float]) -> float:
         return math.fsum(cells) / (len(cells) if by == "mean" and cells else 1) if not _endless(cells) else sum(cells)
     if any(map(math.isnan, cells)):
         return math.nan
+    if by == "logsumexp":
+        most = max(cells, default=-math.inf)
+        return most if math.isinf(most) else most + math.log(math.fsum(math.exp(x - most) for x in cells))
     return max(cells, default=-math.inf) if by == "max" else min(cells, default=math.inf)
 
 
@@ -43,7 +46,9 @@ def _forward(by: str) -> Callable[[Problem], None]:
             for c in range(rows.shape[1]):
                 cells = [float(rows[i, c]) for i in own]
                 wanted[s, c] = _reduced(by, cells)
-                size[s, c] = sum(map(abs, cells)) if by in ("sum", "mean") and not _endless(cells) else 0
+                size[s, c] = (
+                    sum(map(abs, cells)) if by in ("sum", "mean") and not _endless(cells) else by == "logsumexp"
+                )
         shape = (len(segments), *x.shape[1:])
         near(problem, "out", wanted.reshape(shape), size=size.reshape(shape))
         if "status" in problem.wide:
@@ -69,6 +74,48 @@ def _backward(by: str) -> Callable[[Problem], None]:
         near(problem, "grad_x", wanted)
 
     return check
+
+
+def _logsumexp_backward(problem: Problem) -> None:
+    given = given_of(problem)
+    x, y, grad = given["x"], given["y"], given["grad"]
+    wanted = np.zeros(x.shape)
+    for s, own in enumerate(_bounds(given["offsets"].tolist(), len(x))):
+        for i, *c in ((i, *c) for i in own for c in np.ndindex(*x.shape[1:])):
+            at, most = float(x[(i, *c)]), float(y[(s, *c)])
+            wanted[(i, *c)] = grad[(s, *c)] * np.exp(at - (0 if most == -math.inf else most))
+    near(problem, "grad_x", wanted)
+
+
+def _softmax(problem: Problem) -> None:
+    given = given_of(problem)
+    x, wanted = given["x"], np.zeros(given["x"].shape)
+    segments = _bounds(given["offsets"].tolist(), len(x))
+    for own, c in ((own, c) for own in segments for c in np.ndindex(*x.shape[1:])):
+        cells = [float(x[(i, *c)]) for i in own]
+        most = max(cells, default=0.0)
+        terms = (
+            [math.nan] * len(cells)
+            if any(map(math.isnan, cells)) or math.isinf(most)
+            else [math.exp(x - most) for x in cells]
+        )
+        for i, term in zip(own, terms):
+            wanted[(i, *c)] = term / math.fsum(terms)
+    near(problem, "out", wanted)
+    if "status" in problem.wide:
+        assert int(problem.wide["status"]) == (any(map(len, segments)) != (given["offsets"][-1] != given["offsets"][0]))
+
+
+def _softmax_backward(problem: Problem) -> None:
+    given = given_of(problem)
+    y, grad = given["y"], given["grad"]
+    wanted, size = np.zeros((2, *y.shape))
+    for own, c in ((own, c) for own in _bounds(given["offsets"].tolist(), len(y)) for c in np.ndindex(*y.shape[1:])):
+        products = [float(y[(i, *c)] * grad[(i, *c)]) for i in own]
+        for i in own:
+            wanted[(i, *c)] = y[(i, *c)] * (grad[(i, *c)] - math.fsum(products))
+            size[(i, *c)] = abs(y[(i, *c)]) * (abs(grad[(i, *c)]) + math.fsum(map(abs, products)))
+    near(problem, "grad_x", wanted, size=size)
 
 
 def _bags(problem: Problem) -> list[tuple[int, list[tuple[int, float, int]]]]:
@@ -127,8 +174,11 @@ def _offsets(problem: Problem) -> None:
 
 
 CHECKS: dict[str, Callable[[Problem], None]] = {
-    **{f"segment_{by}": _forward(by) for by in ("sum", "mean", "max", "min")},
+    **{f"segment_{by}": _forward(by) for by in ("sum", "mean", "max", "min", "logsumexp")},
     **{f"segment_{by}_backward": _backward(by) for by in ("sum", "mean", "max", "min")},
+    "segment_logsumexp_backward": _logsumexp_backward,
+    "segment_softmax": _softmax,
+    "segment_softmax_backward": _softmax_backward,
     "segment_offsets": _offsets,
     "embedding_bag": _bag,
     "embedding_bag_backward": _bag_backward,

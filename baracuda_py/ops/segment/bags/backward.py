@@ -65,8 +65,8 @@ def embedding_bag_backward(
 
     grad: [B, D], the gradient of the result, of weight's dtype, any strides. All others: those of the forward call. Entries that
     were left out add nothing, and ``mode="raise"`` raises where the forward call raised. Values of weight are read with
-    per_sample_weights, and with ``reduce="max"``, where weight must be in C order: rows that are equal to the maximum of their bag
-    share its gradient evenly (torch gives it to the first one).
+    per_sample_weights, and with ``reduce="max"``, where weight must be in C order: rows that are equal to the maximum of their
+    bag share its gradient evenly (torch gives it to the first one).
     Entries are sorted by row, and the gradients of the bags of each row, times weight, or over the size of the bag, are summed in
     pieces of 256 entries: in f32 (f64 for f64), rounded once; the same bits at every call. A share of a maximum is rounded to
     weight's dtype first.

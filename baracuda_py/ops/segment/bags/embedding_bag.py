@@ -61,24 +61,24 @@ def embedding_bag(
     input: Any, weight: Any, offsets: Any = None, *, reduce: str = "mean", per_sample_weights: Any = None,
     include_last_offset: bool = False, padding_idx: int | None = None, mode: str = "drop", status: Any = None,
 ) -> Any:  # fmt: skip
-    """Reductions of bags of a table's rows: out[s, :] = the sum, mean or maximum of weight[input[i], :] over the entries i of bag s.
+    """Bags of a table's rows: out[s, :] = the sum, mean or maximum of weight[input[i], :] over the entries i of bag s.
 
-    It is torch.nn.functional.embedding_bag, whose `mode` is `reduce` here. With ``"sum"`` and weights it is also a step of messages
-    in a graph: input has the source of each edge, weight the features of the nodes, offsets the first edge of each target.
+    It is torch.nn.functional.embedding_bag, whose `mode` is `reduce` here. With ``"sum"`` and weights it also passes messages in
+    a graph: input has the source of each edge, weight the features of the nodes, offsets the first edge of each target.
     input: int32 or int64 ids in C order: [B, L], a bag per row, or [n] with `offsets`. weight: [N, D] of f16, bf16, f32 or f64,
     any strides. offsets: int32 or int64 [B], the first entry of each bag; the last bag ends after the last entry, or with
     `include_last_offset`, [B + 1], at the last offset. Entries before the first offset belong to no bag.
-    reduce: ``"sum"``, ``"mean"`` or ``"max"``; each is 0 of a bag without entries. per_sample_weights: a factor for the row of each
-    entry, of weight's dtype and input's shape; with ``"sum"`` alone. padding_idx: a row whose entries are left out of every bag,
-    and of the number that a mean divides by; it counts from the end where it is negative.
+    reduce: ``"sum"``, ``"mean"`` or ``"max"``; each is 0 of a bag without entries. per_sample_weights: a factor for the row of
+    each entry, of weight's dtype and input's shape; with ``"sum"`` alone. padding_idx: a row whose entries are left out of every
+    bag, and of the number that a mean divides by; it counts from the end where it is negative.
     mode: what becomes of an id that is not in [0, N), whose row is never read, and of offsets that decrease or are out of range.
     ``"drop"``: the entry is left out as padding is, and with such offsets every bag is empty. ``"status"``: the same, and
     `status`, a device int32 scalar (allocated if not given), is 1, else 0; `check` raises from it. ``"raise"``:
     InvalidProblemError, before anything is written; on ``device="cpu"`` and ``"ptx"`` alone, because a call does not wait for a
     GPU.
     Bags may be of any length: they are cut into pieces of 256 entries, whose parts are joined in order. Computed in f32 (f64 for
-    f64) and rounded once; the order follows from a bag's length alone: the same bits at every call.
-    out: [B, D] of weight's dtype, in C order; allocated if not given. Returns (out, status) with ``mode="status"``, else out alone.
+    f64) and rounded once; the order follows from a bag's length and from how rows are laid out: the same bits at every call.
+    out: [B, D] of weight's dtype, in C order; allocated if not given. Returns (out, status) with ``mode="status"``, else out.
     """
 
 
