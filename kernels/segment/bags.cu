@@ -1,11 +1,11 @@
 // Bags of entries: entry i of bag s, offsets[s] <= i < offsets[s + 1], names a row of a table by ids[i].
 //
-// list_entries:  rows[i] = ids[i], NONE if it is out of range (`status` is set) or ignored; bounds[s] = offsets[s], of
-//                bags of `width` entries s * width. `refused` and `status` are set if offsets are out of order or range.
+// list_entries:  rows[i] = ids[i], NONE if it is out of range (`status` is set) or ignored; bounds[s] = offsets[s], or
+//                s * width. `refused` and `status` are set if offsets are out of order or range.
 // count_entries: sizes[s] = the entries of bag s that name a row; one integer atomic per warp and bag.
 // place_bags:    of entries sorted by row: bags[j] = the bag of entry positions[j], NONE if it has none, and its scale.
-// weigh_entries: out[i] = sum of table[rows[i], :] * grad[s, :]: LANES threads per entry, V adjacent columns each, whose
-//                sums are joined by shuffles in a fixed order.
+// weigh_entries: out[i] = sum of table[rows[i], :] * grad[s, :]: LANES threads per entry, V adjacent columns each; the
+//                sums of threads are joined by shuffles in a fixed order.
 // Shared:        none.   Bound: DRAM, of weigh_entries both rows.
 #include "segment/bounds.cuh"
 #include "segment/reductions.cuh"
@@ -17,7 +17,7 @@ using segment::NONE;
 
 constexpr u32 BAG_THREADS = 256;
 
-// WIDTH: bags of equal width without offsets; OPEN: the last one ends behind the last entry, and has no offset for that.
+// WIDTH: bags of equal width, without offsets; OPEN: the last bag ends after the last entry, without an offset.
 enum Form { OFFSETS, OPEN, WIDTH };
 
 template <class Id, class Index, Form FORM>

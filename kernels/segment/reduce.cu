@@ -28,11 +28,11 @@ check_offsets(i32* refused, const Index* offsets, i64 rows, u32 segments) {
 }
 
 // `y` and `grad`: rows of the result and of its gradient, y in C order; `second`: another array of entries, strided as
-// `grad`. They are read by reductions that say so. `sizes`: how many entries of each segment name a row; null if all do.
+// `grad`. Reductions that say so read them. `sizes`: how many entries of each segment name a row; null if all do.
 template <class Op, class T, class C, class Index, int V, int LANES, int LINES, int RC, int UNROLL, class Entries>
 __global__ void __launch_bounds__(REDUCE_THREADS)
-reduce_pieces(typename Op::template Out<T, C>* out, C* parts, const u8* x, const Index* offsets, const i32* refused, const T* y, const u8* grad,
-              const u32* listed, const typename Entries::Weight* weights, const u32* sizes, const u8* second,
+reduce_pieces(typename Op::template Out<T, C>* out, C* parts, const u8* x, const Index* offsets, const i32* refused,
+              const T* y, const u8* grad, const u32* listed, const typename Entries::Weight* weights, const u32* sizes, const u8* second,
               u32 segments, u32 units, u32 length, segment::Rows<RC> rows) {
   constexpr u32 GROUP = LANES * LINES;
   const Bounds<Index> bounds(offsets, refused);

@@ -1,4 +1,4 @@
-// out[i, :] = f(grad[s, :] or grad[i, :], x[i, :], y[s, :], stats[s, :]) for the segment s of row i, 0 for a row of none.
+// out[i, :] = f(grad[s, :] or grad[i, :], x[i, :], y[s, :], stats[s, :]), s the segment of row i; 0 for a row of none.
 //
 // f:       the gradient of a reduction: of a sum grad, of a mean grad / rows, of an extremum, whose grad was divided by
 //          its ties, grad where x is one of them; a softmax by the maximum y and the sum `stats`; its gradient.

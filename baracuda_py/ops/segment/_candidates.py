@@ -198,7 +198,7 @@ def checked(desc: SegmentProblem) -> tuple[Step, ...]:
 
 
 def segments_of(desc: SegmentProblem, columns: Columns) -> Segments:
-    """Rows of x as they are."""
+    """Each row of x once."""
     counts = desc.length, desc.rows, desc.segments
     bounds = Ptr("offsets"), desc.offsets_element.number, _refused(desc)
     return Segments(Ptr("x"), columns, desc.element, *counts, *bounds)

@@ -116,7 +116,7 @@ struct SoftmaxGradient : Sum {
   template <class C> static __device__ __forceinline__ C term(C y, C, C grad) { return y * grad; }
   template <class C> static __device__ __forceinline__ C spread(C grad, u32, C y, C, C sum) { return y * (grad - sum); }
 };
-// log(sum of exp(x)) by the maximum, which takes the place of the gradient; of its own gradient, grad * exp(x - result).
+// log(sum of exp(x)) by the maximum, passed as the gradient; of its own gradient, grad * exp(x - result).
 struct LogSumExp : Softmax {
   static constexpr bool READS_GRADIENT = true, READS_STATS = false;
   static constexpr Spread SPREADS = SEGMENTS;

@@ -1,4 +1,4 @@
-"""Bags whose rows are gathered as they are reduced; a gradient is the same reduction, of the bags that name a row."""
+"""Bags whose rows are gathered in the reduction itself; a gradient is the same reduction, of the bags that name a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""embedding_bag: rows of a table by id, reduced by bag as they are read."""
+"""embedding_bag: rows of a table by id, gathered and reduced by bag in one launch."""
 
 from __future__ import annotations
 
