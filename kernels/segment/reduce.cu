@@ -32,8 +32,8 @@ check_offsets(i32* refused, const Index* offsets, i64 rows, u32 segments) {
 template <class Op, class T, class C, class Index, int V, int LANES, int LINES, int RC, int UNROLL, class Entries>
 __global__ void __launch_bounds__(REDUCE_THREADS)
 reduce_pieces(typename Op::template Out<T, C>* out, C* parts, const u8* x, const Index* offsets, const i32* refused,
-              const T* y, const u8* grad, const u32* listed, const typename Entries::Weight* weights, const u32* sizes, const u8* second,
-              u32 segments, u32 units, u32 length, segment::Rows<RC> rows) {
+              const T* y, const u8* grad, const u32* listed, const typename Entries::Weight* weights, const u32* sizes,
+              const u8* second, u32 segments, u32 units, u32 length, segment::Rows<RC> rows) {
   constexpr u32 GROUP = LANES * LINES;
   const Bounds<Index> bounds(offsets, refused);
   const Entries entries{listed, weights};

@@ -83,11 +83,12 @@ def reduced(
     computed, vector, axes = computed_in(element), columns.vector, len(columns.shape)
     config = Group.of(length, vector)
     types = f"segment::{op}, {element.number}, {computed.cuda}, {number}, {vector}"
+    unroll = UNROLL if second is NOTHING else UNROLL // 2  # as many loads of two arrays
     units = segments + rows // PIECE
     parts = Scratch.named("parts", 2 * (rows // PIECE + 1) * length * computed.element.bits // 8)
     count, across = np.uint32(length), packed_rows(columns)
     pieces = Launch(
-        Kernel(REDUCE, f"reduce_pieces<{types}, {config.lanes}, {config.lines}, {axes}, {UNROLL}, {these.entries}>"),
+        Kernel(REDUCE, f"reduce_pieces<{types}, {config.lanes}, {config.lines}, {axes}, {unroll}, {these.entries}>"),
         grid(length, units, THREADS // (config.lanes * config.lines), config.lanes * vector), (THREADS, 1, 1),
         (out, parts, x, offsets, refused, y, grad, listed or NOTHING, weights or NOTHING, sizes, second, np.uint32(segments),
          np.uint32(units), count, across),
