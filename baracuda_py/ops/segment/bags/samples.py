@@ -63,7 +63,7 @@ def embedding_bag(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[
         {"reduce": "sum"},
     )
     for name, view in layouts(weight).items():
-        yield Sample(f"weight {name}", {"input": ids % len(view), "weight": view, "offsets": np.array([0, 9])}, {})
+        yield Sample(f"weight {name}", {"input": ids[:20] % len(view), "weight": view, "offsets": np.array([0, 9])}, {})
     for label, given in (("decreasing", [0, 9, 8]), ("beyond", [0, 31]), ("negative", [-1, 9])):
         refused = {"input": ids, "weight": weight, "offsets": np.array(given)}
         yield Sample(f"offsets {label}", refused, {"mode": "status"})
