@@ -73,6 +73,10 @@ from .ops.indexing.scatter.gradients import (EmbeddingBackwardDescriptor as _Emb
     EmbeddingBackwardPlan as _EmbeddingBackwardPlan, IndexSelectBackwardDescriptor as _IndexSelectBackwardDescriptor,
     IndexSelectBackwardPlan as _IndexSelectBackwardPlan, TakeAlongAxisBackwardDescriptor as _TakeAlongAxisBackwardDescriptor,
     TakeAlongAxisBackwardPlan as _TakeAlongAxisBackwardPlan)
+from .ops.segment.bags.backward import (EmbeddingBagBackwardDescriptor as _EmbeddingBagBackwardDescriptor,
+    EmbeddingBagBackwardPlan as _EmbeddingBagBackwardPlan)
+from .ops.segment.bags.embedding_bag import (EmbeddingBagDescriptor as _EmbeddingBagDescriptor,
+    EmbeddingBagPlan as _EmbeddingBagPlan)
 from .ops.indexing.select import (EmbeddingDescriptor as _EmbeddingDescriptor, EmbeddingPlan as _EmbeddingPlan,
     IndexAddBackwardDescriptor as _IndexAddBackwardDescriptor, IndexAddBackwardPlan as _IndexAddBackwardPlan,
     IndexSelectDescriptor as _IndexSelectDescriptor, IndexSelectPlan as _IndexSelectPlan)
@@ -194,6 +198,11 @@ from .ops.segment.backward import (SegmentBackwardDescriptor as _SegmentBackward
     SegmentBackwardPlan as _SegmentBackwardPlan, SegmentExtremumBackwardDescriptor as _SegmentExtremumBackwardDescriptor,
     SegmentExtremumBackwardPlan as _SegmentExtremumBackwardPlan)
 from .ops.segment.reduce import (SegmentDescriptor as _SegmentDescriptor, SegmentPlan as _SegmentPlan)
+from .ops.segment.offsets import (SegmentOffsetsDescriptor as _SegmentOffsetsDescriptor,
+    SegmentOffsetsPlan as _SegmentOffsetsPlan)
+from .ops.segment.softmax import (SegmentSoftmaxBackwardDescriptor as _SegmentSoftmaxBackwardDescriptor,
+    SegmentSoftmaxBackwardPlan as _SegmentSoftmaxBackwardPlan, SegmentSoftmaxDescriptor as _SegmentSoftmaxDescriptor,
+    SegmentSoftmaxPlan as _SegmentSoftmaxPlan)
 from .ops.softmax.backward import (SoftmaxBackwardDescriptor as _SoftmaxBackwardDescriptor,
     SoftmaxBackwardPlan as _SoftmaxBackwardPlan)
 from .ops.softmax.forward import (SoftmaxDescriptor as _SoftmaxDescriptor, SoftmaxPlan as _SoftmaxPlan)
@@ -360,6 +369,9 @@ class _GradSrc:
     grad_src_align: int | None
     grad_src: _Layout
 class _GradWeight:
+    grad_weight_align: int | None
+    grad_weight: _Layout
+class _GradWeight2:
     grad_weight_element: ElementKind | None
     grad_weight_align: int | None
     grad_weight: _Layout | None
@@ -387,6 +399,9 @@ class _Indices:
     indices_strides: tuple[int, ...] | None
     indices_align: int | None
     indices: _Layout
+class _Input:
+    input_align: int | None
+    input: _Layout
 class _InputLengths:
     input_lengths_strides: tuple[int, ...] | None
     input_lengths_align: int | None
@@ -492,6 +507,11 @@ class _Offset:
 class _Offsets:
     offsets_align: int | None
     offsets: _Layout
+class _Offsets2:
+    offsets_shape: tuple[int, ...] | None
+    offsets_element: ElementKind | None
+    offsets_align: int | None
+    offsets: _Layout | None
 class _Order:
     order_element: ElementKind | None
     order: _Layout | None
@@ -514,6 +534,10 @@ class _Param:
 class _Param2:
     param_align: int | None
     param: _Layout
+class _PerSampleWeights:
+    per_sample_weights_element: ElementKind | None
+    per_sample_weights_align: int | None
+    per_sample_weights: _Layout | None
 class _Position:
     position_element: ElementKind | None
     position_align: int | None
@@ -1059,13 +1083,29 @@ class EluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class EmbeddingBackwardDescriptor(_EmbeddingBackwardDescriptor, _Grad3, _Ids, _Weight3):
-    grad_weight_align: int | None
-    grad_weight: _Layout
+class EmbeddingBackwardDescriptor(_EmbeddingBackwardDescriptor, _GradWeight, _Grad3, _Ids, _Weight3):
     def __init__(self, weight_shape: Sequence[int], ids_shape: Sequence[int], element: ElementLike,
         ids_element: ElementLike = ..., padding_idx: int | None = ..., mode: str = ..., *, grad_strides: _Ints = ...,
         ids_strides: _Ints = ..., weight_strides: _Ints = ..., grad_align: int | None = ..., ids_align: int | None = ...,
         weight_align: int | None = ..., grad_weight_align: int | None = ...) -> None: ...
+class EmbeddingBagBackwardDescriptor(_EmbeddingBagBackwardDescriptor, _GradWeight, _Grad3, _Input, _Weight3, _Offsets2,
+    _PerSampleWeights):
+    grad_per_sample_weights_align: int | None
+    grad_per_sample_weights: _Layout
+    def __init__(self, input_shape: Sequence[int], weight_shape: Sequence[int], element: ElementLike,
+        input_element: ElementLike = ..., reduce: str = ..., include_last_offset: bool = ..., padding_idx: int | None = ...,
+        mode: str = ..., *, offsets_shape: _Ints = ..., offsets_element: _Kind = ...,
+        per_sample_weights_element: _Kind = ..., grad_strides: _Ints = ..., weight_strides: _Ints = ...,
+        grad_align: int | None = ..., input_align: int | None = ..., weight_align: int | None = ...,
+        offsets_align: int | None = ..., per_sample_weights_align: int | None = ..., grad_weight_align: int | None = ...,
+        grad_per_sample_weights_align: int | None = ...) -> None: ...
+class EmbeddingBagDescriptor(_EmbeddingBagDescriptor, _Out2, _Status, _Input, _Weight3, _Offsets2, _PerSampleWeights):
+    def __init__(self, input_shape: Sequence[int], weight_shape: Sequence[int], element: ElementLike,
+        input_element: ElementLike = ..., reduce: str = ..., include_last_offset: bool = ..., padding_idx: int | None = ...,
+        mode: str = ..., *, offsets_shape: _Ints = ..., offsets_element: _Kind = ...,
+        per_sample_weights_element: _Kind = ..., weight_strides: _Ints = ..., input_align: int | None = ...,
+        weight_align: int | None = ..., offsets_align: int | None = ..., per_sample_weights_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
 class EmbeddingDescriptor(_EmbeddingDescriptor, _Out3, _Status, _Weight3, _Ids):
     def __init__(self, weight_shape: Sequence[int], ids_shape: Sequence[int], element: ElementLike,
         ids_element: ElementLike = ..., padding_idx: int | None = ..., mode: str = ..., *, weight_strides: _Ints = ...,
@@ -1230,7 +1270,7 @@ class GradientNormDescriptor(_GradientNormDescriptor, _Grad, _Norm, _GradScale, 
     found_inf: _Layout
     def __init__(self, shape: Sequence[int], element: ElementLike, max_norm: float = ..., *, table_shape: _Ints = ...,
         grad_scale_element: _Kind = ...) -> None: ...
-class GroupNormBackwardDescriptor(_GroupNormBackwardDescriptor, _GradX4, _GradWeight, _GradBias, _Grad3, _X17, _Weight2,
+class GroupNormBackwardDescriptor(_GroupNormBackwardDescriptor, _GradX4, _GradWeight2, _GradBias, _Grad3, _X17, _Weight2,
     _Mean2, _Rstd2):
     def __init__(self, shape: Sequence[int], element: ElementLike, num_groups: int | None = ..., name: str = ...,
         mean_element: _Kind = ..., rstd_element: _Kind = ..., *, weight_element: _Kind = ...,
@@ -1712,7 +1752,7 @@ class NllDescriptor(_NllDescriptor, _Out3, _Status2, _X17, _Labels, _Weight2):
 class NonzeroDescriptor(_NonzeroDescriptor, _Out2, _Count, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, *, x_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ..., count_align: int | None = ...) -> None: ...
-class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX4, _GradWeight, _GradBias, _Grad3, _X17, _Weight2, _Mean,
+class NormBackwardDescriptor(_NormBackwardDescriptor, _GradX4, _GradWeight2, _GradBias, _Grad3, _X17, _Weight2, _Mean,
     _Rstd2):
     def __init__(self, shape: Sequence[int], element: ElementLike, normalized_shape: _Ints = ..., name: str = ...,
         rstd_element: _Kind = ..., *, weight_element: _Kind = ..., mean_element: _Kind = ...,
@@ -2108,6 +2148,20 @@ class SegmentExtremumBackwardDescriptor(_SegmentExtremumBackwardDescriptor, _Gra
         offsets_element: ElementLike = ..., mode: str = ..., name: str = ..., *, grad_strides: _Ints = ...,
         x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., y_align: int | None = ...,
         offsets_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+class SegmentOffsetsDescriptor(_SegmentOffsetsDescriptor, _Out2):
+    ids_align: int | None
+    ids: _Layout
+    def __init__(self, ids_shape: Sequence[int], segments: int, element: ElementLike = ..., *, ids_align: int | None = ...,
+        out_align: int | None = ...) -> None: ...
+class SegmentSoftmaxBackwardDescriptor(_SegmentSoftmaxBackwardDescriptor, _GradX3, _Grad3, _Y, _Offsets):
+    def __init__(self, x_shape: Sequence[int], offsets_shape: Sequence[int], element: ElementLike,
+        offsets_element: ElementLike = ..., mode: str = ..., *, grad_strides: _Ints = ..., y_strides: _Ints = ...,
+        grad_align: int | None = ..., y_align: int | None = ..., offsets_align: int | None = ...,
+        grad_x_align: int | None = ...) -> None: ...
+class SegmentSoftmaxDescriptor(_SegmentSoftmaxDescriptor, _Out2, _Status, _X17, _Offsets):
+    def __init__(self, x_shape: Sequence[int], offsets_shape: Sequence[int], element: ElementLike,
+        offsets_element: ElementLike = ..., mode: str = ..., *, x_strides: _Ints = ..., x_align: int | None = ...,
+        offsets_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class SeluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -2407,6 +2461,8 @@ class DropoutBackwardPlan(_DropoutBackwardPlan): desc: DropoutBackwardDescriptor
 class DropoutPlan(_DropoutPlan): desc: DropoutDescriptor
 class EluBackwardPlan(_BackwardPlan): desc: EluBackwardDescriptor
 class EmbeddingBackwardPlan(_EmbeddingBackwardPlan): desc: EmbeddingBackwardDescriptor
+class EmbeddingBagBackwardPlan(_EmbeddingBagBackwardPlan): desc: EmbeddingBagBackwardDescriptor
+class EmbeddingBagPlan(_EmbeddingBagPlan): desc: EmbeddingBagDescriptor
 class EmbeddingPlan(_EmbeddingPlan): desc: EmbeddingDescriptor
 class ErfBackwardPlan(_BackwardPlan): desc: ErfBackwardDescriptor
 class ErfcBackwardPlan(_BackwardPlan): desc: ErfcBackwardDescriptor
@@ -2542,7 +2598,10 @@ class ScatterPlan(_ScatterPlan): desc: ScatterDescriptor
 class SearchsortedPlan(_SearchsortedPlan): desc: SearchsortedDescriptor
 class SegmentBackwardPlan(_SegmentBackwardPlan): desc: SegmentBackwardDescriptor
 class SegmentExtremumBackwardPlan(_SegmentExtremumBackwardPlan): desc: SegmentExtremumBackwardDescriptor
+class SegmentOffsetsPlan(_SegmentOffsetsPlan): desc: SegmentOffsetsDescriptor
 class SegmentPlan(_SegmentPlan): desc: SegmentDescriptor
+class SegmentSoftmaxBackwardPlan(_SegmentSoftmaxBackwardPlan): desc: SegmentSoftmaxBackwardDescriptor
+class SegmentSoftmaxPlan(_SegmentSoftmaxPlan): desc: SegmentSoftmaxDescriptor
 class SeluBackwardPlan(_BackwardPlan): desc: SeluBackwardDescriptor
 class SgdUpdatePlan(_UpdatePlan): desc: SgdUpdateDescriptor
 class SigmoidBackwardPlan(_BackwardPlan): desc: SigmoidBackwardDescriptor
@@ -3555,6 +3614,21 @@ def segment_max_backward(grad: Any, x: Any, y: Any, offsets: Any, *, mode: str =
 @_op(SegmentExtremumBackwardDescriptor, SegmentExtremumBackwardPlan)
 def segment_min_backward(grad: Any, x: Any, y: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentExtremumBackwardDescriptor, SegmentExtremumBackwardPlan)
+def segment_logsumexp_backward(grad: Any, x: Any, y: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(EmbeddingBagBackwardDescriptor, EmbeddingBagBackwardPlan)
+def embedding_bag_backward(grad: Any, input: Any, weight: Any, offsets: Any = None, *, reduce: str = 'mean',
+    per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: int | None = None, mode: str = 'drop',
+    grad_weight: Any = None, grad_per_sample_weights: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(EmbeddingBagDescriptor, EmbeddingBagPlan)
+def embedding_bag(input: Any, weight: Any, offsets: Any = None, *, reduce: str = 'mean', per_sample_weights: Any = None,
+    include_last_offset: bool = False, padding_idx: int | None = None, mode: str = 'drop', status: Any = None,
+    out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentOffsetsDescriptor, SegmentOffsetsPlan)
+def segment_offsets(ids: Any, segments: int, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(SegmentDescriptor, SegmentPlan)
 def segment_sum(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -3566,6 +3640,15 @@ def segment_max(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(SegmentDescriptor, SegmentPlan)
 def segment_min(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentDescriptor, SegmentPlan)
+def segment_logsumexp(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentSoftmaxDescriptor, SegmentSoftmaxPlan)
+def segment_softmax(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentSoftmaxBackwardDescriptor, SegmentSoftmaxBackwardPlan)
+def segment_softmax_backward(grad: Any, y: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(TileBackwardDescriptor, TileBackwardPlan)
 def tile_backward(grad: Any, x: Any, /, reps: int | Sequence[int], *, grad_x: Any = None, stream: Any = None,

@@ -1,4 +1,4 @@
-// out[s, :] = reduction of x[i, :] over offsets[s] <= i < offsets[s + 1].
+// out[s, :] = reduction of x[i, :] over offsets[s] <= i < offsets[s + 1], or of weights[i] * x[listed[i], :].
 //
 // check_offsets: sets `refused` if an offset exceeds [0, rows] or the next one is smaller: all segments are empty then.
 // reduce_pieces: LANES * LINES threads per piece of PIECE rows (segment/bounds.cuh): LANES across columns, V adjacent
@@ -27,13 +27,16 @@ check_offsets(i32* refused, const Index* offsets, i64 rows, u32 segments) {
   if (at < 0 || at > rows || next < at) *refused = 1;
 }
 
-// `y` and `grad`: rows of the result and of its gradient, in C order; read by reductions that say so.
-template <class Op, class T, class C, class Index, int V, int LANES, int LINES, int RC, int UNROLL>
+// `y` and `grad`: rows of the result and of its gradient, y in C order; `second`: another array of entries, strided as
+// `grad`. Reductions that say so read them. `sizes`: how many entries of each segment name a row; null if all do.
+template <class Op, class T, class C, class Index, int V, int LANES, int LINES, int RC, int UNROLL, class Entries>
 __global__ void __launch_bounds__(REDUCE_THREADS)
-reduce_pieces(T* out, C* parts, const u8* x, const Index* offsets, const i32* refused, const T* y, const u8* grad,
-              u32 segments, u32 units, u32 length, segment::Rows<RC> rows) {
+reduce_pieces(typename Op::template Out<T, C>* out, C* parts, const u8* x, const Index* offsets, const i32* refused,
+              const T* y, const u8* grad, const u32* listed, const typename Entries::Weight* weights, const u32* sizes,
+              const u8* second, u32 segments, u32 units, u32 length, segment::Rows<RC> rows) {
   constexpr u32 GROUP = LANES * LINES;
   const Bounds<Index> bounds(offsets, refused);
+  const Entries entries{listed, weights};
   const FirstUnit<Index> first_unit{bounds};
   // 1. the unit's segment: at most as many segments beyond that of the warp's first unit as units
   const u32 within = threadIdx.x % 32 / GROUP, unit = blockIdx.x * (REDUCE_THREADS / GROUP) + threadIdx.x / GROUP;
@@ -54,17 +57,27 @@ reduce_pieces(T* out, C* parts, const u8* x, const Index* offsets, const i32* re
     if (Op::READS_RESULT && inside && live) rows::fetch<T>(result, y + u64(s) * length + column);
     // 2. the line's rows, in order
     for (u32 i = from + line; inside && i < to; i += LINES * UNROLL) {
-      rows::Pack<T, V> row[UNROLL];
+      rows::Pack<T, V> row[UNROLL], other[UNROLL];
+      u32 entry[UNROLL];
 #pragma unroll
-      for (int u = 0; u < UNROLL; ++u)
-        if (i + u * LINES < to) row[u].load(reinterpret_cast<const T*>(x + at[0] + i64(i + u * LINES) * rows.step[0]));
+      for (int u = 0; u < UNROLL; ++u) entry[u] = i + u * LINES < to ? entries.row(i + u * LINES) : segment::NONE;
 #pragma unroll
       for (int u = 0; u < UNROLL; ++u) {
-        if (i + u * LINES >= to) break;
-        C term[V];
-        row[u].widen(term);
+        if (entry[u] == segment::NONE) continue;
+        row[u].load(reinterpret_cast<const T*>(x + at[0] + i64(entry[u]) * rows.step[0]));
+        if (Op::READS_SECOND)
+          other[u].load(reinterpret_cast<const T*>(second + at[1] + i64(entry[u]) * rows.step[1]));
+      }
 #pragma unroll
-        for (int v = 0; v < V; ++v) value[v] = Op::join(value[v], Op::term(term[v], result[v]));
+      for (int u = 0; u < UNROLL; ++u) {
+        if (entry[u] == segment::NONE) continue;
+        C term[V], also[V] = {};
+        row[u].widen(term);
+        if (Op::READS_SECOND) other[u].widen(also);
+        const C weight = entries.template weight<C>(i + u * LINES);
+#pragma unroll
+        for (int v = 0; v < V; ++v)
+          value[v] = Op::join(value[v], weight * Op::term(term[v], result[v], also[v]));
       }
     }
     // 3. join lines
@@ -75,14 +88,15 @@ reduce_pieces(T* out, C* parts, const u8* x, const Index* offsets, const i32* re
     if (!live || !inside || line != 0) continue;
     const u32 part = segment::part_of(begin, piece, units - segments + 1);
     if (end - begin > PIECE) rows::put(parts + u64(part) * length + column, value);
-    else segment::finish<Op>(out + u64(s) * length + column, value, end - begin, grad + at[1] + i64(s) * rows.step[1]);
+    else segment::finish<Op, T>(out + u64(s) * length + column, value, sizes ? sizes[s] : end - begin,
+                             grad + at[1] + i64(s) * rows.step[1]);
   }
 }
 
 template <class Op, class T, class C, class Index, int V, int LANES, int RC>
 __global__ void __launch_bounds__(JOIN_THREADS)
-join_pieces(T* out, const C* parts, const Index* offsets, const i32* refused, const u8* grad, u32 segments, u32 count,
-            u32 length, segment::Rows<RC> rows) {
+join_pieces(typename Op::template Out<T, C>* out, const C* parts, const Index* offsets, const i32* refused,
+            const u8* grad, const u32* sizes, u32 segments, u32 count, u32 length, segment::Rows<RC> rows) {
   constexpr u32 SHARES = JOIN_THREADS / LANES;
   __shared__ Vec<C, V> part[JOIN_THREADS];
   const Bounds<Index> bounds(offsets, refused);
@@ -120,7 +134,8 @@ join_pieces(T* out, const C* parts, const Index* offsets, const i32* refused, co
     if (own == 0 && column < length) {
       i64 at[2];
       rows.template column<T>(column, at);
-      segment::finish<Op>(out + u64(s) * length + column, value, end - begin, grad + at[1] + i64(s) * rows.step[1]);
+      segment::finish<Op, T>(out + u64(s) * length + column, value, sizes ? sizes[s] : end - begin,
+                          grad + at[1] + i64(s) * rows.step[1]);
     }
   }
 }

@@ -220,8 +220,13 @@ MORE.update({
     "median": (lambda x: bp.median(x, axis=1)[0], ((3, 4),)),
     "normalize": (lambda x: bp.normalize(x), ((3, 4),)),
     "weight_norm": (lambda x, g: bp.weight_norm(x, g), ((3, 4), (3, 1))),
+    **{f"embedding_bag {by}": (partial(lambda by, w: bp.embedding_bag(
+        torch.tensor([0, 3, 1, 1, 2]), w, torch.tensor([0, 2, 2]), reduce=by, padding_idx=-1), by), ((4, 3),))
+       for by in ("sum", "mean", "max")},
+    "embedding_bag weights": (lambda w, p: bp.embedding_bag(
+        torch.tensor([[0, 3], [1, 1]]), w, reduce="sum", per_sample_weights=p), ((4, 3), (2, 2))),
     **{f"segment_{by}": (partial(lambda of, x: of(x, torch.tensor([0, 2, 3])), getattr(bp, f"segment_{by}")), ((3, 4),))
-       for by in ("sum", "mean", "max", "min")},
+       for by in ("sum", "mean", "max", "min", "logsumexp", "softmax")},
     "ctc_loss": (
         lambda x: bp.ctc_loss(x, torch.tensor([[1, 2], [1, 1]]), torch.tensor([4, 4]), torch.tensor([2, 1])), ((4, 2, 3),)),
     "multilabel_margin_loss": (

@@ -2,45 +2,46 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...plan.candidate import Candidate, Cost, Feasibility, no
-from ...plan.grammar import Config, term
-from ...runtime.steps import Arg, Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
+from ...runtime.steps import Arg, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term, Ulp
-from .._launch import pack_dims
 from .._reported import raises_on
 from .._rows import computed_in
-from ..indexing.costs import LineCosts
+from ._launches import (
+    MOST,
+    MOST_LENGTH,
+    NOTHING,
+    REDUCE,
+    THREADS,
+    Group,
+    Segments,
+    additions,
+    grid,
+    packed_rows,
+    reduced,
+    streamed,
+)
 from ._problem import Columns, SegmentProblem
 
-__all__ = ["Pieces", "Spread", "bound", "gradient_bound"]
+__all__ = [
+    "OnSegments",
+    "Pieces",
+    "Spread",
+    "bound",
+    "checked",
+    "cost",
+    "gradient_bound",
+    "maxima",
+    "segments_of",
+    "spread",
+]
 
-REDUCE, SPREAD = "segment/reduce.cu", "segment/spread.cu"
-# Of those files and of kernels/include/segment/bounds.cuh.
-THREADS, JOIN_THREADS, WARP, PIECE, UNROLL = 256, 512, 32, 256, 4
-MOST_LINES = 8  # rows that a group reads at a time: more of narrow rows would idle in short segments
-MOST_GRID_Y = 65_535
-MOST = (1 << 31) - 1 - THREADS
-MOST_LENGTH = MOST - MOST_GRID_Y * WARP * 8  # the step beyond the last column fits 31 bits
+SPREAD = "segment/spread.cu"
 EXACT_COUNTS = 1 << 24  # of ones in f32
-
-
-@dataclass(frozen=True)
-class Group(Config):
-    """What takes a piece of a segment, or a row."""
-
-    lanes: int = term("threads across columns")
-    lines: int = term("rows at a time")
-
-    @staticmethod
-    def of(length: int, vector: int) -> Group:
-        lanes = min(WARP, 1 << max(0, -(-length // vector) - 1).bit_length())
-        return Group(lanes, min(MOST_LINES, WARP // lanes))
 
 
 class OnSegments(Candidate[SegmentProblem]):
@@ -66,17 +67,23 @@ class Pieces(OnSegments):
     launches = tuple(f"{REDUCE}:{name}" for name in ("check_offsets", "reduce_pieces", "join_pieces"))
 
     def cost(self, desc: SegmentProblem, device: DeviceSpec, config: Group) -> Cost:
-        moved = desc.element.nbytes(desc.length * (desc.rows + desc.segments))
-        return _streamed(desc, device, moved, 3)
+        passes = 1 + (desc.reduction.cuda == "LogSumExp")
+        return cost(
+            desc, device, passes * desc.element.nbytes(desc.length * (desc.rows + desc.segments)), 1 + 2 * passes
+        )
 
     def guarantee(self, desc: SegmentProblem, device: DeviceSpec, config: Group) -> PrecisionGuarantee:
-        return bound(desc, _additions(desc, config))
+        return bound(desc, additions(desc.rows, config))
 
     def columns(self, desc: SegmentProblem) -> Columns:
         return desc.columns(desc.layout("x").strides, None, ("out", "x"))
 
     def lower(self, desc: SegmentProblem, device: DeviceSpec, config: Group) -> tuple[Step, ...]:
-        return (*_checked(desc), *_reduced(desc, config, self.columns(desc), desc.reduction.cuda, Ptr("out")))
+        these, op = segments_of(desc, self.columns(desc)), desc.reduction.cuda
+        if op != "LogSumExp":
+            return (*checked(desc), *reduced(these, op, Ptr("out")))
+        most = maxima(desc)
+        return (*checked(desc), *reduced(these, "Max", most), *reduced(these, op, Ptr("out"), y=most, grad=most))
 
 
 class Spread(OnSegments):
@@ -86,62 +93,64 @@ class Spread(OnSegments):
     launches = (*Pieces.launches, f"{SPREAD}:spread_rows")
 
     def cost(self, desc: SegmentProblem, device: DeviceSpec, config: Group) -> Cost:
-        chosen = desc.reduction.chosen
-        moved = desc.element.nbytes(
-            desc.length * (desc.rows * (3 if chosen else 1) + desc.segments * (4 if chosen else 1))
-        )
-        return _streamed(desc, device, moved, 4 if chosen else 2)
+        chosen, remembered = desc.reduction.chosen, desc.reduction.remembered
+        moved = desc.rows * (1 + remembered + chosen) + desc.segments * (1 + remembered + 2 * chosen)
+        return cost(desc, device, desc.element.nbytes(desc.length * moved), 4 if chosen else 2)
 
     def guarantee(self, desc: SegmentProblem, device: DeviceSpec, config: Group) -> PrecisionGuarantee:
-        return gradient_bound(desc, _additions(desc, config))
+        return gradient_bound(desc, additions(desc.rows, config))
 
     def columns(self, desc: SegmentProblem) -> Columns:
         x, grad = desc.layout("x").strides, desc.layout("grad").strides
-        if desc.reduction.chosen:
-            return desc.columns(x, grad, ("x", "grad", "y"))
+        if desc.reduction.remembered:
+            return desc.columns(x, grad, ("grad_x", "x", "grad", "y"))
         return desc.columns(None, grad, ("grad_x", "grad"))
 
     def lower(self, desc: SegmentProblem, device: DeviceSpec, config: Group) -> tuple[Step, ...]:
         if not desc.rows or not desc.length:
             return ()
-        columns = self.columns(desc)
+        columns, op = self.columns(desc), desc.reduction.gradient
+        if op == "LogSumExp":
+            return *checked(desc), spread(desc, op, columns, "grad_x", Ptr("grad"), Ptr("x"), Ptr("y"))
         if not desc.reduction.chosen:
-            return *_checked(desc), _spread(desc, columns, Ptr("grad"))
+            return *checked(desc), spread(desc, op, columns, "grad_x", Ptr("grad"))
         share = Scratch.named("share", desc.element.nbytes(desc.length * max(desc.segments, 1)))
         read = desc.columns(desc.layout("x").strides, None, ("grad_x", "x", "y"))
         return (
-            *_checked(desc),
-            *_reduced(desc, config, columns, "Share", share, Ptr("y"), Ptr("grad")),
-            _spread(desc, read, share, Ptr("x"), Ptr("y")),
+            *checked(desc),
+            *reduced(segments_of(desc, columns), "Share", share, y=Ptr("y"), grad=Ptr("grad")),
+            spread(desc, op, read, "grad_x", share, Ptr("x"), Ptr("y")),
         )
 
 
-def _spread(desc: SegmentProblem, columns: Columns, grad: Arg, x: Arg | None = None, y: Arg | None = None) -> Launch:
-    """The launch that writes grad_x."""
+def spread(
+    desc: SegmentProblem, op: str, columns: Columns, out: str, grad: Arg = NOTHING, x: Arg = NOTHING, y: Arg = NOTHING,
+    stats: Arg = NOTHING,
+) -> Launch:  # fmt: skip
+    """The launch that writes to each row what it has of its segment."""
     element, lanes = desc.element, Group.of(desc.length, columns.vector).lanes
-    types = f"segment::{desc.reduction.gradient}, {element.number}, {computed_in(element).cuda}"
+    types = f"segment::{op}, {element.number}, {computed_in(element).cuda}"
     options = f"{desc.offsets_element.number}, {columns.vector}, {lanes}, {len(columns.shape)}"
-    args = Ptr("grad_x"), x or grad, grad, y or grad, Ptr("offsets"), _refused(desc)
-    numbers = np.uint32(desc.segments), np.uint32(desc.rows), np.uint32(desc.length), _rows(columns)
-    grid = _grid(desc, desc.rows, THREADS // lanes, lanes * columns.vector)
-    return Launch(Kernel(SPREAD, f"spread_rows<{types}, {options}>"), grid, (THREADS, 1, 1), (*args, *numbers))
+    args = Ptr(out), x, grad, y, stats, Ptr("offsets"), _refused(desc)
+    numbers = np.uint32(desc.segments), np.uint32(desc.rows), np.uint32(desc.length), packed_rows(columns)
+    ctas = grid(desc.length, desc.rows, THREADS // lanes, lanes * columns.vector)
+    return Launch(Kernel(SPREAD, f"spread_rows<{types}, {options}>"), ctas, (THREADS, 1, 1), (*args, *numbers))
 
 
-def _additions(desc: SegmentProblem, config: Group) -> float:
-    """Those that a term goes through at most, of a segment of all rows."""
-    pieces, shares = -(-desc.rows // PIECE), JOIN_THREADS // config.lanes
-    joined = 0 if pieces < 2 else -(-pieces // shares) + math.log2(shares)
-    return PIECE // config.lines + math.log2(config.lines) + joined + 2.0
-
-
-def bound(desc: SegmentProblem, additions: float) -> PrecisionGuarantee:
-    """The bound of sums and means of so many terms; an extremum is one of them, a NaN with bits of its own."""
+def bound(desc: SegmentProblem, added: float) -> PrecisionGuarantee:
+    """The bound of sums and means of so many terms; an extremum is one of them, a NaN with bits of its own. For logsumexp see
+    ops/softmax/_guarantee.py."""
     computed = computed_in(desc.element)
     if desc.reduction.chosen:
         made = PrecisionGuarantee.fixed_order(computed.math, computed.element, Ulp(0.5))
+    elif desc.reduction.cuda == "LogSumExp":
+        u = computed.element
+        terms = [Term(added + 6.0, u, "one"), Term(3.0, u, "expected_shift"), Term(4.0, u, "log_sum")]
+        sums = Componentwise.rounded((*terms, Term(2.0, u, "abs_result")), desc.element, "Higham, section 4.2")
+        made = PrecisionGuarantee.fixed_order(computed.math, u, sums)
     else:
         mean = desc.reduction.cuda == "Mean"
-        terms = [Term(additions + mean, computed.element, "abs_terms")]
+        terms = [Term(added + mean, computed.element, "abs_terms")]
         terms += [Term(1.0, computed.element, "computed_smallest_normal")] if mean else []
         sums = Componentwise.rounded(tuple(terms), desc.element, "Higham, section 4.2")
         made = PrecisionGuarantee.fixed_order(computed.math, computed.element, sums)
@@ -150,18 +159,22 @@ def bound(desc: SegmentProblem, additions: float) -> PrecisionGuarantee:
     return PrecisionGuarantee.by_output(out=made, status=PrecisionGuarantee.exact(ElementKind.I32))
 
 
-def gradient_bound(desc: SegmentProblem, additions: float) -> PrecisionGuarantee:
+def gradient_bound(desc: SegmentProblem, added: float) -> PrecisionGuarantee:
     """A quotient is rounded as it is computed and to its type; more ties than f32 counts exactly err as a sum does."""
     computed = computed_in(desc.element)
-    counted = additions if desc.reduction.chosen and desc.rows > EXACT_COUNTS else 0.0
+    if desc.reduction.gradient == "LogSumExp":
+        terms = Term(3.0, computed.element, "shifted_grad"), Term(8.0, computed.element, "abs_result")
+        lost = Term(4.0, computed.element, "grad_smallest")
+        made = Componentwise.rounded((*terms, lost), desc.element, "Higham, section 4.2")
+        return PrecisionGuarantee.fixed_order(computed.math, computed.element, made)
+    counted = added if desc.reduction.chosen and desc.rows > EXACT_COUNTS else 0.0
     ulps = Ulp(1.0 + counted) if desc.reduction.gradient != "Sum" else Ulp(0.5)
     return PrecisionGuarantee.fixed_order(computed.math, computed.element, ulps)
 
 
-def _streamed(desc: SegmentProblem, device: DeviceSpec, moved: int, launches: int) -> Cost:
+def cost(desc: SegmentProblem, device: DeviceSpec, moved: int, launches: int) -> Cost:
     moved += 2 * desc.offsets_element.nbytes(desc.segments)
-    one = Cost.streaming(device, moved, efficiency=LineCosts.of(device).bandwidth_efficiency)
-    return Cost(one.bytes, desc.rows * desc.length, one.seconds + (launches - 1) * device.overhead, one.limit)
+    return streamed(device, moved, desc.rows * desc.length, launches)
 
 
 def _refused(desc: SegmentProblem) -> Ptr | Scratch:
@@ -169,51 +182,23 @@ def _refused(desc: SegmentProblem) -> Ptr | Scratch:
     return Ptr("status") if desc.has_status else Scratch.named("refused", 4)
 
 
-def _checked(desc: SegmentProblem) -> tuple[Step, ...]:
+def maxima(desc: SegmentProblem) -> Scratch:
+    """Where the maxima of segments are."""
+    return Scratch.named("maxima", desc.element.nbytes(desc.length * max(desc.segments, 1)))
+
+
+def checked(desc: SegmentProblem) -> tuple[Step, ...]:
     """The steps that check the offsets; none where nothing depends on it."""
     if not desc.has_status and 0 in desc.layout(desc.result).shape:
         return ()
     args = _refused(desc), Ptr("offsets"), np.int64(desc.rows), np.uint32(desc.segments)
     kernel = Kernel(REDUCE, f"check_offsets<{desc.offsets_element.number}>")
-    grid = -(-(desc.segments + 1) // THREADS), 1, 1
-    return Fill(_refused(desc), 0, 4), Launch(kernel, grid, (THREADS, 1, 1), args)
+    ctas = -(-(desc.segments + 1) // THREADS), 1, 1
+    return Fill(_refused(desc), 0, 4), Launch(kernel, ctas, (THREADS, 1, 1), args)
 
 
-def _reduced(
-    desc: SegmentProblem, config: Group, columns: Columns, op: str, out: Ptr | Scratch, y: Arg | None = None,
-    grad: Arg | None = None,
-) -> tuple[Step, ...]:  # fmt: skip
-    """The launches that reduce segments of x into `out`."""
-    if not desc.segments or not desc.length:
-        return ()
-    element, computed, vector = desc.element.number, computed_in(desc.element), columns.vector
-    axes, multiples = len(columns.shape), desc.rows // PIECE + 1
-    types = f"segment::{op}, {element}, {computed.cuda}, {desc.offsets_element.number}, {vector}"
-    units = desc.segments + desc.rows // PIECE
-    parts = Scratch.named("parts", 2 * multiples * desc.length * computed.element.bits // 8)
-    bounds, none = (Ptr("offsets"), _refused(desc)), Ptr("offsets")
-    segments, length = np.uint32(desc.segments), np.uint32(desc.length)
-    pieces = Launch(
-        Kernel(REDUCE, f"reduce_pieces<{types}, {config.lanes}, {config.lines}, {axes}, {UNROLL}>"),
-        _grid(desc, units, THREADS // (config.lanes * config.lines), config.lanes * vector), (THREADS, 1, 1),
-        (out, parts, Ptr("x"), *bounds, y or none, grad or none, segments, np.uint32(units), length, _rows(columns)),
-    )  # fmt: skip
-    if desc.rows <= PIECE:
-        return (pieces,)
-    grid = _grid(desc, -(-desc.rows // PIECE), 1, config.lanes * vector)
-    joined = Launch(
-        Kernel(REDUCE, f"join_pieces<{types}, {config.lanes}, {axes}>"), grid,
-        (JOIN_THREADS, 1, 1), (out, parts, *bounds, grad or none, segments, np.uint32(desc.rows), length, _rows(columns)),
-    )  # fmt: skip
-    return pieces, joined
-
-
-def _rows(columns: Columns) -> Packed:
-    """segment::Rows."""
-    return Packed(
-        pack_dims(columns.shape, columns.strides, "u32").data + np.array(columns.steps, np.int64).tobytes(), 8
-    )
-
-
-def _grid(desc: SegmentProblem, items: int, per_cta: int, columns: int) -> tuple[int, int, int]:
-    return max(1, -(-items // per_cta)), min(MOST_GRID_Y, -(-desc.length // columns)), 1
+def segments_of(desc: SegmentProblem, columns: Columns) -> Segments:
+    """Each row of x once."""
+    counts = desc.length, desc.rows, desc.segments
+    bounds = Ptr("offsets"), desc.offsets_element.number, _refused(desc)
+    return Segments(Ptr("x"), columns, desc.element, *counts, *bounds)

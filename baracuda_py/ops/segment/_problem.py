@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,10 @@ from ...types import ElementKind, InvalidProblemError
 from .._reported import ReportedProblem
 from .._rows import FLOATS
 
-__all__ = ["FIELDS", "TABLE", "Columns", "Reduction", "SegmentProblem", "slots_of"]
+__all__ = [
+    "FIELDS", "INDICES", "OFFSETS", "TABLE", "Columns", "Reduction", "SegmentProblem", "columns_of", "refuse_offsets",
+    "slots_of",
+]  # fmt: skip
 
 INDICES = (ElementKind.I32, ElementKind.I64)
 FIELDS = ("x_shape", "offsets_shape", "element", "offsets_element", "mode", "name")
@@ -34,12 +37,18 @@ class Reduction(NamedTuple):
         """Whether the result is one of the elements."""
         return self.gradient == "Share"
 
+    @property
+    def remembered(self) -> bool:
+        """Whether the gradient is made of the elements and the result."""
+        return self.gradient in ("Share", "LogSumExp")
+
 
 TABLE = {
     "segment_sum": Reduction("Sum", "Sum"),
     "segment_mean": Reduction("Mean", "Mean"),
     "segment_max": Reduction("Max", "Share"),
     "segment_min": Reduction("Min", "Share"),
+    "segment_logsumexp": Reduction("LogSumExp", "LogSumExp"),
 }
 
 
@@ -96,32 +105,46 @@ class SegmentProblem(ReportedProblem):
     def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
         if self.mode != "raise":
             return
-        offsets = tensors["offsets"].array()
-        wrong = (offsets < 0) | (offsets > self.rows)
-        wrong[1:] |= offsets[1:] < offsets[:-1]
-        if wrong.any():
-            at = int(np.flatnonzero(wrong)[0])
-            before = f", behind {int(offsets[at - 1])}" if at else ""
-            raise InvalidProblemError(
-                f"{self.op}: offsets[{at}] = {int(offsets[at])}{before} is out of order or range: x has {self.rows} rows",
-                f'give offsets that do not decrease, of 0 to {self.rows}, or mode="drop" or "status"',
-            )
+        refuse_offsets(self.op, tensors["offsets"].array(), self.rows, f"x has {self.rows} rows")
 
     def columns(self, x: tuple[int, ...] | None, grad: tuple[int, ...] | None, aligned: tuple[str, ...]) -> Columns:
         """Those of x and of the gradient, by their strides in elements; None for one that is not read, or that is in C order.
         `aligned` are the operands that are accessed."""
-        size = self.element.bits // 8
         row = c_strides(self.x_shape)
-        strides = [row if one is None else one for one in (x, grad)]
-        shape, merged = merge_axes(self.x_shape[1:], [one[1:] for one in strides])
-        dense = all(one in ((), (1,)) for one in merged)
-        steps = [size * integer(one[0], "stride") for one in strides]
-        vector = 16 // size if dense else 1
-        whole = [size * self.length, *steps, *(self.layout(name).align for name in aligned)]
-        while any(step % (vector * size) for step in whole):
-            vector //= 2
-        scaled = tuple(tuple(size * s for s in one) for one in merged)
-        return Columns(() if dense else shape, ((), ()) if dense else scaled, (steps[0], steps[1]), vector)
+        strides = row if x is None else x, row if grad is None else grad
+        return columns_of(self.element, self.x_shape[1:], strides, [self.layout(name).align for name in aligned])
+
+
+def columns_of(
+    element: ElementKind,
+    shape: tuple[int, ...],
+    strides: tuple[tuple[int, ...], tuple[int, ...]],
+    aligned: Sequence[int],
+) -> Columns:
+    """Columns of `shape` of two arrays of rows, by their strides in elements, and the alignment of all that is accessed."""
+    size = element.bits // 8
+    axes, merged = merge_axes(shape, [one[1:] for one in strides])
+    dense = all(one in ((), (1,)) for one in merged)
+    steps = [size * integer(one[0], "stride") for one in strides]
+    vector = 16 // size if dense else 1
+    whole = [size * math.prod(shape), *steps, *aligned]
+    while any(step % (vector * size) for step in whole):
+        vector //= 2
+    scaled = tuple(tuple(size * s for s in one) for one in merged)
+    return Columns(() if dense else axes, ((), ()) if dense else scaled, (steps[0], steps[1]), vector)
+
+
+def refuse_offsets(op: str, offsets: np.ndarray[Any, Any], rows: int, extent: str) -> None:
+    """Raises InvalidProblemError where offsets decrease or exceed the rows; `extent` says how many there are of what."""
+    wrong = (offsets < 0) | (offsets > rows)
+    wrong[1:] |= offsets[1:] < offsets[:-1]
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        before = f", behind {int(offsets[at - 1])}" if at else ""
+        raise InvalidProblemError(
+            f"{op}: offsets[{at}] = {int(offsets[at])}{before} is out of order or range: {extent}",
+            f'give offsets that do not decrease, of 0 to {rows}, or mode="drop" or "status"',
+        )
 
 
 def slots_of(*, status: Slot | None = None, y: bool = False, grad: bool = False) -> tuple[Slot, ...]:

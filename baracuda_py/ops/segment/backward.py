@@ -23,6 +23,7 @@ __all__ = [
     "SegmentBackwardPlan",
     "SegmentExtremumBackwardDescriptor",
     "SegmentExtremumBackwardPlan",
+    "segment_logsumexp_backward",
     "segment_max_backward",
     "segment_mean_backward",
     "segment_min_backward",
@@ -38,7 +39,7 @@ class BackwardProblem(SegmentProblem):
 
     def __post_init__(self) -> None:
         own = "y" in self.slot_of
-        self._names_op(tuple(f"{name}_backward" for name, row in TABLE.items() if row.chosen == own), "name")
+        self._names_op(tuple(f"{name}_backward" for name, row in TABLE.items() if row.remembered == own), "name")
         super().__post_init__()
 
 
@@ -51,7 +52,7 @@ class SegmentBackwardDescriptor(BackwardProblem):
 
 @described(*slots_of(grad=True, y=True), fields=FIELDS)
 class SegmentExtremumBackwardDescriptor(BackwardProblem):
-    """Of a maximum or a minimum; y is its result."""
+    """Of a maximum, a minimum or a log-sum-exp; y is its result."""
 
     name: str = "segment_max_backward"
 
@@ -73,12 +74,13 @@ class SegmentBackwardPlan(Plan[Any]):
 
 
 class SegmentExtremumBackwardPlan(SegmentBackwardPlan):
-    """The gradient of a maximum or a minimum of segments: operands `grad_x`, `grad`, `x`, `y` and `offsets`."""
+    """The gradient of a maximum, a minimum or a log-sum-exp of segments: operands `grad_x`, `grad`, `x`, `y` and `offsets`."""
 
     descriptor = SegmentExtremumBackwardDescriptor
+    measures = oracle.MEASURES
     probes = tuple(
-        {"x_shape": shape, "offsets_shape": (9,), "element": element}
-        for shape in ((40, 64), (5000, 3), (300,)) for element in ("bf16", "f32", "f64")
+        {"x_shape": shape, "offsets_shape": (9,), "element": element, "name": f"segment_{name}_backward"}
+        for shape in ((40, 64), (5000, 3), (300,)) for element in ("bf16", "f32", "f64") for name in ("max", "logsumexp")
     )  # fmt: skip
 
 
@@ -104,6 +106,7 @@ _SAID = {
     "segment_mean": ("grad / n of its segment, of n rows", _X, ""),
     "segment_max": (_TIES, _XY, _SHARED),
     "segment_min": (_TIES, _XY, _SHARED),
+    "segment_logsumexp": ("grad * exp(x - y) of its segment", _XY, ""),
 }
 
 
@@ -114,12 +117,12 @@ def _result(name: str, x: Any, offsets: Any) -> Any:
 
 def _published(name: str) -> Callable[..., Any]:
     """The function of the gradient of a row of the table, which is registered."""
-    chosen, backward = TABLE[name].chosen, f"{name}_backward"
+    own, backward = TABLE[name].remembered, f"{name}_backward"
     formula, operands, first = _SAID[name]
-    plan = SegmentExtremumBackwardPlan if chosen else SegmentBackwardPlan
+    plan = SegmentExtremumBackwardPlan if own else SegmentBackwardPlan
     doc = _DOC.format(name=name, formula=formula, operands=operands, first=first)
-    function = function_of(plan, called=backward, doc=doc, name=backward)(_of_extremum if chosen else _of_sum)
-    problems = partial(samples.backward, partial(_result, name) if chosen else None)
+    function = function_of(plan, called=backward, doc=doc, name=backward)(_of_extremum if own else _of_sum)
+    problems = partial(samples.backward, partial(_result, name) if own else None)
     register(Op(backward, plan, function, problems, {"name": backward}))
     return function
 
@@ -128,3 +131,4 @@ segment_sum_backward = _published("segment_sum")
 segment_mean_backward = _published("segment_mean")
 segment_max_backward = _published("segment_max")
 segment_min_backward = _published("segment_min")
+segment_logsumexp_backward = _published("segment_logsumexp")

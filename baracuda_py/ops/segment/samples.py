@@ -10,7 +10,7 @@ import numpy as np
 from ...samples.sample import Sample, layouts, values
 from ...types import ElementKind
 
-__all__ = ["backward", "reduce"]
+__all__ = ["backward", "offsets", "reduce", "softmax_backward"]
 
 KINDS = (ElementKind.F32, ElementKind.BF16, ElementKind.F16, ElementKind.F64)
 SHAPES = (  # x, segments
@@ -82,3 +82,29 @@ def backward(
 
 def _with_result(result: Callable[[Any, Any], Any] | None, operands: dict[str, Any]) -> dict[str, Any]:
     return operands if result is None else {**operands, "y": result(operands["x"], operands["offsets"])}
+
+
+def offsets(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """None, one and many ids of both kinds, segments without rows, and ids of no segment."""
+    rng = np.random.default_rng(seed)
+    for i, (rows, segments) in enumerate(((300, 40), (40, 300), (1, 1), (0, 3), (5, 0), (2000, 7))):
+        ids = np.sort(rng.integers(0, max(segments, 1), rows)).astype((np.int64, np.int32)[i % 2])
+        yield Sample(f"{ids.dtype} rows {rows}, segments {segments}", {"ids": ids}, {"segments": segments})
+    beyond = np.array([-5, -1, -1, 0, 2, 2, 7, 2**40])
+    yield Sample("ids of no segment", {"ids": beyond}, {"segments": 5})
+
+
+def softmax_backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
+    """The samples of the softmax with shares of segments, whose sums need not be 1, and gradients; layouts of both."""
+    rng = np.random.default_rng(seed + 2)
+    for sample in reduce(fixed, seed, full=full):
+        x, offsets = sample.operands["x"], sample.operands["offsets"]
+        kind = ElementKind.of(x.dtype)
+        y = np.abs(values(rng, x.shape, kind)).astype(x.dtype)
+        if x.size < 10_000 and not sample.label.startswith(("x ", "ties")):
+            yield Sample(sample.label, {"grad": values(rng, x.shape, kind), "y": y, "offsets": offsets}, sample.options)
+    held, offsets = values(rng, (30, 12), ElementKind.F32), np.array([0, 4, 4, 5, 28, 29])
+    for name, view in layouts(held).items():
+        if view.shape == held.shape:
+            yield Sample(f"grad {name}", {"grad": view, "y": np.abs(held), "offsets": offsets}, {})
+            yield Sample(f"y {name}", {"grad": held, "y": view, "offsets": offsets}, {})

@@ -5,6 +5,7 @@
 namespace segment {
 
 constexpr u32 PIECE = 256;  // rows
+constexpr u32 NONE = ~0u;   // of an entry that names no row
 
 // The largest s in [0, count) with begin(s) <= at, for a `begin` that does not decrease; 0 if there is none. All lanes
 // of a warp search together: 32 places per step.
@@ -38,6 +39,19 @@ template <class Index> struct Bounds {
       : offsets(offsets), valid(*refused == 0) {}
   __device__ __forceinline__ u32 operator()(u32 s) const { return valid ? u32(offsets[s]) : 0u; }
 };
+
+// The last segment that begins at or before a row; LANES threads per row, and adjacent rows in a warp, whose lanes all
+// take part: it finds the segments of its first and last rows, and each row its own between these.
+template <int LANES, class Index>
+__device__ __forceinline__ u32 segment_of(u32 segments, u32 row, const Bounds<Index>& bounds) {
+  const u32 first = row - threadIdx.x % 32 / LANES;
+  u32 s = warp_search(segments, first, bounds);
+  if constexpr (LANES < 32) {
+    const u32 last = warp_search(segments, first + 32 / LANES - 1, bounds);
+    s = search(s, last + 1, row, bounds);
+  }
+  return s;
+}
 
 // A segment is cut into pieces of PIECE rows from its start; piece p of segment s is unit s + offsets[s] / PIECE + p.
 // No two pieces have the same unit, since a segment of n rows spans at least ceil(n / PIECE) - 1 multiples of PIECE;

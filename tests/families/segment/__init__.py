@@ -1,4 +1,4 @@
-"""Reductions of segments of rows."""
+"""Reductions of segments of rows, and of bags of a table's rows."""
 
 from __future__ import annotations
 
@@ -12,17 +12,44 @@ from .independent import CHECKS
 __all__ = ["FAMILY"]
 
 LONG = ("one segment", "long and short ones", "more pieces than shares")
+BAGS = tuple(f"long bags, {reduce}" for reduce in ("sum", "mean", "max"))
+SEGMENTS = tuple(name for name in CHECKS if not name.startswith("embedding") and name != "segment_offsets")
+IDS, TABLE = np.zeros((2, 3), np.int64), np.zeros((4, 5))
+BAG, BACK = ("embedding_bag", (IDS, TABLE)), ("embedding_bag_backward", (np.zeros((2, 5)), IDS, TABLE))
 FAMILY = Family(
     independent=CHECKS,
-    always=("grad_x",),
-    also=dict.fromkeys(CHECKS, LONG),
-    no_meaning=tuple(
-        NoMeaning(
-            op,
-            ((np.zeros(3), np.array([0, 3])), {"mode": "drop", "status": np.array(7, np.int32)}),
-            bp.InvalidProblemError,
-            "no operand 'status'",
-        )
-        for op in ("segment_sum", "segment_mean", "segment_max", "segment_min")
+    always=("grad_x", "grad_weight", "reduce", "padding_idx"),
+    also={
+        **dict.fromkeys(SEGMENTS, LONG),
+        **dict.fromkeys(("segment_softmax", "segment_softmax_backward"), ("long and short ones",)),
+        "embedding_bag": BAGS,
+        "embedding_bag_backward": (*BAGS, "weights of rows of ids", "three digits"),
+    },
+    no_meaning=(
+        *(
+            NoMeaning(
+                op,
+                (arrays, {"mode": "drop", "status": np.array(7, np.int32)}),
+                bp.InvalidProblemError,
+                "operand 'status'",
+            )
+            for op, arrays in (
+                *(
+                    (f"segment_{by}", (np.zeros(3), np.array([0, 3])))
+                    for by in ("sum", "mean", "max", "min", "logsumexp", "softmax")
+                ),
+                BAG,
+            )
+        ),
+        *(
+            NoMeaning(op, (arrays, options), bp.InvalidProblemError, says)
+            for op, arrays in (BAG, BACK)
+            for options, says in (
+                ({"offsets": np.array([0, 1])}, "pass an input of shape"),
+                ({"include_last_offset": True}, "there are no offsets"),
+                ({"per_sample_weights": np.ones((2, 3))}, "per_sample_weights with reduce='mean'"),
+            )
+        ),
+        NoMeaning(BACK[0], (BACK[1], {"grad_per_sample_weights": np.ones((2, 3))}), bp.InvalidProblemError, "grad_per"),
     ),
 )

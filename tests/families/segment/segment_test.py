@@ -13,7 +13,7 @@ import baracuda_py as bp
 from ...gauntlet import readable
 
 BY = ("sum", "mean", "max", "min")
-COVERS = tuple(f"segment_{by}{suffix}" for by in BY for suffix in ("", "_backward"))
+COVERS = tuple(f"segment_{by}{suffix}" for by in (*BY, "logsumexp", "softmax") for suffix in ("", "_backward"))
 X, O = np.arange(12, dtype=np.float32).reshape(4, 3), np.array([0, 1, 4])
 RAISE = {"mode": "raise"}
 
@@ -30,6 +30,10 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], type[bp.BaracudaError]
     ("segment_sum_backward", (X, X, O), {}, bp.InvalidProblemError, "grad"),
     ("segment_sum_backward", (X[:2], X, O[::-1].copy()), RAISE, bp.InvalidProblemError, "offsets[1] = 1, behind 4"),
     ("segment_max_backward", (X[:2], X, X[:3], O), {}, bp.InvalidProblemError, "y"),
+    ("segment_logsumexp_backward", (X[:2], X, X[:3], O), {}, bp.InvalidProblemError, "y"),
+    ("segment_softmax", (X, O[None]), {}, bp.InvalidProblemError, "offsets must have shape [segments + 1]"),
+    ("segment_softmax", (X, O[::-1].copy()), RAISE, bp.InvalidProblemError, "offsets[1] = 1, behind 4"),
+    ("segment_softmax_backward", (X[:2], X, O), {}, bp.InvalidProblemError, "got (4, 3)"),
 ]  # fmt: skip
 
 
@@ -86,6 +90,41 @@ def test_as_torch_segment_reduce(by: str, device: str) -> None:
     right.backward(grad)
     torch.testing.assert_close(made, right, equal_nan=True)
     torch.testing.assert_close(own, given.grad)
+
+
+def _per_segment(of: Any, x: Any, offsets: Any) -> Any:
+    return [of(x[a:b], 0) for a, b in itertools.pairwise(offsets.tolist())]
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_as_torch_softmax_of_each_segment(device: str) -> None:
+    """Softmax and logsumexp with gradients; large values; NaN, inf and -inf alone. Rows of no segment are 0."""
+    torch = pytest.importorskip("torch")
+    x = torch.tensor(np.random.default_rng(8).standard_normal((700, 4)) * 300)
+    x[3, 0], x[4, 1], x[1:20, 2] = torch.nan, torch.inf, -torch.inf
+    offsets = torch.tensor([1, 20, 20, 330, 690])
+    made = bp.segment_softmax(x, offsets, device=device)
+    assert not made[:1].any() and not made[690:].any()
+    right = torch.cat(_per_segment(torch.softmax, x, offsets))
+    torch.testing.assert_close(made[1:690], right, equal_nan=True)
+    summed = torch.stack(_per_segment(torch.logsumexp, x, offsets))
+    torch.testing.assert_close(bp.segment_logsumexp(x, offsets, device=device), summed, equal_nan=True)
+    own, other = (x[:, 3:].clone().requires_grad_() for _ in range(2))
+    grad = torch.tensor(np.random.default_rng(9).standard_normal((700, 1)))
+    bp.segment_softmax(own, offsets, device=device).backward(grad)
+    torch.cat(_per_segment(torch.softmax, other, offsets)).backward(grad[1:690])
+    torch.testing.assert_close(own.grad, other.grad)
+    own, other = (x[:, 3:].clone().requires_grad_() for _ in range(2))
+    bp.segment_logsumexp(own, offsets, device=device)[[0, 2, 3]].backward(grad[:3])
+    torch.stack(_per_segment(torch.logsumexp, other, offsets))[[0, 2, 3]].backward(grad[:3])
+    torch.testing.assert_close(own.grad, other.grad)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_softmax_of_refused_offsets_is_0(device: str) -> None:
+    made = bp.segment_softmax(X, np.array([0, 3, 2]), mode="status", device=device)
+    assert made.status == 1 and not made.out.any()
+    assert not bp.segment_softmax_backward(X, X, np.array([0, 2**40]), device=device).any()
 
 
 def test_order_follows_from_the_segment_alone() -> None:
