@@ -174,7 +174,10 @@ class _Parts(NamedTuple):
         by_name = {s.name: rules.wanted.get(s.name, f"return_{s.name}") for s in slots if s.role == "out"}
         wanted = {output: by for output, by in by_name.items() if isinstance(by, str) and by in given}
         asked = {output: f"{by} is not None" if by in descriptor.slot_of else by for output, by in wanted.items()}
-        asked |= {output: f"isinstance({by}, str) and {by} == {value!r}" for output, (by, value) in equal.items()}
+        asked |= {
+            output: by if value is True else f"isinstance({by}, str) and {by} == {value!r}"
+            for output, (by, value) in equal.items()
+        }
         flags = {
             flag: " or ".join(f"operands.get({output!r}, 0) is None" for output, by in wanted.items() if by == flag)
             for flag in dict.fromkeys(wanted.values()) if flag not in descriptor.slot_of
@@ -224,7 +227,7 @@ def _gathered(descriptor: type[Descriptor], name: str, parts: _Parts, rules: Sig
     lines += [f"operands = {{{', '.join(f'{s.name!r}: {s.name}' for s in leading)}}}"]
     for slot in parts.slots[len(leading) :]:
         asked = parts.asked.get(slot.name)
-        if asked in parts.flags:
+        if asked in parts.flags or asked in parts.options:
             asked = f"{asked} is not False and _flag({asked}, '{name}: {asked}')"
         there = [f"{slot.name} is not None", *([asked] if asked else [])]
         lines += [

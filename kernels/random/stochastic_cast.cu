@@ -1,4 +1,4 @@
-// out[i] = x[i] as one of its two neighbours in T, the one further from 0 with the probability that is x's place between.
+// out[i] = x[i] as one of its neighbours in T, the one further from 0 with the probability that is x's place between.
 //
 // Grid:      strides over chunks of V elements, the words of whole Philox blocks.
 // Word:      that of position offset + i of the stream (seed, subsequence): out if word < 2**32 * what T cuts off.

@@ -106,9 +106,9 @@ def stochastic_cast(
     Higham, T. Mary and M. Mikaitis, *Stochastic rounding: implementation, error analysis and applications*, 2022).
 
     x: f32 of any shape and strides. dtype: bf16 or f16. Of the two neighbours of a number in `dtype`, the one further from 0 is
-    taken with a probability that is the number's place between them, to 2**-32; numbers that `dtype` has stay as they are. Beyond
-    its largest number the neighbour is infinite. So small updates of 16-bit parameters are not lost in the mean, as they are
-    where each is rounded to nearest. Element i, in C order, is rounded by the 32 random bits at position offset + i of the stream
+    taken with a probability that is the number's place between them, to 2**-32; numbers that `dtype` has are unchanged. Beyond
+    its largest number the neighbour is infinite. Small updates of 16-bit parameters are lost where each is rounded to nearest,
+    and not in the mean of these. Element i, in C order, is rounded by the 32 random bits at position offset + i of the stream
     (seed, subsequence): the same ones for every layout and device. position: an array of one i64 in x's memory, which is added to
     `offset` when the kernel runs (`take_position`).
     out: of x's shape and of `dtype`; allocated in C order if not given. Returns out. NaN stays NaN, without its payload. Raises

@@ -23,7 +23,7 @@ FAMILY = Family(
         **dict.fromkeys(SEGMENTS, LONG),
         **dict.fromkeys(("segment_softmax", "segment_softmax_backward"), ("long and short ones",)),
         "embedding_bag": BAGS,
-        "embedding_bag_backward": (*BAGS, "weights of rows of ids", "three digits"),
+        "embedding_bag_backward": ("long bags, sum", "equal ids, mean", "weights of rows of ids", "three digits"),
     },
     no_meaning=(
         *(

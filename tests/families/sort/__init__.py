@@ -37,6 +37,7 @@ FAMILY = Family(
         "return_counts",
         "return_index",
     ),
+    also={"unique": ("int16[6, 70] padded", "int16[6, 70] stepped", "int16[6, 70] F")},
     no_meaning=(
         NoMeaning(
             "bincount",

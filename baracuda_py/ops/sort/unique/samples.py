@@ -37,9 +37,10 @@ def _distinct(rng: np.random.Generator, full: bool, *, runs: bool) -> Iterator[S
     """Every kind, corners, every set of results, capacities from none to more than all, runs across tiles, any layout."""
     asked = cycle(ASKED)
 
-    def sample(x: Any, **options: Any) -> Sample:
-        said = " ".join(f"{name} {value}" for name, value in options.items() if not name.startswith("return_"))
-        return Sample(f"{x.dtype}{list(x.shape)} {said}", {"x": x}, {"trim": False, **options})
+    def sample(x: Any, label: str = "", **options: Any) -> Sample:
+        said = [f"{name} {value}" for name, value in options.items() if not name.startswith("return_")]
+        label = " ".join([f"{x.dtype}{list(x.shape)}", *([label] if label else []), *said])
+        return Sample(label, {"x": x}, {"trim": False, **options})
 
     def few(shape: tuple[int, ...], dtype: Any, n: int = 9) -> Any:
         x = rng.integers(0, n, shape).astype(dtype)
@@ -62,10 +63,10 @@ def _distinct(rng: np.random.Generator, full: bool, *, runs: bool) -> Iterator[S
         yield sample(nan, equal_nan=equal, size=3, **WHOLE)
     yield sample(np.array([0.0, -0.0, 1, -0.0, 0.0, 0.0], np.float16), **WHOLE)
     yield sample(few((30,), np.int32), size=0, **WHOLE)
-    for view in layouts(few((6, 70), np.int16)).values():
-        yield sample(view, **next(asked))
+    for name, view in layouts(few((6, 70), np.int16)).items():
+        yield sample(view, name, **next(asked))
     yield sample(few((3, 4100), np.uint8, 3 if runs else 200), size=1 if runs else 30, **WHOLE)
-    yield sample(np.repeat(few((3,), np.int32), 5000), **WHOLE)
+    yield sample(np.repeat(few((3,), np.int32), 5000), "runs across tiles", **WHOLE)
     if full:
         yield sample(values(rng, (9001,), ElementKind.F64), **WHOLE)
         yield sample(np.arange(8200, dtype=np.int32)[::-1], **WHOLE)
