@@ -33,7 +33,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], type[bp.BaracudaError]
     ("embedding_backward", (X[:2], np.array([0, 9]), X), RAISE, bp.InvalidProblemError, "ids[1] = 9 is out of range"),
     ("embedding_backward", (X[:3], I, X), {}, bp.InvalidProblemError, "grad"),
     ("index_add", (X, I, X[:3]), {}, bp.InvalidProblemError, "src"),
-    ("index_add", (X.astype("i4"), I, X[:2].astype("i4")), {}, bp.OperandTypeError, "to reduce by 'add', got i32"),
+    ("index_add", (X > 0, I, X[:2] > 0), {}, bp.OperandTypeError, "to reduce by 'add', got bool"),
     ("index_add_backward", (X, np.array([0, 9])), RAISE, bp.InvalidProblemError, "index[1] = 9 is out of range: grad has"),
     ("index_add_backward", (X, I), {"grad_src": X[:3].copy()}, bp.InvalidProblemError, "grad_src"),
     ("index_copy_backward", (X, np.array([4, 0])), RAISE, bp.InvalidProblemError, "index[0] = 4 is out of range: grad has"),
@@ -44,7 +44,9 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], type[bp.BaracudaError]
     ("index_copy", (X, np.array([5, 0]), X[:2]), RAISE, bp.InvalidProblemError, "index[0] = 5 is out of range"),
     ("scatter", (X, I, X[0, :2]), {}, bp.InvalidProblemError, "pass indices of rank 2"),
     ("scatter", (X, np.zeros((5, 1), int), np.zeros((5, 1), "f4")), {}, bp.InvalidProblemError, "exceed x of shape"),
-    ("scatter", (X, np.zeros((4, 1), int), X[:, :1]), {"reduce": "mean"}, bp.InvalidProblemError, "set, add, max, min"),
+    ("scatter", (X, np.zeros((4, 1), int), X[:, :1]), {"reduce": "multiply"}, bp.InvalidProblemError, "set, add, prod"),
+    ("scatter", (X.astype("i4"), np.zeros((4, 1), int), X[:, :1].astype("i4")), {"reduce": "mean"}, bp.OperandTypeError,
+     "f16, bf16, f32 or f64 to reduce by 'mean', got i32"),
 ]  # fmt: skip
 
 
@@ -88,9 +90,9 @@ def test_the_last_of_equal_indices_stands(device: str) -> None:
 
 def test_sort_more_tiles_than_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CTA scans the counts of more tiles than it has threads: with few threads, a few tiles are enough."""
-    from baracuda_py.ops.indexing.scatter import _keys
+    from baracuda_py.ops.indexing.scatter import keys
 
-    monkeypatch.setattr(_keys, "SCAN_THREADS", 32)
+    monkeypatch.setattr(keys, "SCAN_THREADS", 32)
     ids = np.random.default_rng(1).integers(0, 200, 33 * 2048 + 5)
     grad = np.ones((ids.size, 1), np.float32)
     made = bp.embedding_backward(grad, ids, np.zeros((200, 1), np.float32), device="ptx")

@@ -37,7 +37,7 @@ def _distinct(rng: np.random.Generator, full: bool, *, runs: bool) -> Iterator[S
     """Every kind, corners, every set of results, capacities from none to more than all, runs across tiles, any layout."""
     asked = cycle(ASKED)
 
-    def sample(x: Any, label: str = "", **options: Any) -> Sample:
+    def sample(x: Any, label: str = "", /, **options: Any) -> Sample:
         said = [f"{name} {value}" for name, value in options.items() if not name.startswith("return_")]
         label = " ".join([f"{x.dtype}{list(x.shape)}", *([label] if label else []), *said])
         return Sample(label, {"x": x}, {"trim": False, **options})
