@@ -46,7 +46,7 @@ def describe(signature: Signature, given: Mapping[str, Any]) -> Descriptor:
 
 def outputs_of(signature: Signature, given: Mapping[str, Any]) -> Outputs:
     """The outputs of a call whose sizes are numbers."""
-    if given.get("trim", "trim" in signature.names):
+    if given.get("trim", "trim" in signature.names) and given.get("size") is None:
         raise UnsupportedError(
             f"{signature.name}: the device counts the result's rows, which a traced call cannot wait for",
             "pass trim=False",

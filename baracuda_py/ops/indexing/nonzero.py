@@ -11,6 +11,7 @@ import numpy as np
 from ...call.results.trim import refuse_capture, trimmed
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.descriptor import Descriptor, Slot, described
+from ...plan.fields import flag
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...runtime.steps import Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
@@ -151,7 +152,7 @@ def nonzero(
     is (out, count): `out` has a row for each element of x, of which the first `count` (int64 [1]) are written and the others are
     left unchanged; a captured graph can hold such a call. Both are allocated if not given.
     """
-    if trim:
+    if flag(trim, "nonzero: trim"):
         refuse_capture("nonzero", x, stream)
     made = _nonzero(x, count=count, out=out, stream=stream, pref=pref, device=device)
     return trimmed(made.out, made.count, stream) if trim else made

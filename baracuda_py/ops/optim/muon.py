@@ -12,7 +12,7 @@ import numpy as np
 from ...numerics.guarantee import widely
 from ...plan.candidate import Candidate, Cost
 from ...plan.descriptor import Descriptor, Slot, described
-from ...plan.fields import flag, scalar
+from ...plan.fields import flag, integer, scalar
 from ...plan.lowering import Sub
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
@@ -55,11 +55,12 @@ def refuse_values(op: str, values: Mapping[str, float]) -> None:
             raise InvalidProblemError(f"{op}: {name}={value}", "give a number of 0 or more that f32 holds")
 
 
-def refuse_options(op: str, ns_coefficients: tuple[float, ...], ns_steps: int, adjust_lr_fn: str | None) -> None:
+def refuse_options(op: str, ns_coefficients: Any, ns_steps: Any, adjust_lr_fn: Any) -> None:
     """Raises for an iteration, or an adjustment of the learning rate, that there is not."""
-    if len(ns_coefficients) != 3 or not all(abs(x) <= MOST for x in ns_coefficients):
+    numbers = _numbers(ns_coefficients, f"{op}: ns_coefficients")
+    if len(numbers) != 3 or not all(abs(x) <= MOST for x in numbers):
         raise InvalidProblemError(f"{op}: ns_coefficients={ns_coefficients}", "give three numbers that f32 holds")
-    if not 0 <= ns_steps <= MOST_STEPS:
+    if not 0 <= integer(ns_steps, f"{op}: ns_steps") <= MOST_STEPS:
         raise InvalidProblemError(f"{op}: ns_steps={ns_steps}", f"give 0 to {MOST_STEPS}")
     if adjust_lr_fn not in (None, *RATIOS):
         known = ", ".join(map(repr, RATIOS))
@@ -146,7 +147,7 @@ class MuonUpdateDescriptor(Descriptor):
         rows, columns = self.shape
         if self.adjust_lr_fn == "match_rms_adamw":
             return 0.2 * math.sqrt(max(rows, columns))
-        return math.sqrt(max(1.0, rows / columns))
+        return math.sqrt(max(1.0, rows / max(columns, 1)))
 
     @property
     def width(self) -> int:

@@ -151,7 +151,8 @@ def _made(
     stream, pref, device = how
     extents, kind = one_or_more(shape, f"{op}: shape"), ElementKind.of(dtype)
     if (seed is None) == (generator is None):
-        raise InvalidProblemError(f"{op}: one of seed and generator is needed", "pass seed=... or generator=...")
+        passed = "neither seed nor generator" if seed is None else "both seed and generator"
+        raise InvalidProblemError(f"{op}: {passed}", "pass one of them: seed=... or generator=...")
     if generator is None:
         made = empty_array(op, extents, kind, device)
         given = {"seed": seed, "offset": offset, "subsequence": subsequence}

@@ -200,16 +200,16 @@ def stochastic_cast(desc: Any, x: Array, position: Array | None = None) -> Array
     """One of two neighbours, by an integer multiple of the distance between them: x / unit and its part behind the point."""
     words = bits_at(int(desc.seed), positions_of(desc, x.size, position), int(desc.subsequence), 32)[..., 0]
     digits, least = (8, -133) if desc.dtype is ElementKind.BF16 else (11, -24)
-    size = np.abs(x.astype(np.float64))
-    finite = np.isfinite(size)
-    size[~finite] = 0
+    finite = np.isfinite(x)
+    size = np.where(finite, np.abs(x.astype(np.float64)), 0)
     unit = np.ldexp(1.0, np.maximum(np.frexp(size)[1] - digits, least))
     below = np.floor(size / unit)
     up = words.reshape(x.shape) < np.floor((size / unit - below) * 2.0**32)
     with np.errstate(over="ignore"):
-        made = np.copysign(np.where(finite, (below + up) * unit, np.inf), x).astype(np.float32).astype(desc.dtype.dtype)
+        signed = np.copysign(np.where(finite, (below + up) * unit, np.inf), np.where(np.signbit(x), -1, 1))
+        made = np.asarray(signed.astype(np.float32).astype(desc.dtype.dtype))
     bits = made.view(np.uint16)
-    return np.asarray(np.where(np.isnan(x), bits | np.uint16(1 << (digits - 2)), bits).view(made.dtype))
+    return np.where(np.isnan(x), bits | np.uint16(1 << (digits - 2)), bits).view(made.dtype)
 
 
 def _scaled(desc: Any, x: Array, position: Array | None) -> Array:

@@ -44,7 +44,8 @@ class StochasticCastDescriptor(Positioned):
     def made(self) -> ElementKind:
         return self.dtype
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.dtype not in SHORT:
             raise InvalidProblemError(
                 f"stochastic_cast: dtype={self.dtype}", "give bf16 or f16; `cast` rounds to nearest"

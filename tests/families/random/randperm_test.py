@@ -80,7 +80,7 @@ REFUSED: tuple[tuple[Callable[..., Any], type[bp.BaracudaError], str], ...] = (
     (lambda: bp.randperm(-1, seed=0, device="cpu"), bp.InvalidProblemError, "randperm: n=-1"),
     (lambda: bp.randperm(1 << 31, seed=0, device="cpu"), bp.InvalidProblemError, "n=2147483648"),
     (lambda: bp.randperm(2.5, seed=0, device="cpu"), bp.BaracudaError, "randperm: n"),  # type: ignore[arg-type]
-    (lambda: bp.randperm(3, device="cpu"), bp.InvalidProblemError, "randperm: one of seed and generator"),
+    (lambda: bp.randperm(3, device="cpu"), bp.InvalidProblemError, "randperm: neither seed nor generator"),
     (lambda: bp.randperm(3, "f32", seed=0, device="cpu"), bp.OperandTypeError, "f32"),
 )
 

@@ -126,8 +126,10 @@ def test_unique_in_a_recording_waits_for_nothing() -> None:
 REFUSED: list[tuple[Any, dict[str, Any], type[bp.BaracudaError], tuple[str, ...]]] = [
     (np.zeros(3), {"size": -1}, bp.InvalidProblemError, ("size=-1", "0 or more")),
     (np.zeros(0), {"size": 2}, bp.InvalidProblemError, ("no elements", "size=2", "size=0")),
-    (np.zeros(3, np.uint8), {"fill_value": 256}, bp.InvalidProblemError, ("fill_value=256", "0 to 255")),
-    (np.zeros(3, np.uint8), {"fill_value": "x"}, bp.OperandTypeError, ("fill_value", "str")),
+    (np.zeros(3), {"fill_value": 7}, bp.InvalidProblemError, ("fill_value", "trim=False")),
+    (np.zeros(3), {"trim": None}, bp.InvalidProblemError, ("trim must be True or False",)),
+    (np.zeros(3, np.uint8), {"size": 3, "fill_value": 256}, bp.InvalidProblemError, ("fill_value=256", "0 to 255")),
+    (np.zeros(3, np.uint8), {"size": 3, "fill_value": "x"}, bp.OperandTypeError, ("fill_value", "str")),
     (np.zeros(3, bool), {}, bp.OperandTypeError, ("x", "bool")),
     (np.zeros(3, np.complex64), {}, bp.OperandTypeError, ("x", "complex64")),
     (np.zeros(3), {"return_counts": 2}, bp.InvalidProblemError, ("return_counts", "True or False")),

@@ -198,7 +198,7 @@ class Muon(ArrayOptimizer):
         """A loaded state, of torch's own as well: neither counts steps."""
         super().__setstate__(state)
         for held in self.state.values():
-            del held["step"]
+            held.pop("step", None)
 
     def _flags(self) -> tuple[str, ...]:
         return ("nesterov",)
@@ -213,8 +213,8 @@ class Muon(ArrayOptimizer):
         super()._refuse_values(group)
         options = (group[name] for name in ("ns_coefficients", "ns_steps", "adjust_lr_fn"))
         muon.refuse_options(type(self).__name__, *options)
-        if group.get("maximize") or group.get("stochastic"):
-            raise UnsupportedError("Muon: maximize or stochastic", "leave them out, as torch's Muon does")
+        if group.get("maximize"):
+            raise UnsupportedError("Muon: maximize=True", "leave it out, as torch's Muon does")
 
     def _options(self, group: Mapping[str, Any]) -> dict[str, Any]:
         names = ("weight_decay", "momentum", "nesterov", "ns_coefficients", "eps", "ns_steps", "adjust_lr_fn")

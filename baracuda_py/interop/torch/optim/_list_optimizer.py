@@ -216,7 +216,8 @@ def pair_of(name: str, what: str, given: Any) -> tuple[Any, Any]:
 
 
 class ArrayOptimizer(ListOptimizer):
-    """What optimizers share whose steps are of one array each: a call for every parameter, with a state of its own."""
+    """What optimizers share whose steps are of one array each: a call for every parameter, with a state of its own. A state that
+    does not fit its parameter is refused when those before it have made their step. There is no `stochastic`."""
 
     def _options(self, group: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a step that are not arrays."""
@@ -224,6 +225,13 @@ class ArrayOptimizer(ListOptimizer):
 
     def _flags(self) -> tuple[str, ...]:
         return ()
+
+    def _refuse_values(self, group: Mapping[str, Any]) -> None:
+        super()._refuse_values(group)
+        if group.get("stochastic"):
+            raise UnsupportedError(
+                f"{type(self).__name__}: stochastic=True", "leave it out: each result is rounded to nearest"
+            )
 
     def _start(self, p: Any) -> dict[str, Any]:
         """The state of a parameter that has made no step."""
@@ -237,7 +245,8 @@ class ArrayOptimizer(ListOptimizer):
         """A loaded state, of torch's own as well."""
         super().__setstate__(state)
         for held in self.state.values():
-            held["step"] = held["step"].clone()
+            if held:
+                held["step"] = held["step"].clone()
 
     def _step(self, group: dict[str, Any]) -> None:
         options = self._options(group)

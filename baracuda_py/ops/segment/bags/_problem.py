@@ -101,6 +101,9 @@ class BagProblem(ReportedProblem):
     def out_shape(self) -> tuple[int, ...]:
         return (self.bags, *self.weight_shape[1:])
 
+    def default_element(self, name: str) -> ElementKind:
+        return ElementKind.I64 if name == "offsets" else self.element
+
     def check(self) -> None:
         op, given = self.op, self.offsets_shape_or_none
         if len(self.weight_shape) != 2:

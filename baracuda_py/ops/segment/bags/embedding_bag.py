@@ -66,8 +66,9 @@ def embedding_bag(
     It is torch.nn.functional.embedding_bag, whose `mode` is `reduce` here. With ``"sum"`` and weights it also passes messages in
     a graph: input has the source of each edge, weight the features of the nodes, offsets the first edge of each target.
     input: int32 or int64 ids in C order: [B, L], a bag per row, or [n] with `offsets`. weight: [N, D] of f16, bf16, f32 or f64,
-    any strides. offsets: int32 or int64 [B], the first entry of each bag; the last bag ends after the last entry, or with
-    `include_last_offset`, [B + 1], at the last offset. Entries before the first offset belong to no bag.
+    any strides, but in C order for the gradient of a maximum. offsets: int32 or int64 [B], the first entry of each bag; the last
+    bag ends after the last entry, or with `include_last_offset`, [B + 1], at the last offset. Entries before the first offset
+    belong to no bag.
     reduce: ``"sum"``, ``"mean"`` or ``"max"``; each is 0 of a bag without entries. per_sample_weights: a factor for the row of
     each entry, of weight's dtype and input's shape; with ``"sum"`` alone. padding_idx: a row whose entries are left out of every
     bag, and of the number that a mean divides by; it counts from the end where it is negative.

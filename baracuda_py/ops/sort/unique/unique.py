@@ -6,10 +6,11 @@ from typing import Any
 
 from ....call.results.trim import refuse_capture, trimmed
 from ....plan.descriptor import described
+from ....plan.fields import flag
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
 from ....plan.selection import result_type
-from ....types import OpCategory
+from ....types import InvalidProblemError, OpCategory
 from ..._function import SignatureRules, function_of
 from ..._numbers import number
 from . import oracle, samples
@@ -119,11 +120,12 @@ def unique(
     default the first element of out; that of index has the index of the first, and that of counts 0. If they are more, the first
     `size` are kept, and inverse counts on.
     Returns out, or the named tuple (out, inverse, counts, index) of those that were asked for; with `count` at its end where the
-    call does not wait. All are allocated if not given. Exact, the same at every call. Raises InvalidProblemError for a negative
-    size, a fill_value that x's kind does not hold, and an empty x with a size.
+    call does not wait. All are allocated if not given; out, counts and index have as many elements as x, or `size`. Exact, the
+    same at every call. Raises InvalidProblemError for a negative size, a fill_value where the results are cut or that x's kind
+    does not hold (floats are rounded to it), and an empty x with a size.
     """
     return _found(
-        "unique", _unique, x, trim and size is None, stream, return_inverse=return_inverse, return_counts=return_counts,
+        "unique", _unique, x, trim, stream, return_inverse=return_inverse, return_counts=return_counts,
         return_index=return_index, equal_nan=equal_nan, size=size, fill_value=fill_value, inverse=inverse, counts=counts,
         index=index, count=count, out=out, pref=pref, device=device,
     )  # fmt: skip
@@ -157,16 +159,18 @@ def unique_consecutive(
     trim, size, fill_value, count, the results and the errors: as in `unique`, of runs.
     """
     return _found(
-        "unique_consecutive", _unique_consecutive, x, trim and size is None, stream, return_inverse=return_inverse,
+        "unique_consecutive", _unique_consecutive, x, trim, stream, return_inverse=return_inverse,
         return_counts=return_counts, return_index=return_index, equal_nan=equal_nan, size=size, fill_value=fill_value,
         inverse=inverse, counts=counts, index=index, count=count, out=out, pref=pref, device=device,
     )  # fmt: skip
 
 
-def _found(op: str, function: Any, x: Any, trim: bool, stream: Any, **given: Any) -> Any:
-    """The results of a call; with `trim` cut to the count, which is then left out."""
-    if not trim:
+def _found(op: str, function: Any, x: Any, trim: Any, stream: Any, **given: Any) -> Any:
+    """The results of a call; with `trim` and no size cut to the count, which is then left out."""
+    if not flag(trim, f"{op}: trim") or given["size"] is not None:
         return function(x, stream=stream, **given)
+    if given["fill_value"] is not None:
+        raise InvalidProblemError(f"{op}: fill_value, and results that are cut", "pass size=..., or trim=False")
     refuse_capture(op, x, stream)
     made = function(x, stream=stream, **given)
     cut = {
