@@ -74,6 +74,7 @@ class AdafactorUpdateDescriptor(Descriptor):
 
     name = "adafactor_update"
     values = ("lr", "beta2_decay", "eps1", "eps2", "d", "weight_decay")
+    needed: ClassVar[tuple[str, ...]] = tuple(f"{name}_element" for name in (*FACTORS, "variance"))
 
     def __post_init__(self) -> None:
         super().__post_init__()

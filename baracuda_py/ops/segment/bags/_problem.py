@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -53,6 +53,8 @@ class BagProblem(ReportedProblem):
     reduce: str = "mean"
     include_last_offset: bool = False
     padding_idx: int | None = None
+
+    needed: ClassVar[tuple[str, ...]] = ("offsets_shape",)  # of ids of rank 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
