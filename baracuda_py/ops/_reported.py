@@ -29,6 +29,9 @@ class ReportedProblem(Descriptor):
     def has(self, name: str) -> bool:
         return self.mode == "status" if name == "status" else super().has(name)
 
+    def asked_for(self, name: str) -> str:
+        return 'pass mode="status"' if name == "status" and name in self.slot_of else super().asked_for(name)
+
     @property
     def has_status(self) -> bool:
         """Whether a value out of range is reported."""

@@ -177,6 +177,10 @@ class Descriptor:
             shape, resolved_strides(shape, strides, element), element, align, getattr(self, f"{name}_phase", 0)
         )
 
+    def asked_for(self, name: str) -> str:
+        """What a call says to have an output that this problem has not; empty where it cannot have it."""
+        return f"pass return_{name}=True" if hasattr(self, f"return_{name}") else ""
+
     def default_element(self, name: str) -> ElementKind:
         """The kind of an operand whose kind was not given."""
         return self.layout(self.slots[0].name).element

@@ -87,6 +87,17 @@ def test_options_that_ask_for_an_output_are_read_as_any_other(odd: Any) -> None:
             bp.cross_entropy(x, np.zeros(3, "i8"), return_status=odd, device="cpu")
 
 
+def test_an_output_that_was_not_asked_for_says_how_it_is() -> None:
+    x, made = np.arange(3), np.zeros((), "i4")
+    for call, says in (
+        (lambda: bp.bincount(x, 3, status=made, device="cpu"), 'status\': pass mode="status"'),
+        (lambda: bp.unique(x, counts=x, device="cpu"), "counts': pass return_counts=True"),
+        (lambda: bp.softmax(x.astype("f4"), status=made, device="cpu"), "status"),
+    ):
+        with pytest.raises(bp.BaracudaError, match=says):
+            call()
+
+
 @pytest.mark.parametrize(
     ("family", "kind", "arrays"),
     [("Binary", "silu_mul", "x, x"), ("Binary", "equal", "x, x"), ("Unary", "cast", "x, dtype='f16'")],

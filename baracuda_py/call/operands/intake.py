@@ -19,7 +19,8 @@ def refuse_unknown(selection: Selection, given: Mapping[str, Any]) -> None:
     for name in given:
         if name not in selection.names and name not in selection.values:
             known = ", ".join(dict.fromkeys((*selection.names, *selection.values)))
-            raise InvalidProblemError(f"{selection.desc.op}: there is no operand {name!r}", f"it takes {known}")
+            fix = selection.desc.asked_for(name) or f"it takes {known}"
+            raise InvalidProblemError(f"{selection.desc.op}: there is no operand {name!r}", fix)
 
 
 def take(selection: Selection, given: Mapping[str, Any], stream: int | None) -> dict[str, Tensor | None]:
