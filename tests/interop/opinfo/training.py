@@ -99,6 +99,15 @@ def _ordered(ours: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _unique(ours: Callable[..., Any]) -> Callable[..., Any]:
+    def call(x: Any, dim: int | None = None, **kwargs: Any) -> Any:
+        if dim is not None or not kwargs.pop("sorted", True):
+            raise NotOurs("slices are not compared, but elements, which are sorted")
+        return ours(x, **kwargs)
+
+    return call
+
+
 def _topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     if not sorted:
         raise NotOurs("another order")
@@ -143,6 +152,7 @@ def _histogram(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
 
 _NN = "nn.functional."
 CHUNKS = ("weight", "chunking_strategy", "chunking_method", "options")  # how torch computes it
+_KEYS = {"x must hold f16, bf16, f32, f64": "the op has no order of bools"}
 _FLOATS = {"must hold f16, bf16, f32 or f64": "the op is of floats, or of numbers"}
 _SHAPES = _FLOATS | {
     "must have shape [N, C] or [C]": "torch takes a number for a row of one class",
@@ -187,6 +197,8 @@ ROWS: dict[str, Row] = {
     "topk": Row("topk", _topk, _AXIS),
     "kthvalue": Row("kthvalue", _kthvalue, _AXIS),
     "median": Row("median", _median, _AXIS),
+    "unique": Row("unique", _unique(bp.unique), _KEYS),
+    "unique_consecutive": Row("unique_consecutive", _unique(bp.unique_consecutive), _KEYS),
     "searchsorted": Row("searchsorted", _searchsorted),
     "bincount": Row("bincount", _bincount),
     "histogram": Row("histc", _histogram),
