@@ -10,21 +10,23 @@
 //            queries by 64 columns. red.add to f32 in L2, in arrival order, or to slices of one CTA each; in the layout
 //            of backward.cu, whose second kernel sums and rounds.
 // Pipeline:  STAGES slots of Q, dO and stats, full and empty mbarriers each; one slot of K and V.
-// Tails:     TMA zero-fills past the tensor; keys behind the last one that any query sees are overwritten with zeros
-//            (dS of 0 would meet a NaN).
+// Changes:   softcap, ALiBi, bool mask (CHANGES, changes.cuh). Softcap's derivative is multiplied into P once P is
+//            packed for dV. A warp reads its part of a mask by rows and hands it out as bits.
+// Tails:     TMA zero-fills past the tensor; keys behind the last one that any query sees, and queries behind a ragged
+//            sequence's last, are overwritten with zeros (weights of 0 would meet a NaN).
 // Shared:    K, V, STAGES x (Q, dO) as panels of 64 columns in the 128-byte swizzle, two tiles of dS as panels of 64
 //            queries, STAGES x stats, barriers.
 // Grid:      as backward.cu.   Bound: tensor cores.
+#include "attention/changes.cuh"
 #include "attention/gradients.cuh"
+#include "attention/head_boxes.cuh"
 #include "attention/opaque.cuh"
 #include "attention/query_sums.cuh"
 #include "attention/softmax.cuh"
-#include "ptx/tma.cuh"
 #include "ptx/warpgroup.cuh"
 
 using namespace attention;
 
-constexpr u32 PANEL_ROW = 128;  // bytes of a row of a panel: 64 columns
 constexpr int BN = 128;
 constexpr u32 CONSUMER_THREADS = 256, BARRIER_CONSUMERS = 1;
 
@@ -32,20 +34,6 @@ template <int N> __device__ __forceinline__ void pin_tile(float (&x)[N][4]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) warpgroup::pin(x[i]);
 }
-
-// One head of an operand: the coordinates of a box; a batch or head axis that is not stepped has extent 1.
-struct HeadBoxes {
-  BatchIndex place;
-  __device__ __forceinline__ HeadBoxes(const attention::OperandStrides& strides, u32 batch, u32 head)
-      : place{{0, strides.batch ? batch : 0, strides.head ? head : 0}} {}
-  // Loads ROWS rows from `row` on into panels at `to`.
-  template <int ROWS, int COLUMNS>
-  __device__ __forceinline__ void load(u32 to, const TensorMap& map, int row, u32 full) const {
-#pragma unroll
-    for (int x = 0; x < COLUMNS; x += 64)
-      tma::load<true, false>(to + x / 64 * (ROWS * PANEL_ROW), map, x, row, place, full, 0);
-  }
-};
 
 // A round of a CTA: its block of keys, and the query tiles [begin, end) that see it.
 template <int BM> struct Round {
@@ -63,7 +51,56 @@ template <int BM> struct Round {
   }
 };
 
-template <class T, int D, int BM, int STAGES>
+// Overwrites rows from `first` on of PANELS panels with zeros. All consumers call it.
+template <u32 PANEL, int PANELS> __device__ __forceinline__ void overwrite(u32 panels, int first) {
+  const u32 from = first * PANEL_ROW, chunks = (PANEL - from) / 16;
+#pragma unroll 1
+  for (u32 i = threadIdx.x - 128; i < PANELS * chunks; i += CONSUMER_THREADS)
+    store_shared(panels + i / chunks * PANEL + from + i % chunks * 16, Vec<float, 4>{});
+  tma::fence_shared();
+  barrier_sync(BARRIER_CONSUMERS, CONSUMER_THREADS);
+}
+
+// P of a warp's 16 keys, the thread's from `key` on, and 64 queries, its from `query` on: packed as A operands, and in
+// the place of the scores; with softcap, there times its derivative. `by`, `cap`, `slope` and `shift` are in log2.
+template <int CHANGES, class T, class P, class H>
+__device__ __forceinline__ void weigh_changed(float (&s)[8][4], u32 (&packed)[4][4], const P& p, const H& head,
+    const Band& band, float by, float cap, float slope, u32 stats, int query, int key, bool whole) {
+  const u32 shown = CHANGES & MASK ? shown_by_mask(p, head, query, key) : 0;
+  const float distance = CHANGES & SLOPE ? float(key - (query + head.offset)) : 0.0f;
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    float capped[2][4];  // tanh of softcap
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int n = 2 * k + i;
+      Vec<float, 4> two;  // (-lse log2(e), delta) of two queries
+      load_shared(two, stats + n * 64);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float& weight = s[n][e];
+        capped[i][e] = CHANGES & CAP ? math::tanh_from_log2(weight * by) : weight;
+        weight = fmaf(capped[i][e], CHANGES & CAP ? cap : by, two.at[e % 2 * 2 + SHIFT]);
+        if (CHANGES & SLOPE) weight = fmaf(slope, distance + float(e / 2 * 8 - 8 * n - e % 2), weight);
+        weight = fminf(math::ex2_ftz(weight), 1.0f);
+        if ((CHANGES & MASK) && !(shown >> (4 * n + e % 2 * 2 + e / 2) & 1)) weight = 0.0f;
+        if (!whole) {
+          const Keys seen = band.of(query + 8 * n + e % 2);
+          if (key + e / 2 * 8 < seen.first || key + e / 2 * 8 >= seen.end) weight = 0.0f;
+        }
+      }
+    }
+    pack_weights<T>(packed[k], s, k);
+    if (CHANGES & CAP) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[2 * k + i][e] *= fmaf(-capped[i][e], capped[i][e], 1.0f);
+    }
+  }
+}
+
+template <class T, int D, int BM, int STAGES, int CHANGES>
 __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
     attention_backward_wgmma(const __grid_constant__ Problem<T, T, float> p,
         const __grid_constant__ Gradients<T, float> g, const __grid_constant__ QuerySums sums,
@@ -78,8 +115,12 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
             pulled = stages + STAGES * 2 * QUERY_BYTES, stats = pulled + 2 * PULL_BYTES,
             full = stats + STAGES * BM * 8, empty = full + 8 * STAGES, keys_full = empty + 8 * STAGES,
             keys_empty = keys_full + 8;
-  // In registers these would displace sums. first, end, keys: the Band (mask.cuh); the others: the consumers' Round
-  struct Kept { int rows, first, end, keys, key, begin_block, end_block, previous_block; };
+  // In registers these would displace sums. first, end, keys: the Band (mask.cuh); `behind`: keys up to the tensor's
+  // end; by, cap: of units_of, times log2(e) where scores are multiplied; the others: the consumers' Round
+  struct Kept {
+    int rows, first, end, keys, behind, key, begin_block, end_block, previous_block;
+    float by, cap;
+  };
   volatile Kept& kept = *reinterpret_cast<Kept*>(memory + (keys_empty + 8 - keys));
 
   // 1. barriers; which CTA of which head
@@ -102,6 +143,9 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
   if (threadIdx.x == 0) {
     const Band band = Band::make(p, any);
     kept.rows = any.rows, kept.first = band.first, kept.end = band.end, kept.keys = band.keys;
+    kept.behind = int(p.keys) - Extent(p.starts_k, batch, p.keys).first;
+    const Units units = units_of<CHANGES>(p, float(p.scale));
+    kept.by = CHANGES & CAP ? units.by : units.by * math::LOG2E, kept.cap = units.cap * math::LOG2E;
   }
   __syncthreads();
   const u32 group = __shfl_sync(~0u, threadIdx.x / 128, 0), lane = threadIdx.x % 32;
@@ -112,6 +156,9 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
   if (group == 0) {
     warpgroup::give_registers<24>();
     if (__shfl_sync(~0u, threadIdx.x / 32, 0) != 0) return;
+    const int first_query = Extent(p.starts_q, batch, p.rows).first,
+              first_key = Extent(p.starts_k, batch, p.keys).first;
+    const u32 sequence = p.starts_q ? 0 : batch;
 #pragma unroll 1
     for (u32 index = 0;; ++index) {
       const Round<BM> round(p, any, sums, of_head, index);
@@ -121,13 +168,14 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
       at_keys.next();
       if (lane == 0) {
         barrier::expect(keys_full, 2 * KEY_BYTES);
-        HeadBoxes(p.k_strides, batch, kv_head).template load<BN, D>(keys, k_map, round.key, keys_full);
-        HeadBoxes(p.v_strides, batch, kv_head).template load<BN, D>(values, v_map, round.key, keys_full);
+        HeadBoxes(p.k_strides, first_key, sequence, kv_head).load<BN, D>(keys, k_map, round.key, keys_full);
+        HeadBoxes(p.v_strides, first_key, sequence, kv_head).load<BN, D>(values, v_map, round.key, keys_full);
       }
 #pragma unroll 1
       for (u32 head = kv_head * p.group; head < (kv_head + 1) * p.group; ++head) {
-        const HeadBoxes of_queries(p.q_strides, batch, head), of_pulls(g.grad_strides, batch, head);
-        const Stats<float>* const rows = g.stats + batch * g.stats_strides.batch + head * g.stats_strides.head;
+        const HeadBoxes of_queries(p.q_strides, first_query, sequence, head),
+            of_pulls(g.grad_strides, first_query, sequence, head);
+        const Stats<float>* const rows = QueryGradients<T, float>(p, g, batch, head).stats;
 #pragma unroll 1
         for (int block = round.begin; block < round.end; ++block, at.next()) {
           Stats<float> of_rows[BM / 32];  // in flight while the slot is waited for; zeros past the last row
@@ -145,8 +193,8 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
           __syncwarp();
           if (lane == 0) {
             barrier::expect(arrived, 2 * QUERY_BYTES);
-            of_queries.template load<BM, D>(queries, q_map, block * BM, arrived);
-            of_pulls.template load<BM, D>(queries + QUERY_BYTES, grad_map, block * BM, arrived);
+            of_queries.load<BM, D>(queries, q_map, block * BM, arrived);
+            of_pulls.load<BM, D>(queries + QUERY_BYTES, grad_map, block * BM, arrived);
           }
         }
       }
@@ -188,16 +236,9 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
     if (kept.begin_block < kept.end_block) {
       barrier::wait(keys_full, at_keys.parity);
       at_keys.next();
-      // Zeros for keys behind the last one that any query sees
+      // Keys behind the last one that any query sees
       const int seen = band().of(kept.rows - 1).end;
-      if (seen < min(kept.key + BN, kept.keys)) {
-        const u32 from = max(seen - kept.key, 0) * PANEL_ROW, chunks = (KEY_PANEL - from) / 16;
-#pragma unroll 1
-        for (u32 i = threadIdx.x - 128; i < 2 * (D / 64) * chunks; i += CONSUMER_THREADS)
-          store_shared(keys + i / chunks * KEY_PANEL + from + i % chunks * 16, Vec<float, 4>{});
-        tma::fence_shared();
-        barrier_sync(BARRIER_CONSUMERS, CONSUMER_THREADS);
-      }
+      if (seen < min(kept.key + BN, kept.behind)) overwrite<KEY_PANEL, 2 * D / 64>(keys, max(seen - kept.key, 0));
 #pragma unroll 1
       for (u32 head = kv_head * p.group; head < (kv_head + 1) * p.group; ++head)
 #pragma unroll 1
@@ -214,6 +255,8 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
             warpgroup::commit();
           };
           barrier::wait(full + 8 * at.stage, at.parity);
+          if (p.starts_q && (block + 1) * BM > kept.rows)
+            overwrite<QUERY_PANEL, 2 * D / 64>(queries, kept.rows - block * BM);
 #pragma unroll
           for (int part = 0; part < PARTS; ++part) {
             // 3a. S^T = K Q^T (s) and dP^T = V dO^T (ds)
@@ -242,27 +285,34 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
             const int first = block * BM + part * 64, past = min(first + 64, kept.rows);
             const bool whole = band().of(past - 1).first <= own_key && band().of(first).end >= own_key + 64;
             const u32 of_rows = stats + (at.stage * BM + part * 64 + lane % 4 * 2) * 8;
+            const int query = first + int(lane % 4) * 2, key = own_key + int(warp * 16 + lane / 4);
+            if constexpr (CHANGES != 0) {
+              const Head<T, T, float> of_head(p, opaque(batch), opaque(head));
+              const float slope = CHANGES & SLOPE ? slope_of(p, of_head) * math::LOG2E : 0.0f;
+              weigh_changed<CHANGES, T>(
+                  s, p_words, p, of_head, band(), kept.by, kept.cap, slope, of_rows, query, key, whole);
+            } else {
 #pragma unroll
-            for (int n = 0; n < 8; ++n) {
-              Vec<float, 4> two;  // (-lse log2(e), delta) of two queries
-              load_shared(two, of_rows + n * 64);
+              for (int n = 0; n < 8; ++n) {
+                Vec<float, 4> two;  // (-lse log2(e), delta) of two queries
+                load_shared(two, of_rows + n * 64);
 #pragma unroll
-              for (int e = 0; e < 4; ++e)
-                s[n][e] = fminf(math::ex2_ftz(fmaf(s[n][e], factor, two.at[e % 2 * 2 + SHIFT])), 1.0f);
+                for (int e = 0; e < 4; ++e)
+                  s[n][e] = fminf(math::ex2_ftz(fmaf(s[n][e], factor, two.at[e % 2 * 2 + SHIFT])), 1.0f);
+              }
+              if (!whole) {
+                const Band edge = band();
+#pragma unroll
+                for (int n = 0; n < 8; ++n)
+#pragma unroll
+                  for (int e = 0; e < 4; ++e) {
+                    const Keys seen = edge.of(query + 8 * n + e % 2);
+                    if (key + e / 2 * 8 < seen.first || key + e / 2 * 8 >= seen.end) s[n][e] = 0.0f;
+                  }
+              }
+#pragma unroll
+              for (int k = 0; k < 4; ++k) pack_weights<T>(p_words[k], s, k);
             }
-            if (!whole) {
-              const Band edge = band();
-#pragma unroll
-              for (int n = 0; n < 8; ++n)
-#pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                  const Keys shown = edge.of(first + 8 * n + int(lane % 4) * 2 + e % 2);
-                  const int key = own_key + int(warp * 16 + lane / 4) + e / 2 * 8;
-                  if (key < shown.first || key >= shown.end) s[n][e] = 0.0f;
-                }
-            }
-#pragma unroll
-            for (int k = 0; k < 4; ++k) pack_weights<T>(p_words[k], s, k);
 
             // 3c. dV += P^T dO, while dS = P (dP - delta) is computed, and goes to shared memory, one row per key
             warpgroup::wait<0>();

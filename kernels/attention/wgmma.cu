@@ -21,14 +21,13 @@
 // Shared:    Q, STAGES x (K, V) as panels of 64 columns in the 128-byte swizzle, barriers, two tile numbers.
 // Bound:     tensor cores; exponentials for D = 64.
 #include "attention/changes.cuh"
+#include "attention/head_boxes.cuh"
 #include "attention/pages.cuh"
 #include "attention/softmax.cuh"
-#include "ptx/tma.cuh"
 #include "ptx/warpgroup.cuh"
 
 using namespace attention;
 
-constexpr u32 PANEL_ROW = 128;  // bytes of a row of a panel: 64 columns
 // Named barriers: that and the consumer's index (CONSUMER: its threads; TURN: it may issue its products), ZEROED: all
 // consumers have overwritten the values behind the last key.
 constexpr u32 BARRIER_CONSUMER = 1, BARRIER_ZEROED = 4, BARRIER_TURN = 5;
@@ -49,13 +48,9 @@ template <int BN, int BOXES> struct PageBoxes {
   }
 };
 
-// The coordinates of one head of an operand: x is its first row; a batch or head axis that is not stepped has extent 1.
-struct HeadBoxes {
-  int row;
-  BatchIndex place;
-  template <class S>
-  __device__ __forceinline__ HeadBoxes(const S& strides, int row, u32 batch, u32 head)
-      : row(row), place{{0, strides.batch ? batch : 0, strides.head ? head : 0}} {}
+// HeadBoxes that say what is expected of them.
+struct Operand : HeadBoxes {
+  using HeadBoxes::HeadBoxes;
   // Loads a k_block of pages, warp-wide, into panels at `to`. A pool whose pages are not stepped has one at most.
   template <int BN, int COLUMNS, int BOXES> __device__ __forceinline__ void load(
       u32 to, const TensorMap& map, const PageBoxes<BN, BOXES>& boxes, u32 pages, bool stepped, u32 full) const {
@@ -73,9 +68,7 @@ struct HeadBoxes {
   template <int ROWS, int COLUMNS> __device__ __forceinline__ void load(
       u32 to, const TensorMap& map, int first, u32 full) const {
     barrier::expect(full, ROWS * COLUMNS * 2);
-#pragma unroll
-    for (int x = 0; x < COLUMNS; x += 64)
-      tma::load<true, false>(to + x / 64 * (ROWS * PANEL_ROW), map, x, row + first, place, full, 0);
+    HeadBoxes::load<ROWS, COLUMNS>(to, map, first, full);
   }
 };
 
@@ -191,9 +184,9 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
         const u32 kv_head = at.head / p.group;
         const int first_query = Extent(p.starts_q, at.batch, p.rows).first,
                   first_key = Extent(p.starts_k, at.batch, p.keys).first;
-        const HeadBoxes of_queries(p.q_strides, first_query, p.starts_q ? 0 : at.batch, at.head);
-        const HeadBoxes of_keys(p.k_strides, first_key, p.starts_k ? 0 : at.batch, kv_head);
-        const HeadBoxes of_values(p.v_strides, first_key, p.starts_k ? 0 : at.batch, kv_head);
+        const Operand of_queries(p.q_strides, first_query, p.starts_q ? 0 : at.batch, at.head);
+        const Operand of_keys(p.k_strides, first_key, p.starts_k ? 0 : at.batch, kv_head);
+        const Operand of_values(p.v_strides, first_key, p.starts_k ? 0 : at.batch, kv_head);
         barrier::wait(queries_empty, at_queries.parity ^ 1);
         if (lead) of_queries.template load<BM, D>(queries, q_map, work.row, queries_full);
         at_queries.next();

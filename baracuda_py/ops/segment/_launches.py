@@ -24,12 +24,13 @@ __all__ = [
 
 REDUCE = "segment/reduce.cu"
 # Of that file and of kernels/include/segment/bounds.cuh.
-THREADS, JOIN_THREADS, WARP, PIECE, UNROLL = 256, 512, 32, 256, 4
+THREADS, JOIN_THREADS, SCANNED, WARP, PIECE, UNROLL = 256, 512, 16, 32, 256, 4
 MOST_LINES = 8  # rows that a group reads at a time: more of narrow rows would idle in short segments
 MOST_GRID_Y = 65_535
 MOST = (1 << 31) - 1 - THREADS
 MOST_LENGTH = MOST - MOST_GRID_Y * WARP * 8  # the step beyond the last column fits 31 bits
 NOTHING = np.uint64(0)  # a null pointer
+NARROW = 64  # bits of an access, of which twice as many are in flight
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ def reduced(
     config = Group.of(length, vector)
     types = f"segment::{op}, {element.number}, {computed.cuda}, {number}, {vector}"
     unroll = UNROLL if second is NOTHING else UNROLL // 2  # as many loads of two arrays
+    unroll *= 2 if vector * element.bits <= NARROW else 1
     units = segments + rows // PIECE
     parts = Scratch.named("parts", 2 * (rows // PIECE + 1) * length * computed.element.bits // 8)
     count, across = np.uint32(length), packed_rows(columns)
@@ -95,19 +97,26 @@ def reduced(
     )  # fmt: skip
     if rows <= PIECE:
         return (pieces,)
+    scans = -(-segments // (JOIN_THREADS // WARP * SCANNED))
     joined = Launch(
         Kernel(REDUCE, f"join_pieces<{types}, {config.lanes}, {axes}>"),
-        grid(length, -(-rows // PIECE), 1, config.lanes * vector), (JOIN_THREADS, 1, 1),
-        (out, parts, offsets, refused, grad, sizes, np.uint32(segments), np.uint32(rows), count, across),
+        grid(length, scans + -(-rows // (_in_a_warp(config) * PIECE)), 1, config.lanes * vector), (JOIN_THREADS, 1, 1),
+        (out, parts, offsets, refused, grad, sizes, np.uint32(segments), np.uint32(rows), count, across, np.uint32(scans)),
     )  # fmt: skip
     return pieces, joined
 
 
 def additions(rows: int, config: Group) -> float:
     """Those that a term goes through at most, of a segment of so many rows."""
-    pieces, shares = -(-rows // PIECE), JOIN_THREADS // config.lanes
-    joined = 0 if pieces < 2 else -(-pieces // shares) + math.log2(shares)
-    return PIECE // config.lines + math.log2(config.lines) + joined + 2.0
+    pieces, few = -(-rows // PIECE), _in_a_warp(config)
+    by_threads = {WARP: min(pieces, few), JOIN_THREADS: pieces if pieces > few else 0}
+    joined = max(-(-n // (t // config.lanes)) + math.log2(t // config.lanes) for t, n in by_threads.items() if n)
+    return PIECE // config.lines + math.log2(config.lines) + (joined if pieces > 1 else 0) + 2.0
+
+
+def _in_a_warp(config: Group) -> int:
+    """Parts of a segment that a warp joins; more take a CTA."""
+    return 128 // config.lanes
 
 
 def streamed(device: DeviceSpec, moved: int, flops: int, launches: int) -> Cost:

@@ -13,6 +13,7 @@ from baracuda_py.ops.attention._backward import flash as _backward_flash
 from baracuda_py.ops.attention.backward import forward
 from baracuda_py.ops.attention.samples import backward as samples
 from baracuda_py.ops.attention.samples.forward import qkv
+from baracuda_py.samples.sample import values
 from baracuda_py.types import ElementKind, PlanPreference
 
 from .attention_backward_test import bits, plan_of, within_bounds
@@ -52,6 +53,90 @@ def test_the_bound_holds(
     given = problem(d, rows, keys, heads, **options)
     said = {name: x for name, x in options.items() if name not in ("element", "batch")}
     within_bounds(plan_of(given, variant, **said), given)
+
+
+def _alibi(heads: int, rows: int, keys: int) -> dict[str, Array]:  # noqa: ARG001
+    return {"alibi_slopes": np.linspace(0.5, 0.03, heads).astype(np.float32)}
+
+
+def _half(heads: int, rows: int, keys: int) -> dict[str, Array]:
+    """Rows of 16 aligned bytes where the number of keys is a multiple of 16, one of them of no key at all."""
+    mask = rng.random((1, heads, rows, keys)) < 0.5
+    mask[:, :, rows // 2] = False
+    return {"mask": mask}
+
+
+def _of_keys(heads: int, rows: int, keys: int) -> dict[str, Array]:  # noqa: ARG001
+    return {"mask": np.broadcast_to(rng.random((1, 1, 1, keys)) < 0.5, (1, 1, rows, keys))}
+
+
+def _of_queries(heads: int, rows: int, keys: int) -> dict[str, Array]:  # noqa: ARG001
+    return {"mask": np.broadcast_to(rng.random((1, 1, rows, 1)) < 0.5, (1, 1, rows, keys))}
+
+
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize(
+    ("change", "rows", "keys", "options"),
+    [
+        (None, 140, 150, {"softcap": 2.0, "causal": True}), (None, 70, 129, {"softcap": 30.0, "scale": -0.4}),
+        (_alibi, 140, 150, {"causal": True}), (_alibi, 70, 270, {"window": (90, 7), "softcap": 3.0}),
+        (_half, 140, 272, {}), (_half, 70, 141, {"causal": True, "softcap": 3.0}),
+        (_half, 33, 256, {"causal": True, "offset": 200}), (_of_keys, 70, 144, {"causal": True}), (_of_queries, 70, 150, {}),
+    ],
+)  # fmt: skip
+def test_changed_scores(change: Any, rows: int, keys: int, options: dict[str, Any], d: int) -> None:
+    """Softcap, ALiBi and bool masks: the bound, the same bits in any order of warps, and those of sums in any order."""
+    operands = qkv(rng, BF16, 1, (2, 1), rows, keys, d) | (change(2, rows, keys) if change else {})
+    given = saved(rng, operands, options)
+    plan = plan_of(given, "wgmma", **options)
+    first = within_bounds(plan, given)
+    with bp.emulation(order="random", seed=2, copies="random"):
+        assert same(plan.run(**given), first)
+    assert same(plan_of(given, "wgmma_fast", **options).run(**given), first, NAMES[1:])
+
+
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("options", [{"causal": True}, {"softcap": 3.0, "window": (40, 9)}], ids=str)
+def test_ragged_sequences(d: int, options: dict[str, Any]) -> None:
+    """None, one, and more than a tile of rows; rows before the first sequence and behind the last are NaN, and so is every
+    sequence but one in turn: what a sequence gives does not depend on them."""
+    counts_q, counts_k = (7, 0, 130, 1, 65), (30, 5, 129, 200, 64)
+    starts = {
+        f"cu_seqlens_{n}": np.cumsum([3, *counts]).astype(np.int32) for n, counts in (("q", counts_q), ("k", counts_k))
+    }
+    ends = {
+        "q": starts["cu_seqlens_q"][-1] + 4,
+        "k": starts["cu_seqlens_k"][-1] + 4,
+        "v": starts["cu_seqlens_k"][-1] + 4,
+    }
+    operands = {n: values(rng, (end, 2 if n == "q" else 1, d), BF16, 1.0) for n, end in ends.items()} | starts
+    options = {**options, "layout": "THD"}
+    given = saved(rng, operands, options)
+    for name in ("grad", "q", "k", "v", "out"):
+        given[name][:3], given[name][-4:] = np.nan, np.nan
+    whole = plan_of(given, "wgmma", **options).run(**given)
+    for at in range(len(counts_q)):
+        rows, keys = (slice(*starts[f"cu_seqlens_{n}"][at : at + 2]) for n in "qk")
+        alone = {**given}
+        for names, kept in ((("grad", "q", "out"), rows), (("k", "v"), keys)):
+            for name in names:
+                alone[name] = np.full_like(given[name], np.nan)
+                alone[name][kept] = given[name][kept]
+        got = plan_of(alone, "wgmma", **options).run(**alone)
+        one = {n: x[None, rows].swapaxes(1, 2) for n, x in given.items() if n in ("grad", "q", "out")}
+        one |= {n: given[n][None, keys].swapaxes(1, 2) for n in ("k", "v")}
+        one["lse"] = given["lse"][None, :, rows]
+        if rows.start == rows.stop:
+            assert not np.float64(got.grad_k[keys]).any() and not np.float64(got.grad_v[keys]).any()
+            continue
+        said = {n: x for n, x in options.items() if n != "layout"}
+        bounded = plan_of(one, "wgmma", **said)
+        wide = bounded.reference(bounded.desc, **one)
+        for name, exact, part in zip(NAMES, wide, (rows, keys, keys)):
+            assert np.array_equal(bits(getattr(got, name)[part]), bits(getattr(whole, name)[part]))
+            held = bounded.precision_guarantee.of(name)
+            found = getattr(got, name)[None, part].swapaxes(1, 2)
+            held.check(found, np.asarray(exact), one, measures=bounded.measured(output=name))
 
 
 @pytest.mark.parametrize("slices", [1, 2])
@@ -123,11 +208,11 @@ def test_what_it_lacks_is_named() -> None:
         "q_shape": (1, 2, 40, 64), "k_shape": (1, 2, 50, 64), "v_shape": (1, 2, 50, 64), "element": BF16,
     }  # fmt: skip
     wide = {name: (1, 2, shapes[name][2], 136) for name in ("q_shape", "k_shape", "v_shape")}
-    ragged = {"q_shape": (40, 2, 64), "k_shape": (50, 2, 64), "v_shape": (50, 2, 64), "order": "THD"}
+    mask = {"mask_shape": (1, 1, 40, 50), "mask_element": ElementKind.BOOL}
     cases: tuple[tuple[dict[str, Any], str, str], ...] = (
-        ({"softcapped": True}, "h200", "neither softcap nor masks nor ALiBi"),
-        ({"mask_shape": (1, 1, 40, 50), "mask_element": ElementKind.BOOL}, "h200", "neither softcap nor masks"),
-        ({**ragged, "cu_seqlens_q_shape": (4,), "cu_seqlens_k_shape": (4,)}, "h200", "whole sequences only"),
+        ({"mask_shape": (1, 1, 40, 50), "mask_element": BF16}, "h200", "nor masks that are added"),
+        ({"block_mask_shape": (1, 1, 1, 1), "block_size": (64, 64)}, "h200", "neither block masks"),
+        ({**mask, "alibi_slopes_shape": (2,)}, "h200", "ALiBi and a mask take at once"),
         (wide, "h200", "head dims are 136 and 136, and tiles hold 128"),
         ({"element": ElementKind.F32}, "h200", "q holds f32"),
         ({"k_strides": (0, 3200, 0, 1)}, "h200", "TMA does not step k's rows"),

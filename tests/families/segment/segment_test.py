@@ -153,6 +153,17 @@ def test_segments_of_any_length(seed: int) -> None:
     assert np.array_equal(bp.segment_sum_backward(wanted, x, offsets.astype("i4"), device="ptx"), back)
 
 
+@pytest.mark.parametrize(("width", "most"), [(1, 32_768), (6, 8192), (64, 2048)])
+def test_segments_that_a_warp_or_a_cta_joins(width: int, most: int) -> None:
+    """Whole numbers, in segments of as many rows as a warp joins parts of, one more, and others between them."""
+    rng = np.random.default_rng(8)
+    lengths = [2, 300, *[0] * 20, most, 257, most + 1, 5]
+    offsets = np.cumsum([3, *lengths])
+    x = rng.integers(-9, 10, (int(offsets[-1]) + 7, width)).astype(np.float32)
+    wanted = np.stack([x[a:b].sum(0) for a, b in itertools.pairwise(offsets)])
+    assert np.array_equal(bp.segment_sum(x, offsets, device="ptx"), wanted)
+
+
 def test_more_segments_than_a_search_step_has_places() -> None:
     rng = np.random.default_rng(6)
     offsets = np.sort(rng.integers(0, 401, 2100))

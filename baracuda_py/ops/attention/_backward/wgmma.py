@@ -13,7 +13,7 @@ from ....runtime.steps import Kernel, Launch
 from ....types import DeviceSpec, ElementKind
 from ..._fitted import Fitted
 from ...products.checks import on_hopper
-from .._forward.flash import changed
+from .._forward.flash import changes
 from .._forward.wgmma import boxes, product_text, stepped
 from .flash import KERNEL as SUMMING
 from .flash import FlashBackward, filled
@@ -48,7 +48,7 @@ class WgmmaBackwardConfig(Config):
     @property
     def shared_bytes(self) -> int:
         columns, scores = sum(self.dims), 4 * self.keys * self.queries
-        stats, barriers, kept = 8 * self.queries, 16 * (self.stages + 1), 32
+        stats, barriers, kept = 8 * self.queries, 16 * (self.stages + 1), 48
         return 2 * columns * self.keys + scores + self.stages * (2 * columns * self.queries + stats) + barriers + kept
 
 
@@ -65,18 +65,18 @@ def prelude(d: int, element: ElementKind) -> str:
 
 
 class WgmmaBackward(FlashBackward):
-    """Blocks of 128 keys a CTA, as the other tensor core variants; whole sequences of head dims up to 128 whose scores are
-    neither capped nor masked. Slices are added to by a CTA each (wgmma), or grad_q in any order (wgmma_fast)."""
+    """Blocks of 128 keys a CTA, as the other tensor core variants; head dims up to 128, with softcap, ALiBi or bool masks.
+    Slices are added to by a CTA each (wgmma), or grad_q in any order (wgmma_fast)."""
 
     launches = (*COMMON_LAUNCHES, f"{KERNEL}:attention_backward_wgmma", f"{SUMMING}:attention_backward_queries")
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (said := on_hopper(device)):
             return said
-        if changed(desc):
-            return no("it has neither softcap nor masks nor ALiBi", "deterministic has all")
-        if desc.ragged:
-            return no("it takes whole sequences only", "deterministic takes ragged ones")
+        if desc.has("block_mask") or (desc.has("mask") and desc.layout("mask").element is not ElementKind.BOOL):
+            return no("it has neither block masks nor masks that are added", "deterministic has both")
+        if desc.has("alibi_slopes") and desc.has("mask"):
+            return no("registers do not hold what ALiBi and a mask take at once", "deterministic has both")
         if max(desc.d, desc.d_v) > max(QUERIES):
             return no(f"head dims are {desc.d} and {desc.d_v}, and tiles hold {max(QUERIES)} at most")
         return super().supports(desc, device) and stepped(desc, TMA_READ)
@@ -98,7 +98,7 @@ class WgmmaBackward(FlashBackward):
 
     def over_keys(self, desc: Any, config: Any, args: tuple[Any, ...], ctas: int, *, in_order: bool) -> Launch:
         d = config.dims[0]
-        entry = f"attention_backward_wgmma<{desc.element.number}, {d}, {config.queries}, {config.stages}>"
+        entry = f"attention_backward_wgmma<{desc.element.number}, {d}, {config.queries}, {config.stages}, {changes(desc)}>"
         rows = {"q": config.queries, "grad": config.queries}
         maps = (boxes(desc, name, rows.get(name, config.keys)) for name in TMA_READ)
         return Launch(
