@@ -334,18 +334,13 @@ __global__ void __launch_bounds__(WARPS * 32, RESIDENT)
           sum_q, [&](u32* a, int b, int k) { load_matrices<true>(a, Scores::at(at_scores, k, down + b)); },
           [&](int c, int k) { return Keys_::at(key_rows, k, across + c); });
       const u64 tile_of_sums = sums.tile<BM>(p, kept.batch, number, block);
-      float* const at = sums.at + kept.slice * sums.slice_stride + tile_of_sums * (BM * D) + thread;
+      float* const at = sums.at + kept.slice * sums.slice_stride + tile_of_sums * (BM * D) + thread * THREAD_STEP;
       const bool none_earlier = kept.previous_block < visitors_of(block).first;
 #pragma unroll
       for (int b = 0; b < 2; ++b)
 #pragma unroll
         for (int c = 0; c < COLUMNS / 8; ++c)
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            float* const to = at + ((b * (COLUMNS / 8) + c) * 4 + e) * THREADS;
-            if (none_earlier) put_at(to, sum_q[b][c][e]);
-            else add_to(to, sum_q[b][c][e]);
-          }
+          sums_to<THREADS>(at + (b * (COLUMNS / 8) + c) * (4 * THREADS), sum_q[b][c], !none_earlier);
       block = following, shared = following_shared, stage = STAGES == 2 ? stage ^ 1 : 0;
     }
     await_copies<0>();
@@ -396,7 +391,8 @@ attention_backward_queries(Problem<T, T, float> p, Gradients<T, float> g, QueryS
   const Band band = Band::make(p, head);
   // one iteration, unless a sequence exceeds max_seqlen_q
   for (int block = blockIdx.x % tiles; block * BM < head.rows; block += tiles) {
-    const float* from = sums.at + sums.tile<BM>(p, place.batch, place.head, block) * (BM * D) + threadIdx.x;
+    const float* from = sums.at + sums.tile<BM>(p, place.batch, place.head, block) * (BM * D) +
+        threadIdx.x * THREAD_STEP;
     const Visitors visitors = Visitors::of<BM, BN>(band, head.rows, block);
 #pragma unroll
     for (int b = 0; b < 2; ++b)
@@ -405,9 +401,9 @@ attention_backward_queries(Problem<T, T, float> p, Gradients<T, float> g, QueryS
         float sum[4] = {};
         for (u32 slice = 0; slice < max(sums.slices, 1u); ++slice) {
           if (!sums.holds(slice, visitors, sums.rounds<BN>(band.keys))) continue;
+          const auto more = sums_at<THREADS>(from + slice * sums.slice_stride + (b * (COLUMNS / 8) + c) * (4 * THREADS));
 #pragma unroll
-          for (int e = 0; e < 4; ++e)
-            sum[e] += from[slice * sums.slice_stride + ((b * (COLUMNS / 8) + c) * 4 + e) * THREADS];
+          for (int e = 0; e < 4; ++e) sum[e] += more.at[e];
         }
 #pragma unroll
         for (int r = 0; r < 2; ++r) {

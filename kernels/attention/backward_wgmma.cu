@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
   // Offset of the thread's sums in a tile of dQ, as the second kernel of backward.cu has them with eight warps: a warp
   // has 32 queries by 32 columns.
   const u32 rows16 = query_part * 4 + warp, of_sums = rows16 % 2 * (16 * CONSUMER_THREADS) +
-      (rows16 / 2 * (D / 32) + column_part * 2) * 32 + lane;
+      ((rows16 / 2 * (D / 32) + column_part * 2) * 32 + lane) * THREAD_STEP;
   u32 slot = 0;  // of dS
 
 #pragma unroll 1
@@ -357,12 +357,8 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
           const bool none_earlier = kept.previous_block < Visitors::of<BM, BN>(band(), kept.rows, block).first;
 #pragma unroll
           for (int n = 0; n < 8; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) {
-              float* const one = to + (n % 4 * 4 + e) * CONSUMER_THREADS + n / 4 * 32;
-              if (none_earlier) put_at(one, sum_q[n][e]);
-              else add_to(one, sum_q[n][e]);
-            }
+            sums_to<CONSUMER_THREADS>(to + n % 4 * (4 * CONSUMER_THREADS) + n / 4 * 32 * THREAD_STEP, sum_q[n],
+                !none_earlier);
           warpgroup::wait<0>();
           pin_tile(sum_k);
           release(empty + 8 * at.stage);

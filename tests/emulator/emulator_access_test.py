@@ -251,6 +251,26 @@ def test_reductions_and_results_that_nobody_wants() -> None:
                             8 | int(np.bitwise_or.reduce(x)), 9 ^ int(np.bitwise_xor.reduce(x))]  # fmt: skip
 
 
+VECTOR_SUMS = """
+extern "C" __global__ void vectors(const float* x, float* out) {
+  const float* const of = x + 4 * threadIdx.x;
+  float* const to = out + threadIdx.x % 2 * 4;
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(of[0]), "f"(of[1]), "f"(of[2]), "f"(of[3])
+               : "memory");
+  asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};" ::"l"(out + 8 + ODD), "f"(of[0]), "f"(of[1]) : "memory");
+}
+"""
+
+
+def test_sums_of_adjacent_elements() -> None:
+    x, out = RNG.integers(-8, 9, (64, 4)).astype(np.float32), np.ones(12, np.float32)
+    small(VECTOR_SUMS.replace("ODD", "0"), arch="sm_90a").run(1, 64, x=x, out=out)
+    assert (out[:8].reshape(2, 4) == 1 + x.reshape(32, 2, 4).sum(0)).all()
+    assert (out[8:] == 1 + np.array([*x[:, :2].sum(0), 0, 0])).all()
+    with pytest.raises(bp.MisalignedFault):
+        small(VECTOR_SUMS.replace("ODD", "1"), arch="sm_90a").run(1, 64, x=x, out=out)
+
+
 def test_generic_addresses_of_both_spaces_at_once() -> None:
     x, out, old = np.arange(64, dtype=np.uint32), np.zeros(4, np.uint32), np.zeros(64, np.uint32)
     small(ATOMICS, "mixed").run(1, 64, x=x, out=out, out_old=old)

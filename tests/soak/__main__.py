@@ -121,7 +121,7 @@ def main() -> int:
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "commit": commit_of(ROOT),
         "device": given.device, **(machine() if given.device == "cuda" else {}), "seed": given.seed, "jobs": given.jobs,
         "threads": given.threads, "calls": sum(o["calls"] for o in outcomes),
-        "problems": sum(o.get("problems", 0) for o in outcomes), "ops": max(o.get("ops", 0) for o in outcomes),
+        "problems": sum(o.get("problems", 0) for o in outcomes), "ops": len({op for o in outcomes for op in o.get("ops", ())}),
         "refused": sum(o.get("refused", 0) for o in outcomes),
         "memory_mib": [[[n >> 20 for n in seen] for seen in o.get("memory", ())] for o in outcomes],
     }  # fmt: skip

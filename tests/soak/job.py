@@ -44,7 +44,7 @@ class Outcome:
 
     calls: int = 0
     problems: int = 0
-    ops: int = 0
+    ops: tuple[str, ...] = ()
     refused: int = 0
     memory: tuple[tuple[int, int], ...] = ()
     failure: str = ""
@@ -77,7 +77,7 @@ def soak(job: Job, say: Callable[[dict[str, Any]], Any] = lambda _line: None) ->
             say({"calls": done.calls, "problems": len(drawn.opened)})
     done.memory = (*done.memory, _memory(world)) if done.memory else ()
     done.problems, done.refused = len(drawn.opened), drawn.refused
-    done.ops = len({step.op for step in drawn.opened})
+    done.ops = tuple({step.op for step in drawn.opened})
     if not done.failure and (growth := grown(done.memory)):
         done.failure = growth
     return done

@@ -112,6 +112,7 @@ st.param{::func}{.<vec>}.<item>                                                 
 atom{.<exchanged>}{.<scope>}{.<shared|global>}.<add|min|max|and|or|xor|exch|inc|dec>.<long|b32|b64|real>  3
 atom{.<exchanged>}{.<scope>}{.<shared|global>}.cas.<b16|b32|b64|long>                                     4
 red{.<exchanged>}{.<scope>}{.<shared|global>}.<add|min|max|and|or|xor|inc|dec>.<long|b32|b64|real>                        2
+red{.relaxed}{.<scope>}.global.add.<v2|v4>.f32                                       2
 cp.async.<ca|cg>.shared{::cta}.global{.<line>}                                      3-4
 cp.async.commit_group                                                                0
 cp.async.wait_group                                                                  1

@@ -46,6 +46,13 @@ class Atomics:
             old[slice(None) if places is None else places] = each
         return old
 
+    def apply_vector(self, n: int, s: Selection, name: str, kind: str, addresses: Any, values: tuple[Any, ...]) -> None:
+        """Adjacent elements of global memory, aligned as one access; each is an operation of its own."""
+        size = np.dtype(DTYPES[kind]).itemsize
+        list(self._wave.memory.find(self._wave, n, s, addresses, size * len(values), store=True))
+        for i, value in enumerate(values):
+            self.apply(n, s, "global", name, kind, addresses + i * size, (value,))
+
     def _shared(self, n: int, s: Selection, name: str, addresses: Any, given: list[Array], old: Array) -> None:
         shared = self._wave.shared
         at = shared.places(n, s, np.asarray(addresses).astype(np.uint32), old.itemsize, store=True)

@@ -77,6 +77,9 @@ def _atom(t: Translator, i: Instruction) -> list[str]:
     space, kind = _space(i), i.opcode[-1]
     to, memory, *values = i.operands if i.opcode[0] == "atom" else (Sink(), *i.operands)
     address = _shared_address(t, memory) if space == "shared" else t.address(memory)
+    if values and isinstance(values[0], Vector):
+        read = _items([t.read(x, kind) for x in values[0].items])
+        return [f"red_vector({t.number}, s, '{name}', '{kind}', {address}, {read})"]
     read = _items([t.read(v, kind) for v in values])
     call = f"atom({t.number}, s, '{space}', '{name}', '{kind}', {address}, {read})"
     return t.write(to, kind, call) or [call]

@@ -109,9 +109,9 @@ def reduced(
 def additions(rows: int, config: Group) -> float:
     """Those that a term goes through at most, of a segment of so many rows."""
     pieces, few = -(-rows // PIECE), _in_a_warp(config)
-    by_threads = {WARP: min(pieces, few), JOIN_THREADS: pieces if pieces > few else 0}
-    joined = max(-(-n // (t // config.lanes)) + math.log2(t // config.lanes) for t, n in by_threads.items() if n)
-    return PIECE // config.lines + math.log2(config.lines) + (joined if pieces > 1 else 0) + 2.0
+    shares = [(min(pieces, few), WARP // config.lanes), (pieces if pieces > few else 0, JOIN_THREADS // config.lanes)]
+    joined = max((-(-parts // each) + math.log2(each) for parts, each in shares if parts > 1), default=0.0)
+    return PIECE // config.lines + math.log2(config.lines) + joined + 2.0
 
 
 def _in_a_warp(config: Group) -> int:

@@ -89,12 +89,30 @@ struct QuerySums {
   }
 };
 
-// f32 add in L2 without return value, and plain store.
-__device__ __forceinline__ void add_to(float* to, float x) {
-  asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+// Four sums of a thread: adjacent where one instruction adds them, else THREADS apart, so that a warp's are adjacent.
+// f32 add in L2 without return value, or plain store.
+#if __CUDA_ARCH__ >= 900
+constexpr u32 THREAD_STEP = 4;  // floats from a thread's four to those of the next
+template <u32 THREADS> __device__ __forceinline__ void sums_to(float* to, const float (&x)[4], bool adds) {
+  if (adds)
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
+  else *reinterpret_cast<Vec<float, 4>*>(to) = {{x[0], x[1], x[2], x[3]}};
 }
-__device__ __forceinline__ void put_at(float* to, float x) {
-  asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+template <u32 THREADS> __device__ __forceinline__ Vec<float, 4> sums_at(const float* from) {
+  return *reinterpret_cast<const Vec<float, 4>*>(from);
 }
+#else
+constexpr u32 THREAD_STEP = 1;
+template <u32 THREADS> __device__ __forceinline__ void sums_to(float* to, const float (&x)[4], bool adds) {
+#pragma unroll
+  for (int e = 0; e < 4; ++e)
+    if (adds) asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to + e * THREADS), "f"(x[e]) : "memory");
+    else to[e * THREADS] = x[e];
+}
+template <u32 THREADS> __device__ __forceinline__ Vec<float, 4> sums_at(const float* from) {
+  return {{from[0], from[THREADS], from[2 * THREADS], from[3 * THREADS]}};
+}
+#endif
 
 }  // namespace attention

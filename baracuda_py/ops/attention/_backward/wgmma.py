@@ -98,7 +98,9 @@ class WgmmaBackward(FlashBackward):
 
     def over_keys(self, desc: Any, config: Any, args: tuple[Any, ...], ctas: int, *, in_order: bool) -> Launch:
         d = config.dims[0]
-        entry = f"attention_backward_wgmma<{desc.element.number}, {d}, {config.queries}, {config.stages}, {changes(desc)}>"
+        entry = (
+            f"attention_backward_wgmma<{desc.element.number}, {d}, {config.queries}, {config.stages}, {changes(desc)}>"
+        )
         rows = {"q": config.queries, "grad": config.queries}
         maps = (boxes(desc, name, rows.get(name, config.keys)) for name in TMA_READ)
         return Launch(

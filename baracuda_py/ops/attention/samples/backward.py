@@ -66,6 +66,10 @@ def _few(rng: np.random.Generator) -> Iterator[Sample]:
     hidden[:, :, 5] = False
     biased = {**forward.qkv(rng, BF16, 2, (2, 2), 45, 77, 64), "mask": hidden, "alibi_slopes": slopes}
     yield Sample("bf16 alibi, bool mask", biased, {"causal": True, "offset": 3})
+    kept = {**forward.qkv(rng, BF16, 1, (2, 2), 70, 144, 64), "mask": rng.random((1, 2, 70, 144)) < 0.5}
+    yield Sample("bf16 capped, bool mask", kept, {"softcap": 3.0, "causal": True})
+    far = {**forward.qkv(rng, F16, 1, (2, 1), 33, 130, 128), "alibi_slopes": slopes}
+    yield Sample("f16 d128 alibi, capped", far, {"softcap": 5.0})
     masked = {**forward.qkv(rng, BF16, 1, (2, 1), 45, 77, 64), "mask": forward.cast(rng.random((1, 2, 45, 1)), BF16)}
     masked["block_mask"] = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 1]], bool)[None, None]
     yield Sample("bf16 masks of its type and of blocks", masked, {"block_size": (16, 32)})
