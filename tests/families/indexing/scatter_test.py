@@ -90,7 +90,7 @@ def test_the_last_of_equal_indices_stands(device: str) -> None:
 
 def test_sort_more_tiles_than_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CTA scans the counts of more tiles than it has threads: with few threads, a few tiles are enough."""
-    from baracuda_py.ops.indexing.scatter import keys
+    from baracuda_py.ops.indexing import keys
 
     monkeypatch.setattr(keys, "SCAN_THREADS", 32)
     ids = np.random.default_rng(1).integers(0, 200, 33 * 2048 + 5)
