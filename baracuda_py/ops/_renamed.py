@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from ..types import BaracudaError
 
@@ -10,10 +10,10 @@ __all__ = ["Renamed"]
 
 
 class Renamed:
-    """A context in which errors of the function `inner` become errors of `outer`; `texts` are replaced in them by others."""
+    """A context in which errors of the function `inner` become errors of `outer`, whose words are `reworded`."""
 
-    def __init__(self, inner: str, outer: str, texts: Mapping[str, str] | None = None) -> None:
-        self.inner, self.outer, self.texts = inner, outer, texts or {}
+    def __init__(self, inner: str, outer: str, reworded: Callable[[str], str] = str) -> None:
+        self.inner, self.outer, self.reworded = inner, outer, reworded
 
     def __enter__(self) -> None:
         pass
@@ -21,8 +21,6 @@ class Renamed:
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if not isinstance(error, BaracudaError) or not error.reason.startswith(f"{self.inner}: "):
             return
-        reason, fix = f"{self.outer}: {error.reason.removeprefix(f'{self.inner}: ')}", error.fix
-        for text, own in self.texts.items():
-            reason, fix = reason.replace(text, own), fix.replace(text, own)
-        error.reason, error.fix = reason, fix
-        error.args = (f"{reason}: {fix}" if fix else reason,)
+        error.reason = f"{self.outer}: {self.reworded(error.reason.removeprefix(f'{self.inner}: '))}"
+        error.fix = self.reworded(error.fix)
+        error.args = (f"{error.reason}: {error.fix}" if error.fix else error.reason,)

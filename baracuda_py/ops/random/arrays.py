@@ -33,7 +33,6 @@ __all__ = [
 Shape = int | Sequence[int]
 Place = tuple[int | None, int, int, Generator | None]  # seed, offset, subsequence, generator
 INDICES = (ElementKind.I64, ElementKind.I32)
-_OF_ARGSORT = {"describe the problem with index_element": "pass index_dtype"}
 LONGEST = (1 << 31) - 1  # permutation
 
 
@@ -148,13 +147,17 @@ def randperm(
     where = (seed, offset, subsequence, generator)
     keys, draw = _prepared("randperm", n, ElementKind.U64, where, device)
     if out is not None or pref is not None:  # what may be refused, before a generator moves on
-        with Renamed("argsort", "randperm", _OF_ARGSORT):
+        with Renamed("argsort", "randperm", _by_index_dtype):
             asked: Any = argsort
             plan = asked.plan(keys, index_dtype=kind, out=out, pref=pref, device=device)
             if out is not None and (error := plan.can_implement(x=keys, out=out).error) is not None:
                 raise error
     draw(fill_random_bits, stream=stream)
     return argsort(keys, index_dtype=kind, out=out, stream=stream, pref=pref, device=device)
+
+
+def _by_index_dtype(text: str) -> str:
+    return text.replace("describe the problem with index_element", "pass index_dtype")
 
 
 def _made(
