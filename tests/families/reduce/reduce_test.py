@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.plan import get_op
+from baracuda_py.plan import all_ops, get_op
 from baracuda_py.samples import Sample
 
 from ...gauntlet import Problem, admissible, served
@@ -219,6 +220,18 @@ def test_docstring_of_a_choice_names_no_rounding(name: str) -> None:
     doc, of_sum = str(getattr(bp, name).__doc__), str(bp.sum.__doc__)
     assert "rounded" not in doc and "exact" in doc
     assert "rounded once" in of_sum and "integers are summed exactly" in of_sum
+
+
+@pytest.mark.parametrize(
+    "op", [name for name, op in all_ops().items() if "keepdims" in signature(op.function).parameters]
+)
+def test_keepdims_is_a_bool(op: str) -> None:
+    """As other flags are: a number is not taken for one, and nothing is written."""
+    wanted = [p.name for p in signature(getattr(bp, op)).parameters.values() if p.default is p.empty]
+    given = [1 if name == "k" else np.ones((1, 4), np.float32) for name in wanted]
+    for wrong in (1, 0, 1.0, "yes", None):
+        with pytest.raises(bp.InvalidProblemError, match=f"^{op}: keepdims must be True or False"):
+            getattr(bp, op)(*given, axis=0, keepdims=wrong, device="cpu")
 
 
 @pytest.mark.parametrize("axis", [(0, 0), (0, -1)])
