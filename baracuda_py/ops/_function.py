@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from .. import functional
+from ..call.results.trim import Trim, trimmed, trims
 from ..plan.descriptor import Descriptor, Slot, scalar
 from ..plan.fields import flag
 from ..plan.plan import Plan
@@ -55,13 +56,14 @@ class SignatureRules(NamedTuple):
     `reads` are functions (value, what it is called) by which options that were given become a part of a call's key. `wanted`
     are outputs that a call has where a parameter asks for them: an operand that is given, an option that is true (by default
     ``return_<output>``), which is no more than that, or one that has a certain value (the pair of both). `of` describes a call,
-    by default the descriptor's own.
+    by default the descriptor's own. `trim` says what a function cuts whose argument `trim` is true.
     """
 
     reads: Mapping[str, Callable[[Any, str], Any]] = MappingProxyType({})
     wanted: Mapping[str, str | tuple[str, Any]] = MappingProxyType({})
     derived: DerivedArgs | None = None
     of: Callable[..., Descriptor] | None = None
+    trim: Trim | None = None
 
 
 _TABLE_ALONE = SignatureRules()
@@ -84,7 +86,7 @@ def function_of(
         known = {
             "_plan": plan, "_of": of, "_call": functional.call, "_values": _conversions(plan.descriptor), "_body": template,
             "_check": plan.descriptor.check_values, "_flag": flag, "_reads": rules.reads, "PlanPreference": PlanPreference,
-            "_misnamed": partial(misnamed, name, signature),
+            "_misnamed": partial(misnamed, name, signature), "_trims": partial(trims, name), "_trimmed": trimmed,
         }  # fmt: skip
         parts = None if gathers else _Parts.of(plan.descriptor, signature, rules, fixed)
         if parts is None:
@@ -168,7 +170,8 @@ class _Parts(NamedTuple):
     def of(
         descriptor: type[Descriptor], signature: inspect.Signature, rules: SignatureRules, fixed: Mapping[str, Any]
     ) -> _Parts:
-        given = {p.name: p.default for p in signature.parameters.values() if p.name not in _SHELL}
+        apart = {*_SHELL, *(("trim",) if rules.trim else ())}
+        given = {p.name: p.default for p in signature.parameters.values() if p.name not in apart}
         slots = tuple(slot for slot in descriptor.slots if slot.name in given)
         equal = {output: by for output, by in rules.wanted.items() if isinstance(by, tuple)}
         by_name = {s.name: rules.wanted.get(s.name, f"return_{s.name}") for s in slots if s.role == "out"}
@@ -250,13 +253,25 @@ def _gathered(descriptor: type[Descriptor], name: str, parts: _Parts, rules: Sig
             *(["    checked = tuple(values), checked"] if parts.absent else []),
         ]
     options = "".join(f"{one}, " for one in parts.key)
+    call = f"_call(_plan, operands, _describe, describe_args, options, {'values' if parts.values else None}, None, stream, "
     lines += [
         f"options = ({options})",
         f"describe_args = operands, options, {'values' if parts.values else '_usual'}",
-        f"return _call(_plan, operands, _describe, describe_args, options, {'values' if parts.values else None}, None, stream, "
-        "pref, device)",
+        f"return {call}pref, device)",
     ]
-    return lines
+    return lines if rules.trim is None else _cut(rules.trim, parts, lines)
+
+
+def _cut(trim: Trim, parts: _Parts, lines: Sequence[str]) -> list[str]:
+    """The body of a function that gathers so, with its results cut where `trim` is true."""
+    first = next(slot.name for slot in parts.slots if slot.role == "in")
+    alone = "".join(f", {name}={name}" for name in trim.alone)
+    return [
+        f"trim = _trims(trim, {first}, stream, {trim.unless or None}{alone})",
+        *lines[:-1],
+        lines[-1].replace("return", "made =", 1),
+        f"return _trimmed(made, {trim.outputs!r}, stream) if trim else made",
+    ]
 
 
 def _described(of: Callable[..., Descriptor], parts: _Parts) -> list[str]:

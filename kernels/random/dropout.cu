@@ -8,24 +8,9 @@
 #include "core/index.cuh"
 #include "random/chunk.cuh"
 #include "random/distributions.cuh"
+#include "rows/pack.cuh"
 
 constexpr int THREADS = 256;
-
-// V elements from `from`, in accesses of 16 bytes at most.
-template <class T, int V> struct DropoutChunk {
-  static constexpr int WIDTH = V * sizeof(T) > 16 ? 16 / sizeof(T) : V;
-  Vec<T, WIDTH> piece[V / WIDTH];
-
-  __device__ __forceinline__ T& at(int v) { return piece[v / WIDTH].at[v % WIDTH]; }
-  __device__ __forceinline__ void load(const T* from) {
-#pragma unroll
-    for (int p = 0; p < V / WIDTH; ++p) piece[p] = reinterpret_cast<const Vec<T, WIDTH>*>(from)[p];
-  }
-  __device__ __forceinline__ void store(T* to) const {
-#pragma unroll
-    for (int p = 0; p < V / WIDTH; ++p) reinterpret_cast<Vec<T, WIDTH>*>(to)[p] = piece[p];
-  }
-};
 
 template <class T, class C>
 __device__ __forceinline__ T dropped(T x, T residual, bool with_residual, bool kept, C scale) {
@@ -43,7 +28,7 @@ __global__ void __launch_bounds__(THREADS)
   const bool any = threshold >> 32 == 0;  // is kept
   for (I first = (I(blockIdx.x) * THREADS + threadIdx.x) * V; first < count; first += I(gridDim.x) * THREADS * V) {
     const bool whole = R == 0 && first + V <= count;
-    DropoutChunk<T, V> in, rest;
+    rows::Pack<T, V> in, rest;
     if (whole) {
       in.load(x + first);
       if constexpr (RESIDUAL) rest.load(residual + first);
@@ -52,7 +37,10 @@ __global__ void __launch_bounds__(THREADS)
     philox::draw_chunk<philox::RandomBits<u32>>(seed, begin + first, subsequence, philox::Numbers<u64>(), word);
     if (whole) {
 #pragma unroll
-      for (int v = 0; v < V; ++v) in.at(v) = dropped(in.at(v), rest.at(v), RESIDUAL, any && word[v] >= least, scale);
+      for (int v = 0; v < V; ++v) {
+        T& one = in.part[v / in.WIDTH].at[v % in.WIDTH];
+        one = dropped(one, rest.part[v / in.WIDTH].at[v % in.WIDTH], RESIDUAL, any && word[v] >= least, scale);
+      }
       in.store(out + first);
       continue;
     }

@@ -33,7 +33,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return Calls(monkeypatch)
 
 
-@pytest.mark.parametrize("op", ["contiguize", "kv_append", "write_slice", "matmul", "matmul_tc"])
+@pytest.mark.parametrize("op", ["contiguize", "kv_append", "write_slice", "matmul", "matmul_tc", "nonzero", "unique"])
 def test_the_shell_is_written_once(op: str) -> None:
     function = get_op(op).function
     signature = inspect.signature(function)
@@ -170,3 +170,16 @@ def test_a_traceback_shows_the_line() -> None:
     with pytest.raises(bp.OperandTypeError) as caught:
         bp.contiguize(object(), device="cpu")
     assert "_call(_plan, operands" in "".join(traceback.format_tb(caught.tb))
+
+
+@pytest.mark.parametrize("op", ["nonzero", "unique", "unique_consecutive"])
+def test_function_cuts_results_by_its_rule(op: str) -> None:
+    """`trim` is no part of a call's key or description: both calls find the plan of one problem."""
+    function, x = getattr(bp, op), np.array([3, 3, 0, 3], np.int32)
+    bp.plan_cache.clear()
+    cut, whole = function(x, device="cpu"), function(x, trim=False, device="cpu")
+    kept = int(whole.count[0])
+    assert 0 < kept < len(whole.out) and np.array_equal(cut, whole.out[:kept])
+    assert bp.plan_cache.info().plans == 1
+    with pytest.raises(bp.InvalidProblemError, match=f"{op}: trim must be True or False"):
+        function(x, trim=1, device="cpu")

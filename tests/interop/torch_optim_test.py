@@ -416,3 +416,47 @@ def test_a_refused_gradient_leaves_parameters_of_other_dtypes() -> None:
     with bp.device("cpu"), pytest.raises(bp.InvalidProblemError, match=r"SGD: the gradient of params\[1\] of shape"):
         mine.step()
     assert torch.equal(first.detach(), torch.ones(3))
+
+
+def _of_another_shape(state: dict[str, Any], key: str) -> None:
+    state[key] = torch.zeros(7, 7)
+
+
+def _of_another_kind(state: dict[str, Any], key: str) -> None:
+    state[key] = state[key].to(torch.int32)
+
+
+def _transposed_in_memory(state: dict[str, Any], key: str) -> None:
+    state[key] = torch.zeros(*state[key].shape, 2)[..., 0]
+
+
+def _absent(state: dict[str, Any], key: str) -> None:
+    del state[key]
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "spoil"),
+    [
+        (kind, key, spoil)
+        for kind, key in ((optim.Adafactor, "col_var"), (optim.Muon, "momentum_buffer"))
+        for spoil in (_of_another_shape, _of_another_kind, _transposed_in_memory, _absent)
+        if (kind, spoil) != (optim.Muon, _absent)  # which starts anew
+    ],
+)
+@pytest.mark.parametrize("apart", [False, True], ids=("one group", "two groups"))
+def test_a_refused_state_leaves_the_parameters_before_it(kind: Any, key: str, apart: bool, spoil: Any) -> None:
+    params = [torch.nn.Parameter(torch.ones(5, 4)) for _ in range(2)]
+    mine = kind([{"params": [p]} for p in params] if apart else params)
+    for p in params:
+        p.grad = torch.full_like(p, 0.5)
+    with bp.device("cpu"):
+        mine.step()
+        spoil(mine.state[params[1]], key)
+        held = [p.detach().clone() for p in params]
+        states = copy.deepcopy(mine.state_dict()["state"])
+        with pytest.raises(bp.BaracudaError, match=rf"{kind.__name__}: params\[{0 if apart else 1}\]"):
+            mine.step()
+    assert all(torch.equal(p.detach(), x) for p, x in zip(params, held))
+    for i, state in mine.state_dict()["state"].items():
+        assert state.keys() == states[i].keys()
+        assert all(torch.equal(x, states[i][name]) for name, x in state.items())

@@ -84,14 +84,15 @@ class IndexedProblem(ReportedProblem):
         return super().neutral() | ({"axis": self.along} if "axis" in type(self).__dataclass_fields__ else {})
 
     def check(self) -> None:
-        if 0 not in self.picked_shape and not self.extent and self.mode not in UNNAMED:
+        asked = self.count if self.mode == "raise" else 0 not in self.picked_shape and self.mode not in UNNAMED
+        if asked and not self.extent:
             raise InvalidProblemError(
                 f"{self.op}: {self.lines} of shape {self.lines_shape} has nothing along axis {self.along} to index",
                 'pass no indices, or mode="drop", under which none of them is in range',
             )
 
     def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
-        if self.mode != "raise" or 0 in self.picked_shape:
+        if self.mode != "raise":
             return
         extent, index = self.extent, tensors[self.index].array()
         first = -extent if self.from_the_end else 0

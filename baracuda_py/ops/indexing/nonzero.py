@@ -8,17 +8,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...call.results.trim import refuse_capture, trimmed
+from ...call.results.trim import Trim
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.descriptor import Descriptor, Slot, described
-from ...plan.fields import flag
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...runtime.steps import Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
 from ...tensor.axes import merge_axes
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory
 from .._fitted import Fitted
-from .._function import function_of
+from .._function import SignatureRules, function_of
 from .._launch import divisor, grid_of, index_scalar, index_type, pack_dims
 from . import oracle, samples
 
@@ -129,22 +128,8 @@ class NonzeroPlan(Plan[NonzeroDescriptor]):
     shown = "x", ElementKind.I64
 
 
-@function_of(NonzeroPlan)
-def _nonzero(x: Any, /, *, count: Any = None) -> Any:
-    """All rows of indices that there could be, and how many there are."""
-
-
-def nonzero(
-    x: Any,
-    /,
-    *,
-    trim: bool = True,
-    count: Any = None,
-    out: Any = None,
-    stream: Any = None,
-    pref: Any = None,
-    device: Any = None,
-) -> Any:
+@function_of(NonzeroPlan, rules=SignatureRules(trim=Trim(("out",))))
+def nonzero(x: Any, /, *, trim: bool = True, count: Any = None) -> Any:
     """The indices of x's elements other than zero, in C order: int64 [count, rank], as torch.nonzero gives them.
 
     x: any array of a byte-wide kind and of rank 1 or more; NaN is not zero, -0.0 is.
@@ -152,10 +137,6 @@ def nonzero(
     is (out, count): `out` has a row for each element of x, of which the first `count` (int64 [1]) are written and the others are
     left unchanged; a captured graph can hold such a call. Both are allocated if not given.
     """
-    if flag(trim, "nonzero: trim"):
-        refuse_capture("nonzero", x, stream)
-    made = _nonzero(x, count=count, out=out, stream=stream, pref=pref, device=device)
-    return trimmed(made.out, made.count, stream) if trim else made
 
 
 register(Op("nonzero", NonzeroPlan, nonzero, samples.nonzero, peers={"cupy": "argwhere", "torch": "nonzero"}))

@@ -11,17 +11,31 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from ...numerics.expression import Expression
+from ...numerics.guarantee import widely
 from ...plan.descriptor import Descriptor, Slot
-from ...runtime.steps import Arg, Fill, Kernel, Launch, Ptr
+from ...plan.plan import Plan
+from ...runtime.steps import Arg, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ...tensor import Tensor
 from ...types import Componentwise, ElementKind, InvalidProblemError, OperandTypeError, PrecisionGuarantee, Term
 from .._rows import computed_in
 from ..elementwise.backward.formula import expression_of
 
-__all__ = ["LABELS", "STATUS", "WIDE", "Loss", "RowsLoss", "expression", "guarantee_of", "on_request"]
+__all__ = [
+    "LABELS",
+    "STATUS",
+    "TOTAL",
+    "WIDE",
+    "Loss",
+    "RowsLoss",
+    "RowsLossPlan",
+    "expression",
+    "guarantee_of",
+    "on_request",
+]
 
 LABELS = (ElementKind.I32, ElementKind.I64)
 WIDE = (ElementKind.F32, ElementKind.F64)  # of results
+TOTAL = "loss/total.cu:pointwise_total"
 STATUS = Slot(
     "status", "out", optional=True, takes=(ElementKind.I32,), shape="scalar_shape", strided=False, aligned=False
 )
@@ -113,6 +127,17 @@ class RowsLoss(Loss):
     """Operands of `shape`, [N, C] or [C], a value of each row, and maybe `labels` of rows, which are columns."""
 
     labels_operand: ClassVar[str] = "labels"
+    roundings: ClassVar[float] = 3.0  # of a row's loss in a sum, beside the additions
+    source: ClassVar[str] = "Higham, Accuracy and Stability of Numerical Algorithms, sections 3 and 4.2"
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The outputs that are computed, which the status is not."""
+        return (self.slots[0].name,)
+
+    def guarantee(self, depth: int) -> PrecisionGuarantee:
+        """That of a sum over rows of such a depth."""
+        return guarantee_of(self, self.results, depth + self.roundings, self.source)
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -134,6 +159,25 @@ class RowsLoss(Loss):
     def status_cleared(self) -> tuple[Fill, ...]:
         """The step ahead of a launch that sets the status."""
         return (Fill(Ptr("status"), 0, 4),) if self.reports else ()
+
+    @property
+    def scale(self) -> Any:
+        """What a gradient is multiplied by, in what is computed in."""
+        return np.dtype(computed_in(self.element).numpy).type(1 / (self.divisor or math.inf))
+
+    def row_step(self, name: str) -> np.int64:
+        """Elements from the value of a row to the next."""
+        return np.int64((*self.layout(name).strides, 0)[0])
+
+    def valued(self, launch: Callable[[Arg, Arg, Arg], Launch], ctas: int, most_ctas: int) -> tuple[Step, ...]:
+        """The steps of ``launch(out, step, partial)``, which writes the value of each row, `step` elements from one to the next,
+        or each CTA's part of their sum; one CTA then adds up."""
+        nothing = np.uint64(0)
+        if not self.reduced:
+            return *self.status_cleared, launch(Ptr("out"), self.row_step("out"), nothing)
+        partial = Scratch.named("partial", self.computed.nbytes(ctas))
+        total = self.total(TOTAL, partial, ctas, most_ctas)
+        return *self.status_cleared, launch(nothing, np.int64(0), partial), total
 
     def check_rows(self, given: str) -> None:
         """Raises InvalidProblemError where `given` is no matrix of rows that the kernels can count."""
@@ -161,6 +205,14 @@ class RowsLoss(Loss):
                 f"{self.op}: {self.labels_operand}[{wrong[0]}] = {labels[wrong[0]]} is {known}",
                 "give a class, or pass status=, an int32 scalar that is then 1",
             )
+
+
+class RowsLossPlan(Plan[Any]):
+    """What plans of losses of rows have in common, and of their gradients."""
+
+    @staticmethod
+    def reference_guarantee(desc: RowsLoss) -> PrecisionGuarantee:
+        return widely(desc.guarantee(1), desc, max(desc.count, 1) if desc.reduced else 1)
 
 
 def guarantee_of(desc: Any, outputs: tuple[str, ...], depth: float, source: str) -> PrecisionGuarantee:

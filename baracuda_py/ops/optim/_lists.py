@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,12 +25,14 @@ from ...types import (
     OverlapError,
     UnsupportedError,
 )
+from .._renamed import Renamed
 from ._table import LEAD, rows_of
 from ._tables import table_found, table_made
 
 __all__ = ["GRADIENTS", "PARAMETERS", "call_on_lists"]
 
 PARAMETERS, GRADIENTS = "params", "grads"
+SCALARS = {"learning_rate": "lr", "beta1": "betas[0]", "beta2": "betas[1]"}  # what functions for lists call them
 ALIGN = 16  # elements between the starts of arrays in host memory
 
 Array = np.ndarray[Any, Any]
@@ -44,20 +48,22 @@ def call_on_lists(
     `lists` maps its operands to (what the list is called, its arrays or None), those that are `written` among them; `scalars`
     are the arrays that all share, `options` other arguments.
     """
-    arrays = _gathered(op, lists)
+    places, arrays = _gathered(op, lists)
     whole = [x for held in arrays.values() for x in held]
     start: list[Any] = [op, tuple(arrays), len(whole)]
     key, pointers, stream = [*start], list[int](), options.get("stream")
+    renamed = Renamed(function.__name__, op, partial(_of_lists, lists, places[:1]))
     known = bool(whole) and read(whole, None, key, pointers) is not None
     found = table_found((*key, *pointers)) if known else None
     if found is not None:
         found.used_on(_queue(whole[0], stream))
     else:
-        tensors = _checked(op, lists, arrays, written, scalars)
+        tensors = _checked(op, lists, arrays, places, written, scalars)
         detect_frameworks()
         ordinal = next(iter(tensors.values()))[0].ordinal if whole else HOST_ORDINAL
         if ordinal == HOST_ORDINAL:
-            made = _call_on_host(op, function, tensors, written, scalars, options, counted)
+            with renamed:
+                made = _call_on_host(op, function, tensors, written, scalars, options, counted)
             note_written(x for name in written for x in arrays.get(name, ()))
             return made
         key, pointers = [*start], []
@@ -66,13 +72,29 @@ def call_on_lists(
             table = _rows_of(tensors, counted)
             found = table_made((*key, *pointers) if again else None, _queue(whole[0], stream), *table)
     bases = {name: held[found.base] for name, held in arrays.items()}
-    made = function(**bases, **scalars, table=found.rows, **options)
+    with renamed:
+        made = function(**bases, **scalars, table=found.rows, **options)
     note_written(x for name in written for x in arrays.get(name, ()))
     return made
 
 
-def _gathered(op: str, lists: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The lists that there are, by operand, of one length; a parameter whose gradient is None is left out."""
+def _of_lists(lists: Mapping[str, Any], first: Sequence[int], text: str) -> str:
+    """A text on the arrays of one parameter, said of the lists: what it says of a kind, all arrays of a list have in common with
+    the first one that has a gradient."""
+    called = {name: known for name, (known, _) in lists.items()}
+
+    def own(match: re.Match[str]) -> str:
+        before, name = match.groups()
+        if name not in called:
+            return before + SCALARS[name]
+        return before + str(called[name]) + (f"[{first[0]}]" if first and not before else "")
+
+    return re.sub(rf"\b(without |)(?<!\ba )(?<!\bno )({'|'.join((*called, *SCALARS))})\b", own, text)
+
+
+def _gathered(op: str, lists: Mapping[str, Any]) -> tuple[list[int], dict[str, list[Any]]]:
+    """The lists that there are, by operand, of one length, and the places in them of what is taken: a parameter whose gradient is
+    None is left out."""
     if lists["grad"][1] is None:
         raise OperandTypeError(f"{op}: {lists['grad'][0]} is None", "pass a list of arrays")
     found = {name: (called, _listed(op, called, given)) for name, (called, given) in lists.items() if given is not None}
@@ -83,7 +105,7 @@ def _gathered(op: str, lists: Mapping[str, Any]) -> dict[str, list[Any]]:
                 f"{op}: {first} has {len(leading)} arrays and {called} {len(arrays)}", "pass one for each parameter"
             )
     with_gradient = [i for i, x in enumerate(found["grad"][1]) if x is not None]
-    return {name: [arrays[i] for i in with_gradient] for name, (_, arrays) in found.items()}
+    return with_gradient, {name: [arrays[i] for i in with_gradient] for name, (_, arrays) in found.items()}
 
 
 def _listed(op: str, called: str, given: Any) -> list[Any]:
@@ -96,21 +118,20 @@ def _listed(op: str, called: str, given: Any) -> list[Any]:
 
 
 def _checked(
-    op: str, lists: Mapping[str, Any], arrays: Mapping[str, list[Any]], written: Collection[str],
+    op: str, lists: Mapping[str, Any], arrays: Mapping[str, list[Any]], places: Sequence[int], written: Collection[str],
     scalars: Mapping[str, Any],
 ) -> dict[str, list[Tensor]]:  # fmt: skip
     """The arrays as tensors, of one device, one kind a list and one shape a parameter, in C order, none of which shares memory
     with one that is written."""
-    called = {name: lists[name][0] for name in arrays}
+    called = {name: [f"{lists[name][0]}[{place}]" for place in places] for name in arrays}
     tensors = {
-        name: [intake(x, what=f"{op}: {called[name]}[{i}]") for i, x in enumerate(held)]
-        for name, held in arrays.items()
+        name: [intake(x, what=f"{op}: {called[name][i]}") for i, x in enumerate(held)] for name, held in arrays.items()
     }
     leading = next(iter(tensors))
     for i, lead in enumerate(tensors[leading]):
         for name, held in tensors.items():
-            what = f"{called[name]}[{i}]"
-            _check_one(op, what, held[i], held[0], lead, f"{called[leading]}[{i}]")
+            what = called[name][i]
+            _check_one(op, what, held[i], held[0], lead, called[leading][i])
             if held[i].readonly and name in written:
                 raise OperandTypeError(
                     f"{op}: {what} is written and the {held[i].framework} array is read-only", "pass a writable array"
@@ -118,13 +139,11 @@ def _checked(
             first = tensors[leading][0]
             if held[i].ordinal != first.ordinal:
                 raise DeviceMismatchError(
-                    f"{op}: {called[leading]}[0] is on {_device(first)} and {what} on {_device(held[i])}",
+                    f"{op}: {called[leading][0]} is on {_device(first)} and {what} on {_device(held[i])}",
                     "pass arrays of one device",
                 )
     spans = [
-        (*x.interval(), name in written, f"{called[name]}[{i}]")
-        for name, held in tensors.items()
-        for i, x in enumerate(held)
+        (*x.interval(), name in written, called[name][i]) for name, held in tensors.items() for i, x in enumerate(held)
     ]
     shared = {name: intake(x, what=f"{op}: {name}") for name, x in scalars.items() if hasattr(x, "shape")}
     _refuse_shared(op, [*spans, *((*x.interval(), name == "step", name) for name, x in shared.items())])

@@ -300,7 +300,9 @@ def adafactor_update(
     max(eps2, rms(param)) * min(lr, 1 / sqrt(step)) / max(1, rms(u) / d), rms being of the whole array, after it lost
     lr * weight_decay of itself. eps1: by default the machine epsilon of param's kind, or of master's. beta2_decay: 0 or less;
     d: 1 or more. What is computed is f32 (f64), squares are added in f64, in an order that the shape alone fixes, and each result
-    is rounded once. step, grad, master, learning_rate, grad_scale, found_inf and maximize are as of `adamw_update`.
+    is rounded once. No bound is promised of param where means of squares are near the end of f32 (f64), as of gradients beyond
+    1e17, or where eps1 is below its smallest normal number. step, grad, master, learning_rate, grad_scale, found_inf and maximize
+    are as of `adamw_update`.
     Returns the named tuple of the written operands. Raises InvalidProblemError for numbers out of range, and for states that
     param's shape does not take.
     """

@@ -30,8 +30,9 @@ KIND = "of param's shape, of its kind or f32"
 ADAM_DOC = """as torch.optim.{title} in formula and defaults, for a device step count.
 
 param, exp_avg, exp_avg_sq: C-ordered arrays of one shape (f16, bf16, f32, f64), written; the averages of param's kind or
-f32 (f64 for f64). What is computed is f32 (f64), and each result is rounded once. max_exp_avg_sq: AMSGrad's maximum, which
-`exp_avg_sq` is replaced by in the update. master: the parameters in f32, from which 16-bit ones are then rounded.
+f32 (f64 for f64). What is computed is f32 (f64), and each result is rounded once. exp_avg_sq is infinite where f32 does not hold
+it; where squares are near the end of f32, as of gradients beyond 1e18, no bound is promised of param. max_exp_avg_sq: AMSGrad's
+maximum, which `exp_avg_sq` is replaced by in the update. master: the parameters in f32, from which 16-bit ones are then rounded.
 step: an f32 scalar in device memory, the steps so far; it is increased first. grad: of param's kind or f32 (f64), not
 written. lr, beta1, beta2, eps, weight_decay: run-time values; learning_rate, an f32 scalar in device memory, is read in
 place of lr when the kernel runs. weight_decay {decay}. maximize: ascend. grad_scale: an f32 scalar

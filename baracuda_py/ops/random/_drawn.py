@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 
 from ...plan.candidate import Candidate, Cost, exact_results
 from ...plan.descriptor import Descriptor, Slot, described
-from ...runtime.steps import Kernel, Launch, Packed, Ptr, Run, Step, Struct
+from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Run, Step, Struct
 from ...tensor.axes import merge_axes
 from ...types import Componentwise, DeviceSpec, ElementKind, InvalidProblemError, PrecisionGuarantee, Term
 from .._launch import THREADS, index_scalar, index_type, pack_dims
 from .._rows import computed_in
 
 __all__ = [
-    "BLOCK", "MOST_SUBSEQUENCES", "POSITION", "VALUES", "Drawn", "FillRandom", "Positioned", "grid_stride", "positioned",
+    "BLOCK", "MOST_SUBSEQUENCES", "POSITION", "VALUES", "Drawn", "FillRandom", "Positioned", "grid_stride", "merged",
+    "place", "positioned",
 ]  # fmt: skip
 
 BLOCK = 128  # bits of a Philox block
@@ -165,10 +166,9 @@ class FillRandom(Candidate[Drawn]):
 
     def lower(self, desc: Drawn, device: DeviceSpec, config: int) -> tuple[Step, ...]:
         index, width = index_type(desc.count), abs(config)
-        extents, (strides,) = ((), ((),)) if config > 0 else _merged(desc)
+        extents, (strides,) = ((), ((),)) if config > 0 else merged(desc, ("x",))
         args = (
-            Ptr("x"), index_scalar(desc.count, index), *(Run(name) for name in VALUES),
-            Ptr("position") if desc.has("position") else Packed(bytes(8)),
+            Ptr("x"), index_scalar(desc.count, index), *place(desc),
             Struct(tuple(Run(name, desc.number) for name in NUMBERS)), pack_dims(extents, (strides,), index),
         )  # fmt: skip
         kind = desc.element.cuda if desc.element is ElementKind.BOOL else desc.element.number
@@ -184,14 +184,18 @@ def grid_stride(count: int, width: int, device: DeviceSpec) -> tuple[int, int, i
     return max(1, min(steps, max(device.sms * CTAS_PER_SM, -(-steps // MOST_STEPS)))), 1, 1
 
 
-def _merged(desc: Drawn) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """Extents and strides in bytes."""
-    layout = desc.layout("x")
-    size = desc.element.bits // 8
-    extents, strides = merge_axes(layout.shape, [tuple(s * size for s in layout.strides)])
-    return (extents, strides) if extents else ((1,), ((size,),))
+def merged(desc: Any, names: Sequence[str]) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Extents, and strides in bytes of the operands of these names."""
+    arrays = [desc.layout(name) for name in names]
+    extents, strides = merge_axes(desc.shape, [tuple(s * one.natural for s in one.strides) for one in arrays])
+    return (extents, strides) if extents else ((1,), tuple((one.natural,) for one in arrays))
+
+
+def place(desc: Positioned) -> tuple[Arg, ...]:
+    """The kernel's arguments that say where in all streams a call's words are."""
+    return *(Run(name) for name in VALUES), Ptr("position") if desc.has("position") else Packed(bytes(8))
 
 
 def _contiguous(desc: Drawn) -> bool:
-    extents, (strides,) = _merged(desc)
+    extents, (strides,) = merged(desc, ("x",))
     return len(extents) == 1 and strides == (desc.element.bits // 8,)

@@ -16,9 +16,10 @@ from .._function import function_of
 from . import oracle, samples
 from ._drawn import VALUES, Drawn, FillRandom
 
-__all__ = ["DrawnPlan", "published"]
+__all__ = ["FILLS", "DrawnPlan", "published"]
 
 COLUMNS = 125  # of the documentation
+FILLS = set[Callable[..., Any]]()  # the functions of all distributions
 
 
 class DrawnPlan(Plan[Drawn]):
@@ -61,6 +62,7 @@ def published(
         when the kernel runs. {raises}{raised}"""
     doc = "\n\n".join(textwrap.fill(" ".join(text.split()), COLUMNS, break_long_words=False) for text in (first, rest))
     function = function_of(plan, called=name, doc=doc + "\n")(template)
+    FILLS.add(function)
     register(Op(name, plan, function, getattr(samples, name), peers={"torch": peer} if peer else {}))
     return plan, function
 

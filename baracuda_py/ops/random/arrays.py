@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ...plan.fields import integer
@@ -11,6 +12,7 @@ from ...types import ElementKind, InvalidProblemError, OperandTypeError, PlanPre
 from ...types.elements import ElementLike
 from .._empty import empty_array
 from .._numbers import one_or_more
+from .._renamed import Renamed
 from ..sort.whole.sort import argsort
 from .continuous import fill_exponential, fill_gumbel, fill_normal, fill_truncated_normal, fill_uniform
 from .discrete import fill_bernoulli, fill_integers, fill_random_bits
@@ -29,6 +31,8 @@ __all__ = [
 ]
 
 Shape = int | Sequence[int]
+Place = tuple[int | None, int, int, Generator | None]  # seed, offset, subsequence, generator
+INDICES = (ElementKind.I64, ElementKind.I32)
 LONGEST = (1 << 31) - 1  # permutation
 
 
@@ -137,30 +141,57 @@ def randperm(
     """
     if not 0 <= integer(n, "randperm: n") <= LONGEST:
         raise InvalidProblemError(f"randperm: n={n}", f"give a number from 0 to {LONGEST}")
+    if (kind := ElementKind.of(index_dtype)) not in INDICES:
+        raise OperandTypeError(f"randperm: index_dtype={kind}", "give i64 or i32")
     device = generator.device if device is None and isinstance(generator, Generator) else device
     where = (seed, offset, subsequence, generator)
-    keys = _made("randperm", fill_random_bits, n, ElementKind.U64, {}, where, (stream, None, device))
-    return argsort(keys, index_dtype=index_dtype, out=out, stream=stream, pref=pref, device=device)
+    keys, draw = _prepared("randperm", n, ElementKind.U64, where, device)
+    if out is not None or pref is not None:  # what may be refused, before a generator moves on
+        with Renamed("argsort", "randperm", _by_index_dtype):
+            asked: Any = argsort
+            plan = asked.plan(keys, index_dtype=kind, out=out, pref=pref, device=device)
+            if out is not None and (error := plan.can_implement(x=keys, out=out).error) is not None:
+                raise error
+    draw(fill_random_bits, stream=stream)
+    return argsort(keys, index_dtype=kind, out=out, stream=stream, pref=pref, device=device)
+
+
+def _by_index_dtype(text: str) -> str:
+    return text.replace("describe the problem with index_element", "pass index_dtype")
 
 
 def _made(
-    op: str, fill: Callable[..., Any], shape: Shape, dtype: ElementLike, numbers: Mapping[str, Any],
-    where: tuple[int | None, int, int, Generator | None], how: tuple[Any, Any, Any],
+    op: str, fill: Callable[..., Any], shape: Shape, dtype: ElementLike, numbers: Mapping[str, Any], where: Place,
+    how: tuple[Any, Any, Any],
 ) -> Any:  # fmt: skip
-    seed, offset, subsequence, generator = where
     stream, pref, device = how
+    return _prepared(op, shape, dtype, where, device)[1](fill, **numbers, stream=stream, pref=pref)
+
+
+def _prepared(op: str, shape: Shape, dtype: ElementLike, where: Place, device: Any) -> tuple[Any, Callable[..., Any]]:
+    """The new array, and a function that fills it by one of an array and its place in all streams."""
+    seed, offset, subsequence, generator = where
     extents, kind = one_or_more(shape, f"{op}: shape"), ElementKind.of(dtype)
     if (seed is None) == (generator is None):
         passed = "neither seed nor generator" if seed is None else "both seed and generator"
         raise InvalidProblemError(f"{op}: {passed}", "pass one of them: seed=... or generator=...")
     if generator is None:
         made = empty_array(op, extents, kind, device)
-        given = {"seed": seed, "offset": offset, "subsequence": subsequence}
-        return fill(made, **numbers, **given, stream=stream, pref=pref, device=device)
+        return made, partial(_filled, op, made, seed=seed, offset=offset, subsequence=subsequence, device=device)
     if not isinstance(generator, Generator):
         raise OperandTypeError(f"{op}: generator is {type(generator).__name__}", "pass a baracuda_py.Generator")
     if offset or subsequence:
         raise InvalidProblemError(f"{op}: generator and {offset=}, {subsequence=}", "leave them to the generator")
     device = generator.device if device is None else device
     made = empty_array(op, extents, kind, device)
-    return generator.fill(fill, made, math.prod(extents), **numbers, stream=stream, pref=pref, device=device)
+    return made, partial(_drawn, op, generator, made, math.prod(extents), device=device)
+
+
+def _filled(op: str, made: Any, fill: Callable[..., Any], **given: Any) -> Any:
+    with Renamed(fill.__name__, op):
+        return fill(made, **given)
+
+
+def _drawn(op: str, generator: Generator, made: Any, count: int, fill: Callable[..., Any], **given: Any) -> Any:
+    with Renamed(fill.__name__, op):
+        return generator.fill(fill, made, count, **given)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ...plan.candidate import Candidate, Cost
 from ...plan.descriptor import Slot
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
-from ...runtime.steps import Kernel, Launch, Packed, Ptr, Run, Step
-from ...tensor.axes import merge_axes
+from ...runtime.steps import Run, Step
 from ...types import (
     Componentwise,
     DeviceSpec,
@@ -21,10 +19,10 @@ from ...types import (
     Term,
 )
 from .._function import function_of
-from .._launch import THREADS, index_scalar, index_type, pack_dims
 from .._rows import FLOATS, computed_in
 from . import oracle, samples
-from ._drawn import CHUNK, PHILOX_INSTRUCTIONS, VALUES, Positioned, grid_stride, positioned
+from ._by_position import ByPosition
+from ._drawn import Positioned, positioned
 
 __all__ = [
     "DropoutBackwardDescriptor",
@@ -34,9 +32,6 @@ __all__ = [
     "dropout",
     "dropout_backward",
 ]
-
-WORDS = 4  # of a Philox block, one per element
-ELEMENT_INSTRUCTIONS = 6  # estimated from the source, not counted
 
 
 class Dropped(Positioned):
@@ -68,21 +63,12 @@ class Dropped(Positioned):
         return self.displacements(), {**values, "threshold": round(p * 2**32), "scale": scale}
 
 
-class DropByPosition(Candidate[Dropped]):
-    """One launch: a thread has chunks of one Philox block or two, in accesses of 16 bytes; or of single elements where an operand
-    is not contiguous or not aligned to 16 bytes."""
-
-    variant = "philox"
+class DropByPosition(ByPosition):
     launches = ("random/dropout.cu:dropout",)
+    instructions, single_instructions = 6, 16
 
-    def configs(self, desc: Dropped, device: DeviceSpec) -> Iterable[int]:
-        size = desc.element.bits // 8
-        whole = _merged(desc)[1] == ((size,),) * 3 and all(desc.layout(name).align >= CHUNK for name in desc.arrays)
-        return (max(WORDS, CHUNK // size) if whole else -WORDS,)
-
-    def cost(self, desc: Dropped, device: DeviceSpec, config: int) -> Cost:
-        element = ELEMENT_INSTRUCTIONS + PHILOX_INSTRUCTIONS / WORDS + (0 if config > 0 else 16)
-        return Cost.streaming(device, desc.nbytes, instructions=desc.count * element)
+    def arrays(self, desc: Dropped) -> tuple[str, ...]:
+        return desc.arrays
 
     def guarantee(self, desc: Dropped, device: DeviceSpec, config: int) -> PrecisionGuarantee:
         """1 - p and the scale are rounded, and the result once, of 16 bits by way of f32."""
@@ -94,26 +80,10 @@ class DropByPosition(Candidate[Dropped]):
         return PrecisionGuarantee.fixed_order(computed.math, computed.element, bound)
 
     def lower(self, desc: Dropped, device: DeviceSpec, config: int) -> tuple[Step, ...]:
-        index, width, computed = index_type(desc.count), abs(config), computed_in(desc.element)
-        extents, strides = ((), ((), (), ())) if config > 0 else _merged(desc)
-        made, read, added = desc.arrays
-        args = (
-            Ptr(made), Ptr(read), Ptr(added), index_scalar(desc.count, index), *(Run(name) for name in VALUES),
-            Ptr("position") if desc.has("position") else Packed(bytes(8)), Run("threshold", "uint64"),
-            Run("scale", computed.numpy), pack_dims(extents, strides, index),
-        )  # fmt: skip
-        with_residual = "true" if added != read else "false"
-        entry = f"dropout<{index}, {desc.element.number}, {computed.cuda}, {width}, {len(extents)}, {with_residual}>"
-        grid = grid_stride(desc.count, width, device)
-        return (Launch(Kernel("random/dropout.cu", entry), grid, (THREADS, 1, 1), args),)
-
-
-def _merged(desc: Dropped) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """Extents, and strides in bytes of the three arrays."""
-    size = desc.element.bits // 8
-    given = [tuple(s * size for s in desc.layout(name).strides) for name in desc.arrays]
-    extents, strides = merge_axes(desc.shape, given)
-    return (extents, strides) if extents else ((1,), ((size,),) * 3)
+        computed, (_, read, added) = computed_in(desc.element), desc.arrays
+        types, flags = (desc.element.number, computed.cuda), (str(added != read).lower(),)
+        numbers = Run("threshold", "uint64"), Run("scale", computed.numpy)
+        return self.launch(desc, device, config, types, flags, *numbers)
 
 
 @positioned(

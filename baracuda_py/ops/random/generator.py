@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from threading import Lock
+from threading import RLock
 from typing import Any, NamedTuple
 
 from ...plan.fields import whole
@@ -12,6 +12,7 @@ from ...types import ElementKind, InvalidProblemError
 from .._empty import empty_array
 from ..creation.constants import fill
 from ._drawn import MOST_SUBSEQUENCES
+from ._family import FILLS
 from .dropout import dropout
 from .gumbel.forward import gumbel_softmax
 from .stochastic_cast import stochastic_cast
@@ -58,7 +59,7 @@ class Generator:
         if counter is not None and offset:
             raise InvalidProblemError(f"Generator: counter and offset={offset}", "pass one of them")
         self.counter = empty_array("Generator", (1,), ElementKind.I64, device) if counter is None else counter
-        self._lock = Lock()
+        self._lock = RLock()
         if counter is None:
             self.set_offset(offset)
 
@@ -87,12 +88,17 @@ class Generator:
             return take_position(self.counter, count, stream=stream, device=self.device).position
 
     def fill(self, function: Callable[..., Any], x: Any, count: int, *, stream: Any = None, **options: Any) -> Any:
-        """``function(x, **options)`` of the next `count` positions: a random fill, or another function that takes `position`."""
-        position = self.take(count, stream=stream)
-        return function(
-            x, seed=self.seed, subsequence=self.subsequence, position=position, stream=stream,
-            **{"device": self.device, **options},
-        )  # fmt: skip
+        """``function(x, **options)`` of the next `count` positions: a random fill, or another function that takes `position`. A
+        call that raises takes none."""
+        with self._lock:  # so that no other thread draws at this position
+            # A fill reads the counter itself; what else a function does with its position is not known, a gradient keeps it.
+            position = self.counter if function in FILLS else self.take(0, stream=stream)
+            made = function(
+                x, seed=self.seed, subsequence=self.subsequence, position=position, stream=stream,
+                **{"device": self.device, **options},
+            )  # fmt: skip
+            self.take(count, stream=stream)
+        return made
 
     def dropout(self, x: Any, p: float = 0.5, *, residual: Any = None, stream: Any = None, device: Any = None) -> Any:
         """`dropout` of the next positions, one per element of x."""

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from ...plan.candidate import Candidate, Cost, exact_results
+from ...plan.candidate import exact_results
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...runtime.steps import Kernel, Launch, Packed, Ptr, Run, Step
-from ...tensor.axes import merge_axes
+from ...runtime.steps import Step
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, PrecisionGuarantee
 from .._function import function_of
-from .._launch import THREADS, index_scalar, index_type, pack_dims
 from . import oracle, samples
-from ._drawn import PHILOX_INSTRUCTIONS, POSITION, VALUES, Positioned, grid_stride
+from ._by_position import ByPosition
+from ._drawn import POSITION, VALUES, Positioned
 
 __all__ = ["StochasticCastDescriptor", "StochasticCastPlan", "stochastic_cast"]
 
-WORDS = 4  # of a Philox block, one per element
-CHUNK = 8  # elements per thread and step: 16 bytes of the result
-WIDEST = 16  # bytes of an access
-ELEMENT_INSTRUCTIONS = 16  # estimated from the source, not counted
 SHORT = (ElementKind.BF16, ElementKind.F16)
 
 
@@ -52,42 +46,18 @@ class StochasticCastDescriptor(Positioned):
             )
 
 
-class CastByPosition(Candidate[StochasticCastDescriptor]):
-    """One launch: a thread has chunks of two Philox blocks, in accesses of 16 bytes; or of single elements where an operand is
-    not contiguous or not aligned to 16 bytes."""
-
-    variant = "philox"
+class CastByPosition(ByPosition):
     launches = ("random/stochastic_cast.cu:stochastic_cast",)
+    instructions, single_instructions = 16, 12
 
-    def configs(self, desc: StochasticCastDescriptor, device: DeviceSpec) -> Iterable[int]:
-        out, x = desc.layout("out"), desc.layout("x")
-        whole = _merged(desc)[1] == ((out.natural,), (x.natural,)) and min(out.align, x.align) >= WIDEST
-        return (CHUNK if whole else -WORDS,)
-
-    def cost(self, desc: StochasticCastDescriptor, device: DeviceSpec, config: int) -> Cost:
-        element = ELEMENT_INSTRUCTIONS + PHILOX_INSTRUCTIONS / WORDS + (0 if config > 0 else 12)
-        return Cost.streaming(device, desc.nbytes, instructions=desc.count * element)
+    def arrays(self, desc: StochasticCastDescriptor) -> tuple[str, ...]:
+        return "out", "x"
 
     def guarantee(self, desc: StochasticCastDescriptor, device: DeviceSpec, config: int) -> PrecisionGuarantee:
         return exact_results(desc)
 
     def lower(self, desc: StochasticCastDescriptor, device: DeviceSpec, config: int) -> tuple[Step, ...]:
-        index, width = index_type(desc.count), abs(config)
-        extents, strides = ((), ((), ())) if config > 0 else _merged(desc)
-        args = (
-            Ptr("out"), Ptr("x"), index_scalar(desc.count, index), *(Run(name) for name in VALUES),
-            Ptr("position") if desc.has("position") else Packed(bytes(8)), pack_dims(extents, strides, index),
-        )  # fmt: skip
-        entry = f"stochastic_cast<{index}, {desc.dtype.number}, {width}, {len(extents)}>"
-        kernel = Kernel("random/stochastic_cast.cu", entry)
-        return (Launch(kernel, grid_stride(desc.count, width, device), (THREADS, 1, 1), args),)
-
-
-def _merged(desc: StochasticCastDescriptor) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """Extents, and strides in bytes of the result and of x."""
-    arrays = [desc.layout(name) for name in ("out", "x")]
-    extents, strides = merge_axes(desc.shape, [tuple(s * one.natural for s in one.strides) for one in arrays])
-    return (extents, strides) if extents else ((1,), tuple((one.natural,) for one in arrays))
+        return self.launch(desc, device, config, (desc.dtype.number,))
 
 
 class StochasticCastPlan(Plan[StochasticCastDescriptor]):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...plan.descriptor import Descriptor, Slot, described
+from ...plan.fields import flag
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
 from ...types.errors import shown
 from ...types.keeping import complete
@@ -129,13 +130,6 @@ STATISTICS = {row.name: row for row in (
 )}  # fmt: skip
 
 
-def _kept(op: str, keepdims: Any) -> int:
-    """1 for True, 0 for False; InvalidProblemError for anything else."""
-    if isinstance(keepdims, (bool, np.bool_, int)) and keepdims in (0, 1):
-        return int(keepdims)
-    raise InvalidProblemError(f"{op}: keepdims must be True or False, got {keepdims!r}", "give a bool")
-
-
 def checked_p(op: str, p: Any) -> float:
     """The p of a norm; InvalidProblemError for what is none."""
     p = {"inf": math.inf, "-inf": -math.inf}.get(p, p) if isinstance(p, str) else p  # as JSON has it
@@ -162,7 +156,7 @@ class Reduced(Descriptor):
     @staticmethod
     def options_of(op: str, shape: tuple[int, ...], axis: Any, keepdims: Any) -> dict[str, Any]:
         """The fields of a call's axis and keepdims, for an x of `shape`."""
-        return {"axes": axes_of(op, axis, len(shape)), "keepdims": _kept(op, keepdims)}
+        return {"axes": axes_of(op, axis, len(shape)), "keepdims": int(flag(keepdims, f"{op}: keepdims"))}
 
     @property
     def along(self) -> tuple[int, ...]:
@@ -188,7 +182,8 @@ class Reduced(Descriptor):
 
     def check_axes(self, row: Row) -> None:
         """Raises where `row` has no result."""
-        _kept(self.op, self.keepdims)
+        if not isinstance(self.keepdims, (bool, np.bool_, int)) or self.keepdims not in (0, 1):
+            raise InvalidProblemError(f"{self.op}: keepdims must be 0 or 1, got {self.keepdims!r}", "give a bool")
         if not -CORRECTION <= self.correction < CORRECTION:
             raise InvalidProblemError(
                 f"{self.op}: correction={self.correction} has more than 32 bits", "give a smaller one"

@@ -6,14 +6,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ...plan.candidate import Candidate, Cost, Feasibility, no
+from ...plan.candidate import Candidate, Cost, Feasibility
 from ...runtime.steps import Arg, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term, Ulp
-from .._reported import raises_on
 from .._rows import computed_in
 from ._launches import (
-    MOST,
-    MOST_LENGTH,
     NOTHING,
     REDUCE,
     THREADS,
@@ -24,6 +21,7 @@ from ._launches import (
     packed_rows,
     reduced,
     streamed,
+    supported,
 )
 from ._problem import Columns, SegmentProblem
 
@@ -48,9 +46,7 @@ class OnSegments(Candidate[SegmentProblem]):
     """What both candidates have in common."""
 
     def supports(self, desc: SegmentProblem, device: DeviceSpec) -> Feasibility:
-        if desc.rows + desc.segments > MOST or desc.length > MOST_LENGTH:
-            return no("rows and segments, or columns, exceed 31 bits", "make several calls")
-        return raises_on(desc, device)
+        return supported(desc, device, desc.rows + desc.segments, "rows and segments")
 
     def configs(self, desc: SegmentProblem, device: DeviceSpec) -> Iterable[Group]:
         yield Group.of(desc.length, self.columns(desc).vector)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...plan.candidate import Cost
+from ...plan.candidate import Cost, Feasibility, no
 from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Scratch, Step
 from ...types import DeviceSpec, ElementKind
 from .._launch import pack_dims
+from .._reported import raises_on
 from .._rows import computed_in
 from ..indexing.costs import LineCosts
 from ._problem import Columns
 
 __all__ = [
     "MOST", "MOST_LENGTH", "NOTHING", "REDUCE", "THREADS", "Group", "Segments", "additions", "grid", "packed_rows", "reduced",
-    "streamed",
+    "streamed", "supported",
 ]  # fmt: skip
 
 REDUCE = "segment/reduce.cu"
@@ -31,6 +32,13 @@ MOST = (1 << 31) - 1 - THREADS
 MOST_LENGTH = MOST - MOST_GRID_Y * WARP * 8  # the step beyond the last column fits 31 bits
 NOTHING = np.uint64(0)  # a null pointer
 NARROW = 64  # bits of an access, of which twice as many are in flight
+
+
+def supported(desc: Any, device: DeviceSpec, counted: int, what: str) -> Feasibility:
+    """Whether the launches can do a problem with `counted` of `what`, and the device what its mode says."""
+    if counted > MOST or desc.length > MOST_LENGTH:
+        return no(f"{what}, or columns, exceed 31 bits", "make several calls")
+    return raises_on(desc, device)
 
 
 @dataclass(frozen=True)

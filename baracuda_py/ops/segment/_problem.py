@@ -17,13 +17,14 @@ from .._reported import ReportedProblem
 from .._rows import FLOATS
 
 __all__ = [
-    "FIELDS", "INDICES", "OFFSETS", "TABLE", "Columns", "Reduction", "SegmentProblem", "columns_of", "refuse_offsets",
-    "slots_of",
+    "FIELDS", "INDICES", "OFFSETS", "STATUSES", "TABLE", "Columns", "Reduction", "SegmentProblem", "columns_of",
+    "refuse_offsets", "slots_of",
 ]  # fmt: skip
 
 INDICES = (ElementKind.I32, ElementKind.I64)
 FIELDS = ("x_shape", "offsets_shape", "element", "offsets_element", "mode", "name")
 OFFSETS = Slot("offsets", takes=INDICES, element="offsets_element", strided=False)
+STATUSES = {1: ("an offset is out of range or below the one before it", "give offsets that do not decrease, of 0 to n")}
 
 
 class Reduction(NamedTuple):

@@ -14,7 +14,7 @@ from .._function import function_of
 from .._reported import REPORTED, STATUS
 from . import oracle, samples
 from ._candidates import Pieces, bound
-from ._problem import FIELDS, TABLE, SegmentProblem, slots_of
+from ._problem import FIELDS, STATUSES, TABLE, SegmentProblem, slots_of
 
 __all__ = [
     "SegmentDescriptor", "SegmentPlan", "segment_logsumexp", "segment_max", "segment_mean", "segment_min", "segment_sum",
@@ -38,9 +38,7 @@ class SegmentPlan(Plan[SegmentDescriptor]):
     descriptor = SegmentDescriptor
     candidates = (Pieces(),)
     measures = oracle.MEASURES
-    statuses = {
-        1: ("an offset is out of range or below the one before it", "give offsets that do not decrease, of 0 to n")
-    }
+    statuses = STATUSES
     reference = oracle.reduce
     probes = tuple(
         {"x_shape": shape, "offsets_shape": (9,), "element": element, "name": name}

@@ -17,7 +17,7 @@ from .._rows import FLOATS, computed_in
 from . import oracle, samples
 from ._candidates import OnSegments, Pieces, checked, cost, maxima, segments_of, spread
 from ._launches import Group, additions, reduced
-from ._problem import FIELDS, OFFSETS, Columns, SegmentProblem
+from ._problem import FIELDS, OFFSETS, STATUSES, Columns, SegmentProblem
 
 __all__ = [
     "SegmentSoftmaxBackwardDescriptor",
@@ -149,9 +149,7 @@ class SegmentSoftmaxPlan(Plan[SegmentSoftmaxDescriptor]):
     descriptor = SegmentSoftmaxDescriptor
     candidates = (Softmax(),)
     measures = oracle.MEASURES
-    statuses = {
-        1: ("an offset is out of range or below the one before it", "give offsets that do not decrease, of 0 to n")
-    }
+    statuses = STATUSES
     reference = oracle.softmax
     probes = PROBES
 

@@ -90,7 +90,7 @@ def test_the_last_of_equal_indices_stands(device: str) -> None:
 
 def test_sort_more_tiles_than_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CTA scans the counts of more tiles than it has threads: with few threads, a few tiles are enough."""
-    from baracuda_py.ops.indexing.scatter import keys
+    from baracuda_py.ops.indexing import keys
 
     monkeypatch.setattr(keys, "SCAN_THREADS", 32)
     ids = np.random.default_rng(1).integers(0, 200, 33 * 2048 + 5)
@@ -250,3 +250,24 @@ def test_gradients_of_calls_that_report_a_status(device: str) -> None:
         assert x.grad is not None
         assert x.grad[:, 0].tolist() == [0, 0, 2]
         x.grad = None
+
+
+OF_NO_WIDTH: dict[str, Any] = {
+    "index_add": lambda x, index, src, **how: bp.index_add(x, index, src, **how),
+    "index_copy": lambda x, index, src, **how: bp.index_copy(x, index, src, **how),
+    "index_select": lambda x, index, _, **how: bp.index_select(x, index, **how),
+    "embedding": lambda x, index, _, **how: bp.embedding(x, index, **how),
+    "index_add_backward": lambda x, index, _, **how: bp.index_add_backward(x, index, **how),
+    "embedding_backward": lambda x, index, src, **how: bp.embedding_backward(src, index, x, **how),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+@pytest.mark.parametrize("op", OF_NO_WIDTH)
+def test_index_out_of_range_of_lines_without_elements(op: str, device: str) -> None:
+    index, src = np.array([0, 3]), np.zeros((2, 0), "f4")
+    with pytest.raises(bp.InvalidProblemError, match=rf"{op}: (index|ids)\[1\] = 3 is out of range: .* extent 3"):
+        OF_NO_WIDTH[op](np.zeros((3, 0), "f4"), index, src, mode="raise", device=device)
+    with pytest.raises(bp.InvalidProblemError, match=rf"{op}: .* has nothing along axis 0"):
+        OF_NO_WIDTH[op](np.zeros((0, 0), "f4"), index, src, mode="raise", device=device)
+    assert OF_NO_WIDTH[op](np.zeros((4, 0), "f4"), index, src, mode="raise", device=device).size == 0

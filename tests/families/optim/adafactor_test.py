@@ -150,3 +150,20 @@ def test_adafactor_states_that_do_not_fit_are_refused(
     with pytest.raises(bp.InvalidProblemError, match=says):
         bp.adafactor_update(param, param.copy(), np.zeros((), np.float32), **held, device="cpu")
     assert (param == 1).all()
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (20,)], ids=("matrix", "vector"))
+@pytest.mark.parametrize(
+    ("scale", "options"),
+    [(1e19, {}), (2e19, {}), (5e20, {}), (1e25, {"eps1": 1e-30}), (1e-30, {"eps1": 1e-45}), (0.0, {"eps1": 1e-45})],
+)
+def test_adafactor_bound_at_the_ends_of_f32(shape: tuple[int, ...], scale: float, options: dict[str, float]) -> None:
+    """Means of squares that f32 does not hold, and an eps1 that it does not: the states keep their bound, and the parameter has
+    one wherever the guarantee does not except it."""
+    grad = (np.arange(1, 21).reshape(shape) * scale).astype(np.float32)
+    names = ("row_var", "col_var") if len(shape) > 1 else ("variance",)
+    shapes = {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, *shape[-1:]), "variance": shape}
+    states = {name: np.zeros(shapes[name], np.float32) for name in names}
+    given = {"param": np.ones(shape, np.float32), "grad": grad, "step": np.array(3, np.float32), **states}
+    desc = AdafactorUpdateDescriptor.of(**given, **options)
+    bp.AdafactorUpdatePlan.select(desc, device="ptx").verify(**given)

@@ -93,6 +93,59 @@ def test_lists_that_are_refused(of: Callable[[Any], None], error: type[Exception
     assert all(np.array_equal(a, b) for a, b in zip(before, held))
 
 
+def _kinds(**of: str) -> Lists:
+    names = ("param", "grad", "exp_avg", "exp_avg_sq")
+    return [[x.astype(of.get(name, "f4")) for x in held] for name, held in zip(names, _lists())]
+
+
+OF_LISTS: tuple[tuple[Lists, dict[str, Any], type[bp.BaracudaError], str], ...] = (
+    (_kinds(param="i4"), {}, bp.OperandTypeError, r"^adamw: params\[1\] must hold f16"),
+    (_kinds(grad="i4"), {}, bp.OperandTypeError, r"^adamw: grads\[1\] must hold f16"),
+    (_kinds(grad="f2"), {}, bp.OperandTypeError, r"^adamw: grads\[1\] holds f16 and params\[1\] f32"),
+    (_kinds(exp_avg_sq="f8"), {}, bp.OperandTypeError, r"^adamw: exp_avg_sqs\[1\] must hold f32, as exp_avgs\[1\] does"),
+    (_lists(), {"masters": _lists()[0]}, bp.OperandTypeError, r"^adamw: masters\[1\] is .* params\[1\] holds f32"),
+    (_lists(), {"stochastic": True}, bp.InvalidProblemError, "^adamw: stochastic with a param of f32: .* no master"),
+    (_lists(), {"lr": np.zeros(2, "f4")}, bp.InvalidProblemError, "^adamw: lr must have shape"),
+    (_lists(), {"lr": -1.0}, bp.InvalidProblemError, "^adamw: lr=-1"),
+    (_lists(), {"betas": (0.9, 2)}, bp.InvalidProblemError, r"^adamw: betas\[1\]=2"),
+    (_lists(), {"grad_scale": np.zeros(2, "f4")}, bp.InvalidProblemError, "^adamw: grad_scale must have shape"),
+    (_lists(), {"seed": "x"}, bp.OperandTypeError, "^adamw: seed must be an integer"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("lists", "options", "error", "says"), OF_LISTS)
+def test_lists_errors_name_the_list_and_the_place(
+    lists: Lists, options: dict[str, Any], error: type[bp.BaracudaError], says: str
+) -> None:
+    """Of the first parameter with a gradient, which is the second one here."""
+    lists[1][0] = None  # type: ignore[call-overload]
+    with pytest.raises(error, match=says):
+        bp.adamw(*lists, np.zeros((), np.float32), **options, device="cpu")
+
+
+def test_lists_errors_count_arrays_without_gradient() -> None:
+    params, grads, *states = _lists()
+    given: list[Any] = [None, *grads[1:3], grads[3].astype("f8"), grads[4]]
+    with pytest.raises(bp.OperandTypeError, match=r"grads\[3\] holds f64, and the first of its list f32"):
+        bp.adamw(params, given, *states, np.zeros((), np.float32), device="cpu")
+
+
+def test_norms_of_lists_name_them() -> None:
+    grads, whole = _lists()[1], [np.zeros(3, "i4")]
+    for call, says in (
+        (lambda: bp.grad_norm(whole, device="cpu"), r"grad_norm: grads\[0\] must hold"),
+        (lambda: bp.clip_grad_norm(whole, 1.0, device="cpu"), r"clip_grad_norm: grads\[0\] must hold"),
+        (lambda: bp.clip_grad_norm(grads, -1.0, device="cpu"), "clip_grad_norm: max_norm=-1"),
+        (lambda: bp.sgd(grads, grads, np.zeros((), "f4"), momentum=0.9, device="cpu"), "share memory"),
+        (
+            lambda: bp.sgd(grads, _lists()[1], np.zeros((), "f4"), momentum=0.9, device="cpu"),
+            "sgd: momentum=0.9 without momentum_buffers: pass zeros of params.0.'s shape",
+        ),
+    ):
+        with pytest.raises(bp.BaracudaError, match=f"^{says}|^sgd: .*{says}"):
+            call()
+
+
 @pytest.mark.parametrize("betas", [0.9, (0.9,), (0.9, 0.9, 0.9)])
 def test_betas_of_lists_are_a_pair(betas: Any) -> None:
     with pytest.raises(bp.InvalidProblemError, match="is no pair"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.plan import get_op
 
 torch = pytest.importorskip("torch")
 
@@ -106,3 +107,27 @@ def test_special_infinite_mean_becomes_nan_as_in_torch(device: str) -> None:
     wanted = torch.tensor(mean).lerp(torch.ones(1), 0.1)
     bp.adam_update(param, np.ones(1, np.float32), mean, squares, _step(), device=device)
     assert np.isnan(mean).all() and torch.isnan(wanted).all()
+
+
+@pytest.mark.parametrize("scale", [1e18, 2e19, 6e20, 1e25])
+@pytest.mark.parametrize("op", ["adam_update", "adamw_update", "lamb_update"])
+def test_special_squares_beyond_f32_are_excepted(op: str, scale: float) -> None:
+    """exp_avg_sq becomes infinite on every backend alike; the parameter, which such a divisor leaves, is excepted."""
+    grad = np.array([scale, 1, -scale / 3, 2], np.float32)
+    given = {
+        "param": np.ones(4, np.float32),
+        "grad": grad,
+        "exp_avg": _zeros(),
+        "exp_avg_sq": _zeros(),
+        "step": _step(),
+    }
+    kept = []
+    for device in ("cpu", "ptx"):
+        held = {name: x.copy() for name, x in given.items()}
+        getattr(bp, op)(**held, device=device)
+        kept.append(held["exp_avg_sq"])
+    assert np.array_equal(np.isinf(kept[0]), np.isinf(kept[1])) and np.isinf(kept[0]).any() == (scale > 5.9e20)
+    family, desc = get_op(op).plan, get_op(op).plan.descriptor.of(**given)
+    report = family.select(desc, device="ptx").verify(**given)
+    excepted = family.measures["beyond"](desc, "param", **given).astype(bool)
+    assert excepted[0] == (scale > 1e19) and report

@@ -67,6 +67,18 @@ def test_dropout_of_a_generator_moves_on(device: str) -> None:
     assert np.array_equal(second, bp.dropout(X, **HOW, offset=67, device=device))
 
 
+def test_dropout_of_a_generator_keeps_its_position() -> None:
+    """Its gradient is of the position of its own call, though the generator has moved on."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("baracuda_py.interop.torch")
+    g, x = bp.Generator(12, device="cpu"), torch.ones(64, requires_grad=True)
+    with bp.device("cpu"):
+        y = g.dropout(x, 0.5)
+        bp.uniform(9, generator=g)
+        y.sum().backward()
+    assert torch.equal(x.grad, y.detach()) and 0 < int((y == 0).sum()) < 64
+
+
 REFUSED: tuple[tuple[str, Callable[..., Any], type[bp.BaracudaError], str], ...] = (
     ("p", lambda: bp.dropout(X, 1.5, device="cpu"), bp.InvalidProblemError, "p=1.5 is no probability"),
     ("p nan", lambda: bp.dropout(X, float("nan"), device="cpu"), bp.InvalidProblemError, "no probability"),

@@ -155,6 +155,54 @@ def test_generator_threads_share_no_position() -> None:
     assert sorted(begins) == list(range(0, 120, 3))
 
 
+BAD_DRAWS: dict[str, Callable[[bp.Generator], Any]] = {
+    "uniform": lambda g: bp.uniform(3, 2.0, 1.0, generator=g),
+    "uniform kind": lambda g: bp.uniform(3, dtype="i32", generator=g),
+    "normal": lambda g: bp.normal(3, std=-1.0, generator=g),
+    "bernoulli": lambda g: bp.bernoulli(3, 2.0, generator=g),
+    "integers": lambda g: bp.integers(3, 5, 5, generator=g),
+    "pref": lambda g: bp.uniform(3, generator=g, pref=bp.PlanPreference(variant="nothing")),
+    "fill": lambda g: g.fill(bp.fill_uniform, np.zeros(3, np.int32), 3),
+    "other": lambda g: g.fill(lambda x, **how: bp.fill_uniform(x, 2.0, 1.0, **how), F32, 4),
+    "dropout": lambda g: g.dropout(np.ones(3, np.float32), 1.5),
+    "dropout residual": lambda g: g.dropout(np.ones(3, np.float32), residual=np.ones(2, np.float32)),
+    "stochastic_cast": lambda g: g.stochastic_cast(np.ones(3, np.float64)),
+    "gumbel_softmax": lambda g: g.gumbel_softmax(np.ones(3, np.float32), -1.0),
+    "randperm": lambda g: bp.randperm(3, generator=g, out=np.zeros(2, np.int64)),
+    "randperm kind": lambda g: bp.randperm(3, "f32", generator=g),
+    "randperm pref": lambda g: bp.randperm(3, generator=g, pref=bp.PlanPreference(variant="nothing")),
+}
+
+
+@pytest.mark.parametrize("draw", BAD_DRAWS.values(), ids=BAD_DRAWS)
+def test_generator_refused_draw_takes_nothing(draw: Callable[[bp.Generator], Any]) -> None:
+    g = bp.Generator(SEED, offset=7, device="cpu")
+    for _ in range(2):
+        with pytest.raises(bp.BaracudaError):
+            draw(g)
+        assert g.state().offset == 7
+
+
+def test_generator_refused_draw_records_nothing() -> None:
+    g = bp.Generator(SEED, device="cpu")
+    with bp.record() as step:
+        made = bp.uniform(5, generator=g)
+        with pytest.raises(bp.InvalidProblemError, match="give low < high"):
+            bp.uniform(5, 1.0, 1.0, generator=g)
+    step()
+    assert g.state().offset % 5 == 0 and np.array_equal(
+        made, bp.uniform(5, seed=SEED, offset=g.state().offset - 5, device="cpu")
+    )
+
+
+def test_generator_threads_draw_no_number_twice() -> None:
+    g = bp.Generator(SEED, device="cpu")
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: bp.random_bits(5, "u64", generator=g), range(40)))
+    wanted = bp.random_bits(200, "u64", seed=SEED, device="cpu").reshape(40, 5)
+    assert sorted(map(tuple, made)) == sorted(map(tuple, wanted))
+
+
 G = bp.Generator(1, device="cpu")
 F32 = np.zeros(4, np.float32)
 REFUSED: tuple[tuple[str, Callable[..., Any], type[bp.BaracudaError], str], ...] = (

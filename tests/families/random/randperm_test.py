@@ -81,8 +81,15 @@ REFUSED: tuple[tuple[Callable[..., Any], type[bp.BaracudaError], str], ...] = (
     (lambda: bp.randperm(1 << 31, seed=0, device="cpu"), bp.InvalidProblemError, "n=2147483648"),
     (lambda: bp.randperm(2.5, seed=0, device="cpu"), bp.BaracudaError, "randperm: n"),  # type: ignore[arg-type]
     (lambda: bp.randperm(3, device="cpu"), bp.InvalidProblemError, "randperm: neither seed nor generator"),
-    (lambda: bp.randperm(3, "f32", seed=0, device="cpu"), bp.OperandTypeError, "f32"),
-)
+    (lambda: bp.randperm(3, "f32", seed=0, device="cpu"), bp.OperandTypeError, "randperm: index_dtype=f32"),
+    (lambda: bp.randperm(3, seed=0, offset=-1, device="cpu"), bp.InvalidProblemError, "randperm: offset=-1"),
+    (lambda: bp.randperm(3, seed="x", device="cpu"), bp.OperandTypeError, "randperm: seed"),  # type: ignore[arg-type]
+    (lambda: bp.randperm(3, seed=0, out=[1], device="cpu"), bp.OperandTypeError, "randperm: out"),
+    (lambda: bp.randperm(3, seed=0, out=np.zeros(2, int), device="cpu"), bp.InvalidProblemError, r"randperm: out .*\(3,\)"),
+    (lambda: bp.randperm(3, seed=0, out=np.zeros(3, "i4"), device="cpu"), bp.OperandTypeError,
+     "randperm: out must hold i64.*pass index_dtype='i32'"),
+    (lambda: bp.randperm(3, seed=0, pref=bp.PlanPreference(variant="x"), device="cpu"), bp.UnsupportedError, "randperm: no"),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "error", "says"), REFUSED)

@@ -126,6 +126,7 @@ def test_a_mean_far_from_zero_is_within_the_bound() -> None:
 REFUSED: dict[str, tuple[str, dict[str, Any], type[bp.BaracudaError], str]] = {
     "grad of x's shape": ("sum", {"grad": np.ones((3, 4), np.float32)}, bp.InvalidProblemError, "grad must have shape"),
     "an axis": ("mean", {"axis": 2}, bp.InvalidProblemError, "axis 2 is out of range"),
+    "keepdims of a number": ("sum", {"keepdims": 1}, bp.InvalidProblemError, "keepdims must be True or False"),
     "keepdims": ("var", {"keepdims": 2}, bp.InvalidProblemError, "keepdims must be True or False"),
     "integers": ("sum", {"x": np.ones((3, 4), np.int32), "grad": np.ones(3, np.int32)}, bp.OperandTypeError, "i32"),
     "another dtype": ("mean", {"grad": np.ones(3, np.float64)}, bp.OperandTypeError, "must hold"),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.plan import get_op
+from baracuda_py.plan import all_ops, get_op
 from baracuda_py.samples import Sample
 
 from ...gauntlet import Problem, admissible, served
@@ -221,9 +223,66 @@ def test_docstring_of_a_choice_names_no_rounding(name: str) -> None:
     assert "rounded once" in of_sum and "integers are summed exactly" in of_sum
 
 
+@pytest.mark.parametrize(
+    "op", [name for name, op in all_ops().items() if "keepdims" in signature(op.function).parameters]
+)
+def test_keepdims_is_a_bool(op: str) -> None:
+    """As other flags are: a number is not taken for one, and nothing is written."""
+    wanted = [p.name for p in signature(getattr(bp, op)).parameters.values() if p.default is p.empty]
+    given = [1 if name == "k" else np.ones((1, 4), np.float32) for name in wanted]
+    for wrong in (1, 0, 1.0, "yes", None):
+        with pytest.raises(bp.InvalidProblemError, match=f"^{op}: keepdims must be True or False"):
+            getattr(bp, op)(*given, axis=0, keepdims=wrong, device="cpu")
+
+
 @pytest.mark.parametrize("axis", [(0, 0), (0, -1)])
 def test_axis_of_a_number_named_twice_is_refused(axis: tuple[int, ...]) -> None:
     x = np.array(2.5)
     assert bp.sum(x, axis=(-1,), device="cpu") == x
     with pytest.raises(bp.InvalidProblemError, match="names an axis twice"):
         bp.sum(x, axis=axis, device="cpu")
+
+
+ZEROS = np.array([[0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0], [0.0, 0.0]], np.float32)
+FREE_SIGNS: dict[str, Any] = {
+    **{op: lambda x, _op=op, **how: getattr(bp, _op)(x[:, 0], x[:, 1], **how) for op in ("maximum", "minimum")},
+    "clip": lambda x, **how: bp.clip(x, -0.0, 1.0, **how),
+    "relu6": lambda x, **how: bp.relu6(x, **how),
+    **{op: lambda x, _op=op, **how: getattr(bp, _op)(x, axis=1, **how) for op in ("max", "min", "nanmax", "nanmin")},
+    "aminmax": lambda x, **how: bp.aminmax(x, axis=1, **how),
+    **{op: lambda x, _op=op, **how: getattr(bp, _op)(x, 1, **how) for op in ("cummax", "cummin")},
+    **{
+        op: lambda x, _op=op, **how: getattr(bp, _op)(x, np.array([0, 2, 4]), **how)
+        for op in ("segment_max", "segment_min")
+    },
+    "embedding_bag": lambda x, **how: bp.embedding_bag(np.array([[0, 1], [3, 2]]), x, reduce="max", **how),
+    "scatter": lambda x, **how: bp.scatter(x, np.array([[1], [0], [0], [1]]), -x[:, :1], -1, reduce="max", **how),
+}
+KEPT_SIGNS: dict[str, Any] = {
+    "sort": lambda x, **how: bp.sort(x, **how),
+    "topk": lambda x, **how: bp.topk(x, 2, **how),
+    "median": lambda x, **how: bp.median(x, axis=1, **how),
+    "kthvalue": lambda x, **how: bp.kthvalue(x, 2, axis=1, **how),
+    "unique": lambda x, **how: bp.unique(x, **how),
+    "relu": lambda x, **how: bp.relu(x, **how),
+}
+
+
+def _zero_results(of: Any, device: str) -> list[np.ndarray[Any, Any]]:
+    made = of(ZEROS, device=device)
+    return [np.asarray(x) for x in (made if isinstance(made, tuple) else (made,))]
+
+
+@pytest.mark.parametrize("op", FREE_SIGNS)
+def test_zero_extremum_is_a_zero_of_either_sign(op: str) -> None:
+    """Of zeros alone; and the page that says so names the op."""
+    for device in ("cpu", "ptx"):
+        assert all((x == 0).all() for x in _zero_results(FREE_SIGNS[op], device)[: 1 if op.startswith("cum") else None])
+    page = (Path(__file__).resolve().parents[3] / "docs/exactness.md").read_text(encoding="utf-8")
+    assert f"`{op}`" in page.partition("zeros of both signs")[2].partition("move elements")[0]
+
+
+@pytest.mark.parametrize("op", KEPT_SIGNS)
+def test_zero_that_is_moved_keeps_its_sign(op: str) -> None:
+    for got, wanted in zip(_zero_results(KEPT_SIGNS[op], "ptx"), _zero_results(KEPT_SIGNS[op], "cpu")):
+        assert got.tobytes() == wanted.tobytes()

@@ -140,6 +140,8 @@ class Adafactor(ArrayOptimizer):
     """torch.optim.Adafactor by `adafactor_update`: six launches for each parameter. eps[0] is by default the machine epsilon of
     each parameter's own dtype."""
 
+    update = staticmethod(adafactor.adafactor_update)
+
     def __init__(
         self, params: Any, lr: Any = 1e-2, beta2_decay: float = -0.8, eps: tuple[float | None, float] = (None, 1e-3),
         d: float = 1.0, weight_decay: float = 0.0, *, foreach: bool | None = None, maximize: bool = False,
@@ -168,13 +170,11 @@ class Adafactor(ArrayOptimizer):
             "col_var": p.new_zeros((*p.shape[:-2], 1, p.shape[-1])),
         }
 
-    def _update(self, p: Any, state: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-        adafactor.adafactor_update(p, p.grad, **state, **options)
-
 
 class Muon(ArrayOptimizer):
     """torch.optim.Muon by `muon_update`: three launches and three products for each iteration, for each parameter, a matrix."""
 
+    update = staticmethod(muon.muon_update)
     _step_supports_amp_scaling = False  # nor does torch's: torch.amp.GradScaler divides the gradients
 
     def __init__(
@@ -222,6 +222,3 @@ class Muon(ArrayOptimizer):
 
     def _start(self, p: Any) -> dict[str, Any]:
         return {"momentum_buffer": torch.zeros_like(p)}
-
-    def _update(self, p: Any, state: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-        muon.muon_update(p, p.grad, **state, **options)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from ....ops._renamed import Renamed
 from ....ops.optim import lists
 from ....ops.optim.rules import Rule
 from ....types import DeviceMismatchError, InvalidProblemError, OperandTypeError, UnsupportedError
@@ -216,8 +217,10 @@ def pair_of(name: str, what: str, given: Any) -> tuple[Any, Any]:
 
 
 class ArrayOptimizer(ListOptimizer):
-    """What optimizers share whose steps are of one array each: a call for every parameter, with a state of its own. A state that
-    does not fit its parameter is refused when those before it have made their step. There is no `stochastic`."""
+    """What optimizers share whose steps are of one array each: a call of `update` for every parameter, with a state of its own.
+    There is no `stochastic`."""
+
+    update: ClassVar[Any]  # the function of one array
 
     def _options(self, group: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a step that are not arrays."""
@@ -233,12 +236,33 @@ class ArrayOptimizer(ListOptimizer):
                 f"{type(self).__name__}: stochastic=True", "leave it out: each result is rounded to nearest"
             )
 
+    def _refuse(self, group: Mapping[str, Any]) -> None:
+        super()._refuse(group)
+        with torch.no_grad():
+            options = self._given(group)
+            for i, p in enumerate(group["params"]):
+                if p.grad is not None and self.state.get(p):
+                    self._refuse_state(f"{type(self).__name__}: params[{i}]", p, options)
+
+    def _refuse_state(self, called: str, p: Any, options: Mapping[str, Any]) -> None:
+        """Raises for a state that does not fit its parameter. It is asked again when memory or layouts are others."""
+        held = {"param": p, **self.state[p]}
+        where = tuple((name, x.data_ptr()) for name, x in held.items() if isinstance(x, torch.Tensor))
+        layouts = tuple(
+            (x.shape, x.stride(), x.dtype, x.device) for x in (*held.values(), p.grad) if hasattr(x, "stride")
+        )
+        fitting = self.__dict__.setdefault("_fitting", {})
+        if fitting.get(p) == (where, layouts):
+            return
+        with Renamed(self.update.__name__, called):
+            plan = self.update.plan(p, p.grad, **self.state[p], **options)
+            arrays = {name: x for name, x in options.items() if isinstance(x, torch.Tensor)}
+            if (error := plan.can_implement(grad=p.grad, **held, **arrays).error) is not None:
+                raise error
+        fitting[p] = where, layouts
+
     def _start(self, p: Any) -> dict[str, Any]:
         """The state of a parameter that has made no step."""
-        raise NotImplementedError
-
-    def _update(self, p: Any, state: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-        """A step of one parameter."""
         raise NotImplementedError
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -248,12 +272,17 @@ class ArrayOptimizer(ListOptimizer):
             if held:
                 held["step"] = held["step"].clone()
 
-    def _step(self, group: dict[str, Any]) -> None:
+    def _given(self, group: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a step beside a parameter, its gradient and its state."""
         options = self._options(group)
         for name, x in self._scalars(group):
             options["learning_rate" if name == "lr" and isinstance(x, torch.Tensor) else name] = x
+        return options
+
+    def _step(self, group: dict[str, Any]) -> None:
+        options = self._given(group)
         for p in group["params"]:
             if p.grad is not None:
                 if not self.state[p]:
                     self.state[p].update(self._start(p))
-                self._update(p, self.state[p], options)
+                self.update(p, p.grad, **self.state[p], **options)

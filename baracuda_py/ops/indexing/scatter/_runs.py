@@ -20,7 +20,7 @@ from ..._rows import computed_in
 from .._indexed import IndexedProblem
 from .._lines import ByIndices, IndexedLines
 from ..costs import LineCosts
-from .keys import KERNELS, MOST, KeyedIndices
+from ..keys import KERNELS, MOST, KeyedIndices
 
 __all__ = [
     "ScatteredElements",

@@ -21,8 +21,8 @@ from ...shape_layout.contiguize import ContiguizeDescriptor, ContiguizePlan
 from .._gather import Gather, GatherAxes, PickedBy, gather
 from .._indexed import UNREPORTED
 from ..costs import LineCosts
+from ..keys import MOST
 from ._runs import ScatteredElements, ScatteredLines, ScatteredProblem
-from .keys import MOST
 
 __all__ = ["FromLast", "FromSums", "SentElements", "SentLines", "SentProblem"]
 

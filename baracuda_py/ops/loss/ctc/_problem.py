@@ -40,6 +40,9 @@ class CtcProblem(RowsLoss):
     blank: int = 0
     zero_infinity: bool = False
 
+    roundings = 4.0
+    source = "the errors of log-sum-exp, carried from step to step (loss/ctc/oracle.py)"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         complete(self, zero_infinity=flag(self.zero_infinity, f"{self.op}: zero_infinity"))
@@ -121,7 +124,3 @@ class CtcProblem(RowsLoss):
         if self.states <= HELD:
             return np.uint64(0)
         return Scratch.named("rows", self.computed.nbytes(2 * self.states * self.ctas))
-
-    def row_step(self, name: str) -> np.int64:
-        """Elements from the value of a sequence to the next."""
-        return np.int64((*self.layout(name).strides, 0)[0])

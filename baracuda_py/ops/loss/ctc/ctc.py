@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ....numerics.guarantee import widely
 from ....plan.candidate import Candidate, Cost
 from ....plan.descriptor import Slot, described
-from ....plan.plan import Plan
 from ....plan.registry import Gradient, Op, register
 from ....runtime.steps import Ptr, Scratch, Step
 from ....types import DeviceSpec, PrecisionGuarantee
 from ..._function import function_of
-from ..._rows import FLOATS, computed_in
-from .._loss import STATUS, WIDE, guarantee_of, on_request
+from ..._rows import FLOATS
+from .._loss import STATUS, TOTAL, WIDE, RowsLossPlan, on_request
 from . import oracle, samples
 from ._problem import FIELDS, FILE, MOST_CTAS, OPERANDS, CtcProblem
 
@@ -31,7 +28,6 @@ __all__ = [
 ]
 
 STEP_S = 1.0e-6  # of the recursion: a barrier, exponentials and a logarithm
-SOURCE = "the errors of log-sum-exp, carried from step to step (loss/ctc/oracle.py)"
 STATUSES = {1: ("a length or a label is out of range, the loss of its sequence NaN", "give 0 to T, S, and C - 1")}
 
 
@@ -59,22 +55,17 @@ class AlphaCandidate(Candidate[CtcProblem]):
     """A CTA per sequence goes through the steps ahead; one CTA adds up."""
 
     variant = "alpha"
-    launches = (f"{FILE}:ctc_loss", "loss/total.cu:pointwise_total")
+    launches = (f"{FILE}:ctc_loss", TOTAL)
 
     def cost(self, desc: CtcProblem, device: DeviceSpec, config: Any) -> Cost:
         return _cost(desc, device, recursions=1)
 
     def guarantee(self, desc: CtcProblem, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
-        return guarantee(desc, -(-desc.count // desc.ctas) + 5 + MOST_CTAS // 32)
+        return desc.guarantee(-(-desc.count // desc.ctas) + 5 + MOST_CTAS // 32)
 
     def lower(self, desc: CtcProblem, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         flags = (np.bool_(desc.zero_infinity), np.bool_(desc.reduction == "mean"), desc.rows, desc.status_arg)
-        if not desc.reduced:
-            out = (Ptr("out"), desc.row_step("out"), np.uint64(0))
-            return *desc.status_cleared, desc.launch("ctc_loss", desc.ctas, *flags, *out)
-        partial = Scratch.named("partial", desc.computed.nbytes(desc.ctas))
-        first = desc.launch("ctc_loss", desc.ctas, *flags, np.uint64(0), np.int64(0), partial)
-        return *desc.status_cleared, first, desc.total("loss/total.cu:pointwise_total", partial, desc.ctas, MOST_CTAS)
+        return desc.valued(lambda *out: desc.launch("ctc_loss", desc.ctas, *flags, *out), desc.ctas, MOST_CTAS)
 
 
 class PosteriorsCandidate(Candidate[CtcProblem]):
@@ -87,16 +78,15 @@ class PosteriorsCandidate(Candidate[CtcProblem]):
         return _cost(desc, device, recursions=2)
 
     def guarantee(self, desc: CtcProblem, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
-        return guarantee(desc, 0)
+        return desc.guarantee(0)
 
     def lower(self, desc: CtcProblem, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         steps, count, _ = desc.shape
         posteriors = Scratch.named("posteriors", desc.computed.nbytes(max(1, steps * count * desc.states)))
         links = Scratch.named("links", 4 * max(1, count * desc.targets_shape[-1]))
         losses = Scratch.named("losses", desc.computed.nbytes(max(1, count)))
-        scale = np.dtype(computed_in(desc.element).numpy).type(1 / (desc.divisor or math.inf))
         strides = map(np.int64, desc.layout("grad_log_probs").strides)
-        flags = (np.bool_(desc.zero_infinity), np.bool_(desc.reduction == "mean"), scale)
+        flags = (np.bool_(desc.zero_infinity), np.bool_(desc.reduction == "mean"), desc.scale)
         found = (posteriors, links, losses)
         first = desc.launch("ctc_posteriors", desc.ctas, desc.rows, desc.status_arg, *found)
         if not steps * count:
@@ -114,12 +104,7 @@ def _cost(desc: CtcProblem, device: DeviceSpec, recursions: int) -> Cost:
     return replace(cost, seconds=cost.seconds + device.overhead + recursions * waves * desc.shape[0] * STEP_S)
 
 
-def guarantee(desc: CtcProblem, sequences: int) -> PrecisionGuarantee:
-    """That of a sum over sequences of such a depth."""
-    return guarantee_of(desc, ("grad_log_probs" if desc.gradient else "out",), sequences + 4.0, SOURCE)
-
-
-class CtcLossPlan(Plan[Any]):
+class CtcLossPlan(RowsLossPlan):
     """What both plans share."""
 
     statuses = STATUSES
@@ -130,10 +115,6 @@ class CtcLossPlan(Plan[Any]):
         {"shape": (9, 2, 20), "targets_shape": (2, 1200), "targets_element": "i32", "lengths_element": "i32", "element": "f32",
          "reduction": "none"},
     )  # fmt: skip
-
-    @staticmethod
-    def reference_guarantee(desc: CtcProblem) -> PrecisionGuarantee:
-        return widely(guarantee(desc, 1), desc, max(desc.count, 1) if desc.reduced else 1)
 
 
 class CtcPlan(CtcLossPlan):

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ....numerics.guarantee import widely
 from ....plan.candidate import Candidate, Cost
 from ....plan.descriptor import Slot, described
-from ....plan.plan import Plan
 from ....plan.registry import Gradient, Op, register
 from ....runtime.steps import Arg, Kernel, Launch, Ptr, Scratch, Step
 from ....tensor import Tensor
 from ....types import DeviceSpec, ElementKind, InvalidProblemError, PrecisionGuarantee
 from ..._function import function_of
 from ..._rows import FLOATS, computed_in
-from .._loss import LABELS, STATUS, WIDE, RowsLoss, guarantee_of, on_request
+from .._loss import LABELS, STATUS, TOTAL, WIDE, RowsLoss, RowsLossPlan, on_request
 from . import oracle, samples
 
 __all__ = [
@@ -33,7 +30,6 @@ __all__ = [
 
 FILE, THREADS, MOST_CTAS = "loss/multilabel_margin.cu", 256, 1024
 FIELDS = ("shape", "element", "target_element", "reduction")
-SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, sections 3 and 4.2"
 OPERANDS = (Slot("x", takes=FLOATS), Slot("target", takes=LABELS, shape="shape"))
 STATUSES = {1: ("a target is neither a class nor -1, the loss of its row NaN", "give 0 to C - 1, then -1")}
 
@@ -88,11 +84,7 @@ class MultilabelProblem(RowsLoss):
         strides = (0, *self.layout(name).strides)[-2:]
         return Ptr(name), np.int64(strides[0]), np.int64(strides[1])
 
-    def row_step(self, name: str) -> np.int64:
-        """Elements from the value of a row to the next."""
-        return np.int64((*self.layout(name).strides, 0)[0])
-
-    def launch(self, name: str, *ahead: Arg, written: tuple[Arg, ...] = ()) -> tuple[Step, ...]:
+    def launch(self, name: str, *ahead: Arg, written: tuple[Arg, ...] = ()) -> Launch:
         """The launch over rows, `ahead` what it takes between the counts and the status, and ahead of it the status."""
         words = -(-self.shape[-1] // 32)
         groups = self.ctas * (THREADS // self.lanes)
@@ -103,7 +95,7 @@ class MultilabelProblem(RowsLoss):
         )  # fmt: skip
         kinds = f"{self.element.number}, {computed_in(self.element).cuda}, {self.target_element.number}, {self.lanes}"
         kernel = Kernel(FILE, f"{name}<{kinds}>")
-        return *self.status_cleared, Launch(kernel, (self.ctas, 1, 1), (THREADS, 1, 1), args)
+        return Launch(kernel, (self.ctas, 1, 1), (THREADS, 1, 1), args)
 
 
 @on_request(return_status=("status",))
@@ -130,7 +122,7 @@ class PairsCandidate(Candidate[MultilabelProblem]):
     """A warp or a CTA per row goes over the pairs of its targets and other classes; one CTA adds up."""
 
     variant = "pairs"
-    launches = (f"{FILE}:multilabel_margin", "loss/total.cu:pointwise_total")
+    launches = (f"{FILE}:multilabel_margin", TOTAL)
 
     def cost(self, desc: MultilabelProblem, device: DeviceSpec, config: Any) -> Cost:
         """As if a row had eight targets: their number is known to the device alone."""
@@ -139,15 +131,10 @@ class PairsCandidate(Candidate[MultilabelProblem]):
         return replace(cost, seconds=cost.seconds + device.overhead * desc.reduced)
 
     def guarantee(self, desc: MultilabelProblem, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
-        return guarantee(desc, desc.depth)
+        return desc.guarantee(desc.depth)
 
     def lower(self, desc: MultilabelProblem, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
-        none, no_step = np.uint64(0), np.int64(0)
-        if not desc.reduced:
-            return desc.launch("multilabel_margin", Ptr("out"), desc.row_step("out"), none)
-        partial = Scratch.named("partial", desc.computed.nbytes(desc.ctas))
-        total = desc.total("loss/total.cu:pointwise_total", partial, desc.ctas, MOST_CTAS)
-        return *desc.launch("multilabel_margin", none, no_step, partial), total
+        return desc.valued(lambda *out: desc.launch("multilabel_margin", *out), desc.ctas, MOST_CTAS)
 
 
 class CountsCandidate(Candidate[MultilabelProblem]):
@@ -160,17 +147,12 @@ class CountsCandidate(Candidate[MultilabelProblem]):
     guarantee = PairsCandidate.guarantee
 
     def lower(self, desc: MultilabelProblem, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
-        scale = np.dtype(computed_in(desc.element).numpy).type(1 / (desc.divisor or math.inf))
-        ahead = (scale, Ptr("grad"), desc.row_step("grad"))
-        return desc.launch("multilabel_margin_backward", *ahead, written=desc.matrix("grad_x"))
+        ahead = (desc.scale, Ptr("grad"), desc.row_step("grad"))
+        launch = desc.launch("multilabel_margin_backward", *ahead, written=desc.matrix("grad_x"))
+        return *desc.status_cleared, launch
 
 
-def guarantee(desc: MultilabelProblem, rows: int) -> PrecisionGuarantee:
-    """That of a sum over rows of such a depth."""
-    return guarantee_of(desc, ("grad_x" if desc.gradient else "out",), rows + 3.0, SOURCE)
-
-
-class MultilabelPlan(Plan[Any]):
+class MultilabelPlan(RowsLossPlan):
     """What both plans share."""
 
     statuses = STATUSES
@@ -180,10 +162,6 @@ class MultilabelPlan(Plan[Any]):
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 10_000)),
         {"shape": (3, 100), "element": "f32", "target_element": "i32", "reduction": "none"},
     )
-
-    @staticmethod
-    def reference_guarantee(desc: MultilabelProblem) -> PrecisionGuarantee:
-        return widely(guarantee(desc, 1), desc, max(desc.count, 1) if desc.reduced else 1)
 
 
 class MultilabelMarginPlan(MultilabelPlan):

@@ -61,6 +61,10 @@ class RowLoss(RowsLoss):
         return {n: expression(x) for n, x in (self.formulas.pulled if self.gradient else self.formulas.sums).items()}
 
     @property
+    def results(self) -> tuple[str, ...]:
+        return tuple(self.expressions)
+
+    @property
     def expressions(self) -> dict[str, Expression]:
         """What becomes of the sums: the loss of a row, or gradients of columns."""
         slopes, loss = self.formulas.slopes, self.formulas.loss

@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ....numerics.guarantee import widely
 from ....plan.candidate import Candidate, Cost
-from ....plan.plan import Plan
 from ....plan.registry import Gradient, Op, register
 from ....runtime.steps import Scratch, Step
 from ....types import DeviceSpec, PrecisionGuarantee
 from ..._function import function_of
 from ..._rows import RowConfig, row_cost
 from .._guarantee import depth
-from .._loss import guarantee_of
+from .._loss import RowsLossPlan
 from . import oracle, samples
 from ._table import TABLE
 from .problem import FILE, PROBLEMS, RowLoss
@@ -33,8 +31,6 @@ __all__ = [
     "triplet_margin_loss",
     "triplet_margin_loss_backward",
 ]
-
-SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, sections 3 and 4.2"
 
 
 class RowsCandidate(Candidate[RowLoss]):
@@ -52,7 +48,7 @@ class RowsCandidate(Candidate[RowLoss]):
         return replace(cost, seconds=cost.seconds + device.overhead * desc.reduced)
 
     def guarantee(self, desc: RowLoss, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
-        return guarantee(desc, depth(desc.count))
+        return desc.guarantee(depth(desc.count))
 
     def lower(self, desc: RowLoss, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
         if not desc.reduced:
@@ -61,12 +57,7 @@ class RowsCandidate(Candidate[RowLoss]):
         return (*(desc.row_launch(config, losses) if desc.count else ()), desc.total_launch(losses))
 
 
-def guarantee(desc: RowLoss, rows: int) -> PrecisionGuarantee:
-    """That of a sum over so many rows."""
-    return guarantee_of(desc, tuple(desc.expressions), rows + 3.0, SOURCE)
-
-
-class RowLossPlan(Plan[RowLoss]):
+class RowLossPlan(RowsLossPlan):
     """What the plans of these losses share."""
 
     candidates = (RowsCandidate(),)
@@ -76,10 +67,6 @@ class RowLossPlan(Plan[RowLoss]):
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 40_000)),
         {"shape": (3, 100), "element": "f32", "reduction": "none"},
     )
-
-    @staticmethod
-    def reference_guarantee(desc: RowLoss) -> PrecisionGuarantee:
-        return widely(guarantee(desc, 1), desc, max(desc.count, 1) if desc.reduced else 1)
 
 
 def _plan_of(name: str) -> type[RowLossPlan]:

@@ -9,6 +9,9 @@ What is lost, in unit roundoffs u of what is computed in, as in `moments`, with 
 - A product errs by each factor's loss times the other, and the root of the moment by half of the moment's
   share, its reciprocal by 4 u (CUDA C++ Programming Guide, "Mathematical Functions").
 - The root mean square of an update errs by that of its losses: the triangle inequality. A maximum errs by what its terms do.
+
+Nothing is said of the parameter where a mean of squares is near the end of what is computed in, in which the kernel stores it, or
+where the mean that divides, eps1 at least, may lose half of itself, as it may where eps1 is below the smallest normal number.
 """
 
 from __future__ import annotations
@@ -58,12 +61,12 @@ class _Stepped:
         made = old + weight * (mean - old) if weight < 0.5 else mean - (mean - old) * (1 - weight)  # as torch.lerp
         return made, lost + 2 * self.parts.tiny
 
-    def moments(self, squares: Array, states: dict[str, tuple[Array, Array]]) -> tuple[Array, Array]:
-        """The second moment and what it loses; the states are put in."""
+    def moments(self, squares: Array, states: dict[str, tuple[Array, Array]]) -> tuple[Array, Array, bool]:
+        """The second moment, what it loses, and whether nothing is said of it; the states are put in."""
         tiny = self.parts.tiny
         if not self.desc.factored:
             moment = states["variance"] = self.advanced("variance", squares)
-            return moment[0], moment[1] + np.abs(moment[0]) + tiny
+            return moment[0], moment[1] + np.abs(moment[0]) + tiny, self.overflows(moment[0])
         row, row_lost = states["row_var"] = self.advanced("row_var", _mean(squares, -1))
         col, col_lost = states["col_var"] = self.advanced("col_var", _mean(squares, -2))
         over = np.maximum(_mean(row, -2), self.eps1)
@@ -73,7 +76,12 @@ class _Stepped:
             (row_lost + np.abs(factor) * over_lost) / (over - self.parts.unit * over_lost) + 2 * np.abs(factor) + tiny
         )
         lost_both = np.abs(factor) * col_lost + (np.abs(col) + self.parts.unit * col_lost) * lost
-        return factor * col, lost_both + 3 * np.abs(factor * col) + (2 + np.abs(factor)) * tiny
+        undecided = self.overflows(row, col, factor * col) or bool(np.any(2 * self.parts.unit * over_lost > over))
+        return factor * col, lost_both + 3 * np.abs(factor * col) + (2 + np.abs(factor)) * tiny, undecided
+
+    def overflows(self, *sizes: Array) -> bool:
+        """Whether one of these is near the end of what is computed in."""
+        return any(bool(np.any(self.parts.large(np.abs(size)))) for size in sizes)
 
     def results(self) -> dict[str, Made]:
         parts, desc, unit = self.parts, self.desc, self.parts.unit
@@ -84,11 +92,11 @@ class _Stepped:
 
         # The update of every element, and its root mean square.
         floor = self.eps1**2
-        moment, lost = self.moments(g * g, states)
+        moment, lost, undecided = self.moments(g * g, states)
         moment, lost = np.maximum(moment, floor), lost + 2 * floor + tiny
         u = g / np.sqrt(moment)
         u_lost = np.abs(u) * (10 + 0.5 * lost / (moment - unit * lost)) + 2 * tiny
-        beyond |= bool(np.any(2 * unit * lost > moment) or np.any(parts.large(u_lost)))
+        beyond |= undecided or bool(np.any(2 * unit * lost > moment) or np.any(parts.large(u_lost)))
         over = _rms(u) / parts.number("d")
         over_lost = _rms(u_lost) / parts.number("d") + (2 + self.of_sums) * over
 

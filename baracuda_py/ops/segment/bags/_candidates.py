@@ -11,12 +11,9 @@ from ....plan.candidate import Candidate, Cost, Feasibility, no
 from ....runtime.steps import Arg, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ....tensor.axes import c_strides
 from ....types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term, Ulp
-from ..._reported import raises_on
 from ..._rows import computed_in
-from ...indexing.scatter.keys import KERNELS, KeyedIndices
+from ...indexing.keys import KERNELS, KeyedIndices
 from .._launches import (
-    MOST,
-    MOST_LENGTH,
     NOTHING,
     REDUCE,
     THREADS,
@@ -27,6 +24,7 @@ from .._launches import (
     packed_rows,
     reduced,
     streamed,
+    supported,
 )
 from .._problem import Columns, columns_of
 from ..offsets import first_rows
@@ -43,9 +41,7 @@ class OnBags(Candidate[BagProblem]):
     """What both candidates have in common."""
 
     def supports(self, desc: BagProblem, device: DeviceSpec) -> Feasibility:
-        if desc.count + max(desc.bags, desc.rows) > MOST or desc.length > MOST_LENGTH:
-            return no("entries and bags or rows, or columns, exceed 31 bits", "make several calls")
-        return raises_on(desc, device)
+        return supported(desc, device, desc.count + max(desc.bags, desc.rows), "entries and bags or rows")
 
 
 class Gathered(OnBags):

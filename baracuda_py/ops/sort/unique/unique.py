@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....call.results.trim import refuse_capture, trimmed
+from ....call.results.trim import Trim
 from ....plan.descriptor import described
-from ....plan.fields import flag
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....plan.selection import result_type
-from ....types import InvalidProblemError, OpCategory
+from ....types import OpCategory
 from ..._function import SignatureRules, function_of
 from ..._numbers import number
 from . import oracle, samples
@@ -73,114 +71,47 @@ class UniqueConsecutivePlan(Plan[UniqueConsecutiveDescriptor]):
 RULES = SignatureRules(
     reads={"fill_value": number},
     wanted={name: (f"return_{name}", True) for name in ("inverse", "counts", "index")},
+    trim=Trim(("out", "counts", "index"), unless="size", alone=("fill_value",)),
 )
 
 
 def _template(
     x: Any, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False,
-    equal_nan: bool = False, size: int | None = None, fill_value: int | float | None = None, inverse: Any = None,
-    counts: Any = None, index: Any = None, count: Any = None,
-) -> Any:  # fmt: skip
-    """All results, at their full length, and how many there are."""
+    equal_nan: bool = False, trim: bool = True, size: int | None = None, fill_value: int | float | None = None,
+    inverse: Any = None, counts: Any = None, index: Any = None, count: Any = None,
+) -> Any: ...  # fmt: skip
 
 
-_unique = function_of(UniquePlan, called="unique", rules=RULES)(_template)
-_unique_consecutive = function_of(UniqueConsecutivePlan, called="unique_consecutive", rules=RULES)(_template)
+_DISTINCT = """\
+The distinct elements of `x` in ascending order, as torch.unique(x); with `size`, as jax.numpy.unique(x, size=size).
 
+x: f16, bf16, f32, f64 or integers of any shape and strides, up to 2^31 elements, taken in C order. The order is that of
+`sort`; -0.0 equals 0.0, and the result has the bits of the first of equal elements. Every NaN is an element of its own,
+at the end, as in PyTorch; with ``equal_nan=True`` all are one, as NumPy's default.
+return_inverse: `inverse`, int64 of x's shape, has the place in the result of each element of x. return_counts: `counts`,
+int64, how many of each there are. return_index: `index`, int64, where in flattened x each is first.
+trim: waits for the device once, for the count, and returns as many elements. With ``trim=False`` or a `size` nothing waits,
+and a captured graph can hold the call: out, counts and index have `size` elements (by default as many as x), and `count`
+(int64 [1]) is how many elements of x are distinct. If these are fewer than `size`, the rest of out has `fill_value`, by
+default the first element of out; that of index has the index of the first, and that of counts 0. If they are more, the first
+`size` are kept, and inverse counts on.
+Returns out, or the named tuple (out, inverse, counts, index) of those that were asked for; with `count` at its end where the
+call does not wait. All are allocated if not given; out, counts and index have as many elements as x, or `size`. Exact, the
+same at every call. Raises InvalidProblemError for a negative size, a fill_value where the results are cut or that x's kind
+does not hold (floats are rounded to it), and an empty x with a size.
+"""
+_RUNS = """\
+The first element of every run of equal elements of `x`, as torch.unique_consecutive(x): `unique` without the sort.
 
-def unique(
-    x: Any,
-    *,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    return_index: bool = False,
-    equal_nan: bool = False,
-    trim: bool = True,
-    size: int | None = None,
-    fill_value: int | float | None = None,
-    inverse: Any = None,
-    counts: Any = None,
-    index: Any = None,
-    count: Any = None,
-    out: Any = None,
-    stream: Any = None,
-    pref: Any = None,
-    device: Any = None,
-) -> Any:
-    """The distinct elements of `x` in ascending order, as torch.unique(x); with `size`, as jax.numpy.unique(x, size=size).
+x: f16, bf16, f32, f64 or integers of any shape and strides, up to 2^31 elements, taken in C order. -0.0 equals 0.0; every NaN
+is a run of its own, as in PyTorch, and with ``equal_nan=True`` neighbouring NaN are one run.
+return_inverse: `inverse`, int64 of x's shape, has the number of each element's run. return_counts: `counts`, int64, the
+lengths of the runs. return_index: `index`, int64, where in flattened x each begins.
+trim, size, fill_value, count, the results and the errors: as in `unique`, of runs.
+"""
 
-    x: f16, bf16, f32, f64 or integers of any shape and strides, up to 2^31 elements, taken in C order. The order is that of
-    `sort`; -0.0 equals 0.0, and the result has the bits of the first of equal elements. Every NaN is an element of its own,
-    at the end, as in PyTorch; with ``equal_nan=True`` all are one, as NumPy's default.
-    return_inverse: `inverse`, int64 of x's shape, has the place in the result of each element of x. return_counts: `counts`,
-    int64, how many of each there are. return_index: `index`, int64, where in flattened x each is first.
-    trim: waits for the device once, for the count, and returns as many elements. With ``trim=False`` or a `size` nothing waits,
-    and a captured graph can hold the call: out, counts and index have `size` elements (by default as many as x), and `count`
-    (int64 [1]) is how many elements of x are distinct. If these are fewer than `size`, the rest of out has `fill_value`, by
-    default the first element of out; that of index has the index of the first, and that of counts 0. If they are more, the first
-    `size` are kept, and inverse counts on.
-    Returns out, or the named tuple (out, inverse, counts, index) of those that were asked for; with `count` at its end where the
-    call does not wait. All are allocated if not given; out, counts and index have as many elements as x, or `size`. Exact, the
-    same at every call. Raises InvalidProblemError for a negative size, a fill_value where the results are cut or that x's kind
-    does not hold (floats are rounded to it), and an empty x with a size.
-    """
-    return _found(
-        "unique", _unique, x, trim, stream, return_inverse=return_inverse, return_counts=return_counts,
-        return_index=return_index, equal_nan=equal_nan, size=size, fill_value=fill_value, inverse=inverse, counts=counts,
-        index=index, count=count, out=out, pref=pref, device=device,
-    )  # fmt: skip
-
-
-def unique_consecutive(
-    x: Any,
-    *,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    return_index: bool = False,
-    equal_nan: bool = False,
-    trim: bool = True,
-    size: int | None = None,
-    fill_value: int | float | None = None,
-    inverse: Any = None,
-    counts: Any = None,
-    index: Any = None,
-    count: Any = None,
-    out: Any = None,
-    stream: Any = None,
-    pref: Any = None,
-    device: Any = None,
-) -> Any:
-    """The first element of every run of equal elements of `x`, as torch.unique_consecutive(x): `unique` without the sort.
-
-    x: f16, bf16, f32, f64 or integers of any shape and strides, up to 2^31 elements, taken in C order. -0.0 equals 0.0; every NaN
-    is a run of its own, as in PyTorch, and with ``equal_nan=True`` neighbouring NaN are one run.
-    return_inverse: `inverse`, int64 of x's shape, has the number of each element's run. return_counts: `counts`, int64, the
-    lengths of the runs. return_index: `index`, int64, where in flattened x each begins.
-    trim, size, fill_value, count, the results and the errors: as in `unique`, of runs.
-    """
-    return _found(
-        "unique_consecutive", _unique_consecutive, x, trim, stream, return_inverse=return_inverse,
-        return_counts=return_counts, return_index=return_index, equal_nan=equal_nan, size=size, fill_value=fill_value,
-        inverse=inverse, counts=counts, index=index, count=count, out=out, pref=pref, device=device,
-    )  # fmt: skip
-
-
-def _found(op: str, function: Any, x: Any, trim: Any, stream: Any, **given: Any) -> Any:
-    """The results of a call; with `trim` and no size cut to the count, which is then left out."""
-    if not flag(trim, f"{op}: trim") or given["size"] is not None:
-        return function(x, stream=stream, **given)
-    if given["fill_value"] is not None:
-        raise InvalidProblemError(f"{op}: fill_value, and results that are cut", "pass size=..., or trim=False")
-    refuse_capture(op, x, stream)
-    made = function(x, stream=stream, **given)
-    cut = {
-        name: value if name == "inverse" else trimmed(value, made.count, stream)
-        for name, value in made._asdict().items()
-        if name != "count"
-    }
-    return result_type(type(made).plan, tuple(cut))(**cut) if len(cut) > 1 else cut["out"]
-
-
+unique = function_of(UniquePlan, called="unique", doc=_DISTINCT, rules=RULES)(_template)
+unique_consecutive = function_of(UniqueConsecutivePlan, called="unique_consecutive", doc=_RUNS, rules=RULES)(_template)
 PEERS = {"torch": "unique", "cupy": "unique"}
 register(Op("unique", UniquePlan, unique, samples.unique, peers=PEERS))
 register(

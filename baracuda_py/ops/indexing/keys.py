@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....runtime.steps import Arg, Kernel, Launch, Ptr, Scratch, Step
-from ..._launch import grid_of, pack_dims
+from ...runtime.steps import Arg, Kernel, Launch, Ptr, Scratch, Step
+from .._launch import grid_of, pack_dims
 
 __all__ = ["KERNELS", "MOST", "KeyedIndices"]
 
