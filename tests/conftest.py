@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "compute-sanitizer, under which kernels take 50 to 100 times as long",
     )
     parser.addoption("--changed", action="store_true", help="leave out runs on the emulator that the records know")
-    parser.addoption("--record", action="store_true", help="with --full: write into the records which of them passed")
+    parser.addoption("--record", action="store_true", help="write into the records which emulated runs passed")
     parser.addoption(
         "--passed",
         default=None,
@@ -86,7 +86,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(known, "passed")
         config.pluginmanager.register(Compiles(), "compiles")
     if config.getoption("--record") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(emulated_runs.Recorder(), "emulated-runs")
+        config.pluginmanager.register(emulated_runs.Recorder(passed=config.getoption("--passed")), "emulated-runs")
     config.pluginmanager.register(_Recorder(config), "device-ledger")
     config.pluginmanager.register(Watch(judges=is_bounded(config) and not hasattr(config, "workerinput")), "costs")
 
@@ -221,9 +221,10 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _covered(request: pytest.FixtureRequest, record_property: Any) -> None:
+def _covered(request: pytest.FixtureRequest) -> None:
     """Says which op a device test covered."""
     if request.node.get_closest_marker("gpu") is not None:
+        record_property = request.getfixturevalue("record_property")
         for name in _covers(request.node):
             record_property("covers", name)
         case = request.node.callspec.params.get("case") if hasattr(request.node, "callspec") else None
