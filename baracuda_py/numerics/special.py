@@ -126,7 +126,7 @@ def _erfinv_below_1(size: Array) -> Array:
     """Newton's iteration with Halley's second term; near 1 for erfc(y) = 1 - size, which is exact."""
     log = np.log1p(-size * size)  # Winitzki's approximation, within 0.4 percent
     half = 2 / (PI * np.longdouble(0.147)) + log / 2
-    y = np.sqrt(np.sqrt(half * half - log / np.longdouble(0.147)) - half)
+    y: Array = np.sqrt(np.sqrt(half * half - log / np.longdouble(0.147)) - half)
     y = np.where(size < 1e-3, size * np.sqrt(PI) / 2, y)
     for _ in range(4):
         near, step = y < 2, np.empty_like(y)
