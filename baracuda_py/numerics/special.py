@@ -57,8 +57,8 @@ def lgamma(x: Array) -> Array:
     with np.errstate(all="ignore"):
         wide = np.asarray(x, np.longdouble)
         fraction = wide - np.rint(wide)
-        reflected = np.log(PI / np.abs(np.sin(PI * fraction))) - _lgamma_positive(np.where(wide < 0, 1 - wide, 1))
-        y = np.where(wide < 0, reflected, _lgamma_positive(np.where(wide < 0, 1, wide)))
+        y = _lgamma_positive(np.where(wide < 0, 1 - wide, wide))
+        y = np.where(wide < 0, np.log(PI / np.abs(np.sin(PI * fraction))) - y, y)
         pole = ((fraction == 0) & (wide <= 0)) | np.isinf(wide)
         return np.where(np.isnan(wide), wide, np.where(pole, np.inf, y)).astype(np.asarray(x).dtype)
 
