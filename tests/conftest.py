@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 from collections import Counter
 from pathlib import Path
@@ -17,7 +19,7 @@ from tests.concerns import asked_ops, check_ops, concerns
 from tests.costs import Watch, op_of
 from tests.gauntlet import Case, Part, cases, few_of
 from tests.passed import Compiles, Passed
-from tests.places import TESTS
+from tests.places import TESTS, files_of_tests
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -109,6 +111,21 @@ def _share_cores(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """Workers are given tests by name, and cannot know what was asked for."""
     node.workerinput["bounded"] = is_bounded(node.config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Workers of a bounded run import the tests' modules first, each from another place on: pytest rewrites the asserts of a
+    module where it is first imported, and in a fresh checkout each worker would rewrite all of them. What cannot be imported is
+    left to the collection."""
+    given = getattr(session.config, "workerinput", {})
+    if not given.get("bounded"):
+        return
+    files = [*files_of_tests().values()]
+    first = int(given["workerid"].removeprefix("gw")) * len(files) // given["workercount"]
+    for path in (*files[first:], *files[:first]):
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
