@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 from collections import Counter
 from pathlib import Path
@@ -17,7 +19,7 @@ from tests.concerns import asked_ops, check_ops, concerns
 from tests.costs import Watch, op_of
 from tests.gauntlet import Case, Part, cases, few_of
 from tests.passed import Compiles, Passed
-from tests.places import TESTS
+from tests.places import TESTS, files_of_tests
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "compute-sanitizer, under which kernels take 50 to 100 times as long",
     )
     parser.addoption("--changed", action="store_true", help="leave out runs on the emulator that the records know")
-    parser.addoption("--record", action="store_true", help="with --full: write into the records which of them passed")
+    parser.addoption("--record", action="store_true", help="write into the records which emulated runs passed")
     parser.addoption(
         "--passed",
         default=None,
@@ -86,7 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(known, "passed")
         config.pluginmanager.register(Compiles(), "compiles")
     if config.getoption("--record") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(emulated_runs.Recorder(), "emulated-runs")
+        config.pluginmanager.register(emulated_runs.Recorder(passed=config.getoption("--passed")), "emulated-runs")
     config.pluginmanager.register(_Recorder(config), "device-ledger")
     config.pluginmanager.register(Watch(judges=is_bounded(config) and not hasattr(config, "workerinput")), "costs")
 
@@ -109,6 +111,21 @@ def _share_cores(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """Workers are given tests by name, and cannot know what was asked for."""
     node.workerinput["bounded"] = is_bounded(node.config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Workers of a bounded run import the tests' modules first, each from another place on: pytest rewrites the asserts of a
+    module where it is first imported, and in a fresh checkout each worker would rewrite all of them. What cannot be imported is
+    left to the collection."""
+    given = getattr(session.config, "workerinput", {})
+    if not given.get("bounded"):
+        return
+    files = [*files_of_tests().values()]
+    first = int(given["workerid"].removeprefix("gw")) * len(files) // given["workercount"]
+    for path in (*files[first:], *files[:first]):
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -221,9 +238,10 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _covered(request: pytest.FixtureRequest, record_property: Any) -> None:
+def _covered(request: pytest.FixtureRequest) -> None:
     """Says which op a device test covered."""
     if request.node.get_closest_marker("gpu") is not None:
+        record_property = request.getfixturevalue("record_property")
         for name in _covers(request.node):
             record_property("covers", name)
         case = request.node.callspec.params.get("case") if hasattr(request.node, "callspec") else None

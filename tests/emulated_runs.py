@@ -2,8 +2,8 @@
 
 What a run gives follows from what its plan launches, the data of its sample, and the code that emulates and judges (`judges`).
 So a run of which none of these has changed need not be made at every push: the bounded suite leaves it out (but for one op of
-each family, which shows that this machine emulates at all), and so does ``--changed``; ``--full`` alone makes all of them, and
-``--full --record`` writes down those that passed.
+each family, which shows that this machine emulates at all), and so does ``--changed``; ``--full`` alone makes all of them.
+``--record`` writes down those that passed, beside those that are known and still judged alike.
 """
 
 from __future__ import annotations
@@ -81,9 +81,14 @@ class Known:
 
 
 class Recorder:
-    """A pytest plugin that writes down which runs passed: of all ops of which no test failed."""
+    """A pytest plugin that writes down which runs passed: of all ops of which no test failed. A run of some of the tests adds to
+    what a record knows."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, passed: str | None = None) -> None:
+        if passed:
+            raise pytest.UsageError(
+                "--record with --passed: records would lack the runs of the tests that are left out; omit --passed"
+            )
         self.passed: defaultdict[str, set[str]] = defaultdict(set)
         self.failed: set[str] = set()
 
@@ -96,9 +101,10 @@ class Recorder:
 
     def pytest_sessionfinish(self) -> None:
         for op, runs in self.passed.items():
-            put(op, () if op in self.failed else runs)
+            put(op, () if op in self.failed else runs | _known(op))
 
 
 def put(op: str, runs: Iterable[str]) -> None:
     text = " ".join(sorted(runs))
     records.put(records.records_dir(), op, SECTION, {"judged_by": judged_by(op), "runs": text} if text else None)
+    _known.cache_clear()

@@ -57,8 +57,8 @@ def lgamma(x: Array) -> Array:
     with np.errstate(all="ignore"):
         wide = np.asarray(x, np.longdouble)
         fraction = wide - np.rint(wide)
-        reflected = np.log(PI / np.abs(np.sin(PI * fraction))) - _lgamma_positive(np.where(wide < 0, 1 - wide, 1))
-        y = np.where(wide < 0, reflected, _lgamma_positive(np.where(wide < 0, 1, wide)))
+        y = _lgamma_positive(np.where(wide < 0, 1 - wide, wide))
+        y = np.where(wide < 0, np.log(PI / np.abs(np.sin(PI * fraction))) - y, y)
         pole = ((fraction == 0) & (wide <= 0)) | np.isinf(wide)
         return np.where(np.isnan(wide), wide, np.where(pole, np.inf, y)).astype(np.asarray(x).dtype)
 
@@ -114,23 +114,27 @@ def digamma(x: Array) -> Array:
 
 
 def erfinv(x: Array) -> Array:
-    """Newton's iteration with Halley's second term; near 1 for erfc(y) = 1 - x, which is exact."""
     with np.errstate(all="ignore"):
         wide = np.asarray(x, np.longdouble)
-        size = np.where(np.abs(wide) < 1, np.abs(wide), 0)
-        log = np.log1p(-size * size)  # Winitzki's approximation, within 0.4 percent
-        half = 2 / (PI * np.longdouble(0.147)) + log / 2
-        y = np.sqrt(np.sqrt(half * half - log / np.longdouble(0.147)) - half)
-        y = np.where(size < 1e-3, size * np.sqrt(PI) / 2, y)
-        for _ in range(4):
-            density = np.exp(-y * y) * 2 / np.sqrt(PI)
-            step = np.where(y < 2, _erf_series(np.minimum(y, 2)) - size, (1 - size) - _erfc_fraction(np.maximum(y, 2)))
-            step = step / density
-            y = y - step / (1 + y * step)
-        y = np.where(
-            np.abs(wide) < 1, np.copysign(y, wide), np.where(np.abs(wide) == 1, np.copysign(np.inf, wide), np.nan)
-        )
+        inside = np.abs(wide) < 1
+        y = np.where(np.abs(wide) == 1, np.copysign(np.inf, wide), np.nan)
+        y[inside] = np.copysign(_erfinv_below_1(np.abs(wide[inside])), wide[inside])
         return y.astype(np.asarray(x).dtype)
+
+
+def _erfinv_below_1(size: Array) -> Array:
+    """Newton's iteration with Halley's second term; near 1 for erfc(y) = 1 - size, which is exact."""
+    log = np.log1p(-size * size)  # Winitzki's approximation, within 0.4 percent
+    half = 2 / (PI * np.longdouble(0.147)) + log / 2
+    y: Array = np.sqrt(np.sqrt(half * half - log / np.longdouble(0.147)) - half)
+    y = np.where(size < 1e-3, size * np.sqrt(PI) / 2, y)
+    for _ in range(4):
+        near, step = y < 2, np.empty_like(y)
+        step[near] = _erf_series(y[near]) - size[near]
+        step[~near] = (1 - size[~near]) - _erfc_fraction(y[~near])
+        step = step / (np.exp(-y * y) * 2 / np.sqrt(PI))
+        y = y - step / (1 + y * step)
+    return y
 
 
 def _erf_series(y: Array) -> Array:

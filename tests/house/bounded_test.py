@@ -20,7 +20,7 @@ from baracuda_py.samples.wanted import Wanted
 from baracuda_py.types import UnsupportedError
 
 from .. import bounded
-from ..bounded import ALSO, CASES, VARIANTS, Each, choose, is_bounded
+from ..bounded import ALSO, CASES, MOST, VARIANTS, Each, choose, is_bounded
 from ..families import templates
 from ..gauntlet import (
     PER_VARIANT,
@@ -120,15 +120,17 @@ def test_what_is_named_is_there() -> None:
 
 def test_cases_that_are_named_are_there(request: pytest.FixtureRequest) -> None:
     """Of the tests that this run has."""
+    by_name = defaultdict[str, list[pytest.Item]](list)
+    for case in request.session.items:
+        by_name[bounded.name_of(case)].append(case)
     for name, some in CASES.items():
-        found = [case for case in request.session.items if bounded.name_of(case) == name]
-        if found and isinstance(some, tuple):
+        if (found := by_name[name]) and isinstance(some, tuple):
             assert len(bounded.taken(found, some)) == len(some), f"not all of {some} are cases of {name}"
 
 
 def item(name: str, *, gpu: bool = False) -> Any:
     mark = {"gpu": gpu or None}
-    case = SimpleNamespace(id=name)
+    case = SimpleNamespace(id=name, params={})
     return SimpleNamespace(
         path=Path("x_test.py"), originalname="test", name=name, get_closest_marker=mark.get, callspec=case
     )
@@ -144,6 +146,17 @@ def test_bounded_choice_leaves_cases_out_evenly(monkeypatch: pytest.MonkeyPatch)
     assert [x.name for x in choose(items, device=True)[1]] == ["0", "4", "6"]
     monkeypatch.setattr(bounded, "CASES", {"x_test.py::test": 0})
     assert [x.name for x in choose(items, device=True)[0]] == ["1", "3", "5", "7", "9"]
+
+
+def test_bounded_choice_takes_few_cases_of_a_property(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first and the last among them; of a test of ops all."""
+    monkeypatch.setattr(bounded, "CASES", {})
+    items = [item(f"{i}") for i in range(3 * MOST)]
+    kept, left = choose(items, device=False)
+    assert len(kept) == MOST and len(left) == 2 * MOST and (kept[0], kept[-1]) == (items[0], items[-1])
+    for x in items:
+        x.callspec.params = {"op": "neg"}
+    assert choose(items, device=False) == (items, [])
 
 
 def test_bounded_choice_of_each_template_turns(monkeypatch: pytest.MonkeyPatch) -> None:

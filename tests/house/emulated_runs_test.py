@@ -98,6 +98,17 @@ def test_failed_ops_are_not_recorded(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("folder")
+def test_records_keep_runs_that_a_run_of_fewer_tests_leaves_out() -> None:
+    emulated_runs.put("abs", ["bb"])
+    recorder = Recorder()
+    recorder.pytest_runtest_logreport(report(("abs", "cc")))
+    recorder.pytest_sessionfinish()
+    assert emulated_runs._known("abs") == {"bb", "cc"}
+    with pytest.raises(pytest.UsageError, match="omit --passed"):
+        Recorder(passed="passed")
+
+
+@pytest.mark.usefixtures("folder")
 def test_another_judge_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     emulated_runs.put("abs", ["bb"])
     assert emulated_runs._known("abs") == {"bb"}

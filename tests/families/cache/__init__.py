@@ -62,8 +62,12 @@ FAMILY = Family(
         "paged_kv_append": ("f16 turned, given positions",),
     },
     cases={
-        "paged_append_test.py::test_every_sample": 4,
+        "paged_append_test.py::test_bounds_of_codes_notice_a_key_that_is_not_rotated": 0,
+        "paged_cache_test.py::test_a_cache_with_rope_turns_keys_by_their_places": ("cpu",),
+        "paged_cache_test.py::test_quantized_pages_are_copied_with_their_scales": 4,
+        "paged_append_test.py::test_quantized_token_is_near_itself": 4,
+        "paged_append_test.py::test_every_sample": 2,
         "paged_append_test.py::test_random_batches": 0,
-        "paged_append_test.py::test_rotated_keys_match_rope_bit_for_bit": 1,
+        "paged_append_test.py::test_rotated_keys_match_rope_bit_for_bit": 0,
     },
 )

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 import baracuda_py as bp
 
@@ -238,8 +245,9 @@ class Machine(RuleBasedStateMachine):
             assert all(order[child] < place for child in node.children.values())
 
 
-TestMachine = Machine.TestCase
-TestMachine.settings = settings(  # a failure is not shrunk, which takes minutes: add Phase.shrink to look into one
-    max_examples=100, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-)  # fmt: skip
+def test_paged_cache_follows_its_model(bounded: bool) -> None:
+    few = settings(  # a failure is not shrunk, which takes minutes: add Phase.shrink to look into one
+        max_examples=10 if bounded else 100, stateful_step_count=30, deadline=None, derandomize=True,
+        suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate],
+    )  # fmt: skip
+    run_state_machine_as_test(Machine, settings=few)

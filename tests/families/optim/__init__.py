@@ -24,6 +24,10 @@ FAMILY = Family(
         "lars_update": ("parts f32[367]", "parts unaligned f16[361]", "Nesterov f64[133]"),
     },
     cases={
+        "lists_test.py::test_lists_are_updated_as_their_arrays": ("cpu",),
+        "normed_test.py::test_normed_rules_take_their_papers_steps": 0,
+        "normed_test.py::test_normed_lists_are_updated_as_their_arrays": 1,
+        "lists_test.py::test_norm_of_a_list_clips_a_step_without_writing": ("cpu",),
         "torch_test.py::test_torch_optimizers_take_the_same_200_steps": 1,
         "captured_tables_test.py::test_table_of_a_captured_step_lives_as_long_as_its_graph": 0,
         "captured_tables_test.py::test_a_captured_first_call_copies_its_table_at_each_replay": 0,

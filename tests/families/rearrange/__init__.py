@@ -202,8 +202,8 @@ FAMILY = Family(
         ),
     ),
     cases={
-        "numpy_test.py::test_rearrange_random_calls_match_numpy": 4,
+        "numpy_test.py::test_rearrange_random_calls_match_numpy": 0,
         "views_test.py::test_rot90_equals_numpy_in_one_launch": ("-1-cpu", "0-cpu", "1-cpu", "2-cpu", "1-ptx"),
-        "rearrange_test.py::test_concatenate_takes_any_number_of_arrays": 6,
+        "rearrange_test.py::test_concatenate_takes_any_number_of_arrays": ("1-cpu", "1-ptx", "16-cpu", "40-cpu"),
     },
 )

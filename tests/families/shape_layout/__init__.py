@@ -51,6 +51,10 @@ FAMILY = Family(
         "write_slice": ("u8[9, 130][(1, 8), (1, 128)]",),
     },
     cases={
+        "kv_append_test.py::test_random_shapes": 0,
+        "write_slice_test.py::test_functions_and_descriptors_begin_alike": 0,
+        "contiguize_test.py::test_a_view_beyond_32_bits_is_selected": 0,
+        "contiguize_test.py::test_random_views_match_numpy": 0,
         "write_slice_test.py::test_a_decode_loop_of_8192_appends_makes_one_plan": 0,
         "kv_append_test.py::test_kv_append_wraps_positions": 10,
         "write_slice_test.py::test_random_windows_match_numpy": 0,
