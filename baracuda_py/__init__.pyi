@@ -1135,6 +1135,13 @@ class Expm1BackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class FakeQuantizeBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, scale_shape: _Ints, zero_point_shape: _Ints, grad_element: _Kind,
+        x_element: _Kind, scale_element: _Kind, zero_point_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., scale_strides: _Ints = ..., zero_point_strides: _Ints = ...,
+        grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., scale_align: int | None = ...,
+        zero_point_align: int | None = ..., grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class FillArangeDescriptor(_FillArangeDescriptor, _X16):
     def __init__(self, shape: Sequence[int], element: ElementLike, start: Any = ..., step: Any = ..., *,
         x_align: int | None = ...) -> None: ...
@@ -2470,6 +2477,7 @@ class ErfinvBackwardPlan(_BackwardPlan): desc: ErfinvBackwardDescriptor
 class Exp2BackwardPlan(_BackwardPlan): desc: Exp2BackwardDescriptor
 class ExpBackwardPlan(_BackwardPlan): desc: ExpBackwardDescriptor
 class Expm1BackwardPlan(_BackwardPlan): desc: Expm1BackwardDescriptor
+class FakeQuantizeBackwardPlan(_BackwardPlan): desc: FakeQuantizeBackwardDescriptor
 class FillArangePlan(_FillArangePlan): desc: FillArangeDescriptor
 class FillBernoulliPlan(_DrawnPlan): desc: FillBernoulliDescriptor
 class FillExponentialPlan(_DrawnPlan): desc: FillExponentialDescriptor
@@ -3753,6 +3761,10 @@ def addcmul_backward(grad: Any, tensor1: Any, tensor2: Any, /, value: float = 1.
 def addcdiv_backward(grad: Any, tensor1: Any, tensor2: Any, /, value: float = 1.0, *, grad_x: Any = None,
     grad_tensor1: Any = None, grad_tensor2: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(FakeQuantizeBackwardDescriptor, FakeQuantizeBackwardPlan)
+def fake_quantize_backward(grad: Any, x: Any, scale: Any, zero_point: Any, /, quant_min: float = -128.0,
+    quant_max: float = 127.0, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(TernaryDescriptor, TernaryPlan)
 def where(condition: Any, x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
@@ -3771,6 +3783,9 @@ def addcmul(x: Any, tensor1: Any, tensor2: Any, /, value: float = 1.0, *, out: A
 @_op(TernaryDescriptor, TernaryPlan)
 def addcdiv(x: Any, tensor1: Any, tensor2: Any, /, value: float = 1.0, *, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(TernaryDescriptor, TernaryPlan)
+def fake_quantize(x: Any, scale: Any, zero_point: Any, /, quant_min: float = -128.0, quant_max: float = 127.0, *,
+    out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(NegBackwardDescriptor, NegBackwardPlan)
 def neg_backward(grad: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
