@@ -61,6 +61,12 @@ def test_every_number_of_the_map_has_its_code(device: str) -> None:
 
 
 @BACKENDS
+def test_blocks_of_zeros_have_the_code_of_zero(device: str) -> None:
+    codes, absmax = _kept(np.zeros(300, np.float32), device)
+    assert (codes == 127).all() and (absmax == 0).all()
+
+
+@BACKENDS
 def test_codes_at_a_border_are_the_greater(device: str) -> None:
     """Beside those of the f32 numbers next to it."""
     known = np.array(_dynamic_map(False), np.float32)
