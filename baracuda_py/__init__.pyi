@@ -335,8 +335,12 @@ class _CuSeqlensQ:
     cu_seqlens_q: _Layout | None
 class _ExpAvg:
     exp_avg: _Layout
+class _ExpAvgAbsmax:
+    exp_avg_absmax: _Layout
 class _ExpAvgSq:
     exp_avg_sq: _Layout
+class _ExpAvgSqAbsmax:
+    exp_avg_sq_absmax: _Layout
 class _FoundInf:
     found_inf_element: ElementKind | None
     found_inf: _Layout | None
@@ -730,6 +734,16 @@ class AdagradUpdateDescriptor(_UpdateProblem, _Param, _Master, _Step, _Grad, _Le
         maximize: bool = ..., stochastic: bool = ..., lr: float = ..., lr_decay: float = ..., weight_decay: float = ...,
         eps: float = ..., seed: int = ..., *, table_shape: _Ints = ..., master_element: _Kind = ...,
         learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
+class Adam8BitUpdateDescriptor(_UpdateProblem, _Param, _ExpAvg, _ExpAvgSq, _ExpAvgAbsmax, _ExpAvgSqAbsmax, _Master, _Step,
+    _Grad, _LearningRate, _GradScale, _FoundInf, _Table):
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., maximize: bool = ...,
+        stochastic: bool = ..., lr: float = ..., beta1: float = ..., beta2: float = ..., eps: float = ...,
+        weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ..., master_element: _Kind = ...,
+        learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
 class AdamUpdateDescriptor(_UpdateProblem, _Param, _ExpAvg, _ExpAvgSq, _MaxExpAvgSq, _Master, _Step, _Grad, _LearningRate,
     _GradScale, _FoundInf, _Table):
     state_element: ElementKind | None
@@ -742,6 +756,16 @@ class AdamUpdateDescriptor(_UpdateProblem, _Param, _ExpAvg, _ExpAvgSq, _MaxExpAv
         eps: float = ..., weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ...,
         max_exp_avg_sq_element: _Kind = ..., master_element: _Kind = ..., learning_rate_element: _Kind = ...,
         grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
+class Adamw8BitUpdateDescriptor(_UpdateProblem, _Param, _ExpAvg, _ExpAvgSq, _ExpAvgAbsmax, _ExpAvgSqAbsmax, _Master, _Step,
+    _Grad, _LearningRate, _GradScale, _FoundInf, _Table):
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., maximize: bool = ...,
+        stochastic: bool = ..., lr: float = ..., beta1: float = ..., beta2: float = ..., eps: float = ...,
+        weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ..., master_element: _Kind = ...,
+        learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
 class AdamwUpdateDescriptor(_UpdateProblem, _Param, _ExpAvg, _ExpAvgSq, _MaxExpAvgSq, _Master, _Step, _Grad, _LearningRate,
     _GradScale, _FoundInf, _Table):
     state_element: ElementKind | None
@@ -1135,6 +1159,13 @@ class Expm1BackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class FakeQuantizeBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, x_shape: _Ints, scale_shape: _Ints, zero_point_shape: _Ints, grad_element: _Kind,
+        x_element: _Kind, scale_element: _Kind, zero_point_element: _Kind, out_element: _Kind = ...,
+        grad_strides: _Ints = ..., x_strides: _Ints = ..., scale_strides: _Ints = ..., zero_point_strides: _Ints = ...,
+        grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., scale_align: int | None = ...,
+        zero_point_align: int | None = ..., grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class FillArangeDescriptor(_FillArangeDescriptor, _X16):
     def __init__(self, shape: Sequence[int], element: ElementLike, start: Any = ..., step: Any = ..., *,
         x_align: int | None = ...) -> None: ...
@@ -1559,6 +1590,15 @@ class LinearCrossEntropyDescriptor(_LinearCrossEntropyDescriptor, _Out3, _Lse, _
         grad_weight_strides: _Ints = ..., hidden_align: int | None = ..., weight_align: int | None = ...,
         labels_align: int | None = ..., out_align: int | None = ..., lse_align: int | None = ...,
         grad_hidden_align: int | None = ..., grad_weight_align: int | None = ...) -> None: ...
+class Lion8BitUpdateDescriptor(_UpdateProblem, _Param, _ExpAvg, _ExpAvgAbsmax, _Master, _Step, _Grad, _LearningRate,
+    _GradScale, _FoundInf, _Table):
+    beta1: float
+    beta2: float
+    weight_decay: float
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., maximize: bool = ...,
+        stochastic: bool = ..., lr: float = ..., beta1: float = ..., beta2: float = ..., weight_decay: float = ...,
+        seed: int = ..., *, table_shape: _Ints = ..., master_element: _Kind = ..., learning_rate_element: _Kind = ...,
+        grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
 class LionUpdateDescriptor(_UpdateProblem, _Param, _ExpAvg, _Master, _Step, _Grad, _LearningRate, _GradScale, _FoundInf,
     _Table):
     state_element: ElementKind | None
@@ -2413,7 +2453,9 @@ class AcosBackwardPlan(_BackwardPlan): desc: AcosBackwardDescriptor
 class AcoshBackwardPlan(_BackwardPlan): desc: AcoshBackwardDescriptor
 class AdafactorUpdatePlan(_AdafactorUpdatePlan): desc: AdafactorUpdateDescriptor
 class AdagradUpdatePlan(_UpdatePlan): desc: AdagradUpdateDescriptor
+class Adam8BitUpdatePlan(_UpdatePlan): desc: Adam8BitUpdateDescriptor
 class AdamUpdatePlan(_UpdatePlan): desc: AdamUpdateDescriptor
+class Adamw8BitUpdatePlan(_UpdatePlan): desc: Adamw8BitUpdateDescriptor
 class AdamwUpdatePlan(_UpdatePlan): desc: AdamwUpdateDescriptor
 class AddBackwardPlan(_BackwardPlan): desc: AddBackwardDescriptor
 class AddcdivBackwardPlan(_BackwardPlan): desc: AddcdivBackwardDescriptor
@@ -2470,6 +2512,7 @@ class ErfinvBackwardPlan(_BackwardPlan): desc: ErfinvBackwardDescriptor
 class Exp2BackwardPlan(_BackwardPlan): desc: Exp2BackwardDescriptor
 class ExpBackwardPlan(_BackwardPlan): desc: ExpBackwardDescriptor
 class Expm1BackwardPlan(_BackwardPlan): desc: Expm1BackwardDescriptor
+class FakeQuantizeBackwardPlan(_BackwardPlan): desc: FakeQuantizeBackwardDescriptor
 class FillArangePlan(_FillArangePlan): desc: FillArangeDescriptor
 class FillBernoulliPlan(_DrawnPlan): desc: FillBernoulliDescriptor
 class FillExponentialPlan(_DrawnPlan): desc: FillExponentialDescriptor
@@ -2528,6 +2571,7 @@ class LerpBackwardPlan(_BackwardPlan): desc: LerpBackwardDescriptor
 class LgammaBackwardPlan(_BackwardPlan): desc: LgammaBackwardDescriptor
 class LinearCrossEntropyBackwardPlan(_LinearCrossEntropyBackwardPlan): desc: LinearCrossEntropyBackwardDescriptor
 class LinearCrossEntropyPlan(_LinearCrossEntropyPlan): desc: LinearCrossEntropyDescriptor
+class Lion8BitUpdatePlan(_UpdatePlan): desc: Lion8BitUpdateDescriptor
 class LionUpdatePlan(_UpdatePlan): desc: LionUpdateDescriptor
 class Log10BackwardPlan(_BackwardPlan): desc: Log10BackwardDescriptor
 class Log1pBackwardPlan(_BackwardPlan): desc: Log1pBackwardDescriptor
@@ -3315,6 +3359,23 @@ def lars_update(param: Any, grad: Any, momentum_buffer: Any, step: Any, *, maste
     nesterov: bool = False, maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None,
     grad_scale: Any = None, found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(Adam8BitUpdateDescriptor, Adam8BitUpdatePlan)
+def adam8bit_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, exp_avg_absmax: Any, exp_avg_sq_absmax: Any,
+    step: Any, *, master: Any = None, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-08,
+    weight_decay: float = 0.0, maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None,
+    grad_scale: Any = None, found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(Adamw8BitUpdateDescriptor, Adamw8BitUpdatePlan)
+def adamw8bit_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, exp_avg_absmax: Any, exp_avg_sq_absmax: Any,
+    step: Any, *, master: Any = None, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-08,
+    weight_decay: float = 0.01, maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None,
+    grad_scale: Any = None, found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(Lion8BitUpdateDescriptor, Lion8BitUpdatePlan)
+def lion8bit_update(param: Any, grad: Any, exp_avg: Any, exp_avg_absmax: Any, step: Any, *, master: Any = None,
+    lr: float = 0.0001, beta1: float = 0.9, beta2: float = 0.99, weight_decay: float = 0.0, maximize: bool = False,
+    stochastic: bool = False, seed: int = 0, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None,
+    table: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(GgufDequantizeDescriptor, GgufDequantizePlan)
 def dequantize_gguf(blocks: Any, format: Any = None, *, shape: Any = None, out_dtype: Any = None, out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -3753,6 +3814,10 @@ def addcmul_backward(grad: Any, tensor1: Any, tensor2: Any, /, value: float = 1.
 def addcdiv_backward(grad: Any, tensor1: Any, tensor2: Any, /, value: float = 1.0, *, grad_x: Any = None,
     grad_tensor1: Any = None, grad_tensor2: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
+@_op(FakeQuantizeBackwardDescriptor, FakeQuantizeBackwardPlan)
+def fake_quantize_backward(grad: Any, x: Any, scale: Any, zero_point: Any, /, quant_min: float = -128.0,
+    quant_max: float = 127.0, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(TernaryDescriptor, TernaryPlan)
 def where(condition: Any, x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
@@ -3771,6 +3836,9 @@ def addcmul(x: Any, tensor1: Any, tensor2: Any, /, value: float = 1.0, *, out: A
 @_op(TernaryDescriptor, TernaryPlan)
 def addcdiv(x: Any, tensor1: Any, tensor2: Any, /, value: float = 1.0, *, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(TernaryDescriptor, TernaryPlan)
+def fake_quantize(x: Any, scale: Any, zero_point: Any, /, quant_min: float = -128.0, quant_max: float = 127.0, *,
+    out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(NegBackwardDescriptor, NegBackwardPlan)
 def neg_backward(grad: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
@@ -4160,8 +4228,16 @@ def adam(params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, step: Any, *,
     masters: Any = None, lr: Any = 0.001, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-08,
     weight_decay: float = 0.0, maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None,
     found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> None: ...
+def adam8bit(params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, exp_avg_absmaxes: Any, exp_avg_sq_absmaxes: Any,
+    step: Any, *, masters: Any = None, lr: Any = 0.001, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-08,
+    weight_decay: float = 0.0, maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None,
+    found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> None: ...
 def adamw(params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, step: Any, *, max_exp_avg_sqs: Any = None,
     masters: Any = None, lr: Any = 0.001, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-08,
+    weight_decay: float = 0.01, maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None,
+    found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> None: ...
+def adamw8bit(params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, exp_avg_absmaxes: Any, exp_avg_sq_absmaxes: Any,
+    step: Any, *, masters: Any = None, lr: Any = 0.001, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-08,
     weight_decay: float = 0.01, maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None,
     found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> None: ...
 def lamb(params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, step: Any, *, masters: Any = None, lr: Any = 0.001,
@@ -4176,6 +4252,10 @@ def lion(params: Any, grads: Any, exp_avgs: Any, step: Any, *, masters: Any = No
     betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0, maximize: bool = False, stochastic: bool = False,
     seed: int = 0, grad_scale: Any = None, found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> None: ...
+def lion8bit(params: Any, grads: Any, exp_avgs: Any, exp_avg_absmaxes: Any, step: Any, *, masters: Any = None,
+    lr: Any = 0.0001, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0, maximize: bool = False,
+    stochastic: bool = False, seed: int = 0, grad_scale: Any = None, found_inf: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> None: ...
 def rmsprop(params: Any, grads: Any, square_avgs: Any, step: Any, *, grad_avgs: Any = None, momentum_buffers: Any = None,
     masters: Any = None, lr: Any = 0.01, alpha: float = 0.99, eps: float = 1e-08, weight_decay: float = 0.0,
     momentum: float = 0.0, maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None,

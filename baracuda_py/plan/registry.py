@@ -54,7 +54,8 @@ class Gradient:
     the kind count: any array of these will do. With `views` there is no such op (`op` is ""): each gradient is a view of the
     result's. Given the arguments of the call, `views` returns by operand the function that makes this view. `withheld` are
     options that leave out a part of the gradient by convention, which is then no derivative of the result. `unchanged` are
-    operands of the result's shape whose gradient is that of the result.
+    operands of the result's shape whose gradient is that of the result. With a `surrogate`, gradients are the derivatives of this
+    function in place of the op's oracle: straight-through ones, of an op that rounds.
 
     It covers only the op's core: the caller differentiates the activation of a product and the terms that are added to it. If a
     norm adds a residual first, `residual_out` is the `x` to save.
@@ -71,6 +72,7 @@ class Gradient:
     withheld: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
     views: Callable[[Mapping[str, Any]], Mapping[str, Callable[[Any], Any]]] | None = None
+    surrogate: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)

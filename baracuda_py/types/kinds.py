@@ -156,3 +156,4 @@ class TernaryKind(Named):
     LERP = enum.auto()
     ADDCMUL = enum.auto()
     ADDCDIV = enum.auto()
+    FAKE_QUANTIZE = enum.auto()

@@ -278,6 +278,28 @@ def test_gradient_of_a_cast_is_a_cast() -> None:
     assert torch.equal(x.grad, (2 * x.detach().bfloat16()).float())
 
 
+@pytest.mark.parametrize("channels", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradient_of_fake_quantize_is_torchs(dtype: Any, channels: bool) -> None:
+    """The kernels' results and gradients bit for bit, ties, ends and NaN among them."""
+    values = torch.cat([torch.linspace(-9, 9, 289), torch.tensor([0.25, 0.75, -0.25, 1e9, -1e9, float("nan")])])
+    ours, theirs = (values.repeat(3, 1).to(dtype).requires_grad_() for _ in range(2))
+    grad = torch.randn(3, values.numel()).to(dtype)
+    scale, zero_point = torch.tensor([0.5, 0.3, 2.0]).to(dtype), torch.tensor([0, -3, 5])
+    with bp.device("ptx"):
+        if channels:
+            wanted = torch.fake_quantize_per_channel_affine(theirs, scale.float(), zero_point.int(), 0, -8, 7)
+            out = bp.fake_quantize(ours, scale[:, None], zero_point[:, None].to(dtype), -8, 7)
+        else:
+            wanted = torch.fake_quantize_per_tensor_affine(theirs, 0.5, 3, -8, 7)
+            out = bp.fake_quantize(ours, 0.5, 3, -8, 7)
+        out.backward(grad)
+    wanted.backward(grad)
+    finite = ~ours.isnan()
+    assert torch.equal(out[finite], wanted[finite]) and out[~finite].isnan().all()
+    assert torch.equal(ours.grad, theirs.grad)
+
+
 @pytest.mark.parametrize("case", CHECKED)
 def test_gradient_is_that_of_central_differences(case: str) -> None:
     function, shapes = CHECKED[case]
@@ -290,8 +312,8 @@ def test_gradient_is_that_of_central_differences(case: str) -> None:
 
 
 def test_gradient_checks_cover_every_differentiable_op() -> None:
-    """A new op with a gradient is checked here against differences, or by the test of products in 16 bits or of casts."""
-    assert set(DIFFERENTIABLE) == {case.split()[0] for case in CHECKED} | {*HALVES, "cast"}
+    """A new op with a gradient is checked here against differences, or by a test of its own."""
+    assert set(DIFFERENTIABLE) == {case.split()[0] for case in CHECKED} | {*HALVES, "cast", "fake_quantize"}
 
 
 LIKE_TORCH: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, ...], ...]]] = {

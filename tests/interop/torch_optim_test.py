@@ -16,7 +16,7 @@ optim = pytest.importorskip("baracuda_py.interop.torch.optim")
 
 COVERS = (
     "adam_update", "adamw_update", "sgd_update", "rmsprop_update", "adagrad_update", "lion_update", "lamb_update", "lars_update",
-    "adafactor_update", "muon_update",
+    "adafactor_update", "muon_update", "adam8bit_update", "adamw8bit_update", "lion8bit_update",
 )  # fmt: skip
 SHAPES = ((37,), (5, 7), (), (0, 3), (3, 1, 2))
 KINDS = (torch.float64, torch.float32, torch.float64, torch.float32, torch.float32)
@@ -153,6 +153,85 @@ def test_lion_takes_the_steps_of_its_paper() -> None:
             p.mul_(1 - 0.01 * 0.1).sub_(0.01 * torch.sign(0.5 * m + 0.5 * own.grad))
             m.copy_(0.75 * m + 0.25 * own.grad)
     _same(ours, theirs)
+
+
+EIGHT_BIT = ("Adam8bit", "AdamW8bit", "Lion8bit")
+
+
+def _stepped(mine: Any, params: list[Any], steps: range) -> Any:
+    for i in steps:
+        _give_gradients(i, params)
+        mine.step()
+    return mine
+
+
+@pytest.mark.parametrize("name", EIGHT_BIT)
+def test_8_bit_states_follow_those_of_the_whole_optimizer(name: str) -> None:
+    """Of gradients that keep their signs: the parameters go the same way, to a few percent of it."""
+    ours, theirs = _params(), _params()
+    mine, whole = getattr(optim, name)(ours, 0.01), getattr(optim, name.removesuffix("8bit"))(theirs, 0.01)
+    for i in range(STEPS):
+        _give_gradients(i, ours, theirs)
+        for p, q in zip(ours, theirs):
+            p.grad, q.grad = p.grad.abs() + 0.5, q.grad.abs() + 0.5
+        mine.step()
+        whole.step()
+    for p, q, start in zip(ours, theirs, _params()):
+        assert (p - q).abs().max() <= 0.05 * (q - start).abs().max() if p.numel() else True
+        assert mine.state[p]["exp_avg"].dtype is torch.uint8
+
+
+@pytest.mark.parametrize("name", EIGHT_BIT)
+def test_8_bit_state_dicts_are_loaded_as_they_are(name: str) -> None:
+    """Bit for bit, though torch casts states to the parameters' dtypes; by the names of bitsandbytes too."""
+    ours, again = ([torch.nn.Parameter(p.detach().bfloat16()) for p in _params()] for _ in range(2))
+    mine = _stepped(getattr(optim, name)(ours, 0.01), ours, range(3))
+    state = copy.deepcopy(mine.state_dict())
+    theirs = {"exp_avg": "state1", "exp_avg_sq": "state2", "exp_avg_absmax": "absmax1", "exp_avg_sq_absmax": "absmax2"}
+    named = {i: {theirs.get(key, key): x for key, x in held.items()} for i, held in state["state"].items()}
+    for given in (state, {**state, "state": named}):
+        with torch.no_grad():
+            for p, q in zip(again, ours):
+                p.copy_(q)
+        other = getattr(optim, name)(again)
+        other.load_state_dict(copy.deepcopy(given))
+        for p, q in zip(ours, again):
+            assert mine.state[p].keys() == other.state[q].keys()
+            for key, x in mine.state[p].items():
+                assert torch.equal(x, other.state[q][key]) and x.dtype is other.state[q][key].dtype
+    _stepped(mine, ours, range(3, 6))
+    _stepped(other, again, range(3, 6))
+    assert all(torch.equal(p, q) for p, q in zip(ours, again))
+
+
+@pytest.mark.parametrize("name", ["Adam8bit", "AdamW8bit"])
+def test_8_bit_states_go_to_torch_and_back(name: str) -> None:
+    """Each state to half of the widest part of the map, 0.45 / 64 of the greatest."""
+    ours, theirs = _params(), _params()
+    torchs = getattr(torch.optim, name.removesuffix("8bit"))(theirs, 0.01)
+    _stepped(torchs, theirs, range(3))
+    mine = getattr(optim, name)(ours)
+    mine.load_state_dict(copy.deepcopy(torchs.state_dict()))
+    back = getattr(torch.optim, name.removesuffix("8bit"))(theirs)
+    wanted = copy.deepcopy(torchs.state_dict()["state"])
+    back.load_state_dict(mine.dequantized_state_dict())
+    for p, held in zip(theirs, wanted.values()):
+        assert back.state[p]["step"] == held["step"]
+        for key in ("exp_avg", "exp_avg_sq"):
+            x = held[key]
+            assert x.numel() == 0 or (back.state[p][key] - x).abs().max() <= 0.45001 / 64 * x.abs().max()
+    _stepped(back, theirs, range(3, 5))
+
+
+def test_8_bit_states_of_other_blocks_are_refused() -> None:
+    p = torch.nn.Parameter(torch.ones(600))
+    mine = _stepped(optim.Lion8bit([p]), [p], range(1))
+    state = copy.deepcopy(mine.state_dict())
+    state["state"][0]["exp_avg_absmax"] = torch.ones(1)
+    with pytest.raises(
+        bp.InvalidProblemError, match="exp_avg has 600 codes and 1 entries: load states of blocks of 256"
+    ):
+        mine.load_state_dict(state)
 
 
 def _lamb(p: Any, g: Any, state: list[Any], step: int) -> None:

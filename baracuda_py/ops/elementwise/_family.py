@@ -9,6 +9,8 @@ from functools import cache, partial
 from types import CodeType
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ... import functional
 from ...plan.candidate import Candidate
 from ...plan.plan import Plan
@@ -108,7 +110,16 @@ def gradient_of(row: Row, operands: Mapping[str, str]) -> Gradient | None:
     )
     gradients = {operands[name]: f"grad_{name}" for name in row.gradient}
     renames = {operand: name for operand, name in saved.items() if operand != name}
-    return Gradient(f"{row.name}_backward", tuple(saved), gradients, renames=renames, broadcast=len(operands) > 1)
+    surrogate = None if row.surrogate is None else partial(_of_surrogate, row.surrogate)
+    return Gradient(
+        f"{row.name}_backward", tuple(saved), gradients, renames=renames, broadcast=len(operands) > 1, surrogate=surrogate
+    )  # fmt: skip
+
+
+def _of_surrogate(surrogate: Callable[..., Any], desc: Any, **arrays: Any) -> Any:
+    """What `surrogate` gives for a problem in place of its row's oracle."""
+    with np.errstate(all="ignore"):
+        return surrogate(*oracle.wide_inputs(desc, arrays).values(), **oracle.params_of(desc))
 
 
 def names_params(family: type[MapDescriptor]) -> None:

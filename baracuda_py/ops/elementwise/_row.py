@@ -74,7 +74,8 @@ class Row:
     `oracle` computes it on NumPy arrays. `check` is the same by other means: an expression in the arguments and params, of one
     element at a time, as Python numbers, or as mpmath's where it says ``mpmath``, with `bits` those of an integer result;
     `limits` are results at 0, -0, inf, -inf and nan, for functions that NumPy does not have. `instructions` are those an
-    element, in f32 and for 16-bit results.
+    element, in f32 and for 16-bit results. A `gradient` that is no derivative of `oracle`, such as one straight through a
+    rounding, is that of `surrogate`.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Row:
     instructions: tuple[float, float] = (1, 1)
     peers: Mapping[str, str] = field(default_factory=dict)
     gradient: Mapping[str, str] = field(default_factory=dict)
+    surrogate: Callable[..., Any] | None = None
 
     @property
     def rounded(self) -> bool:
@@ -108,10 +110,11 @@ class Row:
     @cached_property
     def expression(self) -> Expression:
         """The formula; a quotient is that of the row ``divide``."""
-        quotient = "/" in self.formula
-        if quotient and "divide" not in ROWS:
-            get_op("divide")  # its table may be in a module that this process has not imported yet
-        return Expression.of(self.formula, {"divide": ROWS["divide"].function} if quotient else {})
+        named = [name for name, sign in {"divide": "/", "round": "round("}.items() if sign in self.formula]
+        for name in named:
+            if name not in ROWS:
+                get_op(name)  # its table may be in a module that this process has not imported yet
+        return Expression.of(self.formula, {name: ROWS[name].function for name in named})
 
     @property
     def function(self) -> Function:

@@ -176,7 +176,24 @@ def ternary(
 ) -> Iterator[Sample]:
     """Broadcasts, mixed dtypes, layouts, corners, numbers, and inputs that are left out."""
     for index, sample in enumerate(_ternary(fixed, seed, full, kinds)):
-        yield _with_params(sample, index, params) if params else sample
+        if "quant_min" in (params or {}):
+            yield _quantized(sample, index)
+        else:
+            yield _with_params(sample, index, params) if params else sample
+
+
+QUANTIZED = ((-2.0, 1.0), (-128.0, 127.0), (0.0, 15.0))  # the ends of quantized numbers
+
+
+def _quantized(sample: Sample, index: int) -> Sample:
+    """The sample with a whole zero point, one of these pairs of ends, and no scale of the number 0."""
+    ends = dict(zip(("quant_min", "quant_max"), QUANTIZED[index % len(QUANTIZED)]))
+    operands, options = dict(sample.operands), {**sample.options, **ends}
+    options |= {"x2": options["x2"] or 0.75} if "x2" in options else {}
+    held = operands if "x3" in operands else options
+    whole = np.asarray(np.rint(held["x3"]))
+    held["x3"] = whole.astype(operands["x3"].dtype) if held is operands else float(whole)
+    return Sample(sample.label, operands, options)
 
 
 def _ternary(fixed: Any, seed: int, full: bool, kinds: Sequence[ElementKind]) -> Iterator[Sample]:

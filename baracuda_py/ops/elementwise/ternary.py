@@ -12,9 +12,11 @@ from . import oracle, samples
 from ._descriptor import MapDescriptor
 from ._family import MapPlan, function_of, names_params, publish
 from ._row import BYTES, FLOATS, Row, Ulps
-from .tables.oracle import addcdiv, addcmul, lerp, product_and_sum
+from .tables.oracle import addcdiv, addcmul, fake_quantize, lerp, product_and_sum, quantized_straight_through
 
 __all__ = ["TernaryDescriptor", "TernaryPlan"]
+
+LEVEL = "round(x * (1 / scale)) + zero_point"  # of x, before it is clamped
 
 TABLE = (
     Row("where", "a != C(0) ? b : c", oracle.where, "x if condition else y",
@@ -46,6 +48,18 @@ TABLE = (
         peers={"cupy": ""}, instructions=(40, 14),
         gradient={"x": "grad", "tensor1": "grad * value / tensor2",
                   "tensor2": "-grad * value * (tensor1 / tensor2) / tensor2"}),
+    Row("fake_quantize", "", fake_quantize,
+        "(max(min(mpmath.nint(x / scale) + zero_point, quant_max), quant_min) - zero_point) * scale",
+        "(q - zero_point) * scale, where q is x * (1 / scale) rounded to the nearest whole number, the even one of two, plus\n"
+        "zero_point, no higher than quant_max and no lower than quant_min.\n\n"
+        "scale, zero_point: scalars (per tensor), or arrays that broadcast along all axes of x but its channels; of an f32\n"
+        "scale beside a 16-bit x the result is f32, as NumPy has it. As torch.fake_quantize_per_tensor_affine and\n"
+        "torch.fake_quantize_per_channel_affine, whose gradient it has too: straight through the\n"
+        "rounding where q is not clamped, else 0. NaN stays NaN.",
+        arguments=("x", "scale", "zero_point"), params={"quant_min": -128.0, "quant_max": 127.0},
+        formula="(maximum(minimum(round(a * (1 / b)) + c, quant_max), quant_min) - c) * b", domain=FLOATS,
+        peers={"cupy": "", "torch": ""}, instructions=(46, 20), surrogate=quantized_straight_through,
+        gradient={"x": f"where(({LEVEL} >= quant_min) & ({LEVEL} <= quant_max), grad, 0)"}),
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from .._rows import computed_in
 __all__ = ["of_norm", "of_reference", "of_update"]
 
 SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 3.1"
+OF_CODES = "the bound of states; a code is another one only where its state is near the border of two"
 OF_POWERS = 4.0  # unit roundoffs of f64 that a bias correction's power loses: 2 ulp
 
 
@@ -25,6 +26,10 @@ def of_update(desc: Any) -> PrecisionGuarantee:
     computed = computed_in(desc.element)
     parts = {}
     for name in (operand.name for operand in desc.operands if operand.written and operand.name != "step"):
+        if name in (*desc.rule.absmaxes, *(desc.rule.states if desc.rule.blockwise else ())):
+            requantized = Componentwise((Term(1.0, ElementKind.F32, "requantized"),), OF_CODES, "near_the_end")
+            parts[name] = PrecisionGuarantee.fixed_order(computed.math, computed.element, requantized)
+            continue
         terms = [Term(1.0, computed.element, "lost")]
         param = name in ("param", "master")
         sized = desc.rule.normed and (param or name == "momentum_buffer")  # by norms of its whole array

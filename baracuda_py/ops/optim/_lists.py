@@ -26,7 +26,7 @@ from ...types import (
     UnsupportedError,
 )
 from .._renamed import Renamed
-from ._table import LEAD, rows_of
+from ._table import BLOCK, LEAD, rows_of
 from ._tables import table_found, table_made
 
 __all__ = ["GRADIENTS", "PARAMETERS", "call_on_lists"]
@@ -41,9 +41,10 @@ Array = np.ndarray[Any, Any]
 @untraced
 def call_on_lists(
     op: str, function: Callable[..., Any], lists: Mapping[str, Any], written: Collection[str], scalars: Mapping[str, Any],
-    *, counted: bool = False, **options: Any,
+    *, counted: bool = False, blocks: Collection[str] = (), **options: Any,
 ) -> Any:  # fmt: skip
     """What `function`, which takes one array of each list, returns of whole lists; its table counts an array's rows if `counted`.
+    An array of `blocks` has an entry for BLOCK elements of the others.
 
     `lists` maps its operands to (what the list is called, its arrays or None), those that are `written` among them; `scalars`
     are the arrays that all share, `options` other arguments.
@@ -58,18 +59,19 @@ def call_on_lists(
     if found is not None:
         found.used_on(_queue(whole[0], stream))
     else:
-        tensors = _checked(op, lists, arrays, places, written, scalars)
+        tensors = _checked(op, lists, arrays, places, written, scalars, blocks)
+        pers = [BLOCK if name in blocks else 1 for name in tensors]
         detect_frameworks()
         ordinal = next(iter(tensors.values()))[0].ordinal if whole else HOST_ORDINAL
         if ordinal == HOST_ORDINAL:
             with renamed:
-                made = _call_on_host(op, function, tensors, written, scalars, options, counted)
+                made = _call_on_host(op, function, tensors, written, scalars, options, counted, pers)
             note_written(x for name in written for x in arrays.get(name, ()))
             return made
         key, pointers = [*start], []
         again = read(whole, None, key, pointers) is not None  # frameworks have been detected
         with require_cupy("a table of arrays").cuda.Device(ordinal):
-            table = _rows_of(tensors, counted)
+            table = _rows_of(tensors, counted, pers)
             found = table_made((*key, *pointers) if again else None, _queue(whole[0], stream), *table)
     bases = {name: held[found.base] for name, held in arrays.items()}
     with renamed:
@@ -119,7 +121,7 @@ def _listed(op: str, called: str, given: Any) -> list[Any]:
 
 def _checked(
     op: str, lists: Mapping[str, Any], arrays: Mapping[str, list[Any]], places: Sequence[int], written: Collection[str],
-    scalars: Mapping[str, Any],
+    scalars: Mapping[str, Any], blocks: Collection[str],
 ) -> dict[str, list[Tensor]]:  # fmt: skip
     """The arrays as tensors, of one device, one kind a list and one shape a parameter, in C order, none of which shares memory
     with one that is written."""
@@ -131,7 +133,8 @@ def _checked(
     for i, lead in enumerate(tensors[leading]):
         for name, held in tensors.items():
             what = called[name][i]
-            _check_one(op, what, held[i], held[0], lead, called[leading][i])
+            shape = (-(-_length(lead) // BLOCK),) if name in blocks else lead.shape
+            _check_one(op, what, held[i], held[0], shape, called[leading][i], lead.shape)
             if held[i].readonly and name in written:
                 raise OperandTypeError(
                     f"{op}: {what} is written and the {held[i].framework} array is read-only", "pass a writable array"
@@ -150,16 +153,17 @@ def _checked(
     return tensors
 
 
-def _check_one(op: str, what: str, x: Tensor, first: Tensor, lead: Tensor, leading: str) -> None:
+def _check_one(
+    op: str, what: str, x: Tensor, first: Tensor, shape: tuple[int, ...], leading: str, of: tuple[int, ...]
+) -> None:
     if x.element is not first.element:
         raise OperandTypeError(
             f"{op}: {what} holds {x.element}, and the first of its list {first.element}",
             "call it once for each kind",
         )
-    if x.shape != lead.shape:
-        raise InvalidProblemError(
-            f"{op}: {leading} has shape {lead.shape} and {what} {x.shape}", "pass arrays of one shape"
-        )
+    if x.shape != shape:
+        fix = "pass arrays of one shape" if shape == of else f"pass one of {shape}: an entry for {BLOCK} elements"
+        raise InvalidProblemError(f"{op}: {leading} has shape {of} and {what} {x.shape}", fix)
     wanted = c_strides(x.shape)
     if any(n > 1 and a != b for n, a, b in zip(x.shape, x.strides, wanted)) and 0 not in x.shape:
         raise InvalidProblemError(
@@ -193,12 +197,12 @@ def _length(x: Tensor) -> int:
     return int(np.prod(x.shape, dtype=np.int64))
 
 
-def _rows_of(tensors: Mapping[str, list[Tensor]], counted: bool) -> tuple[int, Array]:
+def _rows_of(tensors: Mapping[str, list[Tensor]], counted: bool, pers: list[int]) -> tuple[int, Array]:
     """Which arrays the rows of a table count from, that have elements if any have, and the rows."""
     lengths = [_length(x) for x in next(iter(tensors.values()))]
     base = max(range(len(lengths)), key=lengths.__getitem__)
     begins = [[x.pointer - held[base].pointer for x in held] for held in tensors.values()]
-    return base, rows_of(lengths, begins, _sizes(tensors), counted=counted)
+    return base, rows_of(lengths, begins, _sizes(tensors), pers, counted=counted)
 
 
 def _queue(x: Any, stream: Any) -> int:
@@ -209,22 +213,24 @@ def _queue(x: Any, stream: Any) -> int:
 
 def _call_on_host(
     op: str, function: Callable[..., Any], tensors: Mapping[str, list[Tensor]], written: Collection[str],
-    scalars: Mapping[str, Any], options: Any, counted: bool,
+    scalars: Mapping[str, Any], options: Any, counted: bool, pers: list[int],
 ) -> Any:  # fmt: skip
     """A call on host arrays: they are copied into one array a list, and what is written is copied back."""
     if is_recording():
         raise UnsupportedError(f"{op}: a recording cannot hold lists of host arrays", "pass arrays of a GPU")
     lengths = [_length(x) for x in next(iter(tensors.values()))]
-    starts = np.cumsum([0, *(-(-n // ALIGN) * ALIGN for n in lengths)])
-    flat = {name: _packed(held, starts) for name, held in tensors.items()}
+    align = max(ALIGN, *pers)  # whole blocks of each
+    whole = np.cumsum([0, *(-(-n // align) * align for n in lengths)])
+    starts = {name: whole // per for name, per in zip(tensors, pers)}
+    flat = {name: _packed(held, starts[name]) for name, held in tensors.items()}
     rows = np.zeros((0, LEAD + len(tensors) + counted), np.int64)
     if lengths:
         sizes = _sizes(tensors)
-        begins = [[int(start) * size for start in starts[:-1]] for size in sizes]
-        rows = rows_of(lengths, begins, sizes, counted=counted)
+        begins = [[int(start) * size for start in own[:-1]] for own, size in zip(starts.values(), sizes)]
+        rows = rows_of(lengths, begins, sizes, pers, counted=counted)
     made = function(**flat, **scalars, table=rows, **options)
     for name in written:
-        for part, x in zip(_parts(flat[name], tensors[name], starts), tensors[name]) if name in tensors else ():
+        for part, x in zip(_parts(flat[name], tensors[name], starts[name]), tensors[name]) if name in tensors else ():
             x.array()[...] = part
     return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,18 +18,27 @@ from ...types import DeviceSpec, ElementKind, InvalidProblemError, OperandTypeEr
 from .._rows import computed_in
 from . import _guarantee
 from ._rule import Rule
-from ._table import LEAD, THREADS, check_table, chunk_of, depth_of, refuse_rows
+from ._table import BLOCK, LEAD, THREADS, check_table, chunk_of, depth_of, refuse_rows
 
-__all__ = ["NormedCandidate", "UpdateCandidate", "UpdateProblem", "check_elements"]
+__all__ = [
+    "FILE",
+    "NormedCandidate",
+    "UpdateCandidate",
+    "UpdateProblem",
+    "array_bases",
+    "check_elements",
+    "pointer_of",
+    "step_counted",
+]
 
 FILE = "optim/update.cu"
 ARRAYS, HYPER, SCALARS = 6, 5, 11  # as in the kernel, the scalars of a step included
 
 
-def check_elements(desc: Any) -> None:
-    """Raises OperandTypeError for states, a gradient or a master of kinds that a step does not take."""
+def check_elements(desc: Any, states: tuple[str, ...] | None = None) -> None:
+    """Raises OperandTypeError for `states` (all by default), a gradient or a master of kinds that a step does not take."""
     computed = computed_in(desc.element).element
-    for name in desc.kept:
+    for name in desc.kept if states is None else states:
         kind = desc.layout(name).element
         if kind not in (computed, desc.element) or kind is not desc.state_kind:
             raise OperandTypeError(
@@ -84,7 +94,16 @@ class UpdateProblem(Descriptor):
     @property
     def arrays(self) -> tuple[str, ...]:
         """The arrays of one length, in the order of the kernel and of a table's columns."""
-        return ("param", "grad", *self.kept, *(["master"] if self.has("master") else []))
+        return ("param", "grad", *self.kept, *self.rule.absmaxes, *(["master"] if self.has("master") else []))
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The shape of an absmax."""
+        return (-(-math.prod(self.shape) // BLOCK),)
+
+    def element_bytes(self, name: str) -> float:
+        """The bytes of an array for each element."""
+        return self.layout(name).element.bits / 8 / (BLOCK if name in self.rule.absmaxes else 1)
 
     @property
     def chunks(self) -> int | None:
@@ -105,7 +124,7 @@ class UpdateProblem(Descriptor):
         return self.element if name == "grad" else computed_in(self.element).element
 
     def check(self) -> None:
-        check_elements(self)
+        check_elements(self, () if self.rule.blockwise else None)
         if self.stochastic and (self.element is not ElementKind.BF16 or self.has("master")):
             given = "a master" if self.has("master") else f"a param of {self.element}"
             raise InvalidProblemError(
@@ -126,7 +145,8 @@ class UpdateProblem(Descriptor):
         return made
 
     def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
-        refuse_rows(self, tensors, {name: name != "grad" for name in self.arrays}, counted=self.rule.normed)
+        written = {name: name != "grad" for name in self.arrays}
+        refuse_rows(self, tensors, written, counted=self.rule.normed, blocks=self.rule.absmaxes)
 
     @property
     def chunk(self) -> int:
@@ -147,6 +167,29 @@ class UpdateProblem(Descriptor):
         return min(*(16 * 8 // self.layout(name).element.bits for name in self.arrays))
 
 
+def pointer_of(desc: UpdateProblem, name: str) -> Arg:
+    """An operand's address, 0 if the problem lacks it."""
+    return Ptr(name) if desc.has(name) else np.uint64(0)
+
+
+def array_bases(desc: UpdateProblem, most: int) -> Struct:
+    """The addresses of a problem's arrays, in a kernel's room for `most`."""
+    return Struct((*map(Ptr, desc.arrays), *[np.uint64(0)] * (most - len(desc.arrays))))
+
+
+def step_counted(desc: UpdateProblem) -> tuple[Launch, Scratch]:
+    """The launch that counts the step, and where it puts what all elements share."""
+    computed = computed_in(desc.element)
+    shared = Scratch.named("scalars", computed.element.nbytes(SCALARS))
+    hyper: tuple[Arg, ...] = (*(Run(name, "float64") for name in ("lr", *desc.rule.hyper)),)
+    scalars = (pointer_of(desc, name) for name in ("learning_rate", "grad_scale", "found_inf"))
+    args: tuple[Arg, ...] = (
+        shared, Ptr("step"), *scalars, *hyper, *[np.float64(0)] * (HYPER + 1 - len(hyper)), np.uint32(desc.maximize),
+    )  # fmt: skip
+    kernel = Kernel(FILE, f"optim_step<{desc.rule_type}, {computed.cuda}>")
+    return Launch(kernel, (1, 1, 1), (1, 1, 1), args), shared
+
+
 class UpdateCandidate(Candidate[UpdateProblem]):
     """Two launches: one thread counts the step, and a CTA per chunk updates its elements."""
 
@@ -154,32 +197,22 @@ class UpdateCandidate(Candidate[UpdateProblem]):
     launches: ClassVar[tuple[str, ...]] = (f"{FILE}:optim_step", f"{FILE}:optim_update")
 
     def cost(self, desc: UpdateProblem, device: DeviceSpec, config: str) -> Cost:
-        once = sum(desc.layout(name).element.bits // 8 for name in desc.arrays)
+        once = sum(map(desc.element_bytes, desc.arrays))
         written = once - desc.layout("grad").element.bits // 8
         count = math.prod(desc.shape) if desc.chunks is None else desc.chunks * chunk_of(0)
         read = once if desc.rule.normed else 0
-        moved = Cost.streaming(device, count * (once + written + read))
+        moved = Cost.streaming(device, round(count * (once + written + read)))
         return Cost(moved.bytes, 0, moved.seconds + device.overhead * (len(self.launches) - 1), moved.limit)
 
     def guarantee(self, desc: UpdateProblem, device: DeviceSpec, config: str) -> PrecisionGuarantee:
         return _guarantee.of_update(desc)
 
     def lower(self, desc: UpdateProblem, device: DeviceSpec, config: str) -> tuple[Step, ...]:
-        computed, null = computed_in(desc.element), np.uint64(0)
-        shared = Scratch.named("scalars", computed.element.nbytes(SCALARS))
-
-        def place(name: str) -> Arg:
-            return Ptr(name) if desc.has(name) else null
-
-        hyper: tuple[Arg, ...] = (*(Run(name, "float64") for name in ("lr", *desc.rule.hyper)),)
-        args: tuple[Arg, ...] = (
-            shared, Ptr("step"), *map(place, ("learning_rate", "grad_scale", "found_inf")), *hyper,
-            *[np.float64(0)] * (HYPER + 1 - len(hyper)), np.uint32(desc.maximize),
-        )  # fmt: skip
-        counted = Launch(Kernel(FILE, f"optim_step<{desc.rule_type}, {computed.cuda}>"), (1, 1, 1), (1, 1, 1), args)
+        computed, null, place = computed_in(desc.element), np.uint64(0), partial(pointer_of, desc)
+        counted, shared = step_counted(desc)
         if not desc.ctas:
             return (counted,)
-        bases = Struct((*map(Ptr, desc.arrays), *[null] * (ARRAYS - len(desc.arrays))))
+        bases = array_bases(desc, ARRAYS)
         kinds = (desc.element, desc.layout("grad").element, desc.state_kind)
         listed, by_chance, normed = (str(x).lower() for x in (desc.has("table"), desc.stochastic, desc.rule.normed))
         parts = (

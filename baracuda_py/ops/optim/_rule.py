@@ -15,7 +15,7 @@ from ...plan.registry import Samples
 from ...types import InvalidProblemError
 from .oracle import Parts, Step
 
-__all__ = ["SHARED", "Rule"]
+__all__ = ["SHARED", "Rule", "plural"]
 
 AS_OF_ADAMW = "All other arguments, the result and errors are as of `adamw_update`."
 BY_FORMULA = ": by the formula of `{op}`, with all else as of `adamw`."
@@ -35,7 +35,8 @@ class Rule:
     `cuda` is the type in kernels/include/optim/rules.cuh, where ``{name}`` is whether a problem has that state or flag. `states`
     are arrays that every problem has, `optional` ones follow them in the kernel's order. `hyper` are the run-time values behind
     lr in the order of the kernel, with their defaults; those `below_one` must be less than 1. `flags` are further options.
-    `normed` is whether an array's step size comes from the norms of its parameters and of their update.
+    `normed` is whether an array's step size comes from the norms of its parameters and of their update. `blockwise` states are
+    8-bit codes, of which 256 share an f32 absmax; those in `squares` are never negative.
     `refuse` raises for a problem with its values. `doc` and `lists` continue "A step of ... on one array, in place: " and
     "A step of ... on lists of arrays, in place".
     """
@@ -52,6 +53,8 @@ class Rule:
     below_one: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     normed: bool = False
+    blockwise: bool = False
+    squares: tuple[str, ...] = ()
     refuse: Callable[[Any, Mapping[str, float]], None] | None = None
     peers: Mapping[str, str] = field(default_factory=dict)
     doc: str = ""
@@ -79,19 +82,29 @@ class Rule:
         return (*self.states, *self.optional)
 
     @property
+    def absmaxes(self) -> tuple[str, ...]:
+        """The greatest sizes of blocks of 8-bit states, in the order of these."""
+        return tuple(f"{name}_absmax" for name in self.states) if self.blockwise else ()
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The states that every call passes."""
+        return (*self.states, *self.absmaxes)
+
+    @property
     def fields(self) -> Parameters:
         """The descriptor's own."""
         kind = "ElementKind | None"
         yield from (("shape", "tuple[int, ...]", NO_DEFAULT), ("element", "ElementKind", NO_DEFAULT))
         yield "grad_element", kind, None
-        yield from [("state_element", kind, None)] if self.states else []
+        yield from [("state_element", kind, None)] if self.states and not self.blockwise else []
         yield from ((name, "bool", False) for name in (*self.flags, "maximize", "stochastic"))
         yield from ((name, "float", default) for name, default in {"lr": self.lr, **self.hyper}.items())
         yield "seed", "int", 0
 
     def signature(self) -> inspect.Signature:
         """Of the function of one array."""
-        given = [(name, "Any", NO_DEFAULT) for name in ("param", "grad", *self.states, "step")]
+        given = [(name, "Any", NO_DEFAULT) for name in ("param", "grad", *self.given, "step")]
         options: list[tuple[str, str, Any]] = [(name, "Any", None) for name in (*self.optional, "master")]
         options += [(name, "float", default) for name, default in {"lr": self.lr, **self.hyper}.items()]
         options += [(name, "bool", False) for name in (*self.flags, "maximize", "stochastic")]
@@ -100,8 +113,8 @@ class Rule:
 
     def signature_of_lists(self) -> inspect.Signature:
         """Of the function for lists: states in the plural, lr a number or an array, two betas as a pair."""
-        given = [(name, "Any", NO_DEFAULT) for name in ("params", "grads", *(f"{n}s" for n in self.states), "step")]
-        options: list[tuple[str, str, Any]] = [(f"{name}s", "Any", None) for name in (*self.optional, "master")]
+        given = [(name, "Any", NO_DEFAULT) for name in ("params", "grads", *map(plural, self.given), "step")]
+        options: list[tuple[str, str, Any]] = [(plural(name), "Any", None) for name in (*self.optional, "master")]
         options += [("lr", "Any", self.lr)]
         if self.has_betas:
             options += [("betas", "tuple[float, float]", tuple(self.hyper[name] for name in BETAS))]
@@ -124,13 +137,18 @@ class Rule:
         return f"A step of {self.title} on lists of arrays, in place{self.lists.format(op=self.op)}\n"
 
     def documentation_of_plan(self) -> str:
-        always, may_be = (", ".join(f"`{name}`" for name in names) for names in (self.states, self.optional))
+        always, may_be = (", ".join(f"`{name}`" for name in names) for names in (self.given, self.optional))
         text = (
             f"A step of {self.title}: operands `param`, {always}{', ' if always else ''}`step` in place, `grad`, and as the "
             f"problem has them {may_be}{' and ' if may_be else ''}`master` in place, `learning_rate`, `grad_scale`, "
             "`found_inf`, `table`."
         )
         return fill(text, DOC_COLUMNS)
+
+
+def plural(name: str) -> str:
+    """What a list of these arrays is called."""
+    return f"{name}{'es' if name.endswith('x') else 's'}"
 
 
 def _signature(

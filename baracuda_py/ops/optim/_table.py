@@ -4,7 +4,7 @@ where an array's rows belong together, the number of these in its first row, and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,10 @@ import numpy as np
 from ...tensor import Tensor
 from ...types import InvalidProblemError
 
-__all__ = ["LEAD", "THREADS", "check_table", "chunk_of", "depth_of", "refuse_rows", "rows_of"]
+__all__ = ["BLOCK", "LEAD", "THREADS", "check_table", "chunk_of", "depth_of", "refuse_rows", "rows_of"]
 
 THREADS = 256  # of a CTA, as in the kernels
+BLOCK = 256  # elements that share an absmax of 8-bit states, as in the kernel; chunks are whole blocks
 LEAD = 2  # columns of a row ahead of the arrays' places
 SHORT_CHUNK, LONGEST, CTAS = 2048, 8, 1056  # elements of a short chunk, that times it at most, chunks that are enough
 
@@ -32,10 +33,11 @@ def depth_of(count: int, chunks: int, threads: int) -> int:
 
 
 def rows_of(
-    lengths: Sequence[int], begins: Sequence[Sequence[int]], sizes: Sequence[int], *, counted: bool = False
-) -> Array:
+    lengths: Sequence[int], begins: Sequence[Sequence[int]], sizes: Sequence[int], pers: Sequence[int] = (), *,
+    counted: bool = False,
+) -> Array:  # fmt: skip
     """The rows of the chunks of arrays with so many elements, which begin at these bytes, in each list; `sizes` are the bytes of
-    an element of each. `counted` appends the rows of an array to its first one."""
+    an entry of each, and `pers` the elements that share it, 1 by default. `counted` appends the rows of an array to its first."""
     counts = np.asarray(lengths, np.int64)
     chunk = chunk_of(int(counts.sum()))
     chunks = -(-counts // chunk)
@@ -43,7 +45,10 @@ def rows_of(
     within = (np.arange(len(of)) - np.repeat(np.cumsum(chunks) - chunks, chunks)) * chunk
     firsts = np.cumsum(counts) - counts
     columns = [np.minimum(counts[of] - within, chunk), firsts[of] + within]
-    columns += [np.asarray(begin, np.int64)[of] + within * size for begin, size in zip(begins, sizes)]
+    columns += [
+        np.asarray(begin, np.int64)[of] + within // per * size
+        for begin, size, per in zip(begins, sizes, pers or [1] * len(sizes))
+    ]
     columns += [np.where(within == 0, chunks[of], 0)] if counted else []
     return np.stack(columns, axis=1)
 
@@ -60,17 +65,18 @@ def check_table(desc: Any, *, counted: bool = False) -> None:
 
 
 def refuse_rows(
-    desc: Any, tensors: Mapping[str, Tensor], written: Mapping[str, bool], *, counted: bool = False
-) -> None:
+    desc: Any, tensors: Mapping[str, Tensor], written: Mapping[str, bool], *, counted: bool = False,
+    blocks: Collection[str] = (),
+) -> None:  # fmt: skip
     """Raises for rows in host memory that reach out of an array, or of one that is written name an element twice; where they are
-    `counted`, for rows that are of no array."""
+    `counted`, for rows that are of no array. BLOCK elements share an entry of the arrays `blocks`."""
     if "table" not in tensors:
         return
     rows = tensors["table"].array()
     for column, name in enumerate(desc.arrays):
         size, begin = desc.layout(name).element.bits // 8, rows[:, LEAD + column]
-        end = begin + rows[:, 0] * size
-        bad = (rows[:, 0] < 0) | (begin < 0) | (begin % size != 0) | (end > size * math.prod(desc.shape))
+        end = begin - -rows[:, 0] // (BLOCK if name in blocks else 1) * size
+        bad = (rows[:, 0] < 0) | (begin < 0) | (begin % size != 0) | (end > size * math.prod(desc.layout(name).shape))
         order = np.argsort(begin, kind="stable")
         if written[name]:
             bad[order[1:]] |= (begin[order[1:]] < end[order[:-1]]) & (rows[order[1:], 0] > 0)

@@ -11,6 +11,7 @@ from ...types import ElementKind
 from .._function import function_of
 from .._rows import FLOATS
 from . import _guarantee, oracle
+from ._blockwise import BlockwiseCandidate
 from ._problem import NormedCandidate, UpdateCandidate, UpdateProblem
 from ._rule import NO_DEFAULT, SHARED, Rule
 
@@ -33,9 +34,13 @@ def _slot(name: str, role: str = "inout", **more: Any) -> Slot:
 
 def _slots(rule: Rule) -> tuple[Slot, ...]:
     """The operands, in the order of plans."""
+    kind: dict[str, Any] = (
+        {"element": ElementKind.U8} if rule.blockwise else {"takes": FLOATS, "element": "state_element"}
+    )
     return (
         _slot("param", takes=FLOATS),
-        *(_slot(name, takes=FLOATS, element="state_element") for name in rule.states),
+        *(_slot(name, **kind) for name in rule.states),
+        *(_slot(name, element=F32, shape="blocks") for name in rule.absmaxes),
         *(_slot(name, optional=True, takes=FLOATS, shape="shape") for name in rule.optional),
         _slot("master", optional=True, takes=(F32,), shape="shape"),
         _slot("step", element=F32, shape="scalar_shape"),
@@ -57,9 +62,9 @@ def publish(rule: Rule, module: str) -> tuple[Any, ...]:
     descriptor: type[UpdateProblem] = described(*_slots(rule))(
         type(rule.class_name("Descriptor"), (UpdateProblem,), own)
     )
-    candidates = (NormedCandidate() if rule.normed else UpdateCandidate(),)
+    candidate = BlockwiseCandidate if rule.blockwise else NormedCandidate if rule.normed else UpdateCandidate
     parts = {
-        "candidates": candidates,
+        "candidates": (candidate(),),
         "descriptor": descriptor,
         "probes": rule.probes,
         "declared_as": UpdatePlan,

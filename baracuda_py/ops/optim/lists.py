@@ -10,7 +10,7 @@ from typing import Any
 from ...plan.registry import get_op
 from ...types import InvalidProblemError, OperandTypeError, PlanPreference
 from ._lists import GRADIENTS, PARAMETERS, call_on_lists
-from ._rule import SHARED, Rule
+from ._rule import SHARED, Rule, plural
 from .norms import gradient_clip, gradient_norm
 from .rules import RULES
 
@@ -19,11 +19,11 @@ __all__ = ["clip_grad_norm", "grad_norm", *(rule.name for rule in RULES)]
 
 def _step(rule: Rule, update: Callable[..., None], given: dict[str, Any]) -> None:
     """A step by `update`, the function of one array, with the arguments of the function for lists."""
-    for name in ("params", "grads", *(f"{name}s" for name in rule.states), "step"):
+    for name in ("params", "grads", *map(plural, rule.given), "step"):
         if given[name] is None:
             what = "a float32 scalar, the steps so far" if name == "step" else "a list of arrays"
             raise OperandTypeError(f"{rule.name}: {name} is None", f"pass {what}")
-    states = {name: (f"{name}s", given.pop(f"{name}s")) for name in rule.arrays}
+    states = {name: (plural(name), given.pop(plural(name))) for name in (*rule.arrays, *rule.absmaxes)}
     lists = {"param": (PARAMETERS, given.pop("params")), "grad": (GRADIENTS, given.pop("grads")), **states}
     lists["master"] = ("masters", given.pop("masters"))
     scalars = {name: given.pop(name) for name in ("step", *SHARED)}
@@ -32,7 +32,10 @@ def _step(rule: Rule, update: Callable[..., None], given: dict[str, Any]) -> Non
     if hasattr(given["lr"], "shape") and not isinstance(given["lr"], Real):  # an array, no number of NumPy
         scalars["learning_rate"] = given.pop("lr")
     held = {name: x for name, x in scalars.items() if x is not None}
-    call_on_lists(rule.name, update, lists, ("param", *states, "master"), held, counted=rule.normed, **given)
+    call_on_lists(
+        rule.name, update, lists, ("param", *states, "master"), held, counted=rule.normed,
+        blocks=rule.absmaxes, **given,
+    )  # fmt: skip
 
 
 def _pair(function: str, betas: Any) -> tuple[Any, Any]:

@@ -1,15 +1,16 @@
-"""adam_update, adamw_update, sgd_update, rmsprop_update, adagrad_update, lion_update, lamb_update, lars_update: steps of
-optimizers, from a table."""
+"""adam_update, adamw_update, sgd_update, rmsprop_update, adagrad_update, lion_update, lamb_update, lars_update, and
+with 8-bit states adam8bit_update, adamw8bit_update, lion8bit_update: steps of optimizers, from a table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ...types import InvalidProblemError
 from . import oracle, samples
-from ._rule import BY_FORMULA, Rule
+from ._rule import BY_FORMULA, Rule, plural
 from ._update import UpdatePlan, UpdateProblem, publish
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Rule",
     "UpdatePlan",
     "UpdateProblem",
+    "plural",
 ]  # and the descriptors, plans and functions that are published below
 
 OF_GRADIENT = "weight_decay times param is added to the gradient."
@@ -155,6 +157,54 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
 )  # fmt: skip
+
+BLOCKWISE_DOC = """with 8-bit states, of which 256 share an f32: T. Dettmers et al., ICLR 2022.
+
+As `{of}` in all else. {states}: uint8 arrays of param's shape, written.
+{absmaxes}: f32 arrays of an entry for every 256 elements in C order, written. A state is the
+number of its code times its entry, the greatest size among the states of the block: so a first step takes entries of 0.
+Codes count the 256 numbers of a dynamic map of [-1, 1]{squares}, as of bitsandbytes.
+States are computed in f32 (f64), and the nearest codes of the new ones are written, of two the greater. A block with a state
+that is not finite is not finite as a whole. A row of `table` begins a block, and has the entries' places behind the codes'."""
+
+BLOCKWISE_LISTS = """, with 8-bit states: as `{of}`, but for these.
+
+{lists}: uint8 arrays of the parameters' shapes; {entries}: for each an f32 array of an entry for every 256
+elements. Both are as of `{{op}}`."""
+
+
+def _blockwise(of: Rule, cuda: str, squares: tuple[str, ...] = ()) -> Rule:
+    """The same optimizer with 8-bit states; those in `squares` are never negative."""
+    made = replace(of, name=f"{of.name}8bit", cuda=cuda, optional=(), blockwise=True, squares=squares, peers={}, probes=(
+        {"shape": (999,), "element": "f32"},
+        {"shape": (40, 30), "element": "bf16", "grad_element": "f32", "master_element": "f32", "learning_rate_element": "f32"},
+        {"shape": (40, 3), "element": "f64", "grad_scale_element": "f32", "found_inf_element": "f32"},
+        {"shape": (999,), "element": "f16", "table_shape": (2, 4 + 2 * len(of.states))},
+        {"shape": (999,), "element": "bf16", "stochastic": True},
+    ))  # fmt: skip
+
+    def said(names: Iterable[str]) -> str:
+        return ", ".join(names)
+
+    codes, entries = of.states, made.absmaxes
+    about = {
+        "states": said(codes),
+        "absmaxes": said(entries),
+        "squares": f", those of {said(squares)} of [0, 1]" if squares else "",
+    }
+    lists = {"lists": said(map(plural, codes)), "entries": said(map(plural, entries))}
+    return replace(
+        made, samples=partial(samples.blockwise, codes), doc=BLOCKWISE_DOC.format(of=of.op, **about),
+        lists=BLOCKWISE_LISTS.format(of=of.name, **lists),
+    )  # fmt: skip
+
+
+BY_NAME = {rule.name: rule for rule in RULES}
+RULES += (
+    _blockwise(BY_NAME["adam"], "AdamRule<false, false>", ("exp_avg_sq",)),
+    _blockwise(BY_NAME["adamw"], "AdamRule<true, false>", ("exp_avg_sq",)),
+    _blockwise(BY_NAME["lion"], "LionRule"),
+)
 
 for _rule in RULES:
     globals().update({made.__name__: made for made in publish(_rule, __name__)})

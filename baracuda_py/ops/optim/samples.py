@@ -11,7 +11,20 @@ import numpy as np
 from ...samples.sample import Sample, values
 from ...types import ElementKind
 
-__all__ = ["adafactor", "adagrad", "adam", "clip", "lamb", "lars", "lion", "muon", "norm", "rmsprop", "sgd"]
+__all__ = [
+    "adafactor",
+    "adagrad",
+    "adam",
+    "blockwise",
+    "clip",
+    "lamb",
+    "lars",
+    "lion",
+    "muon",
+    "norm",
+    "rmsprop",
+    "sgd",
+]
 
 BF16, F16, F32, F64 = ElementKind.BF16, ElementKind.F16, ElementKind.F32, ElementKind.F64
 Array = np.ndarray[Any, Any]
@@ -81,6 +94,49 @@ def adam(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]: 
         yield sample("parts by chance", (), BF16, BF16, gap=5, lr=0.01, stochastic=True, seed=1 << 40)
         yield sample("parts", (), BF16, step=8, gap=8, master=True, maximize=True)
         yield sample("half moments", (77,), F16, F16, step=8, beta2=0.5)
+
+
+def blockwise(
+    states: Sequence[str], fixed: Any, seed: int = 0, *, full: bool = False  # noqa: ARG001
+) -> Iterator[Sample]:  # fmt: skip
+    """8-bit states: whole blocks and parts of one, aligned or not, first and later steps, of zeros, a step that is skipped."""
+    rng, parts = np.random.default_rng(seed), (700, 0, 5, 300, 1)
+
+    def sample(
+        label: str, shape: tuple[int, ...], kind: ElementKind, *, grad: ElementKind | None = None, step: float = 0,
+        master: bool = False, gap: int = 0, zero: bool = False, scalars: Mapping[str, Array] = NOTHING, **options: Any,
+    ) -> Sample:  # fmt: skip
+        sizes, more = [k.bits // 8 for k in (kind, grad or kind)] + [1] * len(states), dict(scalars)
+        if gap:
+            count, table = table_of([*sizes, *([4] if master else [])], parts, gap)
+            entries = 4 * np.cumsum([1, *(-(-n // 256) for n in parts[:-1])])
+            places = [entries[:, None]] * len(states)
+            at = 2 + len(sizes)
+            shape, more["table"] = (count,), np.hstack([table[:, :at], *places, table[:, at:]]).astype(np.int64)
+        count = int(np.prod(shape))
+        given = {"param": values(rng, shape, kind, 1.0), "grad": values(rng, shape, grad or kind, 0.5)}
+        given |= {name: rng.integers(0, 256, shape, np.uint8) for name in states}
+        given |= {
+            f"{name}_absmax": (not zero) * np.exp(rng.uniform(-4, 0, -(-count // 256))).astype(np.float32)
+            for name in states
+        }
+        given |= {"master": values(rng, shape, F32, 1.0)} if master else {}
+        return Sample(f"{label} {kind}{list(shape)}", given | {"step": one(step), **more}, options)
+
+    yield sample("first", (7, 43), F32, zero=True)
+    yield sample("later", (2100,), F32, step=6, weight_decay=0.25, maximize=True, lr=0.125)
+    yield sample("master", (61, 9), BF16, master=True, step=99, grad=F32, scalars={"learning_rate": one(0.125)})
+    yield sample("scaled", (512,), F16, step=2, scalars={"grad_scale": one(1024), "found_inf": one(0)})
+    yield sample("skipped", (130,), F32, step=2, scalars={"found_inf": one(1)})
+    yield sample("double", (300,), F64, step=4, weight_decay=0.1, beta1=0.5)
+    yield sample("parts", (), F32, step=1, gap=304)
+    yield sample("parts unaligned", (), F16, step=1, gap=301, master=True)
+    yield sample("by chance", (301,), BF16, step=5, lr=0.01, stochastic=True, seed=-3)
+    yield sample("none", (0, 3), F32, step=5)
+    if full:
+        yield sample("one", (), F64, step=1e5)
+        yield sample("parts by chance", (), BF16, gap=305, lr=0.01, stochastic=True, seed=1 << 40)
+        yield sample("parts", (), BF16, step=8, gap=304, master=True, maximize=True, grad=F32)
 
 
 def sgd(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001

@@ -23,7 +23,8 @@ FUNCTIONS: dict[str, Any] = {
     "maximum": max, "minimum": min, "sign": lambda x: (x > 0) - (x < 0), "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
     "phi": mpmath.ncdf, "exp": mpmath.exp, "log": mpmath.log, "sqrt": mpmath.sqrt, "tanh": mpmath.tanh, "erf": mpmath.erf,
     "pow": mpmath.power, "divide": lambda x, y: x / y, "abs": abs, "pi": mpmath.pi, "sinh": mpmath.sinh, "log1p": mpmath.log1p,
-    "cosh": mpmath.cosh, "sin": mpmath.sin, "cos": mpmath.cos, "digamma": mpmath.digamma, "__builtins__": {},
+    "cosh": mpmath.cosh, "sin": mpmath.sin, "cos": mpmath.cos, "digamma": mpmath.digamma, "round": mpmath.nint,
+    "__builtins__": {},
 }  # fmt: skip
 
 

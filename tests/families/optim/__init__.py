@@ -13,10 +13,12 @@ FAMILY = Family(
         "max_exp_avg_sq", "master", "lr", "beta1", "beta2", "eps", "weight_decay", "maximize", "learning_rate", "grad_scale",
         "found_inf", "table", "stochastic", "seed", "momentum_buffer", "momentum", "dampening", "nesterov", "square_avg",
         "grad_avg", "alpha", "lr_decay", "trust_coefficient", "max_norm", "norm", "scale",
+        "exp_avg_absmax", "exp_avg_sq_absmax",
         "beta2_decay", "eps1", "eps2", "d", "row_var", "col_var", "variance", "ns_coefficients", "ns_steps", "adjust_lr_fn",
     ),
     also={
         "adamw_update": ("parts unaligned f16[361]", "skipped f32[130]", "by chance bf16[301]"),
+        "adamw8bit_update": ("parts f32[2830]", "parts unaligned f16[2812]", "by chance bf16[301]"),
         "sgd_update": ("later bf16[517]", "parts unaligned f16[361]"),
         "rmsprop_update": ("both f64[133]",),
         "lamb_update": ("parts f32[367]", "parts unaligned f16[361]", "by chance bf16[301]"),

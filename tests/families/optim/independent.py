@@ -3,8 +3,11 @@ oracle code."""
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from ..random import word_at
 __all__ = ["CHECKS"]
 
 Rule = Callable[..., tuple[float, ...]]
+SQUARES = ("exp_avg_sq",)
 
 
 def _host(problem: Problem, name: str) -> np.ndarray[Any, Any]:
@@ -71,13 +75,16 @@ def _check(rule: Callable[..., Elements], states: tuple[str, ...]) -> Callable[[
         desc = problem.desc
         kept = [name for name in states if name in problem.slots]
         names = ["param", "grad", *kept, *(["master"] if "master" in problem.slots else [])]
-        old = {name: _host(problem, name) for name in names}
+        blockwise = desc.rule.blockwise
+        old = {n: _decoded(problem, n) if blockwise and n in kept else _host(problem, n) for n in names}
+        entries = [f"{name}_absmax" for name in kept] if blockwise else []
+        listed = [*names[: 2 + len(kept)], *entries, *names[2 + len(kept) :]]
         new = {name: x.copy() for name, x in old.items() if name != "grad"}
         size = {name: np.abs(x) for name, x in new.items()}
         skipped = _scalar(problem, "found_inf", 0.0) != 0
         step = _scalar(problem, "step", 0.0) + (not skipped)
         lr, scale = _scalar(problem, "learning_rate", desc.lr), _scalar(problem, "grad_scale", 1.0)
-        found = [] if skipped else [dict(zip(names, places)) for places in _places(problem, names)]
+        found = [] if skipped else [dict(zip(listed, places)) for places in _places(problem, listed)]
         elements: Elements = []
         for at in found:
             p, g, *held = (float(old[name][at[name]]) for name in ("param", "grad", *kept))
@@ -97,10 +104,61 @@ def _check(rule: Callable[..., Elements], states: tuple[str, ...]) -> Callable[[
                 new[name][at[name]] = x
                 size[name][at[name]] = abs(p) + abs(g) + g * g + sum(map(abs, held)) + abs(x)
         for name, x in new.items():
-            near(problem, name, x.reshape(desc.shape), size=size[name].reshape(desc.shape))
+            if blockwise and name in kept:
+                _check_codes(problem, name, x, skipped=skipped)
+            else:
+                near(problem, name, x.reshape(desc.shape), size=size[name].reshape(desc.shape))
         near(problem, "step", step)
 
     return check
+
+
+@cache
+def _dynamic_map(positive: bool) -> list[float]:
+    """As bitsandbytes makes it: means of neighbours among equal steps from 0.1 to 1, times powers of ten, and 0 and 1."""
+    made = [0.0, 1.0]
+    for i in range(7):
+        count = 2 ** (i + positive)
+        edges = [0.1 + 0.9 * k / count for k in range(count + 1)]
+        means = [10.0 ** (i - 6) * (a + b) / 2 for a, b in pairwise(edges)]
+        made += means if positive else [*means, *(-x for x in means)]
+    return [float(np.float32(x)) for x in sorted(made)]
+
+
+def _blocks(problem: Problem, name: str) -> Iterator[tuple[range, int]]:
+    """The elements of each block of a state, and where its greatest size is."""
+    states = problem.desc.rule.states
+    at = 3 + states.index(name)  # behind the number of the first element and two arrays, without the count
+    rows = [[_host(problem, "param").size] + [0] * 9]
+    for count, *row in problem.slots["table"].host().tolist() if "table" in problem.slots else rows:
+        for i, first in enumerate(range(0, count, 256)):
+            yield range(row[at] + first, row[at] + min(first + 256, count)), row[at + len(states)] // 4 + i
+
+
+def _decoded(problem: Problem, name: str) -> np.ndarray[Any, Any]:
+    known, codes = _dynamic_map(name in SQUARES), problem.slots[name].host().reshape(-1)
+    most, made = problem.slots[f"{name}_absmax"].host(), np.zeros(codes.size)
+    for elements, entry in _blocks(problem, name):
+        for i in elements:
+            made[i] = np.float32(known[codes[i]]) * most[entry]
+    return made
+
+
+def _check_codes(problem: Problem, name: str, states: np.ndarray[Any, Any], *, skipped: bool) -> None:
+    """That no code is nearer to a state over the greatest of its block, but for the numbers' own rounding."""
+    known = _dynamic_map(name in SQUARES)
+    most, old = _host(problem, f"{name}_absmax"), problem.slots[name].host().reshape(-1)
+    codes = np.asarray(problem.wide[name]).reshape(-1).astype(int)
+    for elements, entry in () if skipped else _blocks(problem, name):
+        most[entry] = max(abs(states[i]) for i in elements)
+        for i in elements:
+            x = states[i] / most[entry] if most[entry] else 0.0
+            place = bisect.bisect(known, x)
+            best = min(abs(x - y) for y in known[max(place - 1, 0) : place + 1])
+            assert abs(x - known[codes[i]]) <= best + 1e-12, f"{name}[{i}]: code {codes[i]} of {x}"
+    covered = {i for elements, _ in (() if skipped else _blocks(problem, name)) for i in elements}
+    assert all(codes[i] == old[i] for i in range(codes.size) if i not in covered)
+    near(problem, f"{name}_absmax", most)
 
 
 def _norm_of(x: list[float]) -> float:
@@ -138,7 +196,7 @@ def _lars(desc: Any, lr: float, step: float, elements: Elements, arrays: list[ra
 def _adam(
     desc: Any, lr: float, step: float, p: float, g: float, exp_avg: float, exp_avg_sq: float, *most: float
 ) -> tuple[float, ...]:
-    if desc.name == "adamw_update":
+    if desc.name.startswith("adamw"):
         p *= 1 - lr * desc.weight_decay
     else:
         g += desc.weight_decay * p
@@ -283,10 +341,12 @@ def _gradient_clip(problem: Problem) -> None:
 
 
 ADAM = _check(_each(_adam), ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"))
+ADAM8 = _check(_each(_adam), ("exp_avg", "exp_avg_sq"))
 CHECKS: dict[str, Callable[[Problem], None]] = {
     "adam_update": ADAM, "adamw_update": ADAM, "sgd_update": _check(_each(_sgd), ("momentum_buffer",)),
     "rmsprop_update": _check(_each(_rmsprop), ("square_avg", "grad_avg", "momentum_buffer")),
     "adagrad_update": _check(_each(_adagrad), ("state_sum",)), "lion_update": _check(_each(_lion), ("exp_avg",)),
     "lamb_update": _check(_lamb, ("exp_avg", "exp_avg_sq")), "lars_update": _check(_lars, ("momentum_buffer",)),
+    "adam8bit_update": ADAM8, "adamw8bit_update": ADAM8, "lion8bit_update": _check(_each(_lion), ("exp_avg",)),
     "adafactor_update": _adafactor, "muon_update": _muon, "gradient_norm": _gradient_norm, "gradient_clip": _gradient_clip,
 }  # fmt: skip

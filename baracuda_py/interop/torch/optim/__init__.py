@@ -17,9 +17,24 @@ import torch
 from ....ops.optim import adafactor, muon
 from ....ops.optim.rules import RULES, Rule
 from ....types import InvalidProblemError, UnsupportedError
+from ._blockwise import BlockwiseOptimizer
 from ._list_optimizer import ArrayOptimizer, ListOptimizer, pair_of
 
-__all__ = ["LAMB", "LARS", "SGD", "Adafactor", "Adagrad", "Adam", "AdamW", "Lion", "Muon", "RMSprop"]
+__all__ = [
+    "LAMB",
+    "LARS",
+    "SGD",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "Adam8bit",
+    "AdamW",
+    "AdamW8bit",
+    "Lion",
+    "Lion8bit",
+    "Muon",
+    "RMSprop",
+]
 
 BY_NAME = {rule.name: rule for rule in RULES}
 
@@ -100,6 +115,46 @@ class Lion(ListOptimizer):
     """Lion (X. Chen et al., NeurIPS 2023) by `lion`, which torch lacks."""
 
     rule = BY_NAME["lion"]
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        **ways: Any,
+    ) -> None:
+        super().__init__(params, _own(locals()), **ways)
+
+
+class Adam8bit(BlockwiseOptimizer):
+    """Adam with 8-bit states (T. Dettmers et al., ICLR 2022) by `adam8bit`."""
+
+    rule = BY_NAME["adam8bit"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0.0, **ways: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(params, _own(locals()), **ways)
+
+
+class AdamW8bit(BlockwiseOptimizer):
+    """AdamW with 8-bit states by `adamw8bit`."""
+
+    rule = BY_NAME["adamw8bit"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 1e-2, **ways: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(params, _own(locals()), **ways)
+
+
+class Lion8bit(BlockwiseOptimizer):
+    """Lion with 8-bit states by `lion8bit`."""
+
+    rule = BY_NAME["lion8bit"]
 
     def __init__(
         self,

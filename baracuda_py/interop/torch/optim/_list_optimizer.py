@@ -10,7 +10,7 @@ import torch
 
 from ....ops._renamed import Renamed
 from ....ops.optim import lists
-from ....ops.optim.rules import Rule
+from ....ops.optim.rules import Rule, plural
 from ....types import DeviceMismatchError, InvalidProblemError, OperandTypeError, UnsupportedError
 
 __all__ = ["ArrayOptimizer", "ListOptimizer", "pair_of"]
@@ -91,7 +91,7 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
         rule = self._rule_of(group)
         known = rule.signature_of_lists().parameters.keys() - {"params"}
         options = {name: x for name, x in group.items() if name in known} | dict(self._scalars(group))
-        keys = {f"{name}s": TORCH_NAMES.get(name, name) for name in self._states(group)}
+        keys = {plural(name): TORCH_NAMES.get(name, name) for name in self._states(group)}
         for params in self._counted_together(group):
             states = {name: [self.state[p][key] for p in params] for name, key in keys.items()}
             count = self.state[params[0]]["step"]
@@ -123,7 +123,7 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
         for p in given:
             for name in self._states(group):
                 if (key := TORCH_NAMES.get(name, name)) not in self.state[p]:
-                    self.state[p][key] = torch.full_like(p, group.get("initial_accumulator_value", 0.0))
+                    self.state[p][key] = self._first(p, name, group)
         starting = [p for p in given if "step" not in self.state[p]]
         if starting:
             self._share(starting, torch.zeros((), dtype=torch.float32, device=starting[0].device))
@@ -138,6 +138,10 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
                 self._share(params, self.state[params[0]]["step"].clone())
             seen.add(count)
         return [params for (_, kinds), params in parts.items() if kinds is not None]
+
+    def _first(self, p: Any, name: str, group: Mapping[str, Any]) -> Any:
+        """A state of a parameter that has made no step."""
+        return torch.full_like(p, group.get("initial_accumulator_value", 0.0))
 
     def _share(self, params: Sequence[Any], count: Any) -> None:
         for p in params:

@@ -10,10 +10,10 @@ from ....numerics import special
 from ....numerics.rounding import halves
 
 __all__ = [
-    "addcdiv", "addcmul", "affine", "celu", "cube", "elu", "frac", "geglu", "geglu_tanh", "gelu_tanh",
-    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "isclose", "leaky_relu", "lerp", "log_sigmoid", "logit",
-    "mish", "nextafter", "reciprocal", "relu6", "round", "selu", "signbit", "softplus", "softshrink", "softsign",
-    "step", "tanhshrink", "threshold", "xlogy",
+    "addcdiv", "addcmul", "affine", "celu", "cube", "elu", "fake_quantize", "frac", "geglu", "geglu_tanh",
+    "gelu_tanh", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "isclose", "leaky_relu", "lerp", "log_sigmoid",
+    "logit", "mish", "nextafter", "quantized_straight_through", "reciprocal", "relu6", "round", "selu", "signbit",
+    "softplus", "softshrink", "softsign", "step", "tanhshrink", "threshold", "xlogy",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -116,6 +116,17 @@ def addcmul(x: Array, tensor1: Array, tensor2: Array, value: float) -> Array:
 
 def addcdiv(x: Array, tensor1: Array, tensor2: Array, value: float) -> Array:
     return np.asarray(x + value * (tensor1 / tensor2))
+
+
+def fake_quantize(x: Array, scale: Array, zero_point: Array, quant_min: float, quant_max: float) -> Array:
+    level = np.maximum(np.minimum(np.rint(x / scale) + zero_point, quant_max), quant_min)
+    return np.asarray((level - zero_point) * scale)
+
+
+def quantized_straight_through(x: Array, scale: Array, zero_point: Array, quant_min: float, quant_max: float) -> Array:
+    """The same without rounding: x, between the ends of what rounds to a whole number that is not clamped."""
+    low, high = np.ceil(quant_min - zero_point) - 0.5, np.floor(quant_max - zero_point) + 0.5
+    return np.asarray(np.maximum(np.minimum(x / scale, high), low) * scale)
 
 
 # ---- activations -----------------------------------------------------------------------------------------------------

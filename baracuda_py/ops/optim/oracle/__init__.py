@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ....numerics.rounding import wide_dtype
+from ....types import ElementKind
 from .adafactor import ADAFACTOR_MEASURES, adafactor_update
+from .blockwise import BlockwiseParts, numbers
 from .moments import adagrad, adam, rmsprop
 from .muon import MUON_MEASURES, muon_update
 from .normed import lamb, lars
@@ -33,36 +34,44 @@ __all__ = [
     "lars",
     "lion",
     "muon_update",
+    "numbers",
     "rmsprop",
     "sgd",
     "update",
 ]
 
 Array: TypeAlias = np.ndarray[Any, Any]
+U = ElementKind.F32.unit_roundoff
 
 
 def update(desc: Any, **given: Array) -> tuple[Array, ...]:
     """Every written operand, in order."""
     with np.errstate(all="ignore"):
-        parts = Parts(desc, given)
+        parts = _parts(desc, given)
         return parts.results(desc.rule.oracle(parts))
 
 
-def _measure(of: Callable[[Step, str], Any]) -> Callable[..., Array]:
-    """A measure of the elements that a step updates; it is 0 elsewhere, and where the step is skipped."""
+def _parts(desc: Any, given: Mapping[str, Array]) -> Parts:
+    return (BlockwiseParts if desc.rule.blockwise else Parts)(desc, given)
+
+
+def _measure(of: Callable[[Any, Step, str], Any]) -> Callable[..., Array]:
+    """A measure of what a step updates of an output; it is 0 elsewhere, and where the step is skipped."""
 
     def measured(desc: Any, output: str, **given: Array) -> Array:
         with np.errstate(all="ignore"):
-            parts, nothing = Parts(desc, given), np.zeros(math.prod(desc.shape), wide_dtype(desc.element))
+            parts, nothing = _parts(desc, given), np.zeros(np.size(given[output]), wide_dtype(desc.element))
             if parts.skipped:
-                return nothing.reshape(desc.shape)
-            return parts.placed(output, of(desc.rule.oracle(parts), output), nothing)
+                return nothing.reshape(np.shape(given[output]))
+            return parts.placed(output, of(parts, desc.rule.oracle(parts), output), nothing)
 
     return measured
 
 
 MEASURES: dict[str, Callable[..., Array]] = {
-    "lost": _measure(lambda step, output: step.lost["param" if output == "master" else output]),
-    "correction": _measure(lambda step, _: step.correction),
-    "beyond": _measure(lambda step, _: step.beyond),
+    "lost": _measure(lambda _, step, output: step.lost["param" if output == "master" else output]),
+    "correction": _measure(lambda _, step, __: step.correction),
+    "beyond": _measure(lambda _, step, __: step.beyond),
+    "requantized": _measure(lambda parts, step, output: parts.requantized(step, output)[0] / U),
+    "near_the_end": _measure(lambda parts, step, output: parts.requantized(step, output)[1]),
 }

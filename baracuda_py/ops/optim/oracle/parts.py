@@ -11,7 +11,7 @@ from ....numerics.rounding import wide, wide_dtype
 from ....types import ElementKind
 from ...random.oracle import bits_at
 
-__all__ = ["Array", "Parts", "Step", "places_of"]
+__all__ = ["LEAD", "Array", "Parts", "Step", "places_of"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 LEAD = 2  # columns of a table ahead of the arrays' places
@@ -109,7 +109,7 @@ class Parts:
         whole = wide(np.asarray(self.given[name]).reshape(-1), self.desc.element) if other is None else other
         whole = np.array(whole)
         whole[self.at[name]] = values
-        return whole.reshape(self.desc.shape)
+        return whole.reshape(np.shape(self.given[name]))
 
     def rounded(self, x: Array) -> Array:
         """By chance to one of the two bf16 numbers next to each in f32."""
@@ -124,12 +124,16 @@ class Parts:
         )
         return np.where(np.isfinite(near), (bits & 0xFFFF0000).view(np.float32), near).astype(x.dtype)
 
+    def stored(self, states: Mapping[str, Array]) -> Mapping[str, Array]:
+        """States as the operands hold them."""
+        return states
+
     def results(self, made: Step) -> tuple[Array, ...]:
         """Every written operand, in order."""
         param = self.rounded(made.param) if self.desc.stochastic else made.param
         if "master" in self.given:  # of which the parameter is a copy
             param = made.param.astype(np.float32)
-        found = {**made.states, "param": param, "master": made.param}
+        found = {**self.stored(made.states), "param": param, "master": made.param}
         written = [operand.name for operand in self.desc.operands if operand.written]
         whole = {n: self.given[n] if self.skipped else self.placed(n, found[n]) for n in written if n != "step"}
         step = np.float32(self.given["step"]) + np.float32(not self.skipped)

@@ -1,0 +1,123 @@
+"""Steps with 8-bit states: the maps, every code, lists, what is not finite, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+
+from .independent import _dynamic_map
+
+COVERS = ("adam8bit_update", "adamw8bit_update", "lion8bit_update")
+LENGTHS = (3, 0, 2049, 257, 1)
+BACKENDS = pytest.mark.parametrize("device", ["cpu", "ptx"])
+Lists = list[list[np.ndarray[Any, Any]]]
+
+
+def _blocks(count: int) -> int:
+    return -(-count // 256)
+
+
+def _scalar(x: float = 0) -> np.ndarray[Any, Any]:
+    return np.array(x, np.float32)
+
+
+def _lists() -> Lists:
+    rng = np.random.default_rng(5)
+    made: Lists = [[rng.standard_normal(n).astype(np.float32) for n in LENGTHS] for _ in range(2)]
+    made += [[rng.integers(0, 256, n, np.uint8) for n in LENGTHS] for _ in range(2)]
+    return made + [[rng.uniform(0.1, 1, _blocks(n)).astype(np.float32) for n in LENGTHS] for _ in range(2)]
+
+
+@BACKENDS
+def test_lists_with_8_bit_states_are_updated_as_their_arrays(device: str) -> None:
+    """Bit for bit."""
+    lists, alone = _lists(), _lists()
+    assert bp.adamw8bit(*lists, step := _scalar(4), lr=0.1, device=device) is None
+    assert step == 5
+    for i in range(len(LENGTHS)):
+        bp.adamw8bit_update(*(held[i] for held in alone), _scalar(4), lr=0.1, device=device)
+    for got, wanted in zip(lists, alone):
+        assert [x.tobytes() for x in got] == [x.tobytes() for x in wanted]
+
+
+def _kept(states: np.ndarray[Any, Any], device: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Codes and absmaxes of a step of Lion that makes the states the gradient."""
+    codes, absmax = np.zeros(states.shape, np.uint8), np.zeros(_blocks(states.size), np.float32)
+    bp.lion8bit_update(np.zeros_like(states), states, codes, absmax, _scalar(), beta1=0.0, beta2=0.0, device=device)
+    return codes, absmax
+
+
+@BACKENDS
+def test_every_number_of_the_map_has_its_code(device: str) -> None:
+    """A block of the map itself: of the published numbers, 0 and 1 among them."""
+    known = np.array(_dynamic_map(False), np.float32)
+    assert known[127] == 0 and known[255] == 1 and np.isclose(known[128], 5.5e-7) and np.isclose(known[0], -0.99296875)
+    codes, absmax = _kept(known * np.float32(0.25), device)
+    assert codes.tolist() == list(range(256)) and absmax == 0.25
+
+
+@BACKENDS
+def test_blocks_of_zeros_have_the_code_of_zero(device: str) -> None:
+    codes, absmax = _kept(np.zeros(300, np.float32), device)
+    assert (codes == 127).all() and (absmax == 0).all()
+
+
+@BACKENDS
+def test_codes_at_a_border_are_the_greater(device: str) -> None:
+    """Beside those of the f32 numbers next to it."""
+    known = np.array(_dynamic_map(False), np.float32)
+    border = (known[:-1] + known[1:]) / np.float32(2)
+    for x, code in ((border, 1), (np.nextafter(border, np.float32(-2)), 0), (np.nextafter(border, np.float32(2)), 1)):
+        codes, _ = _kept(np.append(x, np.float32(1)), device)
+        assert codes.tolist() == [*range(code, 255 + code), 255]
+
+
+@BACKENDS
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_states_that_are_not_finite_stay_in_their_block(device: str, bad: float) -> None:
+    states = np.ones(600, np.float32)
+    states[300] = bad
+    codes, absmax = _kept(states, device)
+    assert np.isfinite(absmax).tolist() == [True, False, True]
+    param = np.zeros(600, np.float32)
+    bp.lion8bit_update(param, np.zeros_like(param), codes, absmax, _scalar(), beta1=0.5, lr=0.5, device=device)
+    assert (param[:256] == -0.5).all() and (param[512:] == -0.5).all()
+
+
+@BACKENDS
+def test_blocks_do_not_depend_on_alignment_and_neighbours(device: str) -> None:
+    x = np.random.default_rng(2).standard_normal(700).astype(np.float32)
+    codes, absmax = _kept(x, device)
+    again = [_kept(np.concatenate([x[:1], x])[1:], device), _kept(x[256:].copy(), device)]
+    assert np.array_equal(codes, again[0][0]) and np.array_equal(absmax, again[0][1])
+    assert np.array_equal(codes[256:], again[1][0]) and np.array_equal(absmax[1:], again[1][1])
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "error", "says"),
+    [
+        (2, np.zeros(300, np.float32), bp.OperandTypeError, "exp_avg"),
+        (4, np.zeros(3, np.float32), bp.InvalidProblemError, "exp_avg_absmax"),
+        (4, np.zeros(2, np.float64), bp.OperandTypeError, "exp_avg_absmax"),
+        (5, np.zeros((1, 2), np.float32), bp.InvalidProblemError, "exp_avg_sq_absmax"),
+    ],
+)
+def test_8_bit_states_that_are_refused(place: int, value: Any, error: type[Exception], says: str) -> None:
+    arrays = [np.ones(300, np.float32), np.ones(300, np.float32), *(np.zeros(300, np.uint8) for _ in range(2))]
+    arrays += [np.zeros(2, np.float32) for _ in range(2)]
+    arrays[place] = value
+    for function, given in ((bp.adamw8bit_update, arrays), (bp.adamw8bit, [[x] for x in arrays])):
+        with pytest.raises(error, match=says):
+            function(*given, _scalar(), device="ptx")
+    assert (arrays[0] == 1).all()
+
+
+def test_table_of_blocks_that_reaches_out_is_refused() -> None:
+    arrays = [np.ones(600, np.float32), np.ones(600, np.float32), np.zeros(600, np.uint8), np.zeros(3, np.float32)]
+    for row in ((600, 0, 0, 0, 0, 4), (257, 0, 0, 0, 0, 8), (5, 0, 0, 0, 0, 2)):
+        with pytest.raises(bp.InvalidProblemError, match="row 0 of table reaches out of exp_avg_absmax"):
+            bp.lion8bit_update(*arrays, _scalar(), table=np.array([row], np.int64), device="ptx")
