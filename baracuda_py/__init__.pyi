@@ -2113,10 +2113,23 @@ class ScanDescriptor(_ScanDescriptor, _Out, _X):
         exclusive: bool = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ..., name: str = ...) -> None: ...
 class ScatterBackwardDescriptor(_ScatterBackwardDescriptor, _GradX3, _GradSrc, _Grad3, _Indices):
+    x_element: ElementKind | None
+    x_strides: tuple[int, ...] | None
+    x_align: int | None
+    x: _Layout | None
+    src_element: ElementKind | None
+    src_strides: tuple[int, ...] | None
+    src_align: int | None
+    src: _Layout | None
+    y_element: ElementKind | None
+    y_align: int | None
+    y: _Layout | None
     def __init__(self, grad_shape: Sequence[int], indices_shape: Sequence[int], element: ElementLike,
-        indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., reduce: str = ..., *,
-        grad_strides: _Ints = ..., indices_strides: _Ints = ..., grad_align: int | None = ...,
-        indices_align: int | None = ..., grad_x_align: int | None = ..., grad_src_align: int | None = ...) -> None: ...
+        indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., reduce: str = ..., *, x_element: _Kind = ...,
+        src_element: _Kind = ..., y_element: _Kind = ..., grad_strides: _Ints = ..., indices_strides: _Ints = ...,
+        x_strides: _Ints = ..., src_strides: _Ints = ..., grad_align: int | None = ..., indices_align: int | None = ...,
+        x_align: int | None = ..., src_align: int | None = ..., y_align: int | None = ..., grad_x_align: int | None = ...,
+        grad_src_align: int | None = ...) -> None: ...
 class ScatterDescriptor(_ScatterDescriptor, _Out2, _Status, _X17, _Indices, _Src):
     def __init__(self, x_shape: Sequence[int], indices_shape: Sequence[int], element: ElementLike,
         indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., reduce: str = ..., *, x_strides: _Ints = ...,
@@ -3004,8 +3017,9 @@ def scatter(x: Any, indices: Any, src: Any, axis: int = -1, *, reduce: str = 'se
 def index_copy_backward(grad: Any, index: Any, axis: int = 0, *, mode: str = 'drop', grad_x: Any = None,
     grad_src: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(ScatterBackwardDescriptor, ScatterBackwardPlan)
-def scatter_backward(grad: Any, indices: Any, axis: int = -1, *, reduce: str = 'set', mode: str = 'drop', grad_x: Any = None,
-    grad_src: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+def scatter_backward(grad: Any, indices: Any, axis: int = -1, *, reduce: str = 'set', mode: str = 'drop', x: Any = None,
+    src: Any = None, y: Any = None, grad_x: Any = None, grad_src: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(IndexAddBackwardDescriptor, IndexAddBackwardPlan)
 def index_add_backward(grad: Any, index: Any, axis: int = 0, *, mode: str = 'drop', grad_src: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
