@@ -3628,6 +3628,9 @@ def segment_max_backward(grad: Any, x: Any, y: Any, offsets: Any, *, mode: str =
 @_op(SegmentExtremumBackwardDescriptor, SegmentExtremumBackwardPlan)
 def segment_min_backward(grad: Any, x: Any, y: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentBackwardDescriptor, SegmentBackwardPlan)
+def segment_prod_backward(grad: Any, x: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(SegmentExtremumBackwardDescriptor, SegmentExtremumBackwardPlan)
 def segment_logsumexp_backward(grad: Any, x: Any, y: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -3654,6 +3657,9 @@ def segment_max(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(SegmentDescriptor, SegmentPlan)
 def segment_min(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentDescriptor, SegmentPlan)
+def segment_prod(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(SegmentDescriptor, SegmentPlan)
 def segment_logsumexp(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,

@@ -963,6 +963,8 @@ NAMES = {
     "segment_min": "ops.segment.reduce:segment_min",
     "segment_min_backward": "ops.segment.backward:segment_min_backward",
     "segment_offsets": "ops.segment.offsets:segment_offsets",
+    "segment_prod": "ops.segment.reduce:segment_prod",
+    "segment_prod_backward": "ops.segment.backward:segment_prod_backward",
     "segment_softmax": "ops.segment.softmax:segment_softmax",
     "segment_softmax_backward": "ops.segment.softmax:segment_softmax_backward",
     "segment_sum": "ops.segment.reduce:segment_sum",

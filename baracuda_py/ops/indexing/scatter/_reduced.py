@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....numerics.guarantee import product_term
 from ....plan.candidate import Candidate, Cost, Feasibility, no
 from ....runtime.steps import Arg, Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
 from ....tensor.axes import c_strides, merge_axes
@@ -17,7 +18,7 @@ from ..._launch import THREADS, grid_of, pack_dims
 from ..._reported import raises_on
 from ..._rows import computed_in
 from ..costs import LineCosts
-from ._runs import Runs, Share, Sorted, Strided, additions, product_term
+from ._runs import Runs, Share, Sorted, Strided, additions
 from ._sent import SentElements
 from .keys import MOST
 
@@ -84,7 +85,7 @@ class FromStatistics(Candidate[SentElements]):
         return Cost(one.bytes, keyed.count, one.seconds + (5 + 3 * keyed.passes) * device.overhead, one.limit)
 
     def guarantee(self, desc: SentElements, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
-        return bound(desc, additions(desc.count))
+        return bound(desc, float(desc.count) if desc.reduce == "prod" else additions(desc.count))
 
     def lower(self, desc: SentElements, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         keyed, own = desc.keyed(), STATISTICS[desc.reduce]
@@ -152,7 +153,7 @@ def bound(desc: SentElements, added: float) -> PrecisionGuarantee:
         ulps = Ulp(1.0 + (added if desc.count > EXACT_COUNTS else 0.0))
         made = PrecisionGuarantee.fixed_order(computed.math, computed.element, ulps)
         return PrecisionGuarantee.by_output(**dict.fromkeys(outputs, made))
-    terms = {name: product_term(added + 4.0, computed.element, f"product_{name}") for name in outputs}
+    terms = {name: product_term(added + 6.0, computed.element, f"product_{name}") for name in outputs}
     return PrecisionGuarantee.by_output(
         **{
             name: PrecisionGuarantee.fixed_order(

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from ....numerics.guarantee import product_term
 from ....plan.candidate import Candidate, Cost, Feasibility, exact_results, no
 from ....plan.grammar import Config, term
 from ....runtime.steps import Arg, Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
@@ -32,7 +33,6 @@ __all__ = [
     "Strided",
     "additions",
     "bound",
-    "product_term",
     "scattered",
 ]
 
@@ -135,16 +135,9 @@ class ScatteredElements(ByIndices, ScatteredProblem):
         )
 
 
-def product_term(factors: float, computed: ElementKind, measure: str) -> Term:
-    """That of a product of so many factors."""
-    u = computed.unit_roundoff
-    return Term(math.expm1(min(factors * math.log1p(u), 700.0)) / u, computed, measure)
-
-
 def bound(desc: ScatteredProblem, added: float) -> PrecisionGuarantee:
-    """The bound of so many additions or multiplications, in a fixed order that depends on all indices; other results are one of
-    their terms, a NaN with bits of its own where they are compared. Products err by (1 + u)**n - 1 of themselves (Higham, section
-    3.1)."""
+    """The bound of so many additions in turn, or multiplications in all, in a fixed order that depends on all indices; other
+    results are one of their terms, a NaN with bits of its own where they are compared."""
     if desc.reduce == "set" or desc.element.is_integer:
         return exact_results(desc)
     computed, rounded = computed_in(desc.element), desc.reduce in ROUNDED
@@ -205,7 +198,8 @@ class Sorted(Candidate[ScatteredProblem]):
         )
 
     def guarantee(self, desc: ScatteredProblem, device: DeviceSpec, config: Share) -> PrecisionGuarantee:
-        return bound(desc, additions(desc.keyed().count))
+        most = desc.keyed().count  # of one row
+        return bound(desc, most + 2.0 if desc.reduce == "prod" else additions(most))
 
     def lower(self, desc: ScatteredProblem, device: DeviceSpec, config: Share) -> tuple[Step, ...]:
         clear = Fill(Ptr(desc.result), 0, desc.element.nbytes(math.prod(desc.layout(desc.result).shape)))
