@@ -19,6 +19,7 @@ from .generator import Generator
 __all__ = [
     "bernoulli",
     "exponential",
+    "filled",
     "gumbel",
     "integers",
     "normal",
@@ -147,20 +148,33 @@ def _made(
     op: str, fill: Callable[..., Any], shape: Shape, dtype: ElementLike, numbers: Mapping[str, Any],
     where: tuple[int | None, int, int, Generator | None], how: tuple[Any, Any, Any],
 ) -> Any:  # fmt: skip
+    generator, (stream, pref, device) = where[-1], how
+    device = generator.device if device is None and isinstance(generator, Generator) else device
+    _check_place(op, where)
+    made = empty_array(op, one_or_more(shape, f"{op}: shape"), ElementKind.of(dtype), device)
+    return filled(op, fill, made, numbers, where, (stream, pref, device))
+
+
+def filled(
+    op: str, fill: Callable[..., Any], x: Any, numbers: Mapping[str, Any], where: tuple[int | None, int, int, Generator | None],
+    how: tuple[Any, Any, Any],
+) -> Any:  # fmt: skip
+    """`x`, filled by `fill`, from an offset of a seed and a subsequence, or from the next position of a generator."""
     seed, offset, subsequence, generator = where
     stream, pref, device = how
-    extents, kind = one_or_more(shape, f"{op}: shape"), ElementKind.of(dtype)
+    _check_place(op, where)
+    if generator is None:
+        given = {"seed": seed, "offset": offset, "subsequence": subsequence}
+        return fill(x, **numbers, **given, stream=stream, pref=pref, device=device)
+    return generator.fill(fill, x, math.prod(x.shape), **numbers, stream=stream, pref=pref, device=device)
+
+
+def _check_place(op: str, where: tuple[int | None, int, int, Generator | None]) -> None:
+    seed, offset, subsequence, generator = where
     if (seed is None) == (generator is None):
         passed = "neither seed nor generator" if seed is None else "both seed and generator"
         raise InvalidProblemError(f"{op}: {passed}", "pass one of them: seed=... or generator=...")
-    if generator is None:
-        made = empty_array(op, extents, kind, device)
-        given = {"seed": seed, "offset": offset, "subsequence": subsequence}
-        return fill(made, **numbers, **given, stream=stream, pref=pref, device=device)
-    if not isinstance(generator, Generator):
+    if generator is not None and not isinstance(generator, Generator):
         raise OperandTypeError(f"{op}: generator is {type(generator).__name__}", "pass a baracuda_py.Generator")
-    if offset or subsequence:
+    if generator is not None and (offset or subsequence):
         raise InvalidProblemError(f"{op}: generator and {offset=}, {subsequence=}", "leave them to the generator")
-    device = generator.device if device is None else device
-    made = empty_array(op, extents, kind, device)
-    return generator.fill(fill, made, math.prod(extents), **numbers, stream=stream, pref=pref, device=device)
