@@ -32,7 +32,7 @@ def test_multinomial_draws_by_weight() -> None:
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16", "f64"])
-def test_multinomial_without_replacement_draws_among_what_is_left(kind: str) -> None:
+def test_multinomial_without_replacement_draws_from_the_rest(kind: str) -> None:
     """Every ordered pair: chi-squared of 11 degrees of freedom, above 31.3 once in a thousand samples."""
     p = np.broadcast_to(WEIGHTS, (20_000, 5)).astype(bp.ElementKind.of(kind).dtype)
     made = bp.multinomial(p, 2, seed=6, device="cpu")
