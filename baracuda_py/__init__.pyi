@@ -237,7 +237,10 @@ from .ops.rearrange.views import (broadcast_to as broadcast_to, chunk as chunk, 
 from .ops.optim.lists import (clip_grad_norm as clip_grad_norm, grad_norm as grad_norm)
 from .emulator.options import (emulation as emulation)
 from .runtime.gpu.streams import (fence as fence)
+from .ops.sort.isin import (isin as isin)
+from .ops.sort.whole.lexsort import (lexsort as lexsort)
 from .ops.gemm.linear import (linear as linear)
+from .ops.random.multinomial import (multinomial as multinomial)
 from .ops.quantized.int4.pack import (pack_int4 as pack_int4, repack_int4 as repack_int4)
 from .call.cache import (plan_cache as plan_cache)
 from .runtime.scope import (preference as preference)
@@ -2153,10 +2156,23 @@ class ScanDescriptor(_ScanDescriptor, _Out, _X):
         exclusive: bool = ..., out_element: _Kind = ..., x_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ..., name: str = ...) -> None: ...
 class ScatterBackwardDescriptor(_ScatterBackwardDescriptor, _GradX3, _GradSrc, _Grad3, _Indices):
+    x_element: ElementKind | None
+    x_strides: tuple[int, ...] | None
+    x_align: int | None
+    x: _Layout | None
+    src_element: ElementKind | None
+    src_strides: tuple[int, ...] | None
+    src_align: int | None
+    src: _Layout | None
+    y_element: ElementKind | None
+    y_align: int | None
+    y: _Layout | None
     def __init__(self, grad_shape: Sequence[int], indices_shape: Sequence[int], element: ElementLike,
-        indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., reduce: str = ..., *,
-        grad_strides: _Ints = ..., indices_strides: _Ints = ..., grad_align: int | None = ...,
-        indices_align: int | None = ..., grad_x_align: int | None = ..., grad_src_align: int | None = ...) -> None: ...
+        indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., reduce: str = ..., *, x_element: _Kind = ...,
+        src_element: _Kind = ..., y_element: _Kind = ..., grad_strides: _Ints = ..., indices_strides: _Ints = ...,
+        x_strides: _Ints = ..., src_strides: _Ints = ..., grad_align: int | None = ..., indices_align: int | None = ...,
+        x_align: int | None = ..., src_align: int | None = ..., y_align: int | None = ..., grad_x_align: int | None = ...,
+        grad_src_align: int | None = ...) -> None: ...
 class ScatterDescriptor(_ScatterDescriptor, _Out2, _Status, _X17, _Indices, _Src):
     def __init__(self, x_shape: Sequence[int], indices_shape: Sequence[int], element: ElementLike,
         indices_element: ElementLike = ..., axis: int = ..., mode: str = ..., reduce: str = ..., *, x_strides: _Ints = ...,
@@ -3048,8 +3064,9 @@ def scatter(x: Any, indices: Any, src: Any, axis: int = -1, *, reduce: str = 'se
 def index_copy_backward(grad: Any, index: Any, axis: int = 0, *, mode: str = 'drop', grad_x: Any = None,
     grad_src: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(ScatterBackwardDescriptor, ScatterBackwardPlan)
-def scatter_backward(grad: Any, indices: Any, axis: int = -1, *, reduce: str = 'set', mode: str = 'drop', grad_x: Any = None,
-    grad_src: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+def scatter_backward(grad: Any, indices: Any, axis: int = -1, *, reduce: str = 'set', mode: str = 'drop', x: Any = None,
+    src: Any = None, y: Any = None, grad_x: Any = None, grad_src: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(IndexAddBackwardDescriptor, IndexAddBackwardPlan)
 def index_add_backward(grad: Any, index: Any, axis: int = 0, *, mode: str = 'drop', grad_src: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -3675,6 +3692,9 @@ def segment_max_backward(grad: Any, x: Any, y: Any, offsets: Any, *, mode: str =
 @_op(SegmentExtremumBackwardDescriptor, SegmentExtremumBackwardPlan)
 def segment_min_backward(grad: Any, x: Any, y: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentBackwardDescriptor, SegmentBackwardPlan)
+def segment_prod_backward(grad: Any, x: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(SegmentExtremumBackwardDescriptor, SegmentExtremumBackwardPlan)
 def segment_logsumexp_backward(grad: Any, x: Any, y: Any, offsets: Any, *, mode: str = 'drop', grad_x: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -3701,6 +3721,9 @@ def segment_max(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(SegmentDescriptor, SegmentPlan)
 def segment_min(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(SegmentDescriptor, SegmentPlan)
+def segment_prod(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(SegmentDescriptor, SegmentPlan)
 def segment_logsumexp(x: Any, offsets: Any, *, mode: str = 'drop', status: Any = None, out: Any = None, stream: Any = None,

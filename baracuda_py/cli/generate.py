@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from .. import types
 from ..ops.optim import lists
+from ..ops.random import arrays
 from ..plan.descriptor import Descriptor
 from ..plan.plan import Plan
 from ..plan.registry import all_ops
@@ -49,17 +50,10 @@ FIXED = {
     "ops.quantized.int4.pack": ("pack_int4", "repack_int4"),
     "ops.quantized.nf4.quantize": ("pack_nf4",),
     "ops.creation.arrays": ("arange", "eye", "full", "linspace"),
-    "ops.random.arrays": (
-        "bernoulli",
-        "exponential",
-        "gumbel",
-        "integers",
-        "normal",
-        "random_bits",
-        "randperm",
-        "truncated_normal",
-        "uniform",
-    ),
+    "ops.random.arrays": tuple(name for name in arrays.__all__ if name != "filled"),
+    "ops.random.multinomial": ("multinomial",),
+    "ops.sort.isin": ("isin",),
+    "ops.sort.whole.lexsort": ("lexsort",),
     "ops.random.generator": ("Generator", "GeneratorState"),
     "ops.optim.lists": tuple(lists.__all__),
     "ops.rearrange.join": ("concatenate", "stack"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -11,9 +12,15 @@ import numpy as np
 
 from ..types import Componentwise, ElementKind, Exact, PrecisionGuarantee, Term, Ulp
 
-__all__ = ["widely"]
+__all__ = ["product_term", "widely"]
 
 _OWN = ("abs_result", "smallest_normal")  # of the result's own rounding
+
+
+def product_term(factors: float, computed: ElementKind, measure: str) -> Term:
+    """That of a product of so many factors, in whatever order: each is a rounding (Higham, section 3.1)."""
+    u = computed.unit_roundoff
+    return Term(math.expm1(min(factors * math.log1p(u), 700.0)) / u, computed, measure)
 
 
 def widely(

@@ -14,8 +14,6 @@ from baracuda_py.plan.registry import get_op
 from baracuda_py.tensor.pytorch import dtype_of
 from baracuda_py.types import BaracudaError, ElementKind
 
-from .refused import has_none
-
 __all__ = ["calls_of", "differentiable_calls_of", "tensor"]
 
 LARGEST = 200_000  # bytes of an operand
@@ -59,7 +57,7 @@ def calls_of(name: str, most: int) -> Iterator[dict[str, Any]]:
 
 
 def differentiable_calls_of(name: str, most: int) -> Iterator[dict[str, Any]]:
-    """Those that have a gradient: of floats, and not what `scatter` reduces, but for sums, whose gradient is refused."""
+    """Those that have a gradient: of floats."""
     op = get_op(name)
     assert op.gradient is not None
     passed = (*op.gradient.gradients, *op.gradient.unchanged)
@@ -67,7 +65,7 @@ def differentiable_calls_of(name: str, most: int) -> Iterator[dict[str, Any]]:
 
     def has_gradient(given: Mapping[str, Any]) -> bool:
         floats = [x for n, x in given.items() if op.arguments.get(n, n) in operands and isinstance(x, torch.Tensor)]
-        return any(x.is_floating_point() for x in floats) and not has_none(name, given)
+        return any(x.is_floating_point() for x in floats)
 
     return islice((given for given in calls_of(name, SEEN) if has_gradient(given)), most)
 

@@ -215,6 +215,9 @@ MORE.update({
     "index_copy": (lambda x, src: bp.index_copy(x, torch.tensor([2, 0]), src, axis=1), ((3, 4), (3, 2))),
     "scatter": (
         lambda x, src: bp.scatter(x, torch.tensor([[0, 1, 2, 0], [2, 2, 0, 1]]), src, axis=0), ((3, 4), (2, 4))),
+    **{f"scatter {by}": (partial(lambda by, x, src: bp.scatter(
+        x, torch.tensor([[0, 1, 2, 0], [2, 2, 0, 1]]), src, axis=1, reduce=by), by), ((3, 4), (2, 4)))
+       for by in ("mean", "prod", "max", "min")},
     "sort": (lambda x: bp.sort(x, axis=1, descending=True).values, ((3, 4),)),
     "kthvalue": (lambda x: bp.kthvalue(x, 2, axis=1)[0], ((3, 4),)),
     "median": (lambda x: bp.median(x, axis=1)[0], ((3, 4),)),
@@ -226,7 +229,7 @@ MORE.update({
     "embedding_bag weights": (lambda w, p: bp.embedding_bag(
         torch.tensor([[0, 3], [1, 1]]), w, reduce="sum", per_sample_weights=p), ((4, 3), (2, 2))),
     **{f"segment_{by}": (partial(lambda of, x: of(x, torch.tensor([0, 2, 3])), getattr(bp, f"segment_{by}")), ((3, 4),))
-       for by in ("sum", "mean", "max", "min", "logsumexp", "softmax")},
+       for by in ("sum", "mean", "max", "min", "prod", "logsumexp", "softmax")},
     "ctc_loss": (
         lambda x: bp.ctc_loss(x, torch.tensor([[1, 2], [1, 1]]), torch.tensor([4, 4]), torch.tensor([2, 1])), ((4, 2, 3),)),
     "multilabel_margin_loss": (

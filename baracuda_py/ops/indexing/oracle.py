@@ -16,11 +16,11 @@ __all__ = [
     "add_places",
     "along_axis",
     "nonzero",
+    "scatter_backward",
     "scatter_lines",
     "scatter_places",
     "select",
     "set_lines_backward",
-    "set_places_backward",
     "take_along_axis",
 ]
 
@@ -146,7 +146,54 @@ def set_lines_backward(desc: Any, grad: Array, index: Array) -> tuple[Array, Arr
     return np.moveaxis(rest, 0, axis), np.moveaxis(sent, range(found.ndim), range(axis, axis + found.ndim))
 
 
-def set_places_backward(desc: Any, grad: Array, indices: Array) -> tuple[Array, Array]:
+def scatter_backward(desc: Any, grad: Array, indices: Array, **given: Array) -> tuple[Array, Array]:
+    """The gradients of x and src, by the reduction."""
+    if desc.reduce in ("set", "add"):
+        return _set_places_backward(desc, grad, indices)
+    named: dict[str, Callable[..., tuple[Array, Array]]] = {"mean": _parts_of_mean, "prod": _parts_of_product}
+    parts = named.get(desc.reduce, _parts_of_extremum)
+    at, fits = _places(desc, indices, indices.shape)
+    at = [np.broadcast_to(a, indices.shape)[fits] for a in at]
+    wides = {name: wide(x, desc.element) for name, x in given.items() if name in desc.read}
+    with np.errstate(all="ignore"):
+        own, sent = parts(wide(grad, desc.element), tuple(at), fits, **wides)
+    made = np.zeros(indices.shape, own.dtype)
+    made[fits] = sent
+    return own, made
+
+
+def _parts_of_mean(grad: Array, at: tuple[Array, ...], fits: Array) -> tuple[Array, Array]:  # noqa: ARG001
+    terms = np.ones(grad.shape)
+    np.add.at(terms, at, 1)
+    return grad / terms, grad[at] / terms[at]
+
+
+def _parts_of_extremum(
+    grad: Array, at: tuple[Array, ...], fits: Array, x: Array, src: Array, y: Array
+) -> tuple[Array, Array]:
+    """Shared by the elements that are y, or NaN."""
+    own, sent = (x == y) | np.isnan(x), (src[fits] == y[at]) | np.isnan(src[fits])
+    ties = own.astype(grad.dtype)
+    np.add.at(ties, at, sent)
+    return np.where(own, grad / ties, 0), np.where(sent, grad[at] / ties[at], 0)
+
+
+def _parts_of_product(
+    grad: Array, at: tuple[Array, ...], fits: Array, x: Array, src: Array, y: Array
+) -> tuple[Array, Array]:
+    """By the product of the elements of a place that are not 0, and how many are."""
+    product, zeros, terms = np.where(x == 0, 1, x), (x == 0).astype(int), src[fits]
+    np.multiply.at(product, at, np.where(terms == 0, 1, terms))
+    np.add.at(zeros, at, terms == 0)
+
+    def part(grad: Array, x: Array, product: Array, zeros: Array, y: Array) -> Array:
+        others = np.where(x == 0, product, product / np.where(x == 0, 1, x))
+        return np.asarray(grad * np.where(zeros == (x == 0), others, y))
+
+    return part(grad, x, product, zeros, y), part(grad[at], terms, product[at], zeros[at], y[at])
+
+
+def _set_places_backward(desc: Any, grad: Array, indices: Array) -> tuple[Array, Array]:
     """grad without the places that an index names, and of each index the element at its place, if no later index names that.
     Where elements were added: grad itself, and the element of every index."""
     found, fits = _found(desc, indices)
@@ -208,23 +255,46 @@ def _abs_sums(desc: Any, **arrays: Array) -> Array:
 
 def _product(desc: Any, x: Array, indices: Array, src: Array) -> Array:
     """The magnitude of each product; infinite where a part of it may be beyond what is computed in, or below what is normal."""
+    made = _magnitudes(desc, "prod", np.abs, x, indices, src)
+    return np.asarray(np.where(_beyond(desc, x, indices, src), np.inf, made), np.longdouble)
+
+
+def _magnitudes(desc: Any, by: str, of: Callable[[Array], Array], x: Array, indices: Array, src: Array) -> Array:
+    """Those of x's elements reduced with those of src."""
+    asked = replace(desc, reduce=by, mode="drop" if desc.mode == "status" else desc.mode)
+    at, fits = _places(asked, indices, src.shape)
+    return _places_into(asked, of(wide(x, desc.element)).copy(), of(wide(src, desc.element)), at, fits)
+
+
+def _beyond(desc: Any, x: Array, indices: Array, src: Array) -> Array:
+    """Whether a part of a place's product may be beyond what is computed in, or below what is normal."""
     exponent = 1020 if x.dtype == np.float64 else 124
-    given = wide(x, desc.element), indices, wide(src, desc.element)
 
-    def made(of: Callable[[Array], Array], by: str) -> Array:
-        asked = replace(desc, reduce=by, mode="drop" if desc.mode == "status" else desc.mode)
-        at, fits = _places(asked, indices, src.shape)
-        return _places_into(asked, of(given[0]).copy(), of(given[2]), at, fits)
-
-    def logs(sign: int) -> Callable[[Array], Array]:
+    def logs(sign: int) -> Array:
         def of(a: Array) -> Array:
             sized = np.isfinite(a) & (a != 0)
             return np.where(sized, np.maximum(sign * np.log2(np.where(sized, np.abs(a), 1)), 0), 0)
 
-        return of
+        return _magnitudes(desc, "add", of, x, indices, src)
 
-    beyond = np.maximum(made(logs(1), "add"), made(logs(-1), "add")) > exponent
-    return np.asarray(np.where(beyond, np.inf, made(np.abs, "prod")), np.longdouble)
+    return np.asarray(np.maximum(logs(1), logs(-1)) > exponent)
 
 
-MEASURES: dict[str, Callable[..., Any]] = {"abs_sums": _abs_sums, "product": _product}
+def _product_grad_x(desc: Any, grad: Array, indices: Array, x: Array, src: Array, y: Array) -> Array:
+    """The magnitude of x's gradient; infinite where a part of the product may be beyond what is computed in."""
+    own, _ = scatter_backward(desc, grad, indices, x=x, src=src, y=y)
+    return np.asarray(np.where(_beyond(desc, x, indices, src), np.inf, np.abs(own)), np.longdouble)
+
+
+def _product_grad_src(desc: Any, grad: Array, indices: Array, x: Array, src: Array, y: Array) -> Array:
+    """The same of src's."""
+    _, sent = scatter_backward(desc, grad, indices, x=x, src=src, y=y)
+    at, fits = _places(desc, indices, src.shape)
+    beyond = np.zeros(src.shape, bool)
+    beyond[fits] = _beyond(desc, x, indices, src)[tuple(np.broadcast_to(a, src.shape)[fits] for a in at)]
+    return np.asarray(np.where(beyond, np.inf, np.abs(sent)), np.longdouble)
+
+
+MEASURES: dict[str, Callable[..., Any]] = {
+    "abs_sums": _abs_sums, "product": _product, "product_grad_x": _product_grad_x, "product_grad_src": _product_grad_src,
+}  # fmt: skip

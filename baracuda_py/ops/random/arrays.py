@@ -20,6 +20,7 @@ from .generator import Generator
 
 __all__ = [
     "bernoulli",
+    "drawing",
     "exponential",
     "gumbel",
     "integers",
@@ -169,22 +170,33 @@ def _made(
 
 
 def _prepared(op: str, shape: Shape, dtype: ElementLike, where: Place, device: Any) -> tuple[Any, Callable[..., Any]]:
-    """The new array, and a function that fills it by one of an array and its place in all streams."""
+    """The new array, and `drawing` into it."""
+    extents, generator = one_or_more(shape, f"{op}: shape"), where[-1]
+    kind = ElementKind.of(dtype)
+    _check_place(op, where)
+    device = generator.device if device is None and generator is not None else device
+    made = empty_array(op, extents, kind, device)
+    return made, drawing(op, made, where, device)
+
+
+def drawing(op: str, x: Any, where: Place, device: Any) -> Callable[..., Any]:
+    """A function that fills `x` by one of an array and its place in all streams."""
     seed, offset, subsequence, generator = where
-    extents, kind = one_or_more(shape, f"{op}: shape"), ElementKind.of(dtype)
+    _check_place(op, where)
+    if generator is not None:
+        return partial(_drawn, op, generator, x, math.prod(x.shape), device=device)
+    return partial(_filled, op, x, seed=seed, offset=offset, subsequence=subsequence, device=device)
+
+
+def _check_place(op: str, where: Place) -> None:
+    seed, offset, subsequence, generator = where
     if (seed is None) == (generator is None):
         passed = "neither seed nor generator" if seed is None else "both seed and generator"
         raise InvalidProblemError(f"{op}: {passed}", "pass one of them: seed=... or generator=...")
-    if generator is None:
-        made = empty_array(op, extents, kind, device)
-        return made, partial(_filled, op, made, seed=seed, offset=offset, subsequence=subsequence, device=device)
-    if not isinstance(generator, Generator):
+    if generator is not None and not isinstance(generator, Generator):
         raise OperandTypeError(f"{op}: generator is {type(generator).__name__}", "pass a baracuda_py.Generator")
-    if offset or subsequence:
+    if generator is not None and (offset or subsequence):
         raise InvalidProblemError(f"{op}: generator and {offset=}, {subsequence=}", "leave them to the generator")
-    device = generator.device if device is None else device
-    made = empty_array(op, extents, kind, device)
-    return made, partial(_drawn, op, generator, made, math.prod(extents), device=device)
 
 
 def _filled(op: str, made: Any, fill: Callable[..., Any], **given: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ...numerics.guarantee import product_term
 from ...plan.candidate import Candidate, Cost, Feasibility
 from ...runtime.steps import Arg, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term, Ulp
@@ -89,17 +90,19 @@ class Spread(OnSegments):
     launches = (*Pieces.launches, f"{SPREAD}:spread_rows")
 
     def cost(self, desc: SegmentProblem, device: DeviceSpec, config: Group) -> Cost:
-        chosen, remembered = desc.reduction.chosen, desc.reduction.remembered
-        moved = desc.rows * (1 + remembered + chosen) + desc.segments * (1 + remembered + 2 * chosen)
-        return cost(desc, device, desc.element.nbytes(desc.length * moved), 4 if chosen else 2)
+        of = desc.reduction
+        factors = of.reads and not of.remembered
+        moved = desc.rows * (1 + of.reads + of.chosen + 2 * factors)
+        moved += desc.segments * (1 + of.remembered + 2 * of.chosen + 4 * factors)
+        return cost(desc, device, desc.element.nbytes(desc.length * moved), 4 if of.chosen else 6 if factors else 2)
 
     def guarantee(self, desc: SegmentProblem, device: DeviceSpec, config: Group) -> PrecisionGuarantee:
         return gradient_bound(desc, additions(desc.rows, config))
 
     def columns(self, desc: SegmentProblem) -> Columns:
         x, grad = desc.layout("x").strides, desc.layout("grad").strides
-        if desc.reduction.remembered:
-            return desc.columns(x, grad, ("grad_x", "x", "grad", "y"))
+        if desc.reduction.reads:
+            return desc.columns(x, grad, ("grad_x", "x", "grad", *(("y",) if desc.reduction.remembered else ())))
         return desc.columns(None, grad, ("grad_x", "grad"))
 
     def lower(self, desc: SegmentProblem, device: DeviceSpec, config: Group) -> tuple[Step, ...]:
@@ -108,6 +111,17 @@ class Spread(OnSegments):
         columns, op = self.columns(desc), desc.reduction.gradient
         if op == "LogSumExp":
             return *checked(desc), spread(desc, op, columns, "grad_x", Ptr("grad"), Ptr("x"), Ptr("y"))
+        if op == "OtherFactors":
+            results = desc.length * max(desc.segments, 1)
+            zeros = Scratch.named("zeros", desc.element.nbytes(results))
+            factors = Scratch.named("factors", computed_in(desc.element).element.nbytes(results))
+            these = segments_of(desc, columns)
+            return (
+                *checked(desc),
+                *reduced(these, "Zeros", zeros),
+                *reduced(these, op, factors, y=zeros),
+                spread(desc, op, columns, "grad_x", Ptr("grad"), Ptr("x"), zeros, factors),
+            )
         if not desc.reduction.chosen:
             return *checked(desc), spread(desc, op, columns, "grad_x", Ptr("grad"))
         share = Scratch.named("share", desc.element.nbytes(desc.length * max(desc.segments, 1)))
@@ -134,8 +148,8 @@ def spread(
 
 
 def bound(desc: SegmentProblem, added: float) -> PrecisionGuarantee:
-    """The bound of sums and means of so many terms; an extremum is one of them, a NaN with bits of its own. For logsumexp see
-    ops/softmax/_guarantee.py."""
+    """The bound of sums and means of so many terms, and of products of all rows; an extremum is one of them, a NaN with bits of
+    its own. For logsumexp see ops/softmax/_guarantee.py."""
     computed = computed_in(desc.element)
     if desc.reduction.chosen:
         made = PrecisionGuarantee.fixed_order(computed.math, computed.element, Ulp(0.5))
@@ -144,6 +158,10 @@ def bound(desc: SegmentProblem, added: float) -> PrecisionGuarantee:
         terms = [Term(added + 6.0, u, "one"), Term(3.0, u, "expected_shift"), Term(4.0, u, "log_sum")]
         sums = Componentwise.rounded((*terms, Term(2.0, u, "abs_result")), desc.element, "Higham, section 4.2")
         made = PrecisionGuarantee.fixed_order(computed.math, u, sums)
+    elif desc.reduction.cuda == "Product":
+        factors = product_term(max(desc.rows, added), computed.element, "product")
+        product = Componentwise.rounded((factors,), desc.element, "Higham, section 3.1")
+        made = PrecisionGuarantee.fixed_order(computed.math, computed.element, product)
     else:
         mean = desc.reduction.cuda == "Mean"
         terms = [Term(added + mean, computed.element, "abs_terms")]
@@ -163,6 +181,10 @@ def gradient_bound(desc: SegmentProblem, added: float) -> PrecisionGuarantee:
         lost = Term(4.0, computed.element, "grad_smallest")
         made = Componentwise.rounded((*terms, lost), desc.element, "Higham, section 4.2")
         return PrecisionGuarantee.fixed_order(computed.math, computed.element, made)
+    if desc.reduction.gradient == "OtherFactors":
+        factors = product_term(max(desc.rows, added) + 4.0, computed.element, "product_grad")
+        product = Componentwise.rounded((factors,), desc.element, "Higham, section 3.1")
+        return PrecisionGuarantee.fixed_order(computed.math, computed.element, product)
     counted = added if desc.reduction.chosen and desc.rows > EXACT_COUNTS else 0.0
     ulps = Ulp(1.0 + counted) if desc.reduction.gradient != "Sum" else Ulp(0.5)
     return PrecisionGuarantee.fixed_order(computed.math, computed.element, ulps)

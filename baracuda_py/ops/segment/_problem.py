@@ -43,12 +43,18 @@ class Reduction(NamedTuple):
         """Whether the gradient is made of the elements and the result."""
         return self.gradient in ("Share", "LogSumExp")
 
+    @property
+    def reads(self) -> bool:
+        """Whether the gradient is made of the elements."""
+        return self.remembered or self.gradient == "OtherFactors"
+
 
 TABLE = {
     "segment_sum": Reduction("Sum", "Sum"),
     "segment_mean": Reduction("Mean", "Mean"),
     "segment_max": Reduction("Max", "Share"),
     "segment_min": Reduction("Min", "Share"),
+    "segment_prod": Reduction("Product", "OtherFactors"),
     "segment_logsumexp": Reduction("LogSumExp", "LogSumExp"),
 }
 

@@ -27,6 +27,7 @@ __all__ = [
     "segment_max_backward",
     "segment_mean_backward",
     "segment_min_backward",
+    "segment_prod_backward",
     "segment_sum_backward",
 ]
 
@@ -45,7 +46,7 @@ class BackwardProblem(SegmentProblem):
 
 @described(*slots_of(grad=True), fields=FIELDS)
 class SegmentBackwardDescriptor(BackwardProblem):
-    """Of a sum or a mean."""
+    """Of a sum, a mean or a product."""
 
     name: str = "segment_sum_backward"
 
@@ -58,14 +59,15 @@ class SegmentExtremumBackwardDescriptor(BackwardProblem):
 
 
 class SegmentBackwardPlan(Plan[Any]):
-    """The gradient of a sum or a mean of segments: operands `grad_x`, `grad`, `x` and `offsets`."""
+    """The gradient of a sum, a mean or a product of segments: operands `grad_x`, `grad`, `x` and `offsets`."""
 
     descriptor: ClassVar[Any] = SegmentBackwardDescriptor
     candidates = (Spread(),)
+    measures = oracle.MEASURES
     reference = oracle.backward
     probes = tuple(
         {"x_shape": shape, "offsets_shape": (9,), "element": element, "name": f"segment_{name}_backward"}
-        for shape in ((40, 64), (5000, 3), (300,)) for element in ("bf16", "f32", "f64") for name in ("sum", "mean")
+        for shape in ((40, 64), (5000, 3), (300,)) for element in ("bf16", "f32", "f64") for name in ("sum", "mean", "prod")
     )  # fmt: skip
 
     @staticmethod
@@ -77,7 +79,6 @@ class SegmentExtremumBackwardPlan(SegmentBackwardPlan):
     """The gradient of a maximum, a minimum or a log-sum-exp of segments: operands `grad_x`, `grad`, `x`, `y` and `offsets`."""
 
     descriptor = SegmentExtremumBackwardDescriptor
-    measures = oracle.MEASURES
     probes = tuple(
         {"x_shape": shape, "offsets_shape": (9,), "element": element, "name": f"segment_{name}_backward"}
         for shape in ((40, 64), (5000, 3), (300,)) for element in ("bf16", "f32", "f64") for name in ("max", "logsumexp")
@@ -98,6 +99,7 @@ Computed in f32 (f64 for f64) and rounded once{first}; the same bits at every ca
 grad_x: of x's shape, in C order; allocated if not given. Returns grad_x.
 """
 _X = "x: the operand of the forward call, of which only\nthe shape counts"
+_READ = "x: the operand of the forward call"
 _XY = "x: the operand of the forward call; y: its\nresult, in C order"
 _TIES = "grad / t of its segment where x is y, else 0, where t of the segment's elements are; where y is NaN, those that are NaN"
 _SHARED = ", the quotient to x's dtype; ties share a gradient evenly, as in torch.segment_reduce"
@@ -106,6 +108,7 @@ _SAID = {
     "segment_mean": ("grad / n of its segment, of n rows", _X, ""),
     "segment_max": (_TIES, _XY, _SHARED),
     "segment_min": (_TIES, _XY, _SHARED),
+    "segment_prod": ("grad times the product of the other elements of its segment", _READ, ""),
     "segment_logsumexp": ("grad * exp(x - y) of its segment", _XY, ""),
 }
 
@@ -131,4 +134,5 @@ segment_sum_backward = _published("segment_sum")
 segment_mean_backward = _published("segment_mean")
 segment_max_backward = _published("segment_max")
 segment_min_backward = _published("segment_min")
+segment_prod_backward = _published("segment_prod")
 segment_logsumexp_backward = _published("segment_logsumexp")

@@ -12,7 +12,7 @@ from ...numerics.rounding import wide
 __all__ = ["MEASURES", "backward", "offsets", "reduce", "softmax", "softmax_backward"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
-IDENTITY = {"sum": 0.0, "mean": 0.0, "max": -np.inf, "min": np.inf, "logsumexp": -np.inf}
+IDENTITY = {"sum": 0.0, "mean": 0.0, "max": -np.inf, "min": np.inf, "logsumexp": -np.inf, "prod": 1.0}
 
 
 def _by(desc: Any) -> str:
@@ -87,7 +87,9 @@ def backward(desc: Any, grad: Array, x: Array, offsets: Array, y: Array | None =
     made = np.zeros(desc.x_shape, g.dtype)
     with np.errstate(all="ignore"):
         for s, rows in _segments(desc, offsets):
-            if y is None:
+            if by == "prod":
+                made[rows] = g[s] * _others(wide(x[rows], desc.element))
+            elif y is None:
                 made[rows] = g[s] / (rows.stop - rows.start) if by == "mean" else g[s]
             elif by == "logsumexp":
                 made[rows] = g[s] * np.exp(_from_result(desc, x[rows], y[s]))
@@ -95,6 +97,14 @@ def backward(desc: Any, grad: Array, x: Array, offsets: Array, y: Array | None =
                 tied = (x[rows] == y[s]) | np.isnan(x[rows].astype(np.longdouble))
                 made[rows] = np.where(tied, g[s] / tied.sum(axis=0), 0)
     return made
+
+
+def _others(rows: Array) -> Array:
+    """The product of all elements of a segment but each."""
+    zero = rows == 0
+    zeros, product = zero.sum(axis=0), np.where(zero, 1, rows).prod(axis=0)
+    others = np.where(zero, product, product / np.where(zero, 1, rows))
+    return np.asarray(np.where(zeros == zero, others, product * 0))
 
 
 def _from_result(desc: Any, x: Array, y: Array) -> Array:
@@ -159,8 +169,28 @@ def _grad_smallest(desc: Any, **arrays: Array) -> Array:
     return _of_result(lambda g, t: np.maximum(g, 1) * np.longdouble(tiny) + 0 * t)(desc, **arrays)
 
 
+def _beyond(desc: Any, rows: Array) -> Array:
+    """Whether a part of the product may be beyond what is computed in, or below what is normal."""
+    sized = np.isfinite(rows) & (rows != 0)
+    logs = np.where(sized, np.log2(np.where(sized, np.abs(rows), 1)), 0)
+    most = np.maximum(np.maximum(logs, 0).sum(axis=0), np.maximum(-logs, 0).sum(axis=0))
+    return np.asarray(most > (1020 if desc.element.bits == 64 else 124))
+
+
+def _product(desc: Any, x: Array, offsets: Array, grad: Array | None = None) -> Array:
+    """The magnitude of each product, or of its gradient; infinite where a part of it may be beyond."""
+    made = reduce(desc, x, offsets) if grad is None else backward(desc, grad, x, offsets)
+    made = np.abs(made[0] if grad is None and desc.has_status else made)
+    for s, rows in _segments(desc, offsets):
+        at = s if grad is None else rows
+        made[at] = np.where(_beyond(desc, wide(x[rows], desc.element)), np.inf, made[at])
+    return np.asarray(made, np.longdouble)
+
+
 MEASURES: dict[str, Callable[..., Any]] = {
     "abs_terms": _abs_terms,
+    "product": _product,
+    "product_grad": _product,
     "shifted": _of_shifts(lambda t, p, e, total: t * p, each=True),
     "expected": _of_shifts(lambda t, p, e, total: e * p, each=True),
     "expected_shift": _of_shifts(lambda t, p, e, total: e, each=False),

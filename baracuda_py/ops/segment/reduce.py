@@ -1,4 +1,4 @@
-"""segment_sum, segment_mean, segment_max, segment_min and segment_logsumexp: a row of the table is an op."""
+"""segment_sum, segment_mean, segment_max, segment_min, segment_prod and segment_logsumexp: a row of the table is an op."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from ._candidates import Pieces, bound
 from ._problem import FIELDS, STATUSES, TABLE, SegmentProblem, slots_of
 
 __all__ = [
-    "SegmentDescriptor", "SegmentPlan", "segment_logsumexp", "segment_max", "segment_mean", "segment_min", "segment_sum",
+    "SegmentDescriptor", "SegmentPlan", "segment_logsumexp", "segment_max", "segment_mean", "segment_min", "segment_prod",
+    "segment_sum",
 ]  # fmt: skip
 
 
@@ -43,7 +44,7 @@ class SegmentPlan(Plan[SegmentDescriptor]):
     probes = tuple(
         {"x_shape": shape, "offsets_shape": (9,), "element": element, "name": name}
         for shape in ((40, 64), (5000, 3), (300,)) for element in ("bf16", "f32", "f64")
-        for name in ("segment_sum", "segment_mean", "segment_max", "segment_logsumexp")
+        for name in ("segment_sum", "segment_mean", "segment_max", "segment_prod", "segment_logsumexp")
     )  # fmt: skip
 
     @staticmethod
@@ -75,6 +76,7 @@ _SAID = {  # what the first line says, the formula, the result of an empty segme
     "segment_mean": ("Means of segments of rows", "the mean", "The mean of an empty\nsegment is 0 (torch.segment_reduce: NaN)."),
     "segment_max": ("Maxima of segments of rows", "the maximum", "The maximum of an empty\nsegment is -inf."),
     "segment_min": ("Minima of segments of rows", "the minimum", "The minimum of an empty\nsegment is inf."),
+    "segment_prod": ("Products of segments of rows", "the product", "The product of an empty\nsegment is 1."),
     "segment_logsumexp": ("Log-sum-exps of segments of rows", "log(sum(exp))", "That of an\nempty segment is -inf."),
 }  # fmt: skip
 
@@ -87,11 +89,13 @@ def _published(name: str) -> Callable[..., Any]:
         doc=said, formula=formula, along=" along the leading axis", empty=empty, computed=_CHOSEN if chosen else _SUMMED
     )
     function = function_of(SegmentPlan, rules=REPORTED, called=name, doc=doc, name=name)(_template)
-    remembered, peers = TABLE[name].remembered, {"torch": "segment_reduce"} if name != "segment_logsumexp" else {}
-    saved, renames = (("x", "offsets", "out"), {"out": "y"}) if remembered else (("x", "offsets"), {})
-    gradient = Gradient(
-        f"{name}_backward", saved, {"x": "grad_x"}, renames=renames, shapes=() if remembered else ("x",)
+    remembered, reads, peers = (
+        TABLE[name].remembered,
+        TABLE[name].reads,
+        {"torch": "segment_reduce"} if name != "segment_logsumexp" else {},
     )
+    saved, renames = (("x", "offsets", "out"), {"out": "y"}) if remembered else (("x", "offsets"), {})
+    gradient = Gradient(f"{name}_backward", saved, {"x": "grad_x"}, renames=renames, shapes=() if reads else ("x",))
     register(Op(name, SegmentPlan, function, samples.reduce, {"name": name}, gradient, peers))
     return function
 
@@ -100,4 +104,5 @@ segment_sum = _published("segment_sum")
 segment_mean = _published("segment_mean")
 segment_max = _published("segment_max")
 segment_min = _published("segment_min")
+segment_prod = _published("segment_prod")
 segment_logsumexp = _published("segment_logsumexp")

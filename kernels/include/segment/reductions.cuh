@@ -77,6 +77,25 @@ struct Min : Sum {
   template <class C> static __device__ __forceinline__ C identity() { return -rows::minus_infinity<C>(); }
   template <class C> static __device__ __forceinline__ C join(C a, C b) { return math::minimum(a, b); }
 };
+struct Product : Sum {
+  template <class C> static __device__ __forceinline__ C identity() { return C(1); }
+  template <class C> static __device__ __forceinline__ C join(C a, C b) { return a * b; }
+};
+// Of its gradient: how many elements are 0, and by that the product of the others, where one is, or of all.
+struct Zeros : Sum {
+  template <class C> static __device__ __forceinline__ C term(C x, C, C) { return C(x == C(0)); }
+};
+struct OtherFactors : Product {
+  static constexpr bool READS_RESULT = true, READS_ELEMENT = true, READS_STATS = true;
+  template <class T, class C> using Out = C;
+  template <class C> static __device__ __forceinline__ C term(C x, C zeros, C) {
+    return x == C(0) && zeros == C(1) ? C(1) : x;
+  }
+  template <class C> static __device__ __forceinline__ C spread(C grad, u32, C x, C zeros, C product) {
+    if (x == C(0)) return grad * product;
+    return grad * (zeros == C(0) ? product / x : product * C(0));
+  }
+};
 // The gradient of an extremum divided by how many elements are equal to it, or NaN; each of these gets it.
 struct Share : Sum {
   static constexpr bool READS_RESULT = true, READS_GRADIENT = true, READS_ELEMENT = true;

@@ -14,10 +14,15 @@ __all__ = ["FAMILY"]
 X, I = np.zeros(3), np.zeros(2, np.int64)
 FAMILY = Family(
     independent=CHECKS,
-    always=("axis", "trim", "count", "grad_x", "grad_weight", "grad_src", "reduce", "padding_idx"),
+    always=("axis", "trim", "count", "grad_x", "grad_weight", "grad_src", "reduce", "padding_idx", "x", "src", "y"),
     also={
         **dict.fromkeys(("index_add", "index_copy"), ("x padded", "x stepped")),
-        "scatter_backward": ("grad padded, add", "grad F, add", "grad reversed, add"),
+        "scatter_backward": (
+            "grad reversed, add",
+            "f64[33, 7][40, 5] axis 0 status, mean",
+            "NaN and infinities, prod",
+            "long runs, prod",
+        ),
     },
     no_meaning=tuple(
         NoMeaning(

@@ -179,6 +179,48 @@ def _sent_back(axis_by_default: int, index: str, *, lines: bool) -> Callable[[Pr
     return check
 
 
+def _parts(by: str, cells: list[float], y: float) -> list[tuple[float, float]]:
+    """What the gradient of a place's result is multiplied by for each of its elements, and the size of its terms."""
+    if by == "mean":
+        return [(1 / len(cells), 0)] * len(cells)
+    if by == "prod":
+        others = [math.prod(cells[:i] + cells[i + 1 :]) for i in range(len(cells))]
+        if not all(map(math.isfinite, cells)):  # as torch: y / x
+            others = [y / x if x else part if cells.count(0) == 1 else y for x, part in zip(cells, others)]
+        return [(part, abs(part)) for part in others]
+    tied = [x == y or math.isnan(x) for x in cells]
+    return [(counts / sum(tied), 0) for counts in tied]
+
+
+def _reduced_back(problem: Problem) -> None:
+    """Element by element: products of the others of a place, and counts, in Python's own numbers."""
+    given, options = given_of(problem), problem.sample.options
+    grad, indices, by = given["grad"], given["indices"], options["reduce"]
+    axis, mode = options.get("axis", -1) % grad.ndim, options.get("mode", "status")
+    x, src = (given.get(name, np.zeros(like.shape)) for name, like in (("x", grad), ("src", indices)))
+    found: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    for at in np.ndindex(*indices.shape):
+        line = _line(int(indices[at]), grad.shape[axis], mode)
+        if line is not None:
+            found.setdefault((*at[:axis], line, *at[axis + 1 :]), []).append(at)
+    (own, own_size), (sent, sent_size) = np.zeros((2, *grad.shape)), np.zeros((2, *indices.shape))
+    for place in np.ndindex(*grad.shape):
+        several = found.get(place, [])
+        y = float(given["y"][place]) if "y" in given else 0.0
+        parts = _parts(by, [float(x[place]), *(float(src[at]) for at in several)], y)
+        parts = [(grad[place] * part, abs(grad[place]) * size) for part, size in parts]
+        own[place], own_size[place] = parts[0]
+        for at, (part, size) in zip(several, parts[1:]):
+            sent[at], sent_size[at] = part, size
+    near(problem, "grad_x", own, size=own_size)
+    near(problem, "grad_src", sent, size=sent_size)
+
+
+def _scatter_backward(problem: Problem) -> None:
+    moved = problem.sample.options.get("reduce", "set") in ("set", "add")
+    (_sent_back(-1, "indices", lines=False) if moved else _reduced_back)(problem)
+
+
 def _chosen(cells: list[float], by: str) -> float:
     return math.nan if any(map(math.isnan, cells)) else {"max": max, "min": min, "prod": math.prod}[by](cells)
 
@@ -190,5 +232,5 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
     "embedding_backward": _sums_of_lines("grad_weight", "weight", "ids"), "take_along_axis_backward": _sums_of_places,
     "index_add": _sent(0, "index", lines=True), "index_copy": _sent(0, "index", lines=True),
     "scatter": _sent(-1, "indices", lines=False), "index_copy_backward": _sent_back(0, "index", lines=True),
-    "scatter_backward": _sent_back(-1, "indices", lines=False),
+    "scatter_backward": _scatter_backward,
 }  # fmt: skip

@@ -40,7 +40,12 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], type[bp.BaracudaError]
     ("index_copy_backward", (X.astype("i4"), I), {}, bp.OperandTypeError, "grad must hold"),
     ("scatter_backward", (X, np.zeros((5, 1), int)), {}, bp.InvalidProblemError, "exceed grad of shape"),
     ("scatter_backward", (X, I), {}, bp.InvalidProblemError, "pass indices of rank 2"),
-    ("scatter_backward", (X, X.astype(int)), {"reduce": "max"}, bp.InvalidProblemError, "no gradient of reduce='max'"),
+    ("scatter_backward", (X, I[:, None]), {"reduce": "max"}, bp.InvalidProblemError, "x is missing, which the gradient"),
+    ("scatter_backward", (X, I[:, None]), {"reduce": "prod", "x": X, "src": X[:2, :1]}, bp.InvalidProblemError, "y is missing"),
+    ("scatter_backward", (X, I[:, None]), {"reduce": "min", "x": X, "src": X[:2, :1], "y": X.astype("f8")}, bp.OperandTypeError,
+     "y holds f64 and grad f32"),
+    ("scatter_backward", (X, I[:, None]), {"reduce": "max", "x": X, "src": X, "y": X}, bp.InvalidProblemError, "src"),
+    ("scatter_backward", (X, I[:, None]), {"reduce": "amax"}, bp.InvalidProblemError, "set, add, prod, mean, max, min"),
     ("index_copy", (X, np.array([5, 0]), X[:2]), RAISE, bp.InvalidProblemError, "index[0] = 5 is out of range"),
     ("scatter", (X, I, X[0, :2]), {}, bp.InvalidProblemError, "pass indices of rank 2"),
     ("scatter", (X, np.zeros((5, 1), int), np.zeros((5, 1), "f4")), {}, bp.InvalidProblemError, "exceed x of shape"),
@@ -160,6 +165,32 @@ def test_gradients_of_scatter_as_torch(reduce: str, device: str) -> None:
         own, x.grad, source.grad = (x.grad, source.grad), None, None
         x.index_copy(1, index, source).square().sum().backward()
         torch.testing.assert_close(own, (x.grad, source.grad))
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+@pytest.mark.parametrize("reduce", ["mean", "max", "min", "prod"])
+def test_gradients_of_scatter_reduce_as_torch(reduce: str, device: str) -> None:
+    """Ties, and places with none, one and several zeros of x and of src."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(11)
+    made = [torch.tensor(rng.choice([-1.0, 0, 0.5, 1, 2], shape), requires_grad=True) for shape in ((5, 30), (4, 60))]
+    x, src = made
+    indices, grad = torch.tensor(rng.integers(0, 30, (4, 60))), torch.tensor(rng.standard_normal((5, 30)))
+    bp.scatter(x, indices, src, 1, reduce=reduce, device=device).backward(grad)
+    own, x.grad, src.grad = (x.grad, src.grad), None, None
+    x.scatter_reduce(1, indices, src, {"max": "amax", "min": "amin"}.get(reduce, reduce)).backward(grad)
+    torch.testing.assert_close(own, (x.grad, src.grad))
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_gradient_of_a_product_without_a_quotient_by_zero(device: str) -> None:
+    """One zero at a place takes the product of the others, of two none does, and a NaN reaches every other element."""
+    x, src = np.array([0.0, 3, 0, 2]), np.array([2.0, 5, 0, 4, 0, np.nan])
+    given = {"x": x, "src": src, "y": np.array([0.0, 0, 0, np.nan])}
+    back = bp.scatter_backward(np.ones(4), np.array([0, 0, 1, 1, 2, 3]), reduce="prod", **given, device=device)
+    assert back.grad_x.tolist()[:3] == [10, 0, 0]
+    assert back.grad_src.tolist()[:5] == [0, 0, 12, 0, 0]
+    assert np.isnan([back.grad_x[3], back.grad_src[5]]).all()
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])

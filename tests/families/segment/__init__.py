@@ -36,7 +36,7 @@ FAMILY = Family(
             for op, arrays in (
                 *(
                     (f"segment_{by}", (np.zeros(3), np.array([0, 3])))
-                    for by in ("sum", "mean", "max", "min", "logsumexp", "softmax")
+                    for by in ("sum", "mean", "max", "min", "prod", "logsumexp", "softmax")
                 ),
                 BAG,
             )

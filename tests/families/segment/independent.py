@@ -25,6 +25,8 @@ def _reduced(by: str, cells: list[float]) -> float:
         return math.fsum(cells) / (len(cells) if by == "mean" and cells else 1) if not _endless(cells) else sum(cells)
     if any(map(math.isnan, cells)):
         return math.nan
+    if by == "prod":
+        return math.prod(cells)
     if by == "logsumexp":
         most = max(cells, default=-math.inf)
         return most if math.isinf(most) else most + math.log(math.fsum(math.exp(x - most) for x in cells))
@@ -74,6 +76,24 @@ def _backward(by: str) -> Callable[[Problem], None]:
         near(problem, "grad_x", wanted)
 
     return check
+
+
+def _prod_backward(problem: Problem) -> None:
+    """Products of the others, one by one; of segments with infinities or NaN, as torch: result / x."""
+    given = given_of(problem)
+    x, grad = given["x"], given["grad"]
+    wanted = np.zeros(x.shape)
+    for s, own in enumerate(_bounds(given["offsets"].tolist(), len(x))):
+        for c in np.ndindex(*x.shape[1:]):
+            cells = [float(x[(i, *c)]) for i in own]
+            nothing = cells.count(0) > 1 and not _endless(cells)
+            for k, i in enumerate(own):
+                direct = not _endless(cells) or (cells[k] == 0 and cells.count(0) == 1)
+                others = math.prod(cells[:k] + cells[k + 1 :]) if direct and not nothing else 0.0
+                if not direct:
+                    others = math.prod(cells) / (cells[k] or 1)
+                wanted[(i, *c)] = grad[(s, *c)] * others
+    near(problem, "grad_x", wanted, size=np.abs(wanted))
 
 
 def _logsumexp_backward(problem: Problem) -> None:
@@ -174,8 +194,9 @@ def _offsets(problem: Problem) -> None:
 
 
 CHECKS: dict[str, Callable[[Problem], None]] = {
-    **{f"segment_{by}": _forward(by) for by in ("sum", "mean", "max", "min", "logsumexp")},
+    **{f"segment_{by}": _forward(by) for by in ("sum", "mean", "max", "min", "prod", "logsumexp")},
     **{f"segment_{by}_backward": _backward(by) for by in ("sum", "mean", "max", "min")},
+    "segment_prod_backward": _prod_backward,
     "segment_logsumexp_backward": _logsumexp_backward,
     "segment_softmax": _softmax,
     "segment_softmax_backward": _softmax_backward,

@@ -12,7 +12,7 @@ import baracuda_py as bp
 
 from ...gauntlet import readable
 
-BY = ("sum", "mean", "max", "min")
+BY = ("sum", "mean", "max", "min", "prod")
 COVERS = tuple(f"segment_{by}{suffix}" for by in (*BY, "logsumexp", "softmax") for suffix in ("", "_backward"))
 X, O = np.arange(12, dtype=np.float32).reshape(4, 3), np.array([0, 1, 4])
 RAISE = {"mode": "raise"}
@@ -59,7 +59,7 @@ def test_raising_is_refused_on_a_gpu() -> None:
 def test_refused_offsets_read_nothing(device: str, offsets: list[int]) -> None:
     """Every segment is empty, the status says so, and gradients are 0."""
     n, given = len(offsets) - 1, np.array(offsets)
-    for by, empty in (("sum", 0), ("mean", 0), ("max", -np.inf), ("min", np.inf)):
+    for by, empty in (("sum", 0), ("mean", 0), ("max", -np.inf), ("min", np.inf), ("prod", 1)):
         status = np.array(7, np.int32)
         made = getattr(bp, f"segment_{by}")(X, given, mode="status", status=status, device=device)
         assert made.out.tolist() == [[empty] * 3] * n
@@ -81,6 +81,9 @@ def test_as_torch_segment_reduce(by: str, device: str) -> None:
     rng = np.random.default_rng(4)
     x = rng.integers(-3, 4, (600, 5)).astype(np.float64)
     x[7, 2] = x[9, 2] = np.nan if by in ("max", "min") else 1
+    if by == "prod":  # in range, with no zeros, one, and several
+        x = rng.choice([-1.5, -1, 1, 0.75, 1.25], (600, 5))
+        x[[0, 5, 30, 40, 599], [0, 1, 2, 2, 4]] = 0
     given, offsets = torch.tensor(x, requires_grad=True), torch.tensor([0, 1, 20, 330, 600])
     grad = torch.tensor(rng.uniform(1, 2, (4, 5)))
     made = getattr(bp, f"segment_{by}")(given, offsets, device=device)

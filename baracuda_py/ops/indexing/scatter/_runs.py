@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from ....numerics.guarantee import product_term
 from ....plan.candidate import Candidate, Cost, Feasibility, exact_results, no
 from ....plan.grammar import Config, term
-from ....runtime.steps import Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
+from ....runtime.steps import Arg, Fill, Kernel, Launch, Packed, Ptr, Scratch, Step
 from ....tensor.axes import broadcast_strides, c_strides, merge_axes
 from ....types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term, Ulp
 from ..._launch import pack_dims
@@ -23,12 +24,14 @@ from ..costs import LineCosts
 from ..keys import KERNELS, MOST, KeyedIndices
 
 __all__ = [
+    "Runs",
     "ScatteredElements",
     "ScatteredLines",
     "ScatteredProblem",
     "Share",
     "Sorted",
     "Strided",
+    "additions",
     "bound",
     "scattered",
 ]
@@ -132,18 +135,16 @@ class ScatteredElements(ByIndices, ScatteredProblem):
         )
 
 
-def bound(desc: ScatteredProblem, additions: float) -> PrecisionGuarantee:
-    """The bound of so many additions or multiplications, in a fixed order that depends on all indices; other results are one of
-    their terms, a NaN with bits of its own where they are compared. Products err by (1 + u)**n - 1 of themselves (Higham, section
-    3.1)."""
+def bound(desc: ScatteredProblem, added: float) -> PrecisionGuarantee:
+    """The bound of so many additions in turn, or multiplications in all, in a fixed order that depends on all indices; other
+    results are one of their terms, a NaN with bits of its own where they are compared."""
     if desc.reduce == "set" or desc.element.is_integer:
         return exact_results(desc)
     computed, rounded = computed_in(desc.element), desc.reduce in ROUNDED
-    u = computed.element.unit_roundoff
     terms = {
-        "add": Term(additions, computed.element, "abs_sums"),
-        "mean": Term(additions + 1, computed.element, "abs_sums"),
-        "prod": Term(math.expm1(min(additions * math.log1p(u), 700.0)) / u, computed.element, "product"),
+        "add": Term(added, computed.element, "abs_sums"),
+        "mean": Term(added + 1, computed.element, "abs_sums"),
+        "prod": product_term(added, computed.element, "product"),
     }
     source = "Higham, sections 3.1 and 4.2"
     bounded = Componentwise.rounded((terms[desc.reduce],), desc.element, source) if rounded else Ulp(0.5)
@@ -197,9 +198,8 @@ class Sorted(Candidate[ScatteredProblem]):
         )
 
     def guarantee(self, desc: ScatteredProblem, device: DeviceSpec, config: Share) -> PrecisionGuarantee:
-        most = desc.keyed().count  # additions to one row
-        chunks = -(-most // CHUNK)
-        return bound(desc, min(most, CHUNK + SLICES + -(-chunks // SLICES)) + 2.0)
+        most = desc.keyed().count  # of one row
+        return bound(desc, most + 2.0 if desc.reduce == "prod" else additions(most))
 
     def lower(self, desc: ScatteredProblem, device: DeviceSpec, config: Share) -> tuple[Step, ...]:
         clear = Fill(Ptr(desc.result), 0, desc.element.nbytes(math.prod(desc.layout(desc.result).shape)))
@@ -210,7 +210,12 @@ def scattered(desc: ScatteredProblem, config: Share) -> tuple[Step, ...]:
     """The launches that reduce lines into a result that is 0 or holds the base already."""
     keyed = desc.keyed()
     clear = (Fill(Ptr("status"), 0, 4),) if keyed.status else ()
-    return clear if 0 in desc.layout(desc.source).shape else (*clear, *keyed.steps(), *_launches(desc, config))
+    if 0 in desc.layout(desc.source).shape:
+        return clear
+    element, computed, width = desc.reduced_as
+    sizes, accumulate = (desc.element.bits // 8, width), bool(desc.base) and desc.reduce != "set"
+    runs = Runs((element, computed), sizes, OPS[desc.reduce], accumulate, keyed, desc.strided())
+    return (*clear, *keyed.steps(), *runs.launches(config, Ptr(desc.result), Ptr(desc.source)))
 
 
 def _vector(desc: ScatteredProblem) -> int:
@@ -227,35 +232,48 @@ def _vector(desc: ScatteredProblem) -> int:
     return vector
 
 
-def _launches(desc: ScatteredProblem, config: Share) -> tuple[Launch, Launch]:
-    size = desc.element.bits // 8
-    element, computed, width = desc.reduced_as
-    keyed, strided = desc.keyed(), desc.strided()
-    keys, positions, columns = (one.merged(scale=size) for one in strided)
-    length, count = math.prod(columns[0]), keyed.count
+class Runs(NamedTuple):
+    """Lines to be reduced by sorted keys: the C++ types of an element and of what is computed, and the bytes of both; the
+    reduction, and whether it is joined to what the result holds; the keys, and where lines are."""
+
+    types: tuple[str, str]
+    sizes: tuple[int, int]
+    op: str
+    accumulate: bool
+    keyed: KeyedIndices
+    strided: tuple[Strided, Strided, Strided]
+
+    def launches(self, config: Share, out: Arg, lines: Arg) -> tuple[Launch, Launch]:
+        (size, width), keyed = self.sizes, self.keyed
+        keys, positions, columns = (one.merged(scale=size) for one in self.strided)
+        length, count = math.prod(columns[0]), keyed.count
+        chunks = -(-count // CHUNK)
+        dense = all(strides in ((), (size,)) for strides in columns[1])
+        ranks = len(keys[0]), len(positions[0]), 0 if dense else len(columns[0])
+        packed = [pack_dims(shape, strides, "u32").data for shape, strides in (keys, positions)]
+        packed.append(pack_dims(*(((), ((), ())) if dense else columns), "u32").data)
+        scratch = width * chunks * length
+        heads, tails = Scratch.named("heads", scratch), Scratch.named("tails", scratch)
+        numbers = np.uint32(keyed.keys), np.uint32(count), np.uint32(length), Packed(b"".join(packed), 8)
+        sorted_keys, places = keyed.pairs()
+
+        def launch(name: str, options: str, tail: str, ctas: int, lanes: int, threads: int, *args: Any) -> Launch:
+            types = f"{', '.join(self.types)}, {self.op}, {config.vector}{options}"
+            entry = f"{name}<{types}, {ranks[0]}, {ranks[1]}, {ranks[2]}, {str(self.accumulate).lower()}{tail}>"
+            grid = ctas, min(MOST_GRID_Y, -(-length // (lanes * config.vector))), 1
+            return Launch(Kernel(FILE, entry), grid, (threads, 1, 1), (*args, *numbers))
+
+        ctas = -(-chunks // (THREADS // config.lanes))
+        return (
+            launch(
+                "reduce_chunks", f", {config.lanes}", f", {UNROLL}", ctas, config.lanes, THREADS, out, lines, heads, tails,
+                sorted_keys, places,
+            ),
+            launch("join_runs", "", "", chunks, WARP, WARP * SLICES, out, heads, tails, sorted_keys),
+        )  # fmt: skip
+
+
+def additions(count: int) -> float:
+    """Those that a term goes through at most, of so many indices."""
     chunks = -(-count // CHUNK)
-    dense = all(strides in ((), (size,)) for strides in columns[1])
-    ranks = len(keys[0]), len(positions[0]), 0 if dense else len(columns[0])
-    packed = [pack_dims(shape, strides, "u32").data for shape, strides in (keys, positions)]
-    packed.append(pack_dims(*(((), ((), ())) if dense else columns), "u32").data)
-    scratch = width * chunks * length
-    heads, tails = Scratch.named("heads", scratch), Scratch.named("tails", scratch)
-    numbers = np.uint32(keyed.keys), np.uint32(count), np.uint32(length), Packed(b"".join(packed), 8)
-    sorted_keys, places = keyed.pairs()
-
-    def launch(name: str, options: str, tail: str, ctas: int, lanes: int, threads: int, *args: Any) -> Launch:
-        types = f"{element}, {computed}, {OPS[desc.reduce]}, {config.vector}{options}"
-        accumulate = str(bool(desc.base) and desc.reduce != "set").lower()
-        entry = f"{name}<{types}, {ranks[0]}, {ranks[1]}, {ranks[2]}, {accumulate}{tail}>"
-        grid = ctas, min(MOST_GRID_Y, -(-length // (lanes * config.vector))), 1
-        return Launch(Kernel(FILE, entry), grid, (threads, 1, 1), (*args, *numbers))
-
-    out, lines = Ptr(desc.result), Ptr(desc.source)
-    ctas = -(-chunks // (THREADS // config.lanes))
-    return (
-        launch(
-            "reduce_chunks", f", {config.lanes}", f", {UNROLL}", ctas, config.lanes, THREADS, out, lines, heads, tails,
-            sorted_keys, places,
-        ),
-        launch("join_runs", "", "", chunks, WARP, WARP * SLICES, out, heads, tails, sorted_keys),
-    )  # fmt: skip
+    return min(count, CHUNK + SLICES + -(-chunks // SLICES)) + 2.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -123,6 +123,7 @@ def take_along_axis_backward(fixed: Any, seed: int = 0, *, full: bool = False) -
         yield Sample(f"indices {name}", {"grad": grad, "indices": view, "x": x}, {})
 
 
+READING = ("max", "min", "prod")  # reductions whose gradients read elements
 SENT = (  # grad, indices, axis
     ((7, 33), (7, 50), 1),
     ((33, 7), (40, 5), 0),
@@ -153,22 +154,55 @@ def index_copy_backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Ite
     yield Sample("no places", {"grad": grad[:0], "index": ends}, {})
 
 
-def scatter_backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
-    """Both reductions, every kind, both kinds of index, every mode, shorter axes, layouts, and places out of range."""
+def _sparse(rng: np.random.Generator, shape: tuple[int, ...], kind: ElementKind) -> Any:
+    """Elements of few values, so that there are ties, products stay in range, and some are 0."""
+    return rng.choice(
+        [-1.5, -1.0, -1.0, 0.75, 1.0, 1.0, 1.25, 0.0], shape, p=[0.1] * 3 + [0.2, 0.2, 0.15, 0.1, 0.05]
+    ).astype(kind.dtype)
+
+
+def scatter_backward(result: Callable[..., Any], fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Every reduction and kind, both kinds of index, every mode, shorter axes, layouts, places out of range; for reductions that
+    read the operands of the forward call and its `result`, ties, zeros, NaN and infinities."""
     rng = np.random.default_rng(seed)
+
+    def sample(label: str, grad: Any, indices: Any, reduce: str, x: Any = None, src: Any = None, **how: Any) -> Sample:
+        operands, options = {"grad": grad, "indices": indices}, {**how, "reduce": reduce}
+        if reduce in READING:
+            kind = ElementKind.of(grad.dtype)
+            x = _sparse(rng, grad.shape, kind) if x is None else x
+            src = _sparse(rng, indices.shape, kind) if src is None else src
+            operands |= {"x": x, "src": src, "y": result(x, indices, src, **options)}
+        return Sample(f"{label}, {reduce}", operands, options)
+
     for i, (shape, taken, axis) in enumerate(SENT):
-        for j, reduce in enumerate(("set", "add")):
+        for j, reduce in enumerate(("set", "add", "mean", *READING)):
             for element in KINDS if full else (KINDS[(i + j) % len(KINDS)],):
                 mode, n = ("status", "clip", "wrap")[(i + j) % 3], shape[axis]
                 indices = rng.integers(-n, 2 * n, taken, (np.int64, np.int32)[i % 2])
-                label = f"{element}{list(shape)}{list(taken)} axis {axis} {mode} {reduce}"
-                operands = {"grad": values(rng, shape, element), "indices": indices}
-                yield Sample(label, operands, {"axis": axis, "mode": mode, "reduce": reduce})
+                label = f"{element}{list(shape)}{list(taken)} axis {axis} {mode}"
+                yield sample(label, values(rng, shape, element), indices, reduce, axis=axis, mode=mode)
     grad, indices = values(rng, (6, 40), ElementKind.F32), rng.integers(0, 40, (5, 24))
-    for reduce in ("set", "add"):
+    for reduce in ("set", "add", "max"):
         for name, view in layouts(grad).items():
-            yield Sample(f"grad {name}, {reduce}", {"grad": view, "indices": indices}, {"reduce": reduce})
+            yield sample(f"grad {name}", view, indices, reduce)
         for name, view in layouts(indices).items():
-            yield Sample(f"indices {name}, {reduce}", {"grad": grad, "indices": view}, {"reduce": reduce})
-        nothing = {"grad": grad[:, :0], "indices": indices}
-        yield Sample(f"no places, {reduce}", nothing, {"reduce": reduce})
+            yield sample(f"indices {name}", grad, view, reduce)
+        yield sample("no places", grad[:, :0], indices, reduce)
+    x, src = values(rng, (6, 40), ElementKind.F32), values(rng, (5, 24), ElementKind.F32)
+    for reduce in ("max", "prod"):
+        for name, view in layouts(x).items():
+            if view.shape == x.shape:
+                yield sample(f"x {name}", grad, indices, reduce, view, src)
+        for name, view in layouts(src).items():
+            if view.shape == src.shape:
+                yield sample(f"src {name}", grad, indices, reduce, x, view)
+    x, src = _sparse(rng, (6, 40), ElementKind.F32), _sparse(rng, (5, 24), ElementKind.F32)
+    src[2, 3:9] = np.nan, np.inf, -np.inf, -0.0, 0.0, np.nan
+    for reduce in READING:
+        yield sample("NaN and infinities", grad, indices % 7, reduce, x, src)
+    grad, indices = values(rng, (2, 3), ElementKind.F32), rng.integers(0, 2, (2, 700))
+    x, src = (rng.choice([-1.0, 1.0, 0.8, 1.25], shape).astype(np.float32) for shape in (grad.shape, indices.shape))
+    x[1, 0], src[0, 99] = 0, 0
+    for reduce in ("mean", *READING):
+        yield sample("long runs", grad, indices, reduce, x, src)

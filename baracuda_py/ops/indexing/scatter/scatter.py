@@ -215,7 +215,7 @@ def scatter(
     reduce: ``"set"``: of several elements for one place, the last one in C order stands. ``"add"``, ``"prod"``, ``"mean"``,
     ``"max"``, ``"min"``: they are reduced with x's own, in C order and chunks (torch's scatter_reduce with include_self). Sums
     and products are computed in f32 (f64 for f64) and rounded once, a mean is divided before that; of whole numbers they wrap. A
-    NaN is a maximum and a minimum. The same bits at every call. There are gradients of ``"set"`` and ``"add"``.
+    NaN is a maximum and a minimum. The same bits at every call.
     mode, status and out: as in `index_add`. Returns (out, status) with ``mode="status"``, else out alone.
     """
 
@@ -230,6 +230,7 @@ register(
        gradient=Gradient("index_copy_backward", ("index",), SENT), peers={"torch": "index_copy"})
 )  # fmt: skip
 register(
-    Op("scatter", ScatterPlan, scatter, samples.scatter, gradient=Gradient("scatter_backward", ("indices",), SENT),
+    Op("scatter", ScatterPlan, scatter, samples.scatter,
+       gradient=Gradient("scatter_backward", ("indices", "x", "src", "out"), SENT, renames={"out": "y"}),
        peers={"cupy": "put_along_axis", "torch": "scatter"})
 )  # fmt: skip

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
+from ....numerics.guarantee import widely
+from ....numerics.rounding import round_to
+from ....plan.candidate import exact_results
 from ....plan.descriptor import Slot, described
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....types import InvalidProblemError, OpCategory
+from ....types import InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
 from ..._function import function_of
 from ..._rows import FLOATS
 from .. import oracle
 from .._indexed import INDICES
 from .._lines import GradientElementsByIndex, GradientsByIndex
+from ._reduced import STATISTICS, FromStatistics, bound
+from ._runs import OPS
 from ._sent import FromLast, FromSums, SentElements, SentLines
 from .gradient_samples import index_copy_backward as index_copy_samples
 from .gradient_samples import scatter_backward as scatter_samples
+from .scatter import ScatterDescriptor
 
 __all__ = [
     "IndexCopyBackwardDescriptor",
@@ -25,8 +32,6 @@ __all__ = [
     "index_copy_backward",
     "scatter_backward",
 ]
-
-REDUCTIONS = ("set", "add")  # those that have a gradient
 
 
 def _slots(index: str) -> tuple[Slot, ...]:
@@ -45,31 +50,47 @@ class IndexCopyBackwardDescriptor(GradientsByIndex, SentLines):
     name, reduce = "index_copy_backward", "set"
 
 
-@described(*_slots("indices"), fields=(*GradientElementsByIndex.FIELDS, "reduce"))
+@described(
+    *_slots("indices"),
+    Slot("x", optional=True, takes=FLOATS, shape="grad_shape"),
+    Slot("src", optional=True, takes=FLOATS, shape="picked_shape"),
+    Slot("y", optional=True, takes=FLOATS, shape="grad_shape", strided=False),
+    fields=(*GradientElementsByIndex.FIELDS, "reduce"),
+)
 class ScatterBackwardDescriptor(GradientElementsByIndex, SentElements):
-    """The gradient of the result of `scatter`, and the indices of its call."""
+    """The gradient of the result of `scatter`, and the indices of its call; of a product or an extremum also its x, its src and
+    its result y."""
 
     reduce: str = "set"
     name = "scatter_backward"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.reduce not in REDUCTIONS:
-            raise InvalidProblemError(
-                f"{self.op}: there is no gradient of reduce={self.reduce!r}",
-                f"give one of {', '.join(REDUCTIONS)}, or detach x and src",
-            )
+        self._member(tuple(OPS), "reduce")
 
     def check(self) -> None:
         super().check()
         self.refuse_longer_indices()
+        for name in ("x", "src", "y"):
+            if not self.has(name) and name in self.read:
+                raise InvalidProblemError(
+                    f"{self.op}: {name} is missing, which the gradient of reduce={self.reduce!r} reads",
+                    "pass x and src of the forward call, and its result as y",
+                )
+            if self.has(name) and (kind := self.layout(name).element) is not self.element:
+                raise OperandTypeError(f"{self.op}: {name} holds {kind} and grad {self.element}", "cast it")
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The operands of the forward call, and its result, whose values count."""
+        return STATISTICS[self.reduce].read if self.reduce in STATISTICS else ()
 
 
 class SentPlan(Plan[Any]):
     """What the plans of both have in common."""
 
     category = OpCategory.INDEXING
-    candidates = (FromLast(), FromSums())
+    candidates: ClassVar[Any] = (FromLast(), FromSums())
 
 
 class IndexCopyBackwardPlan(SentPlan):
@@ -84,15 +105,30 @@ class IndexCopyBackwardPlan(SentPlan):
 
 
 class ScatterBackwardPlan(SentPlan):
-    """The gradients of `scatter`: operands `grad`, `indices`, `grad_x` and `grad_src`."""
+    """The gradients of `scatter`: operands `grad`, `indices`, `grad_x`, `grad_src`, and as the problem has them `x`, `src` and
+    `y`."""
 
     descriptor = ScatterBackwardDescriptor
-    reference = oracle.set_places_backward
+    candidates = (FromLast(), FromSums(), FromStatistics())
+    measures = oracle.MEASURES
+    reference = oracle.scatter_backward
     probes = (
         {"grad_shape": (5, 33), "indices_shape": (5, 7), "element": "f32"},
         {"grad_shape": (8, 4), "indices_shape": (3, 4), "element": "f64", "axis": 0, "mode": "wrap", "reduce": "add"},
         {"grad_shape": (8, 4), "indices_shape": (3, 4), "element": "bf16", "axis": 0, "mode": "clip"},
-    )
+        {"grad_shape": (8, 4), "indices_shape": (3, 4), "element": "bf16", "axis": 0, "reduce": "mean"},
+        *(
+            {"grad_shape": (8, 4), "indices_shape": (3, 4), "element": element, "reduce": reduce, "axis": 0, "mode": "clip",
+             "x_element": element, "src_element": element, "y_element": element}
+            for element, reduce in (("f32", "max"), ("f64", "prod"))
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def reference_guarantee(desc: ScatterBackwardDescriptor) -> PrecisionGuarantee:
+        if desc.reduce not in STATISTICS:
+            return exact_results(desc)
+        return widely(bound(desc, 1.0), desc, desc.count + 1)
 
 
 @function_of(IndexCopyBackwardPlan)
@@ -113,18 +149,32 @@ def index_copy_backward(
 
 @function_of(ScatterBackwardPlan)
 def scatter_backward(
-    grad: Any, indices: Any, axis: int = -1, *, reduce: str = "set", mode: str = "drop", grad_x: Any = None,
-    grad_src: Any = None,
+    grad: Any, indices: Any, axis: int = -1, *, reduce: str = "set", mode: str = "drop", x: Any = None, src: Any = None,
+    y: Any = None, grad_x: Any = None, grad_src: Any = None,
 ) -> Any:  # fmt: skip
-    """The gradients of `scatter`: grad_src has the element of grad at the place that each index names.
+    """The gradients of `scatter`: grad_src has of each index its part of the element of grad at the place that it names.
 
-    reduce: that of the forward call. ``"set"``: only the last index of a place, in C order, as the forward call keeps its element
-    alone; all others have 0, and grad_x is grad with 0 at places that an index names. ``"add"``: every index, and grad_x is a
-    copy of grad. Others have no gradient here and raise InvalidProblemError.
-    grad: the gradient of the result (f16, bf16, f32, f64), any strides. indices, axis: those of the forward call. mode and what
-    else is said of the results: as in `index_copy_backward`; grad_src has indices' shape. Returns (grad_x, grad_src).
+    reduce: that of the forward call. ``"set"``: only the last index of a place, in C order, has the element, as the forward call
+    keeps its element alone; all others have 0, and grad_x is grad with 0 at places that an index names. ``"add"``: every index,
+    and grad_x is a copy of grad. ``"mean"``: grad / n of a place whose mean was of n elements. ``"max"``, ``"min"``: grad / t of
+    a place t of whose elements, x's own among them, are the result, for each of these; where that is NaN, for those that are NaN
+    (torch: NaN). ``"prod"``: grad times the product of the place's other elements, as in torch: of several zeros at a place, all
+    elements have 0.
+    grad: the gradient of the result (f16, bf16, f32, f64), any strides. indices, axis: those of the forward call. x, src: those
+    of the forward call, and y: its result, in C order; their values are read for ``"max"``, ``"min"`` and ``"prod"``.
+    Quotients and products are computed in f32 (f64 for f64) and rounded once. mode and what else is said of the results: as in
+    `index_copy_backward`; grad_src has indices' shape. Returns (grad_x, grad_src).
     """
 
 
 register(Op("index_copy_backward", IndexCopyBackwardPlan, index_copy_backward, index_copy_samples))
-register(Op("scatter_backward", ScatterBackwardPlan, scatter_backward, scatter_samples))
+
+
+def _result(x: Any, indices: Any, src: Any, **options: Any) -> Any:
+    """The forward result of a sample."""
+    mode = options.get("mode", "drop")
+    desc = ScatterDescriptor.of(x, indices, src, **{**options, "mode": "drop" if mode == "status" else mode})
+    return round_to(oracle.scatter_places(desc, x, indices, src), desc.element)
+
+
+register(Op("scatter_backward", ScatterBackwardPlan, scatter_backward, partial(scatter_samples, _result)))
