@@ -229,9 +229,9 @@ from .ops.norm.unit.normalize import (UnitPlan as _UnitPlan)
 from .ops.reduce.norms import (VectorNormPlan as _VectorNormPlan)
 from .ops.shape_layout.write_slice import (WriteSliceDescriptor as _WriteSliceDescriptor, WriteSlicePlan as _WriteSlicePlan)
 from .ops.creation.arrays import (arange as arange, eye as eye, full as full, linspace as linspace)
-from .ops.random.arrays import (bernoulli as bernoulli, exponential as exponential, gumbel as gumbel, integers as integers,
-    normal as normal, random_bits as random_bits, randperm as randperm, truncated_normal as truncated_normal,
-    uniform as uniform)
+from .ops.random.arrays import (bernoulli as bernoulli, drawing as drawing, exponential as exponential, gumbel as gumbel,
+    integers as integers, normal as normal, random_bits as random_bits, randperm as randperm,
+    truncated_normal as truncated_normal, uniform as uniform)
 from .ops.rearrange.views import (broadcast_to as broadcast_to, chunk as chunk, diagonal as diagonal, meshgrid as meshgrid,
     rot90 as rot90, split as split, unfold as unfold)
 from .ops.optim.lists import (clip_grad_norm as clip_grad_norm, grad_norm as grad_norm)

@@ -680,6 +680,7 @@ NAMES = {
     "digamma": "ops.elementwise.unary:digamma",
     "divide": "ops.elementwise.binary:divide",
     "divide_backward": "ops.elementwise.backward.gradients:divide_backward",
+    "drawing": "ops.random.arrays:drawing",
     "dropout": "ops.random.dropout:dropout",
     "dropout_backward": "ops.random.dropout:dropout_backward",
     "elu": "ops.elementwise.unary:elu",
