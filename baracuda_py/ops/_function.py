@@ -170,8 +170,8 @@ class _Parts(NamedTuple):
     def of(
         descriptor: type[Descriptor], signature: inspect.Signature, rules: SignatureRules, fixed: Mapping[str, Any]
     ) -> _Parts:
-        apart = {*_SHELL, *(("trim",) if rules.trim else ())}
-        given = {p.name: p.default for p in signature.parameters.values() if p.name not in apart}
+        beside = {*_SHELL, *(("trim",) if rules.trim else ())}
+        given = {p.name: p.default for p in signature.parameters.values() if p.name not in beside}
         slots = tuple(slot for slot in descriptor.slots if slot.name in given)
         equal = {output: by for output, by in rules.wanted.items() if isinstance(by, tuple)}
         by_name = {s.name: rules.wanted.get(s.name, f"return_{s.name}") for s in slots if s.role == "out"}

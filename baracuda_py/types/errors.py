@@ -5,6 +5,7 @@ A message names the op, the operand, the expected and the given value, and a fix
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "OperandTypeError",
     "OutOfPagesError",
     "OverlapError",
+    "Renamed",
     "UnsupportedError",
     "WorkspaceTooSmallError",
 ]
@@ -128,3 +130,20 @@ def shown(value: Any) -> str:
     if not text or " at 0x" in text:
         return f"an object of type {kind.__name__}"
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 3]}..."
+
+
+class Renamed:
+    """A context in which errors of the function `inner` become errors of `outer`, whose words are `reworded`."""
+
+    def __init__(self, inner: str, outer: str, reworded: Callable[[str], str] = str) -> None:
+        self.inner, self.outer, self.reworded = inner, outer, reworded
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if not isinstance(error, BaracudaError) or not error.reason.startswith(f"{self.inner}: "):
+            return
+        error.reason = f"{self.outer}: {self.reworded(error.reason.removeprefix(f'{self.inner}: '))}"
+        error.fix = self.reworded(error.fix)
+        error.args = (f"{error.reason}: {error.fix}" if error.fix else error.reason,)

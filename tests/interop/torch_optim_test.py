@@ -519,13 +519,13 @@ def _absent(state: dict[str, Any], key: str) -> None:
         (kind, key, spoil)
         for kind, key in ((optim.Adafactor, "col_var"), (optim.Muon, "momentum_buffer"))
         for spoil in (_of_another_shape, _of_another_kind, _transposed_in_memory, _absent)
-        if (kind, spoil) != (optim.Muon, _absent)  # which starts anew
+        if (kind, spoil) != (optim.Muon, _absent)  # whose state is then made as at the start
     ],
 )
-@pytest.mark.parametrize("apart", [False, True], ids=("one group", "two groups"))
-def test_a_refused_state_leaves_the_parameters_before_it(kind: Any, key: str, apart: bool, spoil: Any) -> None:
+@pytest.mark.parametrize("separate", [False, True], ids=("one group", "two groups"))
+def test_a_refused_state_leaves_the_parameters_before_it(kind: Any, key: str, separate: bool, spoil: Any) -> None:
     params = [torch.nn.Parameter(torch.ones(5, 4)) for _ in range(2)]
-    mine = kind([{"params": [p]} for p in params] if apart else params)
+    mine = kind([{"params": [p]} for p in params] if separate else params)
     for p in params:
         p.grad = torch.full_like(p, 0.5)
     with bp.device("cpu"):
@@ -533,7 +533,7 @@ def test_a_refused_state_leaves_the_parameters_before_it(kind: Any, key: str, ap
         spoil(mine.state[params[1]], key)
         held = [p.detach().clone() for p in params]
         states = copy.deepcopy(mine.state_dict()["state"])
-        with pytest.raises(bp.BaracudaError, match=rf"{kind.__name__}: params\[{0 if apart else 1}\]"):
+        with pytest.raises(bp.BaracudaError, match=rf"{kind.__name__}: params\[{0 if separate else 1}\]"):
             mine.step()
     assert all(torch.equal(p.detach(), x) for p, x in zip(params, held))
     for i, state in mine.state_dict()["state"].items():

@@ -25,7 +25,7 @@ from ...types import (
     OverlapError,
     UnsupportedError,
 )
-from .._renamed import Renamed
+from ...types.errors import Renamed
 from ._table import BLOCK, LEAD, rows_of
 from ._tables import table_found, table_made
 

@@ -10,9 +10,9 @@ from typing import Any
 from ...plan.fields import integer
 from ...types import ElementKind, InvalidProblemError, OperandTypeError, PlanPreference
 from ...types.elements import ElementLike
+from ...types.errors import Renamed
 from .._empty import empty_array
 from .._numbers import one_or_more
-from .._renamed import Renamed
 from ..sort.whole.sort import argsort
 from .continuous import fill_exponential, fill_gumbel, fill_normal, fill_truncated_normal, fill_uniform
 from .discrete import fill_bernoulli, fill_integers, fill_random_bits

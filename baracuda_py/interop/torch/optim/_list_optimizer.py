@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import torch
 
-from ....ops._renamed import Renamed
 from ....ops.optim import lists
 from ....ops.optim.rules import Rule, plural
 from ....types import DeviceMismatchError, InvalidProblemError, OperandTypeError, UnsupportedError
+from ....types.errors import Renamed
 
 __all__ = ["ArrayOptimizer", "ListOptimizer", "pair_of"]
 
