@@ -401,9 +401,10 @@ attention_backward_queries(Problem<T, T, float> p, Gradients<T, float> g, QueryS
         float sum[4] = {};
         for (u32 slice = 0; slice < max(sums.slices, 1u); ++slice) {
           if (!sums.holds(slice, visitors, sums.rounds<BN>(band.keys))) continue;
-          const auto more = sums_at<THREADS>(from + slice * sums.slice_stride + (b * (COLUMNS / 8) + c) * (4 * THREADS));
+          const auto four = sums_at<THREADS>(
+              from + slice * sums.slice_stride + (b * (COLUMNS / 8) + c) * (4 * THREADS));
 #pragma unroll
-          for (int e = 0; e < 4; ++e) sum[e] += more.at[e];
+          for (int e = 0; e < 4; ++e) sum[e] += four.at[e];
         }
 #pragma unroll
         for (int r = 0; r < 2; ++r) {

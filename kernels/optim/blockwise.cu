@@ -19,7 +19,9 @@ constexpr int MOST = 9;  // arrays
 
 struct ArrayBases { u64 of[MOST]; };
 
-template <class T> __device__ __forceinline__ T* at(u64 begin, u64 place) { return reinterpret_cast<T*>(begin) + place; }
+template <class T> __device__ __forceinline__ T* at(u64 begin, u64 place) {
+  return reinterpret_cast<T*>(begin) + place;
+}
 
 template <class T, class C> __device__ __forceinline__ void load(bool whole, const T* from, u32 count, C (&x)[V]) {
   if (whole) optim::load_run<true>(from, count, x);

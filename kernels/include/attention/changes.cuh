@@ -91,10 +91,10 @@ __device__ __forceinline__ void kept_by_mask(u32 (&bits)[N], const P& p, const H
   }
 }
 
-// Four bits of a word, at 0, 8, 16 and 24, side by side; whether each of four bytes is not 0.
-__device__ __forceinline__ u32 side_by_side(u32 bits) { return (bits & 0x01010101) * 0x10204080 >> 28; }
+// Four bits of a word, at 0, 8, 16 and 24, made adjacent; whether each of four bytes is not 0.
+__device__ __forceinline__ u32 adjacent_bits(u32 bits) { return (bits & 0x01010101) * 0x10204080 >> 28; }
 __device__ __forceinline__ u32 not_zero(u32 bytes) {
-  return side_by_side((((bytes & 0x7f7f7f7f) + 0x7f7f7f7f) | bytes) >> 7);
+  return adjacent_bits((((bytes & 0x7f7f7f7f) + 0x7f7f7f7f) | bytes) >> 7);
 }
 
 // Whether the bool mask keeps a thread's scores of 16 keys by 64 queries of a warp: bit 4 n + 2 e + r is of query
@@ -118,7 +118,7 @@ __device__ __forceinline__ u32 shown_by_mask(const P& p, const H& head, int row,
     }
 #pragma unroll
     for (int n = 0; n < 8; ++n)
-      shown |= side_by_side(__shfl_sync(~0u, of_rows, 4 * n + lane % 4) >> lane / 4) << 4 * n;
+      shown |= adjacent_bits(__shfl_sync(~0u, of_rows, 4 * n + lane % 4) >> lane / 4) << 4 * n;
   } else {
     u32 bits[8];
     kept_by_mask<8, 2>(bits, p, head, row, column);

@@ -89,7 +89,7 @@ struct QuerySums {
   }
 };
 
-// Four sums of a thread: adjacent where one instruction adds them, else THREADS apart, so that a warp's are adjacent.
+// Four sums of a thread: adjacent where one instruction adds them, else at distances of THREADS, so that a warp's are adjacent.
 // f32 add in L2 without return value, or plain store.
 #if __CUDA_ARCH__ >= 900
 constexpr u32 THREAD_STEP = 4;  // floats from a thread's four to those of the next

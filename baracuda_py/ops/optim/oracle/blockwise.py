@@ -102,9 +102,9 @@ class BlockwiseParts(Parts):
         off = off + U * most
         if output != name:
             return off, vague
-        exact, apart = coded(self._over(x, most), squares=squares), np.zeros(len(x))
+        exact, distance = coded(self._over(x, most), squares=squares), np.zeros(len(x))
         for way, other in product((-1, 1), repeat=2):
             end = self._over(x + way * error, np.maximum(most + other * off, 0))
             end = end + way * 4 * U * (np.abs(end) + ElementKind.F32.smallest_normal)
-            apart = np.maximum(apart, np.abs(coded(end, squares=squares) - exact))
-        return apart, np.repeat(vague, self.lengths)
+            distance = np.maximum(distance, np.abs(coded(end, squares=squares) - exact))
+        return distance, np.repeat(vague, self.lengths)
