@@ -79,6 +79,7 @@ _JOINED = "16 arrays, whose addresses are kept in memory, on sm_100a by NVRTC 13
 _LOGITS = "bf16 rows of 65 to 128, of which 8 threads hold two vectors each, on sm_100a by NVRTC 12.9"
 _RUNS = "sums of runs of 16-bit lines on sm_80"
 _REPEATS = "sums over repeats, on sm_100a by NVRTC 13.5"
+_SUMS = "sums of four read at once in the launch that adds up slices, on sm_90a (28 bytes) and sm_120 (40)"
 _ATTENTION = dict.fromkeys(
     (
         "attention",
@@ -91,6 +92,7 @@ _ATTENTION = dict.fromkeys(
     (64, _FULL),
 )
 SPILLS: Mapping[str, tuple[int, str]] = _ATTENTION | {
+    "attention_backward": (40, _SUMS),
     "maximum": (152, _BYTES),
     "minimum": (152, _BYTES),
     "clamp": (8, _SIGNED),

@@ -100,7 +100,8 @@ def test_every_file_of_ours_is_split() -> None:
         )
         common = [p for p in found.parts if isinstance(p, Piece) and not p.names]
         assert all(
-            p.uses & {"define", "undef", "using", "__CUDA_ARCH__", "endif", *definitions._IMPLICIT} for p in common
+            p.uses & {"define", "undef", "using", "__CUDA_ARCH__", "else", "endif", *definitions._IMPLICIT}
+            for p in common
         ), path.name
 
 

@@ -89,8 +89,8 @@ struct QuerySums {
   }
 };
 
-// Four sums of a thread: adjacent where one instruction adds them, else at distances of THREADS, so that a warp's are adjacent.
-// f32 add in L2 without return value, or plain store.
+// Four sums of a thread: adjacent where one instruction adds them, else at distances of THREADS, so that a warp's are
+// adjacent. f32 add in L2 without return value, or plain store.
 #if __CUDA_ARCH__ >= 900
 constexpr u32 THREAD_STEP = 4;  // floats from a thread's four to those of the next
 template <u32 THREADS> __device__ __forceinline__ void sums_to(float* to, const float (&x)[4], bool adds) {
