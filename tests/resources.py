@@ -78,6 +78,8 @@ _CHANNELS = "f64 at odd positions, on sm_120"
 _JOINED = "16 arrays, whose addresses are kept in memory, on sm_100a by NVRTC 13.5"
 _LOGITS = "bf16 rows of 65 to 128, of which 8 threads hold two vectors each, on sm_100a by NVRTC 12.9"
 _RUNS = "sums of runs of 16-bit lines on sm_80"
+_PARTS = "parts of long segments joined in 32 registers, around the quotient or logarithm of the result"
+_PIECES = "eight loads of up to 8 bytes at a time, or four of two arrays"
 _REPEATS = "sums over repeats, on sm_100a by NVRTC 13.5"
 _SUMS = "sums of four read at once in the launch that adds up slices, on sm_90a (28 bytes) and sm_120 (40)"
 _ATTENTION = dict.fromkeys(
@@ -122,6 +124,12 @@ SPILLS: Mapping[str, tuple[int, str]] = _ATTENTION | {
     "triplet_margin_loss_backward": (16, "three powers for each column, by another norm than 1 and 2"),
     "embedding_backward": (8, _RUNS + ", and chunks of two f32 columns on sm_90a"),
     "index_select_backward": (8, _RUNS),
+    "segment_mean": (56, _PARTS + ", on sm_80, sm_89 and sm_90a"),
+    "segment_logsumexp": (16, _PARTS + ", on sm_80"),
+    "segment_prod_backward": (8, _PIECES + ", on sm_100a"),
+    "segment_softmax_backward": (8, _PIECES + ", on sm_100a"),
+    "embedding_bag_backward": (8, _PIECES + ", on sm_89 and, by NVRTC 13.5, sm_120"),
+    "adamw8bit_update": (12, "f32 with both maps in shared memory, on sm_90a by NVRTC 12.9"),
     "tile_backward": (8, _REPEATS),
     "repeat_interleave_backward": (8, _REPEATS),
 }
