@@ -38,7 +38,8 @@ def known() -> set[str]:
     found |= {f.name for f in dataclasses.fields(bp.PlanPreference)} | {
         f.name for f in dataclasses.fields(bp.DeviceSpec)
     }
-    found |= {*inspect.signature(bp.multinomial).parameters}  # composed of ops
+    for composed in (bp.multinomial, bp.isin, bp.lexsort):
+        found |= {*inspect.signature(composed).parameters}
     for make in ("dynamic_ntk", "longrope"):
         found |= {*inspect.signature(getattr(bp.RopeScaling, make)).parameters}
     for op in map(get_op, bp.list_ops()):
