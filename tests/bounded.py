@@ -47,6 +47,11 @@ SMALL = by_op(lambda family: family.small)
 # Cases of a test of no op that the bounded suite takes, spread over all of them, unless `CASES` says otherwise.
 MOST = 6
 
+# Ops of unlike families, whose gradients it checks.
+DIFFERENTIATED = (
+    "softmax", "rms_norm", "layer_norm", "matmul", "sum", "var", "exp", "gelu", "cumsum", "where", "embedding", "mse_loss",
+)  # fmt: skip
+
 # Cases of a test that the bounded suite takes, by name or so many, spread over all of them; 0: the full suite alone. Here are
 # tests whose cases cost more than a second or two together, and that are of no one family: a family's own tests are in its
 # declaration. Those of the gauntlet say themselves how many samples they take.
@@ -88,20 +93,7 @@ CASES: dict[str, Some] = by_op(lambda family: family.cases) | {
     "own_kernel_test.py::test_own_kernel_folder_must_exist_and_be_new": 0,
     "own_kernel_test.py::test_own_kernel_is_an_op_like_others": 0,
     "wanted_test.py::test_a_look_up_of_an_op_makes_no_problems": 0,
-    "gradients_test.py::test_every_differentiated_operand_is_tried": (
-        "softmax",
-        "rms_norm",
-        "layer_norm",
-        "matmul",
-        "sum",
-        "var",
-        "exp",
-        "gelu",
-        "cumsum",
-        "where",
-        "embedding",
-        "mse_loss",
-    ),
+    "gradients_test.py::test_every_differentiated_operand_is_tried": DIFFERENTIATED,
     "bounded_test.py::test_every_kernel_and_every_variant_is_emulated": 0,
     # Kernels without a GPU, beyond the gauntlet.
     "overlap_test.py::test_pdl_kernels_wait_before_they_touch_memory": 3,
@@ -187,22 +179,9 @@ CASES: dict[str, Some] = by_op(lambda family: family.cases) | {
     ),
     "compile_test.py::test_every_kernel_compiles_for_every_arch_without_a_spill": 5,
     "compile_test.py::test_resources_are_not_stale": 5,
-    "gradients_test.py::test_gradient_is_that_of_the_forward_oracle": (
-        "softmax",
-        "rms_norm",
-        "layer_norm",
-        "matmul",
-        "sum",
-        "var",
-        "exp",
-        "gelu",
-        "cumsum",
-        "where",
-        "embedding",
-        "mse_loss",
-    ),
-    "gradients_test.py::test_a_wrong_operand_is_noticed": ("softmax", "rms_norm", "layer_norm", "matmul", "sum", "var"),
-    "gradients_test.py::test_a_wrong_result_is_noticed": ("softmax", "rms_norm", "layer_norm", "matmul", "sum", "var"),
+    "gradients_test.py::test_gradient_is_that_of_the_forward_oracle": DIFFERENTIATED,
+    "gradients_test.py::test_a_wrong_operand_is_noticed": DIFFERENTIATED[:6],
+    "gradients_test.py::test_a_wrong_result_is_noticed": DIFFERENTIATED[:6],
     "gradients_test.py::test_an_error_in_the_oracle_is_noticed": 6,
     "expression_test.py::test_gradient_bound_notices_a_wrong_expression": 8,
     "plan_test.py::test_a_plan_explains_itself_and_its_repr_never_raises": ("softmax", "matmul"),
