@@ -303,12 +303,8 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   const SharedRows<T, Out> reloaded = rows_of(same);
   const int own = reloaded.first + int(line);
   if (line < ROWS && own <= reloaded.last) {
-    const float sink = own_split == 0 ? sink_of<T, float>(p, reloaded.standing(own)) * math::LOG2E
-                                      : rows::minus_infinity<float>();
-    const float highest_here = row_max[line], most = fmaxf(highest_here, sink),
-                base = OnlineSoftmax<BLOCKS>::shift(most);
-    const float weight = math::ex2_ftz(highest_here - base), whole = math::ex2_ftz(sink - base) + sums[line] * weight;
-    shrinks[line] = weight;
+    float whole = sums[line], most;
+    shrinks[line] = reloaded.with_sink(own_split, own, row_max[line], whole, most);
     sums[line] = reloaded.division(scales.of_values(reloaded.kv_head), whole);
     places[line] = reloaded.template destination<true>(splits, own_split, own);
     reloaded.template store_lse<true>(splits, own_split, own, whole, most);

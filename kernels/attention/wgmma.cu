@@ -22,6 +22,7 @@
 // Bound:     tensor cores; exponentials for D = 64.
 #include "attention/changes.cuh"
 #include "attention/head_boxes.cuh"
+#include "attention/page_boxes.cuh"
 #include "attention/pages.cuh"
 #include "attention/softmax.cuh"
 #include "ptx/warpgroup.cuh"
@@ -31,22 +32,6 @@ using namespace attention;
 // Named barriers: that and the consumer's index (CONSUMER: its threads; TURN: it may issue its products), ZEROED: all
 // consumers have overwritten the values behind the last key.
 constexpr u32 BARRIER_CONSUMER = 1, BARRIER_ZEROED = 4, BARRIER_TURN = 5;
-
-// BOXES of a page pool for one k_block: the lane's is `row` of the page that entry `page` of the page table names.
-template <int BN, int BOXES> struct PageBoxes {
-  static constexpr int ROWS = BN / BOXES;
-  int row;
-  u32 page, absent;  // page: one behind the last where the box is not read; absent: a bit per box whose page is missing
-  // Keys from `first` on. `table`: the sequence's page table row; `seen`: the keys that some query of the tile sees.
-  __device__ __forceinline__ void look_up(const Cache& cache, const i32* table, int first, Keys seen) {
-    const u32 lane = threadIdx.x % 32;
-    const int key = first + int(lane) * ROWS, entry = key / int(cache.page_keys);
-    const bool counts = lane < BOXES && key < seen.end && key + ROWS > seen.first;
-    row = key - entry * int(cache.page_keys);
-    page = min(counts ? u32(table[entry]) : cache.pages, cache.pages);
-    absent = __ballot_sync(~0u, counts && page == cache.pages);
-  }
-};
 
 // HeadBoxes that say what is expected of them.
 struct Operand : HeadBoxes {

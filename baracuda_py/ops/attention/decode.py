@@ -17,6 +17,7 @@ from ...types import (
 )
 from .._function import SignatureRules, function_of
 from ._decode.latent_keys import LatentKeys
+from ._decode.latent_wgmma import LatentWgmma
 from ._decode.simt_keys import SimtKeys
 from ._decode.split_keys import SplitKeys
 from ._problem import guarantee as _guarantee
@@ -196,7 +197,7 @@ class DecodeAttentionPlan(Plan[DecodeAttentionDescriptor]):
 
     descriptor = DecodeAttentionDescriptor
     category = OpCategory.ATTENTION
-    candidates = (SplitKeys(), LatentKeys(), SimtKeys())
+    candidates = (SplitKeys(), LatentKeys(), LatentWgmma(), SimtKeys())
     measures = oracle.MEASURES
     probes = (
         *(

@@ -13,6 +13,7 @@ from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeEr
 from .._function import SignatureRules, function_of
 from ._decode.flash_pages import FlashPages
 from ._decode.latent_keys import LatentPages
+from ._decode.latent_wgmma import LatentWgmmaPages
 from ._decode.simt_keys import SimtPages
 from ._decode.split_keys import SplitPages
 from ._decode.wgmma_pages import WgmmaPages
@@ -219,7 +220,7 @@ class PagedAttentionPlan(Plan[PagedAttentionDescriptor]):
         3: ("cu_seqlens_q decreases, begins below 0 or ends behind the tokens", "pass sums of the sequences' lengths"),
     }
     category = OpCategory.ATTENTION
-    candidates = (SplitPages(), FlashPages(), WgmmaPages(), LatentPages(), SimtPages())
+    candidates = (SplitPages(), FlashPages(), WgmmaPages(), LatentPages(), LatentWgmmaPages(), SimtPages())
     measures = oracle.MEASURES
     probes = (
         *(

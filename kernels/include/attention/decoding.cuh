@@ -85,6 +85,17 @@ template <class T, class Out> struct SharedRows {
     return whole == 0.0f ? 0.0f : of_values / whole;
   }
 
+  // `whole`, a row's sum of weights, becomes that for the reference maximum `most` (base 2), with the sink's term in split 0;
+  // returns the factor of the accumulators. `highest`: the row's maximum.
+  __device__ __forceinline__ float with_sink(u32 split, int row, float highest, float& whole, float& most) const {
+    const float sink =
+        split == 0 ? sink_of<T, float>(p, standing(row)) * math::LOG2E : rows::minus_infinity<float>();
+    most = fmaxf(highest, sink);
+    const float base = OnlineSoftmax<1>::shift(most), weight = math::ex2_ftz(highest - base);
+    whole = math::ex2_ftz(sink - base) + whole * weight;
+    return weight;
+  }
+
   // A row's lse, or (PARTS, with several splits) its split's; `most` is the reference maximum of `whole`, in base 2.
   // The fma is explicit: the compiler contracts it in some instantiations only, and bits would depend on the row count.
   template <bool PARTS>

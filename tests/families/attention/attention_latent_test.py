@@ -108,7 +108,7 @@ def test_keys_that_no_token_sees_are_not_read() -> None:
 
 def test_latent_sequence_is_independent_of_batch_and_pages() -> None:
     given, lengths = latent(2, 2, 530, 2), ints(525, 40)
-    assert selected(given, INVARIANT).sku.variant == "latent_keys"
+    assert selected(given, INVARIANT).sku.variant == "latent_wgmma"
     whole = bp.attention_decode(**given, lengths=lengths, pref=INVARIANT, device="ptx")
     alone = {n: x[:1] for n, x in given.items()} | {"q": given["q"][:1, :, :1], "lengths": lengths[:1] - 1}
     out = bp.attention_decode(**alone, pref=INVARIANT, device="ptx")
@@ -122,7 +122,7 @@ def test_latent_sequence_is_independent_of_batch_and_pages() -> None:
 def test_one_variant_alone_promises_batch_invariance() -> None:
     desc = bp.DecodeAttentionDescriptor.of(**latent(1, 1, 700, 4))
     plans = admissible(bp.DecodeAttentionPlan, desc, PlanPreference(), DeviceSpec.named("h200"))
-    assert {p.sku.variant for p in plans if p.precision_guarantee.batch_invariant} == {"latent_keys"}
+    assert {p.sku.variant for p in plans if p.precision_guarantee.batch_invariant} == {"latent_wgmma"}
 
 
 def test_the_bound_notices_a_lost_tile() -> None:
@@ -139,7 +139,7 @@ def test_the_bound_notices_a_lost_tile() -> None:
 @pytest.mark.parametrize(
     ("shapes", "device", "chosen"),
     [
-        ((128, 8192, 576, 512), "h200", "latent_keys"),
+        ((128, 8192, 576, 512), "h200", "latent_wgmma"),
         ((128, 8192, 576, 512), "sm_80", "latent_keys"),
         ((128, 8192, 576, 512), "sm_89", "split_keys"),  # 99 KB hold no tile
         ((128, 8192, 256, 256), "h200", "split_keys"),

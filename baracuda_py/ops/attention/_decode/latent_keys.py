@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ..._launch import overlapped_overhead
 from .._forward.flash import HALVES, MOST_ROWS, SHARED_BYTES, tensor_flops_per_cycle
 from .._problem import guarantee as _guarantee
 from .._problem.struct import problem_struct
+from .latent_wgmma import LatentWgmma, LatentWgmmaPages
 from .splits import (
     FIXED,
     LEAST,
@@ -76,6 +77,7 @@ class LatentKeys(Candidate[Any]):
     launches = ("attention/decode_latent.cu:attention_decode_latent", "attention/merge.cu:attention_merge")
     constraints = tiled("k", "v")
     keys, values = "k", "v"
+    beside: ClassVar[LatentWgmma] = LatentWgmma()  # which promises batch invariance where both serve
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (said := super().supports(desc, device)):
@@ -145,7 +147,7 @@ class LatentKeys(Candidate[Any]):
         merged = config.keys // 16 + (config.splits + 12 if config.splits > 1 else 0)
         made = _guarantee.forward(
             desc, dot=config.dims + 2, keys=blocks * config.keys + merged, blocks=blocks + merged, each=2.0,
-            weights=desc.element, batch_invariant=bool(config.fixed),
+            weights=desc.element, batch_invariant=bool(config.fixed) and not self.beside.supports(desc, device),
         )  # fmt: skip
         return with_status(desc, made)
 
@@ -188,3 +190,4 @@ class LatentPages(LatentKeys):
     variant = "latent_pages"
     constraints = tiled("k_pages", "v_pages")
     keys, values = "k_pages", "v_pages"
+    beside = LatentWgmmaPages()

@@ -91,15 +91,17 @@ def filled(columns: int) -> int:
     return next((n for n in HEAD_DIMS if n >= columns), HEAD_DIMS[-1])
 
 
-def product_text(name: str, n: int, element: ElementKind, *, of_registers: bool = False, mn_major: bool = False) -> str:
+def product_text(
+    name: str, n: int, element: ElementKind, *, of_registers: bool = False, mn_major: bool = False, b_mn_major: bool = False
+) -> str:  # fmt: skip
     """name(d, a, b, accumulate): d += A B, or = where `accumulate` is 0, for m64n{n}k16; A and B are K-major in shared memory, or
-    both MN-major, or A is in registers and B MN-major."""
+    both MN-major, or B alone, or A is in registers and B MN-major."""
     count, kind = n // 2, str(element)
     sums, outputs = _listed(count), ", ".join(f'"+f"(d[{i // 4}][{i % 4}])' for i in range(count))
     if of_registers:
         parameter, a, of_a, flags = "const u32 (&a)[4]", f"{{{_listed(4, count)}}}", _inputs(4), "1, 1, 1"
     else:
-        majors = "1, 1" if mn_major else "0, 0"
+        majors = f"{int(mn_major)}, {int(mn_major or b_mn_major)}"
         parameter, a, of_a, flags = "u64 a", f"%{count}", '"l"(a)', f"1, 1, {majors}"
     b = count + (4 if of_registers else 1)
     return (
