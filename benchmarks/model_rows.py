@@ -23,6 +23,8 @@ BF16 = "bfloat16"
 SIZE = itemsize(BF16)
 PROMPT = 8192  # tokens, beyond every window
 BATCH, KEYS, PAGE = 16, 8192, 64  # of a decode step
+CHUNK = 512  # tokens of a latent prompt
+FLASH_MLA = 660e12  # flops a second, published
 
 
 def _sinks(kit: Kit, model: Model) -> dict[str, Any]:
@@ -71,42 +73,55 @@ def _prompt(name: str, model: Model) -> Row:
     )
 
 
-def _pages(kit: Kit, model: Model) -> dict[str, Any]:
+def _pages(kit: Kit, model: Model, batch: int, keys: int) -> dict[str, Any]:
     """Pages in no order; latent values are columns of the keys."""
-    each = KEYS // PAGE
-    k_pages = kit.normal((BATCH * each, PAGE, model.kv_heads, model.head_dim), BF16)
+    each = keys // PAGE
+    k_pages = kit.normal((batch * each, PAGE, model.kv_heads, model.head_dim), BF16)
     v_pages = (
         k_pages[..., : model.v_head_dim] if model.latent else kit.normal((*k_pages.shape[:3], model.v_head_dim), BF16)
     )
-    order = np.random.default_rng(0).permutation(BATCH * each).reshape(BATCH, each)
+    order = np.random.default_rng(0).permutation(batch * each).reshape(batch, each)
     return {"k_pages": k_pages, "v_pages": v_pages, "page_table": kit.xp.asarray(order, np.int32)}
 
 
-def _token(name: str, model: Model) -> Row:
-    """One token of each sequence over its pages."""
-    shape = (BATCH, 1, model.heads, model.head_dim)
+def _token(
+    label: str, model: Model, batch: int = BATCH, keys: int = KEYS, tokens: int = 1, target: Target | None = None
+) -> Row:
+    """The last tokens of each sequence over its pages."""
+    shape = (batch, tokens, model.heads, model.head_dim)
 
     def make(kit: Kit) -> Calls:
         import baracuda_py as bp
 
         given = {
-            "q": kit.normal(shape, BF16), **_pages(kit, model), "lengths": kit.xp.full(BATCH, KEYS, np.int32),
+            "q": kit.normal(shape, BF16), **_pages(kit, model, batch, keys), "lengths": kit.xp.full(batch, keys, np.int32),
             "out": kit.empty((*shape[:3], model.v_head_dim), BF16), **_sinks(kit, model),
         }  # fmt: skip
         plan = bp.PagedAttentionPlan.select(bp.PagedAttentionDescriptor.of(**given, **model.options))
         calls: Calls = {OURS: plan.bind(**given)}
         if model.plain:
-            caches = (BATCH, model.kv_heads, KEYS, model.head_dim)
-            q = kit.normal((BATCH, model.heads, 1, model.head_dim), BF16)
+            caches = (batch, model.kv_heads, keys, model.head_dim)
+            q = kit.normal((batch, model.heads, 1, model.head_dim), BF16)
             calls |= peers(kit, q, kit.normal(caches, BF16), kit.normal(caches, BF16))
         return calls
 
     columns = model.head_dim + (0 if model.latent else model.v_head_dim)
-    seen = min(KEYS, model.window or KEYS)
+    seen = min(keys, model.window or keys)
     written = SIZE * prod(shape[:3]) * model.v_head_dim
-    read = SIZE * (BATCH * seen * model.kv_heads * columns + prod(shape))
-    target = Target(1.00, "paired", CUDNN) if model.plain else None
-    return Row("models", f"{name} token", "paged_attention", shape, BF16, read, written, make, target)
+    read = SIZE * (batch * seen * model.kv_heads * columns + prod(shape))
+    target = Target(1.00, "paired", CUDNN) if model.plain else target
+    # Of many tokens the work is counted, which is more than reading
+    pairs = batch * model.heads * (tokens * keys - tokens * (tokens - 1) // 2) if tokens > 1 else 0
+    flops = 2 * (model.head_dim + model.v_head_dim) * pairs
+    return Row("models", label, "paged_attention", shape, BF16, read, written, make, target, flops=flops)
+
+
+def _latent(name: str, model: Model) -> Iterator[Row]:
+    """A step of many sequences, and a chunk of a prompt, whose speed is that which FlashMLA has published for an H800."""
+    yield _token(f"{name} token 64x4096", model, 64, 4096, target=Target(1.35))
+    pairs = model.heads * (CHUNK * KEYS - CHUNK * (CHUNK - 1) // 2)
+    limit = 2 * (model.head_dim + model.v_head_dim) * pairs / (0.90 * FLASH_MLA) * 1e6
+    yield _token(f"{name} chunk {CHUNK} over {KEYS}", model, 1, KEYS, CHUNK, Target(round(limit, 1), "absolute"))
 
 
 def _append(name: str, model: Model, requests: int, tokens: int, *, rotated: bool, target: Target | None) -> Row:
@@ -142,7 +157,9 @@ def _rows() -> Iterator[Row]:
     for name, model in MODELS.items():
         if not model.latent:
             yield _prompt(name, model)
-        yield _token(name, model)
+        yield _token(f"{name} token", model)
+        if model.latent:
+            yield from _latent(name, model)
     llama = MODELS["Llama-3 8B"]
     for rotated in (False, True):
         yield _append("Llama-3 8B", llama, 16, 1024, rotated=rotated, target=Target(1.06))

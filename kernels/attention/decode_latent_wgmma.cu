@@ -1,16 +1,16 @@
-// out = softmax(scale q k^T) v for absorbed MLA decode by wgmma (Hopper): many query heads share one key row, which also
-// holds V (DeepSeek: 576 columns of K, the first 512 are V); f16, bf16; lse on request. The order of products follows
-// FlashMLA's description (DeepSeek, "A deep-dive into the new flash MLA kernel", 2025).
+// out = softmax(scale q k^T) v for absorbed MLA decode by wgmma (Hopper): many query heads share one key row, which
+// also holds V (DeepSeek: 576 columns of K, the first 512 are V); f16, bf16; lse on request. Two consumers share O's
+// columns, as FlashMLA describes (DeepSeek, "A deep-dive into the new Flash MLA kernel", 2025).
 //
 // Tiling:    one CTA per (split of the keys, KV head, 64 rows), all 512 columns of V; k_blocks of 64 keys.
-// Threads:   two consumer warpgroups and one of which a warp issues TMA. Each consumer computes S and P of every other
-//            k_block, and half of O's columns for all k_blocks: its own P from registers, the other's from shared memory.
-// Pipeline:  two slots of keys, each loaded as three groups of panels, so that Q K^T begins with the first of them. One
-//            consumer's softmax runs during the other's products; both free a slot before they need the next one.
-// Shared:    Q 72 KB, 2 x 72 KB of K. P replaces the slot's last panel of K, which is no part of V.
-// Joined:    V is read from K's slot. Otherwise V is loaded over K once S is there.
-// Paged:     BOXES > 0: boxes of a page pool; keys of missing pages are masked. `cache.sequences` CTAs check page tables.
-// Bound:     shared memory: 2,300 clocks per 64 rows x 64 keys, of which 2,176 are tensor cores.
+// Threads:   two consumer warpgroups, and a third of which one warp issues TMA. A consumer computes S and P of every
+//            other k_block, and half of O's columns: its own P from registers, the other's from shared memory.
+// Pipeline:  two slots of keys, each loaded in groups of panels, so that Q K^T begins with the first of them. One
+//            consumer's softmax runs during the other's products.
+// Shared:    Q 72 KB, 2 x 72 KB of K. P replaces the slot's last panel of K, which is no part of V. `joined`: V is read
+//            from K's slot; otherwise V is loaded over K once S is there.
+// Paged:     BOXES > 0: boxes of a page pool; missing pages are masked. `cache.sequences` CTAs check page tables.
+// Bound:     tensor cores and shared memory, about as busy: 2,200 clocks per 64 rows x 64 keys.
 #include "attention/decoding.cuh"
 #include "attention/head_boxes.cuh"
 #include "attention/page_boxes.cuh"
@@ -21,12 +21,12 @@
 
 using namespace attention;
 
-constexpr int BN = 64, ROWS = 64, HALF = 256, THREADS = 384, CONSUMERS = 256, BLOCK = BN / 16, GROUP = 3;
+constexpr int BN = 64, ROWS = 64, HALF = 256, THREADS = 384, CONSUMERS = 256, BLOCK = BN / 16, GROUP = 3, HELD = 1;
 constexpr u32 PANEL = 64 * PANEL_ROW, SLOT = 9 * PANEL;  // bytes
 // Named barriers: that and a side. SIDE: its threads; READY: its P is in shared memory.
 constexpr u32 BARRIER_ALL = 1, BARRIER_SIDE = 2, BARRIER_READY = 4;
 
-// What one consumer tells the other about each row, and barriers.
+// Barriers, and what one consumer tells the other about each row.
 template <int GROUPS> struct Control {
   u64 full[2][GROUPS], empty[2], scored[2], values[2];
   u32 absent[2];  // PAGED: a slot's boxes whose pages are missing
@@ -154,6 +154,12 @@ __global__ void __launch_bounds__(THREADS, 1) attention_decode_latent_wgmma(
   OnlineSoftmax<1> softmax;
   float acc[1][HALF / 8][4] = {}, s[1][BN / 8][4];
   u32 weights[BN / 16][4];
+  // The last HELD panels of Q stay in registers, so that Q K^T reads less shared memory
+  u32 held[HELD * 4][4];
+#pragma unroll
+  for (int k = 0; k < HELD * 4; ++k)
+    load_matrices<false>(held[k],
+        Queries::at(queries + Queries::template lane_address<true>(lane), warp, (PANELS - HELD) * 4 + k));
   const auto await_keys = [&](u32 slot, int i, int g) { barrier::wait(full(slot, g), i >> 1 & 1); };
   // S = Q K^T of k_block i, whose slot is `side`
   const auto compute_scores = [&](int i) {
@@ -168,7 +174,8 @@ __global__ void __launch_bounds__(THREADS, 1) attention_decode_latent_wgmma(
 #pragma unroll
       for (int k = g * GROUP * 4; k < min(PANELS, (g + 1) * GROUP) * 4; ++k) {
         const u32 at = k / 4 * (PANEL >> 4) + k % 4 * warpgroup::NEXT_K<false>;
-        wgmma_scores(s[0], of_queries + at, of_keys + at, k != 0);
+        if (k < (PANELS - HELD) * 4) wgmma_scores(s[0], of_queries + at, of_keys + at, k != 0);
+        else wgmma_held(s[0], held[k - (PANELS - HELD) * 4], of_keys + at, 1);
       }
       warpgroup::commit();
     }
@@ -176,53 +183,6 @@ __global__ void __launch_bounds__(THREADS, 1) attention_decode_latent_wgmma(
 #pragma unroll
     for (int n = 0; n < BN / 8; ++n) warpgroup::pin(s[0][n]);
     if (!joined && lane == 0) barrier::arrive(scored(side));
-  };
-  // S becomes P, in registers; `shrink`: the rows' factors for O
-  const auto weigh = [&](int i, float (&shrink)[1][1][4]) {
-    const u32 absent = PAGED ? control.absent[side] : 0;
-    if (first_key(i) < whole_begin || first_key(i) + BN > whole_end || absent) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int line = shared.first + int(row) + 8 * r;
-        const Keys seen = line < shared.count ? shared.seen_by(line) : Keys{0, 0};
-#pragma unroll
-        for (int n = 0; n < BN / 8; ++n)
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const int key = first_key(i) + 8 * n + int(lane % 4) * 2 + e;
-            const bool there = !(absent >> 8 * n / (BN / (PAGED ? BOXES : 1)) & 1);
-            if (key < seen.first || key >= seen.end || !there)
-              s[0][n][r * 2 + e] = rows::minus_infinity<float>();
-          }
-      }
-    }
-    softmax.follow(s, factor, shrink, [](float (&)[2]) {});
-    softmax.weigh(s, factor);
-#pragma unroll
-    for (int k = 0; k < BN / 16; ++k) pack_weights<T>(weights[k], s[0], k);
-  };
-  // P, and the rows' bases and factors, to the other consumer; V of keys that no row sees is overwritten with zeros
-  const auto publish = [&](int i, const float (&shrink)[1][1][4]) {
-    const int first_seen = max(begin - first_key(i), 0), seen_end = min(end - first_key(i), BN);
-    if (!joined) barrier::wait(values(side), i >> 1 & 1);
-    barrier_sync(BARRIER_SIDE + side, 128);
-    if (first_seen > 0 || seen_end < BN) {
-#pragma unroll 1
-      for (u32 at = thread; at < 8 * BN * 8; at += 128) {
-        const int key = at / 8 % BN;
-        if (key < first_seen || key >= seen_end) store_shared(slots + side * SLOT + at * 16, Vec<float, 4>{});
-      }
-    }
-    const u32 to = slots + side * SLOT + 8 * PANEL + Weights::template lane_address<true>(lane);
-#pragma unroll
-    for (int k = 0; k < BN / 16; ++k) warpgroup::store_matrices<false>(Weights::at(to, warp, k), weights[k]);
-    if (lane % 4 == 0)
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-        control.shrink[side][row + 8 * r] = shrink[0][0][2 * r], control.base[side][row + 8 * r] = softmax.base[r];
-    tma::fence_shared();
-    barrier_arrive(BARRIER_READY + side, CONSUMERS);
-    if (first_seen > 0 || seen_end < BN) barrier_sync(BARRIER_SIDE + side, 128);
   };
   const auto rescale = [&](float first, float second) {
     if (!__any_sync(~0u, first != 1.0f || second != 1.0f)) return;
@@ -272,6 +232,56 @@ __global__ void __launch_bounds__(THREADS, 1) attention_decode_latent_wgmma(
     }
     rescale(shrink[0], shrink[1]);
   };
+  // S becomes P, in registers; `shrink`: the rows' factors for O. `other`: the k_block before it, whose P V begins once
+  // this one's maxima are known; -1 without one
+  const auto weigh = [&](int i, float (&shrink)[1][1][4], int other) {
+    const u32 absent = PAGED ? control.absent[side] : 0;
+    if (first_key(i) < whole_begin || first_key(i) + BN > whole_end || absent) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int line = shared.first + int(row) + 8 * r;
+        const Keys seen = line < shared.count ? shared.seen_by(line) : Keys{0, 0};
+#pragma unroll
+        for (int n = 0; n < BN / 8; ++n)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const int key = first_key(i) + 8 * n + int(lane % 4) * 2 + e;
+            const bool there = !(absent >> 8 * n / (BN / (PAGED ? BOXES : 1)) & 1);
+            if (key < seen.first || key >= seen.end || !there)
+              s[0][n][r * 2 + e] = rows::minus_infinity<float>();
+          }
+      }
+    }
+    softmax.follow(s, factor, shrink, [&](float (&)[2]) {
+      if (other >= 0) take_other(other), issue_other(side ^ 1);
+    });
+    softmax.weigh(s, factor);
+#pragma unroll
+    for (int k = 0; k < BN / 16; ++k) pack_weights<T>(weights[k], s[0], k);
+  };
+  // P, and the rows' bases and factors, to the other consumer; V of keys that no row sees is overwritten with zeros
+  const auto publish = [&](int i, const float (&shrink)[1][1][4]) {
+    const int first_seen = max(begin - first_key(i), 0), seen_end = min(end - first_key(i), BN);
+    if (!joined) barrier::wait(values(side), i >> 1 & 1);
+    barrier_sync(BARRIER_SIDE + side, 128);
+    if (first_seen > 0 || seen_end < BN) {
+#pragma unroll 1
+      for (u32 at = thread; at < 8 * BN * 8; at += 128) {
+        const int key = at / 8 % BN;
+        if (key < first_seen || key >= seen_end) store_shared(slots + side * SLOT + at * 16, Vec<float, 4>{});
+      }
+    }
+    const u32 to = slots + side * SLOT + 8 * PANEL + Weights::template lane_address<true>(lane);
+#pragma unroll
+    for (int k = 0; k < BN / 16; ++k) warpgroup::store_matrices<false>(Weights::at(to, warp, k), weights[k]);
+    if (lane % 4 == 0)
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        control.shrink[side][row + 8 * r] = shrink[0][0][2 * r], control.base[side][row + 8 * r] = softmax.base[r];
+    tma::fence_shared();
+    barrier_arrive(BARRIER_READY + side, CONSUMERS);
+    if (first_seen > 0 || seen_end < BN) barrier_sync(BARRIER_SIDE + side, 128);
+  };
   const auto done = [&](u32 slot) {
     warpgroup::wait<0>();
     pin();
@@ -285,7 +295,7 @@ __global__ void __launch_bounds__(THREADS, 1) attention_decode_latent_wgmma(
     float shrink[1][1][4] = {{{1.0f, 1.0f, 1.0f, 1.0f}}};
     if (side == 0) {
       compute_scores(i);
-      weigh(i, shrink);
+      weigh(i, shrink, -1);
       publish(i, shrink);
       rescale(shrink[0][0][0], shrink[0][0][2]);
       issue_own();
@@ -296,12 +306,11 @@ __global__ void __launch_bounds__(THREADS, 1) attention_decode_latent_wgmma(
         done(1);
       }
     } else {
-      if (both) compute_scores(i + 1);
-      take_other(i);
-      issue_other(0);
-      if (both) weigh(i + 1, shrink), publish(i + 1, shrink);
+      if (both) compute_scores(i + 1), weigh(i + 1, shrink, i);
+      else take_other(i), issue_other(0);
       done(0);
       if (both) {
+        publish(i + 1, shrink);
         rescale(shrink[0][0][0], shrink[0][0][2]);
         issue_own();
         done(1);

@@ -10,6 +10,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.plan.about.tune import admissible
+from baracuda_py.runtime.gpu.device import spec_of
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 
 from .attention_decode_test import BF16, F16, INVARIANT, Array, bits, caches, held, ints, paged_like
@@ -171,7 +172,7 @@ def test_many_heads_of_long_sequences(tokens: int, size: int, element: ElementKi
     arrays = {n: cp.asarray(x) for n, x in given.items() if n not in ("v", "v_pages")}
     arrays["v_pages" if size else "v"] = arrays["k_pages" if size else "k"][..., :512]
     desc = of(**arrays, return_lse=True, scale=0.03)  # type: ignore[operator]
-    for plan in admissible(plan_of, desc, PAGES if size else DENSE, DeviceSpec.current()):  # type: ignore[type-abstract]
+    for plan in admissible(plan_of, desc, PAGES if size else DENSE, spec_of()):  # type: ignore[type-abstract]
         first = [x.get() for x in plan.run(**arrays)]
         again = [x.get() for x in plan.run(**arrays)]
         assert all(np.array_equal(bits(a), bits(b)) for a, b in zip(first, again))

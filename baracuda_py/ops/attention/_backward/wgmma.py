@@ -58,8 +58,8 @@ def prelude(d: int, element: ElementKind) -> str:
     return '#include "core/dtype.cuh"\n' + "".join(
         (
             product_text("wgmma_scores", 64, element),
-            product_text("wgmma_sums", d, element, of_registers=True),
-            product_text("wgmma_queries", 64, element, mn_major=True),
+            product_text("wgmma_sums", d, element, of_registers=True, b_major="MN"),
+            product_text("wgmma_queries", 64, element, a_major="MN", b_major="MN"),
         )
     )
 

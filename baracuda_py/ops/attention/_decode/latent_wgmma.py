@@ -75,8 +75,9 @@ def prelude(element: ElementKind) -> str:
     half = COLUMNS // 2
     return '#include "core/dtype.cuh"\n' + "".join((
         product_text("wgmma_scores", KEYS, element),
-        product_text("wgmma_own", half, element, of_registers=True),
-        product_text("wgmma_other", half, element, b_mn_major=True),
+        product_text("wgmma_held", KEYS, element, of_registers=True),
+        product_text("wgmma_own", half, element, of_registers=True, b_major="MN"),
+        product_text("wgmma_other", half, element, b_major="MN"),
     ))  # fmt: skip
 
 

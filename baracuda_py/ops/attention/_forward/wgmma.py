@@ -92,17 +92,17 @@ def filled(columns: int) -> int:
 
 
 def product_text(
-    name: str, n: int, element: ElementKind, *, of_registers: bool = False, mn_major: bool = False, b_mn_major: bool = False
-) -> str:  # fmt: skip
-    """name(d, a, b, accumulate): d += A B, or = where `accumulate` is 0, for m64n{n}k16; A and B are K-major in shared memory, or
-    both MN-major, or B alone, or A is in registers and B MN-major."""
+    name: str, n: int, element: ElementKind, *, of_registers: bool = False, a_major: str = "K", b_major: str = "K"
+) -> str:
+    """name(d, a, b, accumulate): d += A B, or = where `accumulate` is 0, for m64n{n}k16; A is in registers, or, like B, in shared
+    memory, "K"- or "MN"-major."""
     count, kind = n // 2, str(element)
     sums, outputs = _listed(count), ", ".join(f'"+f"(d[{i // 4}][{i % 4}])' for i in range(count))
+    of_b = int(b_major == "MN")
     if of_registers:
-        parameter, a, of_a, flags = "const u32 (&a)[4]", f"{{{_listed(4, count)}}}", _inputs(4), "1, 1, 1"
+        parameter, a, of_a, flags = "const u32 (&a)[4]", f"{{{_listed(4, count)}}}", _inputs(4), f"1, 1, {of_b}"
     else:
-        majors = f"{int(mn_major)}, {int(mn_major or b_mn_major)}"
-        parameter, a, of_a, flags = "u64 a", f"%{count}", '"l"(a)', f"1, 1, {majors}"
+        parameter, a, of_a, flags = "u64 a", f"%{count}", '"l"(a)', f"1, 1, {int(a_major == 'MN')}, {of_b}"
     b = count + (4 if of_registers else 1)
     return (
         f"__device__ __forceinline__ void {name}(float (&d)[{n // 8}][4], {parameter}, u64 b, int accumulate) {{\n"
@@ -124,7 +124,11 @@ def _inputs(count: int) -> str:
 def prelude(keys: int, d_v: int, element: ElementKind) -> str:
     """The text of both products: of scores, and of weights in registers and values."""
     scores = product_text("wgmma_scores", keys, element)
-    return '#include "core/dtype.cuh"\n' + scores + product_text("wgmma_values", d_v, element, of_registers=True)
+    return (
+        '#include "core/dtype.cuh"\n'
+        + scores
+        + product_text("wgmma_values", d_v, element, of_registers=True, b_major="MN")
+    )
 
 
 def extents_of(desc: Any, name: str) -> tuple[int, int, int]:

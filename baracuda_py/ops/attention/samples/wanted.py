@@ -74,6 +74,13 @@ want(
     ("64x64 splits=2", "64x64 splits=2 halved"),
 )
 want(
+    "latent-wgmma-splits-without-keys",
+    "attention_decode",
+    decoded(200, (190, 3), 2, 576, 512),
+    "latent_wgmma",
+    ("64x64 splits=2",),
+)
+want(
     "decode-halves-of-values",
     "attention_decode",
     decoded(300, (290,), 2, 64, 64),
