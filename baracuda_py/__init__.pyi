@@ -32,6 +32,8 @@ from .ops.sort.whole.sort import (ArgsortDescriptor as _ArgsortDescriptor, Argso
 from .ops.attention.backward import (AttentionBackwardDescriptor as _AttentionBackwardDescriptor,
     AttentionBackwardPlan as _AttentionBackwardPlan)
 from .ops.attention.forward import (AttentionDescriptor as _AttentionDescriptor, AttentionPlan as _AttentionPlan)
+from .ops.attention_fp8.attention_fp8 import (AttentionFp8Descriptor as _AttentionFp8Descriptor,
+    AttentionFp8Plan as _AttentionFp8Plan)
 from .ops.norm.channels.fixed import (BatchNormInferenceBackwardDescriptor as _BatchNormInferenceBackwardDescriptor,
     BatchNormInferenceBackwardPlan as _BatchNormInferenceBackwardPlan,
     BatchNormInferenceDescriptor as _BatchNormInferenceDescriptor, BatchNormInferencePlan as _BatchNormInferencePlan)
@@ -901,6 +903,25 @@ class AttentionDescriptor(_AttentionDescriptor, _Out3, _Lse, _Q, _K, _V, _Mask, 
         q_align: int | None = ..., k_align: int | None = ..., v_align: int | None = ..., mask_align: int | None = ...,
         block_mask_align: int | None = ..., alibi_slopes_align: int | None = ..., sinks_align: int | None = ...,
         out_align: int | None = ..., lse_align: int | None = ...) -> None: ...
+class AttentionFp8Descriptor(_AttentionFp8Descriptor, _Out3, _Lse, _Q, _K, _V, _KScales2, _VScales2, _CuSeqlensQ,
+    _CuSeqlensK):
+    q_scales_shape: tuple[int, ...] | None
+    q_scales_element: ElementKind | None
+    q_scales_strides: tuple[int, ...] | None
+    q_scales_align: int | None
+    q_scales: _Layout | None
+    def __init__(self, q_shape: Sequence[int], k_shape: Sequence[int], v_shape: Sequence[int], element: ElementLike,
+        order: str = ..., causal: bool = ..., window: _Ints = ..., softcapped: bool = ..., offset_given: bool = ...,
+        max_seqlen_q: int | None = ..., max_seqlen_k: int | None = ..., out_element: _Kind = ..., scale: float = ...,
+        softcap: float = ..., offset: float = ..., q_scale: float = ..., k_scale: float = ..., v_scale: float = ..., *,
+        q_scales_shape: _Ints = ..., k_scales_shape: _Ints = ..., v_scales_shape: _Ints = ...,
+        cu_seqlens_q_shape: _Ints = ..., cu_seqlens_k_shape: _Ints = ..., q_scales_element: _Kind = ...,
+        k_scales_element: _Kind = ..., v_scales_element: _Kind = ..., lse_element: _Kind = ..., q_strides: _Ints = ...,
+        k_strides: _Ints = ..., v_strides: _Ints = ..., q_scales_strides: _Ints = ..., k_scales_strides: _Ints = ...,
+        v_scales_strides: _Ints = ..., out_strides: _Ints = ..., lse_strides: _Ints = ..., q_align: int | None = ...,
+        k_align: int | None = ..., v_align: int | None = ..., q_scales_align: int | None = ...,
+        k_scales_align: int | None = ..., v_scales_align: int | None = ..., out_align: int | None = ...,
+        lse_align: int | None = ...) -> None: ...
 class BatchNormInferenceBackwardDescriptor(_BatchNormInferenceBackwardDescriptor, _GradX, _Grad, _X, _Weight, _Var2):
     grad_weight: _Layout | None
     grad_bias: _Layout | None
@@ -2486,6 +2507,7 @@ class Atan2BackwardPlan(_BackwardPlan): desc: Atan2BackwardDescriptor
 class AtanBackwardPlan(_BackwardPlan): desc: AtanBackwardDescriptor
 class AtanhBackwardPlan(_BackwardPlan): desc: AtanhBackwardDescriptor
 class AttentionBackwardPlan(_AttentionBackwardPlan): desc: AttentionBackwardDescriptor
+class AttentionFp8Plan(_AttentionFp8Plan): desc: AttentionFp8Descriptor
 class AttentionPlan(_AttentionPlan): desc: AttentionDescriptor
 class BatchNormInferenceBackwardPlan(_BatchNormInferenceBackwardPlan): desc: BatchNormInferenceBackwardDescriptor
 class BatchNormInferencePlan(_BatchNormInferencePlan): desc: BatchNormInferenceDescriptor
@@ -2773,6 +2795,13 @@ def paged_attention(q: Any, k_pages: Any, v_pages: Any, page_table: Any, lengths
     k_scales: Any = None, v_scales: Any = None, max_seqlen_q: int | None = None, layout: str = 'NHD',
     return_lse: bool = False, return_status: bool = False, out: Any = None, lse: Any = None, status: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(AttentionFp8Descriptor, AttentionFp8Plan)
+def attention_fp8(q: Any, k: Any, v: Any, *, q_scale: float | None = None, k_scale: float | None = None,
+    v_scale: float | None = None, q_scales: Any = None, k_scales: Any = None, v_scales: Any = None, causal: bool = False,
+    scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None,
+    cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
+    offset: int | None = None, layout: str = 'BHSD', return_lse: bool = False, out_dtype: Any = None, out: Any = None,
+    lse: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(CopyPagesDescriptor, CopyPagesPlan)
 def copy_pages(k_pages: Any, v_pages: Any, source: Any, dest: Any, *, k_scales: Any = None, v_scales: Any = None,
     status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
