@@ -91,7 +91,10 @@ def test_sinks_count_once_and_scales_are_separate() -> None:
 def test_keys_that_no_token_sees_are_not_met(window: tuple[int, int] | None) -> None:
     """They are NaN: beyond the lengths, and before the window; in a row, in pages, and in pages of no sequence."""
     given, lengths = latent(2, 1, 200, 4), ints(150, 17)
-    clean = bp.attention_decode(**given, lengths=lengths, window=window, pref=DENSE, device="ptx")
+    desc = bp.DecodeAttentionDescriptor.of(**given, lengths=lengths, window=window)
+    plan = bp.DecodeAttentionPlan.select(desc, DENSE, device="ptx")
+    clean = plan.run(**given, lengths=lengths)
+    held(plan, clean, {**given, "lengths": lengths})
     for b, n in enumerate(lengths):
         given["k"][b, :, n:] = np.nan
         given["k"][b, :, : max(n - 1 - (window[0] if window else n), 0)] = np.nan
@@ -154,27 +157,23 @@ def test_what_it_refuses() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("tokens", [1, 2])
-@pytest.mark.parametrize("size", [0, 16, 64])
-@pytest.mark.parametrize("element", [BF16, F16])
+@pytest.mark.parametrize(("tokens", "size", "element"), [(1, 0, BF16), (2, 16, F16), (1, 64, BF16), (2, 0, F16)])
 def test_many_heads_of_long_sequences(tokens: int, size: int, element: ElementKind) -> None:
     """Every configuration, twice; NaN behind the lengths."""
     import cupy as cp
 
-    given = {**latent(4, tokens, 5056, 128, element), "lengths": ints(5000, 4096, 17, 1)}
+    given = {**latent(3, tokens, 1344, 72, element), "lengths": ints(1300, 1024, 17)}
     for b, n in enumerate(given["lengths"]):
         given["k"][b, :, n:] = np.nan
+    keys, values = ("k_pages", "v_pages") if size else ("k", "v")
     if size:
         given = {**pages_of(given, size), "lengths": given["lengths"]}
-    of, plan_of = (
-        (bp.PagedAttentionDescriptor.of, bp.PagedAttentionPlan) if size else (bp.DecodeAttentionDescriptor.of, bp.DecodeAttentionPlan)
-    )  # fmt: skip
-    arrays = {n: cp.asarray(x) for n, x in given.items() if n not in ("v", "v_pages")}
-    arrays["v_pages" if size else "v"] = arrays["k_pages" if size else "k"][..., :512]
-    desc = of(**arrays, return_lse=True, scale=0.03)  # type: ignore[operator]
-    for plan in admissible(plan_of, desc, PAGES if size else DENSE, spec_of()):  # type: ignore[type-abstract]
-        first = [x.get() for x in plan.run(**arrays)]
-        again = [x.get() for x in plan.run(**arrays)]
+    arrays = {n: cp.asarray(x) for n, x in given.items() if n != values}
+    arrays[values] = arrays[keys][..., :512]
+    plans: Any = bp.PagedAttentionPlan if size else bp.DecodeAttentionPlan
+    desc = plans.descriptor.of(**arrays, return_lse=True, scale=0.03)
+    for plan in admissible(plans, desc, PAGES if size else DENSE, spec_of()):
+        first, again = ([x.get() for x in plan.run(**arrays)] for _ in range(2))
         assert all(np.array_equal(bits(a), bits(b)) for a, b in zip(first, again))
         held(plan, first[0], given)
         held(plan, first[1], given, "lse")
