@@ -159,10 +159,10 @@ def test_what_it_refuses() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize(("tokens", "size", "element"), [(1, 0, BF16), (2, 16, F16), (1, 64, BF16), (2, 0, F16)])
 def test_many_heads_of_long_sequences(tokens: int, size: int, element: ElementKind) -> None:
-    """Every configuration, twice; NaN behind the lengths."""
+    """The first configuration and the last, twice; NaN behind the lengths."""
     import cupy as cp
 
-    given = {**latent(3, tokens, 1344, 72, element), "lengths": ints(1300, 1024, 17)}
+    given = {**latent(2, tokens, 704, 66, element), "lengths": ints(690, 17)}
     for b, n in enumerate(given["lengths"]):
         given["k"][b, :, n:] = np.nan
     keys, values = ("k_pages", "v_pages") if size else ("k", "v")
@@ -172,7 +172,8 @@ def test_many_heads_of_long_sequences(tokens: int, size: int, element: ElementKi
     arrays[values] = arrays[keys][..., :512]
     plans: Any = bp.PagedAttentionPlan if size else bp.DecodeAttentionPlan
     desc = plans.descriptor.of(**arrays, return_lse=True, scale=0.03)
-    for plan in admissible(plans, desc, PAGES if size else DENSE, spec_of()):
+    found = list(admissible(plans, desc, PAGES if size else DENSE, spec_of()))
+    for plan in (found[0], found[-1]):
         first, again = ([x.get() for x in plan.run(**arrays)] for _ in range(2))
         assert all(np.array_equal(bits(a), bits(b)) for a, b in zip(first, again))
         held(plan, first[0], given)
