@@ -26,6 +26,10 @@ _ADVICE = {
     "enable_gqa": "leave it out: query heads share the heads of keys where there are fewer of these",
     "inplace": "pass the input as out=",
 }
+_ADVICE_OF = {  # of one function's callers
+    ("cascade_attention", "alibi_slopes"): "call paged_attention with tables of the whole sequences, which has alibi_slopes",
+    ("cascade_attention", "window"): "call paged_attention with tables of the whole sequences, which has windows",
+}
 
 
 def misnamed(function: str, signature: inspect.Signature, more: Sequence[Any], others: Mapping[str, Any]) -> Exception:
@@ -35,7 +39,8 @@ def misnamed(function: str, signature: inspect.Signature, more: Sequence[Any], o
     if others:
         keyword = next(iter(others))
         return OperandTypeError(
-            f"{function}() got an unexpected keyword argument {keyword!r}", _advice(keyword, positional, named)
+            f"{function}() got an unexpected keyword argument {keyword!r}",
+            _ADVICE_OF.get((function, keyword)) or _advice(keyword, positional, named),
         )
     got = len(positional) + len(more)
     shape = "normalized_shape" in named and "pass normalized_shape=... and weight=... by name"
