@@ -41,7 +41,7 @@ from .ops.elementwise.binary import (BinaryDescriptor as _BinaryDescriptor, Bina
 from .ops.sort.counts.bincount import (BincountDescriptor as _BincountDescriptor, BincountPlan as _BincountPlan)
 from .call.bound import (BoundPlan as BoundPlan)
 from .paged import (CacheStatistics as CacheStatistics, KVCacheSpec as KVCacheSpec, PagedKVCache as PagedKVCache,
-    PagedSequence as PagedSequence)
+    PagedSequence as PagedSequence, SharedPrefix as SharedPrefix)
 from .ops.attention.cascade import (CascadeAttentionDescriptor as _CascadeAttentionDescriptor,
     CascadeAttentionPlan as _CascadeAttentionPlan)
 from .ops.shape_layout.contiguize import (ContiguizeDescriptor as _ContiguizeDescriptor, ContiguizePlan as _ContiguizePlan)

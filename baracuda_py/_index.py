@@ -466,6 +466,7 @@ NAMES = {
     "SeluBackwardPlan": "ops.elementwise.backward.gradients:SeluBackwardPlan",
     "SgdUpdateDescriptor": "ops.optim.rules:SgdUpdateDescriptor",
     "SgdUpdatePlan": "ops.optim.rules:SgdUpdatePlan",
+    "SharedPrefix": "paged:SharedPrefix",
     "SigmoidBackwardDescriptor": "ops.elementwise.backward.gradients:SigmoidBackwardDescriptor",
     "SigmoidBackwardPlan": "ops.elementwise.backward.gradients:SigmoidBackwardPlan",
     "SiluBackwardDescriptor": "ops.elementwise.backward.gradients:SiluBackwardDescriptor",

@@ -26,9 +26,10 @@ _ADVICE = {
     "enable_gqa": "leave it out: query heads share the heads of keys where there are fewer of these",
     "inplace": "pass the input as out=",
 }
-_ADVICE_OF = {  # of one function's callers
-    ("cascade_attention", "alibi_slopes"): "call paged_attention with tables of the whole sequences, which has alibi_slopes",
-    ("cascade_attention", "window"): "call paged_attention with tables of the whole sequences, which has windows",
+_WHOLE_SEQUENCES = "call paged_attention with tables of the whole sequences, which has "
+_ADVICE_OF = {  # to callers of one function
+    ("cascade_attention", "alibi_slopes"): _WHOLE_SEQUENCES + "alibi_slopes",
+    ("cascade_attention", "window"): _WHOLE_SEQUENCES + "windows",
 }
 
 

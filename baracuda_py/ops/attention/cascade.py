@@ -158,7 +158,8 @@ class CascadeAttentionDescriptor(Paged):
         super()._check_ranks()
         if len(self.prefix_table_shape) != 1:
             raise InvalidProblemError(
-                f"{self.op}: prefix_table has shape {self.prefix_table_shape}", "pass the page ids of the prefix as [pages]"
+                f"{self.op}: prefix_table has shape {self.prefix_table_shape}",
+                "pass the page ids of the prefix as [pages]",
             )
 
     def _check_shapes(self) -> None:
@@ -166,7 +167,8 @@ class CascadeAttentionDescriptor(Paged):
         self._check_extents("prefix_table")
         if self.total_k > MOST:
             raise InvalidProblemError(
-                f"{self.op}: the tables have room for {self.total_k} keys of a sequence", f"give room for {MOST} at most"
+                f"{self.op}: the tables have room for {self.total_k} keys of a sequence",
+                f"give room for {MOST} at most",
             )
         shape = self.shape_of("prefix_length")
         if shape not in (None, (), (1,)):
@@ -182,7 +184,10 @@ class CascadeAttentionPlan(Plan[CascadeAttentionDescriptor]):
     statuses = {
         **PagedAttentionPlan.statuses,
         4: ("a page of the prefix is not there", "fill prefix_table with ids in [0, P), as far as the prefix goes"),
-        5: ("prefix_length is not one that prefix_table has room for", "give 0 to the table's pages times the page size"),
+        5: (
+            "prefix_length is not one that prefix_table has room for",
+            "give 0 to the table's pages times the page size",
+        ),
     }
     category = OpCategory.ATTENTION
     candidates = (Cascade(),)
@@ -242,8 +247,8 @@ def cascade_attention(
     Returns out, q's shape with Dv columns, or with `return_lse` and `return_status` (or given `lse`, `status`) a named tuple of
     these too, as `paged_attention` does. status: also 4 where a page of the prefix is not there, 5 where prefix_length is not one
     that prefix_table has room for, of sequences that are right otherwise.
-    The prefix, the sequences' own keys and the merge of both are plans of their own (``plan.explain()``), with results in scratch.
-    With pref.batch_invariant a sequence's bits depend neither on the others nor on which pages it has.
+    The prefix, the sequences' own keys and the merge of both are plans of their own (``plan.explain()``), with results in
+    scratch. With pref.batch_invariant a sequence's bits depend neither on the others nor on which pages it has.
     """
 
 

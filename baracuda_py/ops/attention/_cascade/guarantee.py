@@ -31,7 +31,10 @@ SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, sections 3.1 a
 OF_SHARE, OF_EXP = 10.0, 2.0  # units roundoff of a share, as above: of M + log n, and beside
 OF_SUM = 10.0  # of the sums' division and of the logarithm
 SMALLEST = F32.smallest_normal / F32.unit_roundoff
-AS = {"abs_result": "weighted", "smallest_normal": "computed_smallest_normal"}  # what a part's own rounding is of the whole
+AS = {
+    "abs_result": "weighted",
+    "smallest_normal": "computed_smallest_normal",
+}  # what a part's own rounding is of the whole
 
 
 def merged(

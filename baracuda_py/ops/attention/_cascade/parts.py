@@ -1,8 +1,8 @@
 """cascade: the prefix's keys once for the queries of all sequences, every sequence's own keys, and the merge of both.
 
 The queries of all sequences are one sequence of queries to the prefix, which sees all of its keys. For the kernels of whole
-sequences the prefix may be several sequences of pages, each for the same queries: a CTA of these takes all keys of a sequence, and
-few queries fill no device otherwise.
+sequences the prefix may be several sequences of pages, each for the same queries: a CTA of these kernels takes all keys of a
+sequence, and few queries fill no device otherwise.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ....plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ....plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ....plan.lowering import Place, Sub
-from ....plan.select import checked, cheapest
+from ....plan.select import cheapest, checked
 from ....plan.selection import Selection, selected
 from ....runtime.steps import Arg, Fill, Kernel, Launch, Packed, Ptr, Run, Scratch, Step, Struct
-from ....tensor.axes import alignment_of
+from ....tensor.axes import alignment_of, c_strides
 from ....types import BaracudaError, DeviceSpec, ElementKind, PlanPreference, PrecisionGuarantee, UnsupportedError
 from ..._launch import overlapped_overhead
 from .._decode.flash_pages import FlashPages
@@ -80,12 +80,13 @@ class Cascade(Candidate[Any]):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not desc.one_after_another:
             reason = "q's tokens and sequences are not evenly spaced, and the prefix takes all of them as one sequence"
-            return no(reason, "contiguize(q)")
+            return no(reason, "contiguize(q)", Change({"q_strides": c_strides(desc.q_shape, desc.element)}))
         for part, made in (("prefix", _prefix), ("own keys", _own)):
             try:
                 made(desc, device, ANY)
             except BaracudaError as error:
-                return no(f"{part}: {error.reason}", error.fix)
+                said = error.reason.removeprefix(f"{desc.op}: ")
+                return Feasibility.of(UnsupportedError(f"{desc.op}: {part}: {said}", error.fix))
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[CascadeConfig]:
@@ -182,7 +183,7 @@ class _Places:
         for nbytes in sizes:
             regions.append(Scratch(end, nbytes))
             end += -(-nbytes // ALIGN) * ALIGN
-        return _Places(*regions, count)
+        return _Places(regions[0], regions[1], regions[2], regions[3], count)
 
     def of_part(self, part: int) -> dict[str, Place]:
         """The results of the parts from one on."""
@@ -223,10 +224,11 @@ def _prefix_problem(desc: Any, count: int) -> PrefixDescriptor:
     """All queries as those of `count` sequences of pages each."""
     row, head = desc.row_strides
     pages = -(-desc.prefix_pages // count)
-    return PrefixDescriptor(
-        **_common(desc), q_shape=(count, desc.tokens, desc.heads, desc.d), q_strides=(0, row, head, 1),
-        q_align=desc.layout("q").align, page_table_shape=(count, pages),
-    )  # fmt: skip
+    fields = _common(desc) | {
+        "q_shape": (count, desc.tokens, desc.heads, desc.d), "q_strides": (0, row, head, 1), "q_align": desc.layout("q").align,
+        "page_table_shape": (count, pages),
+    }  # fmt: skip
+    return PrefixDescriptor(**fields)
 
 
 @lru_cache(maxsize=256)
@@ -235,7 +237,9 @@ def _prefix(desc: Any, device: DeviceSpec, pref: PlanPreference) -> Selection:
     problem = _prefix_problem(desc, 1)
     found = cheapest(PagedAttentionPlan.candidates, checked(problem), pref, device)
     if found is None:
-        known = next(said for c in PagedAttentionPlan.candidates if not (said := c.supports(problem.canonical(), device)))
+        known = next(
+            said for c in PagedAttentionPlan.candidates if not (said := c.supports(problem.canonical(), device))
+        )
         raise UnsupportedError(f"{desc.op}: {known.reason}", known.fix)
     return Selection.of(PagedAttentionPlan, problem, pref, device, found[0])
 
@@ -254,23 +258,24 @@ def _own(desc: Any, device: DeviceSpec, pref: PlanPreference) -> Selection:
         "q_shape": desc.q_shape, "q_strides": desc.layout("q").strides, "q_align": desc.layout("q").align,
         "page_table_shape": desc.page_table_shape, "page_table_strides": desc.layout("page_table").strides,
     }  # fmt: skip
-    strides = (desc.total_q, desc.tokens, 1) if not desc.ragged else (desc.total_q, 1)
-    problem = PagedAttentionDescriptor(
-        **_common(desc), **laid_out, order=desc.order, max_seqlen_q=desc.max_seqlen_q, lse_strides=strides, lse_align=4,
-        out_align=min(16, alignment_of(4 * desc.rows * desc.d_v)), status_element=I32 if desc.has("status") else None,
-    )  # fmt: skip
-    return selected(PagedAttentionPlan, problem, pref, device)
+    fields = _common(desc) | laid_out | {
+        "order": desc.order, "max_seqlen_q": desc.max_seqlen_q, "lse_strides": _stats_strides(desc), "lse_align": 4,
+        "out_align": alignment_of(4 * desc.rows * desc.d_v), "status_element": I32 if desc.has("status") else None,
+    }  # fmt: skip
+    return selected(PagedAttentionPlan, PagedAttentionDescriptor(**fields), pref, device)
 
 
 @lru_cache(maxsize=256)
 def _merge(desc: Any, device: DeviceSpec, count: int) -> Selection:
-    stats = (desc.total_q, desc.tokens, 1) if not desc.ragged else (desc.total_q, 1)
-    out = desc.layout("out")
-    lse = _laid_out(desc, "lse") if desc.has("lse") else {}
-    problem = MergeAttentionDescriptor(
-        (count + 1, *desc.out_shape), F32, desc.order, out.element, lses_strides=(desc.rows, *stats), out_strides=out.strides,
-        out_align=out.align, **{name: lse[name] for name in ("lse_strides", "lse_align") if name in lse},
-    )  # fmt: skip
+    """All parts' results. Where lse is no output, that of the merge is at no address."""
+    out, fields = desc.layout("out"), dict[str, Any]()
+    fields |= {"lses_strides": (desc.rows, *_stats_strides(desc)), "out_strides": out.strides, "out_align": out.align}
+    if desc.has("lse"):
+        fields |= {"lse_strides": desc.layout("lse").strides, "lse_align": desc.layout("lse").align}
+    problem = MergeAttentionDescriptor((count + 1, *desc.out_shape), F32, desc.order, out.element, **fields)
     return selected(MergeAttentionPlan, problem, None, device)
 
 
+def _stats_strides(desc: Any) -> tuple[int, ...]:
+    """The steps of a part's lse, [heads, tokens] of all sequences together."""
+    return (desc.total_q, 1) if desc.ragged else (desc.total_q, desc.tokens, 1)

@@ -49,7 +49,7 @@ def _parts_of(
 def _starts_of(desc: Any, cu_seqlens_q: Array | None) -> Array:
     """Where the sequences' tokens begin, and the end of the last one's."""
     if cu_seqlens_q is None:
-        return np.arange(desc.batch + 1) * desc.total_q
+        return np.asarray(np.arange(desc.batch + 1) * desc.total_q)
     return np.asarray(np.clip(cu_seqlens_q, 0, desc.total_q), np.int64)
 
 
@@ -94,7 +94,7 @@ def _times_its_scales(
         return np.asarray(lines)
     if scales.ndim == 1:
         return np.asarray(lines * scales.astype(wide)[:, None])
-    if not of_each and name == "v":
+    if name == "v" and not of_each:
         return np.asarray(lines)
     return np.asarray(lines * decoding._in_use(part, scales[..., None], used, part.table).astype(wide))
 

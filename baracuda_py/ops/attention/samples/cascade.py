@@ -1,4 +1,4 @@
-"""Samples of attention over a shared prefix: lengths on both sides, tokens, layouts, types, pages that are not there, features."""
+"""Samples of attention over a shared prefix: lengths on both sides, tokens, layouts, types, missing pages, features."""
 
 from __future__ import annotations
 
