@@ -1,4 +1,4 @@
-"""The leading pages that sequences share, apart from what each of them has behind."""
+"""The leading pages that sequences share, and the pages of each one behind them."""
 
 from __future__ import annotations
 

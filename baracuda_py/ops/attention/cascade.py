@@ -93,8 +93,8 @@ class CascadeAttentionDescriptor(Paged):
         return self.prefix_table_shape[0]
 
     @property
-    def prefix_room(self) -> int:
-        """The keys that the prefix's table has room for."""
+    def prefix_capacity(self) -> int:
+        """The capacity of the prefix's table, in keys."""
         return self.prefix_pages * self.page_keys
 
     @property
@@ -103,7 +103,7 @@ class CascadeAttentionDescriptor(Paged):
 
     @property
     def total_k(self) -> int:
-        return self.prefix_room + super().total_k
+        return self.prefix_capacity + super().total_k
 
     # ---- all queries, as one sequence to the prefix --------------------------------------------------------------------
 
@@ -133,8 +133,8 @@ class CascadeAttentionDescriptor(Paged):
 
     @property
     def nbytes(self) -> int:
-        """Pages count as many as the tables have room for, the prefix's once."""
-        keys = self.prefix_room + self.batch * self.page_table_shape[1] * self.page_keys
+        """Pages count up to the capacity of the tables, the prefix's once."""
+        keys = self.prefix_capacity + self.batch * self.page_table_shape[1] * self.page_keys
         bits = self.cached.bits * keys * self.kv_heads * (self.d + self.d_v)
         return bits // 8 + 2 * self.element.nbytes(math.prod(self.q_shape))
 
@@ -147,10 +147,10 @@ class CascadeAttentionDescriptor(Paged):
             raise InvalidProblemError(
                 f"{self.op}: prefix_keys={keys} and prefix_length, which is an array", "give one of them"
             )
-        if not 0 <= keys <= self.prefix_room and keys != WHOLE_TABLE:
+        if not 0 <= keys <= self.prefix_capacity and keys != WHOLE_TABLE:
             raise InvalidProblemError(
                 f"{self.op}: prefix_length={keys} of {self.prefix_pages} pages of {self.page_keys} keys",
-                f"give 0 to {self.prefix_room}, or more pages",
+                f"give 0 to {self.prefix_capacity}, or more pages",
             )
         return values
 
@@ -167,8 +167,8 @@ class CascadeAttentionDescriptor(Paged):
         self._check_extents("prefix_table")
         if self.total_k > MOST:
             raise InvalidProblemError(
-                f"{self.op}: the tables have room for {self.total_k} keys of a sequence",
-                f"give room for {MOST} at most",
+                f"{self.op}: the tables have a capacity of {self.total_k} keys per sequence",
+                f"give tables of {MOST} keys at most",
             )
         shape = self.shape_of("prefix_length")
         if shape not in (None, (), (1,)):
@@ -185,7 +185,7 @@ class CascadeAttentionPlan(Plan[CascadeAttentionDescriptor]):
         **PagedAttentionPlan.statuses,
         4: ("a page of the prefix is not there", "fill prefix_table with ids in [0, P), as far as the prefix goes"),
         5: (
-            "prefix_length is not one that prefix_table has room for",
+            "prefix_length is beyond the capacity of prefix_table, or below 0",
             "give 0 to the table's pages times the page size",
         ),
     }
@@ -240,13 +240,13 @@ def cascade_attention(
     q, k_pages, v_pages, cu_seqlens_q, max_seqlen_q, scale, softcap, sinks, layout, k_scale, v_scale, k_scales and v_scales: as
     `paged_attention` has them, but for f64. prefix_table: device int32 [pages], the pages of the keys that all sequences share.
     prefix_length: how many these keys are, a number (as `prefix_keys`, a run-time value), or a device int32 of one element, which
-    is read at launch; by default all that prefix_table has room for. page_table: device int32 [B, pages], and lengths: device
+    is read at launch; by default the capacity of prefix_table. page_table: device int32 [B, pages], and lengths: device
     int32 [B], of the keys that each sequence has behind the prefix; 0 is a length, too. Tokens' own keys are among these. Every
     token sees the whole prefix, and token t of T the first lengths - T + t + 1 keys behind it.
     There are neither windows nor ALiBi, which go by a token's distance from a key: `paged_attention` has both.
     Returns out, q's shape with Dv columns, or with `return_lse` and `return_status` (or given `lse`, `status`) a named tuple of
-    these too, as `paged_attention` does. status: also 4 where a page of the prefix is not there, 5 where prefix_length is not one
-    that prefix_table has room for, of sequences that are right otherwise.
+    these too, as `paged_attention` does. status: also 4 where a page of the prefix is not there, 5 where prefix_length is below
+    0 or beyond the capacity of prefix_table, for sequences without another error.
     The prefix, the sequences' own keys and the merge of both are plans of their own (``plan.explain()``), with results in
     scratch. With pref.batch_invariant a sequence's bits depend neither on the others nor on which pages it has.
     """

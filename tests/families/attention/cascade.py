@@ -32,16 +32,16 @@ def _cascade(problem: Problem) -> None:
             found.append((pages["k"][page, j % size, head], pages["v"][page, j % size, head]) if there else None)
         return found
 
-    room = len(given["prefix_table"]) * size
+    capacity = len(given["prefix_table"]) * size
     number = (
-        int(given["prefix_length"].reshape(-1)[0]) if "prefix_length" in given else options.get("prefix_keys", room)
+        int(given["prefix_length"].reshape(-1)[0]) if "prefix_length" in given else options.get("prefix_keys", capacity)
     )
     starts, lengths = given.get("cu_seqlens_q"), np.clip(given["lengths"], 0, given["page_table"].shape[1] * size)
     for b, length in enumerate(lengths):
         tokens = (b,) if starts is None else (slice(starts[b], starts[b + 1]),)
         for h in sorted({0, q.shape[-2] - 1}):
             head = h * kv_heads // q.shape[-2]
-            prefix = keys_of(given["prefix_table"], min(max(number, 0), room), head)
+            prefix = keys_of(given["prefix_table"], min(max(number, 0), capacity), head)
             own = keys_of(given["page_table"][b], length, head)
             rows, results = q[tokens][:, h], out[tokens][:, h]
             for i in sorted({0, len(rows) - 1}) if len(rows) else ():
@@ -57,8 +57,8 @@ def _cascade(problem: Problem) -> None:
             2 if length != asked else int(None in keys_of(given["page_table"][b], length, 0))
             for b, (length, asked) in enumerate(zip(lengths, given["lengths"]))
         ]
-        shared = keys_of(given["prefix_table"], min(max(number, 0), room), 0)
-        wrong = 5 if not 0 <= number <= room else 4 if None in shared else 0
+        shared = keys_of(given["prefix_table"], min(max(number, 0), capacity), 0)
+        wrong = 5 if not 0 <= number <= capacity else 4 if None in shared else 0
         assert np.asarray(problem.wide["status"]).tolist() == [n or wrong for n in wanted]
 
 

@@ -1,4 +1,4 @@
-"""cascade_attention: that it is attention over whole sequences, how the prefix is taken apart, what is not read, refusals."""
+"""cascade_attention: that it is attention over whole sequences, parts of the prefix, what is not read, refusals."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_cascade_counts_the_sink_once() -> None:
     assert np.allclose(np.exp(lse) - np.exp(plain.lse), np.exp(np.float32(given["sinks"]))[None, :, None], rtol=0.02)
 
 
-@pytest.mark.parametrize("at", [0, 40, 255, 256, 299])
+@pytest.mark.parametrize("at", [0, 255, 256, 298, 299])
 def test_cascade_looks_at_every_page_of_the_prefix(at: int) -> None:
     """More pages than threads, of one key each: one is missing, in use or behind the prefix's end."""
     given = problem(F16, 300, (2,), page_keys=1, heads=(1, 1), d=16)

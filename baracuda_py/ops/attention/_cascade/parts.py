@@ -93,7 +93,7 @@ class Cascade(Candidate[Any]):
         own = _own(desc, device, ANY)
         yield self._config(desc, device, 1, _prefix(desc, device, ANY), own)
         for count in PARTS:
-            if count * LEAST_KEYS <= desc.prefix_room and (found := _split_prefix(desc, device, count)):
+            if count * LEAST_KEYS <= desc.prefix_capacity and (found := _split_prefix(desc, device, count)):
                 yield self._config(desc, device, count, found, own)
         try:
             parts = _prefix(desc, device, INVARIANT), _own(desc, device, INVARIANT)
@@ -202,7 +202,7 @@ class _Places:
 
 
 def _laid_out(desc: Any, *names: str) -> dict[str, Any]:
-    """The fields of operands that a part takes as they are."""
+    """The fields of operands that a part takes unchanged."""
     found: dict[str, Any] = {}
     for name in names:
         if desc.has(name):

@@ -8,8 +8,9 @@ stands at its last key and all of its tokens behind the prefix.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,34 +24,49 @@ Array: TypeAlias = np.ndarray[Any, Any]
 PREFIX_MISSING, PREFIX_LENGTH = 4, 5  # statuses beside those of `paged_attention`
 
 
-class _Part:
-    """The prefix, as one sequence, or the sequences' own keys: what `decode` asks about pages."""
+class _Keys(NamedTuple):
+    """Keys in the order of a table: their pages, slots, and whether they are not there."""
 
-    def __init__(self, desc: Any, table: Array) -> None:
-        self.desc, self.table = desc, table
-        self.most_k = table.shape[1] * desc.page_keys
+    pages: Array
+    slots: Array
+    gone: Array
+
+    @staticmethod
+    def of(desc: Any, table: Array, count: int) -> _Keys:
+        at = np.arange(count)
+        pages = np.asarray(table[at // desc.page_keys], np.int64)
+        return _Keys(pages, at % desc.page_keys, (pages < 0) | (pages >= desc.pages))
+
+    def of_pages(self, desc: Any, x: Array) -> Array:
+        """What pages or their scales hold, [keys, kv_heads, columns]; 0 where a page is not there."""
+        by_key = np.swapaxes(x, 1, 2) if desc.cache_axes == (1, 2) else x
+        found = np.zeros((len(self.slots), *by_key.shape[2:]), x.dtype)
+        there = ~self.gone
+        found[there] = by_key[self.pages[there], self.slots[there]]
+        return found
+
+
+@dataclass(frozen=True)
+class _OwnKeys:
+    """The sequences' own keys, as the problem of `paged_attention` whose status they have."""
+
+    problem: Any
+    most_k: int
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.desc, name)
-
-    def used(self, lengths: Array) -> Array:
-        return np.clip(np.asarray(lengths, np.int64), 0, self.most_k)
+        return getattr(self.problem, name)
 
 
-def _parts_of(
-    desc: Any, prefix_table: Array, prefix_length: Array | None, page_table: Array, lengths: Array
-) -> tuple[tuple[_Part, Array], tuple[_Part, Array]]:
-    """The prefix and the sequences' own keys, with how many keys are in use."""
-    prefix, own = _Part(desc, prefix_table[None]), _Part(desc, page_table)
-    number = min(desc.prefix_keys, prefix.most_k) if prefix_length is None else np.asarray(prefix_length).reshape(-1)[0]
-    return (prefix, prefix.used(np.array([number]))), (own, own.used(lengths))
+def _prefix_of(desc: Any, prefix_table: Array, prefix_length: Array | None) -> tuple[_Keys, int]:
+    """The keys of the prefix that are in use, and how many were asked for."""
+    capacity = len(prefix_table) * desc.page_keys
+    asked = min(desc.prefix_keys, capacity) if prefix_length is None else int(np.reshape(prefix_length, -1)[0])
+    return _Keys.of(desc, prefix_table, min(max(asked, 0), capacity)), asked
 
 
-def _starts_of(desc: Any, cu_seqlens_q: Array | None) -> Array:
-    """Where the sequences' tokens begin, and the end of the last one's."""
-    if cu_seqlens_q is None:
-        return np.asarray(np.arange(desc.batch + 1) * desc.total_q)
-    return np.asarray(np.clip(cu_seqlens_q, 0, desc.total_q), np.int64)
+def _of_sequences(desc: Any, page_table: Array, lengths: Array) -> list[_Keys]:
+    capacity = page_table.shape[1] * desc.page_keys
+    return [_Keys.of(desc, row, min(max(int(n), 0), capacity)) for row, n in zip(page_table, lengths)]
 
 
 def _behind_one_another(
@@ -59,44 +75,34 @@ def _behind_one_another(
 ) -> tuple[Any, dict[str, Array]]:  # fmt: skip
     """The problem as one of ragged sequences, and its operands, multiplied with their scales; not `of_each`: but for those that
     each value has."""
-    (prefix, shared), (own, used) = _parts_of(desc, prefix_table, prefix_length, page_table, lengths)
-    starts = _starts_of(desc, cu_seqlens_q)
-    filling = [max(int(tokens) - int(n), 0) for tokens, n in zip(np.diff(starts), used)]
+    prefix, _ = _prefix_of(desc, prefix_table, prefix_length)
+    each = _of_sequences(desc, page_table, lengths)
+    starts = np.arange(desc.batch + 1) * desc.total_q if cu_seqlens_q is None else cu_seqlens_q
+    tokens = np.diff(np.clip(starts, 0, desc.total_q))
+    filling = [max(int(n) - len(own.gone), 0) for n, own in zip(tokens, each)]
     arrays: dict[str, Array] = {} if sinks is None else {"sinks": sinks}
     for name, cache in zip("kv", desc.caches):
-        lines = _times_its_scales(desc, name, cache, given, prefix, shared, of_each=of_each)
-        each = [
-            _times_its_scales(desc, name, cache, given, _Part(desc, row[None]), n[None], of_each=of_each)
-            for row, n in zip(own.table, used)
-        ]
-        unseen = [np.zeros((n, *lines.shape[1:]), lines.dtype) for n in filling]
-        pieces = (piece for lot in zip(unseen, each) for piece in (lines, *lot))
+        read = partial(_times_scales_of, desc, name, given[cache], given.get(f"{name}_scales"), of_each=of_each)
+        lines = read(prefix)
+        pieces = [x for n, own in zip(filling, each) for x in (lines, np.zeros((n, *lines.shape[1:])), read(own))]
         arrays[name] = np.concatenate([lines[:0], *pieces])
-    gone = np.concatenate([np.zeros(0, bool), *decoding._missing(prefix, shared, prefix.table)])
-    absent = decoding._missing(own, used, own.table)
-    masked = (piece for n, row in zip(filling, absent) for piece in (gone, np.ones(n, bool), row))
-    arrays["missing"] = np.concatenate([np.zeros(0, bool), *masked])
+    masks = [x for n, own in zip(filling, each) for x in (prefix.gone, np.ones(n, bool), own.gone)]
+    arrays["missing"] = np.concatenate([np.zeros(0, bool), *masks])
     queries = q if desc.ragged else q.reshape(desc.batch * desc.total_q, desc.heads, desc.d)
-    ends = np.cumsum([0, *(int(shared[0]) + n + int(m) for n, m in zip(filling, used))])
-    arrays |= {"q": queries, "cu_seqlens_q": starts, "cu_seqlens_k": ends}
+    keys = [len(prefix.gone) + n + len(own.gone) for n, own in zip(filling, each)]
+    arrays |= {"q": queries, "cu_seqlens_q": starts, "cu_seqlens_k": np.cumsum([0, *keys])}
     return decoding.described(desc, arrays), arrays
 
 
-def _times_its_scales(
-    desc: Any, name: str, cache: str, given: dict[str, Array | None], part: _Part, used: Array, *, of_each: bool
-) -> Array:
-    """Keys or values in use of a part, as wide numbers."""
+def _times_scales_of(desc: Any, name: str, pages: Any, scales: Array | None, keys: _Keys, *, of_each: bool) -> Array:
+    """Keys or values as wide numbers, times their scales."""
     wide: Any = wide_dtype(desc.element)
-    pages, scales = given[cache], given.get(f"{name}_scales")
-    lines = decoding._in_use(part, np.asarray(pages), used, part.table).astype(wide)
-    lines = lines * np.float32(getattr(desc, f"{name}_scale")).astype(wide)
-    if scales is None:
-        return np.asarray(lines)
-    if scales.ndim == 1:
-        return np.asarray(lines * scales.astype(wide)[:, None])
-    if name == "v" and not of_each:
-        return np.asarray(lines)
-    return np.asarray(lines * decoding._in_use(part, scales[..., None], used, part.table).astype(wide))
+    lines = keys.of_pages(desc, np.asarray(pages)).astype(wide)
+    lines = np.asarray(lines * np.float32(getattr(desc, f"{name}_scale")).astype(wide))
+    if scales is None or (scales.ndim > 1 and name == "v" and not of_each):
+        return lines
+    by = scales[:, None] if scales.ndim == 1 else keys.of_pages(desc, scales[..., None])
+    return np.asarray(lines * by.astype(wide))
 
 
 def _cascade_status(
@@ -104,13 +110,9 @@ def _cascade_status(
     cu_seqlens_q: Array | None = None, **_: Any,
 ) -> Array:  # fmt: skip
     """That of `paged_attention` over the sequences' own keys; where this is 0, what is wrong with the prefix."""
-    (prefix, shared), (own, _used) = _parts_of(desc, prefix_table, prefix_length, page_table, lengths)
-    found = decoding.status(own, page_table, lengths, cu_seqlens_q)
-    wrong = 0
-    if prefix_length is not None and shared[0] != np.asarray(prefix_length).reshape(-1)[0]:
-        wrong = PREFIX_LENGTH
-    elif any(gone.any() for gone in decoding._missing(prefix, shared, prefix.table)):
-        wrong = PREFIX_MISSING
+    found = decoding.status(_OwnKeys(desc, page_table.shape[1] * desc.page_keys), page_table, lengths, cu_seqlens_q)
+    prefix, asked = _prefix_of(desc, prefix_table, prefix_length)
+    wrong = PREFIX_LENGTH if asked != len(prefix.gone) else PREFIX_MISSING if prefix.gone.any() else 0
     return np.where(found == 0, np.int32(wrong), found).astype(np.int32)
 
 
