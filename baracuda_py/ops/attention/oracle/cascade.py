@@ -78,7 +78,8 @@ def _behind_one_another(
     prefix, _ = _prefix_of(desc, prefix_table, prefix_length)
     each = _of_sequences(desc, page_table, lengths)
     starts = np.arange(desc.batch + 1) * desc.total_q if cu_seqlens_q is None else cu_seqlens_q
-    tokens = np.diff(np.clip(starts, 0, desc.total_q))
+    queries = q if desc.ragged else q.reshape(desc.batch * desc.total_q, desc.heads, desc.d)
+    tokens = np.diff(np.clip(starts, 0, len(queries)))
     filling = [max(int(n) - len(own.gone), 0) for n, own in zip(tokens, each)]
     arrays: dict[str, Array] = {} if sinks is None else {"sinks": sinks}
     for name, cache in zip("kv", desc.caches):
@@ -88,7 +89,6 @@ def _behind_one_another(
         arrays[name] = np.concatenate([lines[:0], *pieces])
     masks = [x for n, own in zip(filling, each) for x in (prefix.gone, np.ones(n, bool), own.gone)]
     arrays["missing"] = np.concatenate([np.zeros(0, bool), *masks])
-    queries = q if desc.ragged else q.reshape(desc.batch * desc.total_q, desc.heads, desc.d)
     keys = [len(prefix.gone) + n + len(own.gone) for n, own in zip(filling, each)]
     arrays |= {"q": queries, "cu_seqlens_q": starts, "cu_seqlens_k": np.cumsum([0, *keys])}
     return decoding.described(desc, arrays), arrays
