@@ -37,9 +37,7 @@ AS = {
 }  # what a part's own rounding is of the whole
 
 
-def merged(
-    desc: Any, parts: Iterable[PrecisionGuarantee], count: int, keys: int, *, batch_invariant: bool
-) -> PrecisionGuarantee:
+def merged(desc: Any, parts: Iterable[PrecisionGuarantee], count: int, keys: int) -> PrecisionGuarantee:
     """What is promised of `count` parts of `keys` keys together, which have the guarantees `parts`."""
     each, logarithm, depth = tuple(parts), math.log(max(keys, 2) + 1.0), count + OF_SUM
     share = 2 * (OF_SHARE * logarithm + OF_EXP)
@@ -63,7 +61,7 @@ def merged(
             of[0],
             deterministic=all(one.deterministic for one in of),
             bit_stable_on_same_hardware=all(one.bit_stable_on_same_hardware for one in of),
-            batch_invariant=batch_invariant and all(one.batch_invariant for one in of),
+            batch_invariant=all(one.batch_invariant for one in of),
             flushes_subnormals=any(one.flushes_subnormals for one in of),
             bound=result(name, [_terms_of(one) for one in of], own),
             probable=result(name, likely, own) if len(likely) == len(of) else None,

@@ -49,12 +49,10 @@ class PrefixDescriptor(PagedAttentionDescriptor):
 
 @dataclass(frozen=True)
 class CascadeConfig:
-    """A configuration: the prefix as `count` sequences, and what is launched for each part. `invariant`: parts that were selected
-    for bits that depend on no other sequence."""
+    """A configuration: the prefix as `count` sequences, and the plans of the parts."""
 
     count: int
     parts: tuple[tuple[str, Selection], ...]
-    invariant: bool = False
 
     def __str__(self) -> str:
         named = (
@@ -90,22 +88,22 @@ class Cascade(Candidate[Any]):
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[CascadeConfig]:
+        """The prefix as one sequence and as several, and where each part's bits depend on no other sequence."""
         own = _own(desc, device, ANY)
-        yield self._config(desc, device, 1, _prefix(desc, device, ANY), own)
+        fastest = self._config(desc, device, 1, _prefix(desc, device, ANY), own)
+        yield fastest
         for count in PARTS:
             if count * LEAST_KEYS <= desc.prefix_capacity and (found := _split_prefix(desc, device, count)):
                 yield self._config(desc, device, count, found, own)
         try:
-            parts = _prefix(desc, device, INVARIANT), _own(desc, device, INVARIANT)
+            invariant = self._config(desc, device, 1, _prefix(desc, device, INVARIANT), _own(desc, device, INVARIANT))
         except BaracudaError:
             return
-        yield self._config(desc, device, 1, *parts, invariant=True)
+        if str(invariant) != str(fastest):
+            yield invariant
 
-    def _config(
-        self, desc: Any, device: DeviceSpec, count: int, prefix: Selection, own: Selection, *, invariant: bool = False
-    ) -> CascadeConfig:
-        parts = ("prefix", prefix), ("own", own), ("merge", _merge(desc, device, count))
-        return CascadeConfig(count, parts, invariant)
+    def _config(self, desc: Any, device: DeviceSpec, count: int, prefix: Selection, own: Selection) -> CascadeConfig:
+        return CascadeConfig(count, (("prefix", prefix), ("own", own), ("merge", _merge(desc, device, count))))
 
     def cost(self, desc: Any, device: DeviceSpec, config: CascadeConfig) -> Cost:
         costs = [part.cost for _, part in config.parts]
@@ -116,7 +114,7 @@ class Cascade(Candidate[Any]):
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: CascadeConfig) -> PrecisionGuarantee:
         parts = config.of["prefix"].guarantee, config.of["own"].guarantee
-        return merged(desc, parts, config.count + 1, desc.most_k, batch_invariant=config.invariant)
+        return merged(desc, parts, config.count + 1, desc.most_k)
 
     def lower(self, desc: Any, device: DeviceSpec, config: CascadeConfig) -> tuple[Step | Sub, ...]:
         places, count = _Places.of(desc, config.count), config.count
