@@ -2,8 +2,8 @@
 // part_keys), part_table[i, :] = table[i * part_pages, ...], -1 behind the table's end.
 //
 // Grid:      one CTA; its threads stride over the table.
-// Status:    a sequence whose status is 0 gets 5 where the prefix's length is below 0 or beyond the table's capacity, and
-//            4 where a page in use is not in the pool.
+// Status:    a sequence whose status is 0 gets 5 where the prefix's length is below 0 or beyond the capacity of the
+//            table, and 4 where a page in use is not in the pool.
 // Shared:    one flag per warp.   Bound: latency.
 #include "core/dtype.cuh"
 #include "ptx/overlap.cuh"

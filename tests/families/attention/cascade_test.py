@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.ops.attention._cascade import parts
+from baracuda_py.ops.attention._cascade.guarantee import merged
 from baracuda_py.ops.attention._decode.flash_pages import FlashPages
 from baracuda_py.ops.attention._decode.wgmma_pages import WgmmaPages
 from baracuda_py.ops.attention.samples.cascade import cascaded
@@ -139,6 +141,19 @@ def test_cascade_promises_what_its_parts_do(prefix: int, own: int) -> None:
         depth = max(of[part].guarantee.of("out").bound.coefficients()[F32, "weighted"] for part in ("prefix", "own"))
         assert terms[F32, "weighted"] > depth + 1.0
         assert terms[BF16, "abs_result"] == 1.0 and (F32, "abs_result") not in terms
+
+
+def test_cascade_promises_do_not_depend_on_the_order_of_parts() -> None:
+    given = problem(BF16, 40, (1024,) * 5, heads=(2, 1))
+    config = selected(given, INVARIANT, return_lse=True).selection.config
+    desc = bp.CascadeAttentionDescriptor.of(**given, return_lse=True)
+    few, many = (config.of[part].guarantee for part in ("prefix", "own"))
+    whole = [merged(desc, pair, 2, 1064) for pair in ((few, many), (many, few))]
+    assert few.of("out").bound != many.of("out").bound and whole[0].batch_invariant
+    for name in ("out", "lse"):
+        assert len({frozenset(one.of(name).bound.coefficients().items()) for one in whole}) == 1
+    lone = replace(few, parts=tuple((name, replace(part, batch_invariant=False)) for name, part in few.parts))
+    assert not merged(desc, (lone, many), 2, 1064).batch_invariant
 
 
 def test_cascade_sequence_is_independent_of_the_batch() -> None:
