@@ -43,7 +43,9 @@ from .ops.elementwise.binary import (BinaryDescriptor as _BinaryDescriptor, Bina
 from .ops.sort.counts.bincount import (BincountDescriptor as _BincountDescriptor, BincountPlan as _BincountPlan)
 from .call.bound import (BoundPlan as BoundPlan)
 from .paged import (CacheStatistics as CacheStatistics, KVCacheSpec as KVCacheSpec, PagedKVCache as PagedKVCache,
-    PagedSequence as PagedSequence)
+    PagedSequence as PagedSequence, SharedPrefix as SharedPrefix)
+from .ops.attention.cascade import (CascadeAttentionDescriptor as _CascadeAttentionDescriptor,
+    CascadeAttentionPlan as _CascadeAttentionPlan)
 from .ops.shape_layout.contiguize import (ContiguizeDescriptor as _ContiguizeDescriptor, ContiguizePlan as _ContiguizePlan)
 from .ops.cache.copy_pages import (CopyPagesDescriptor as _CopyPagesDescriptor, CopyPagesPlan as _CopyPagesPlan)
 from .ops.loss.rows.problem import (RowLoss as _RowLoss)
@@ -338,6 +340,10 @@ class _CuSeqlensK:
 class _CuSeqlensQ:
     cu_seqlens_q_shape: tuple[int, ...] | None
     cu_seqlens_q: _Layout | None
+class _CuSeqlensQ2:
+    cu_seqlens_q_shape: tuple[int, ...] | None
+    cu_seqlens_q_element: ElementKind | None
+    cu_seqlens_q: _Layout | None
 class _ExpAvg:
     exp_avg: _Layout
 class _ExpAvgAbsmax:
@@ -538,6 +544,9 @@ class _Out3:
     out_strides: tuple[int, ...] | None
     out_align: int | None
     out: _Layout
+class _PageTable:
+    page_table_strides: tuple[int, ...] | None
+    page_table: _Layout
 class _Param:
     param: _Layout
 class _Param2:
@@ -967,6 +976,27 @@ class BinaryDescriptor(_BinaryDescriptor):
 class BincountDescriptor(_BincountDescriptor, _Out2, _Status, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, length: int, mode: str = ..., *, x_strides: _Ints = ...,
         x_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class CascadeAttentionDescriptor(_CascadeAttentionDescriptor, _Out3, _Lse, _Status2, _Q, _KPages, _VPages, _PageTable,
+    _Lengths, _CuSeqlensQ2, _KScales2, _VScales2, _Sinks):
+    prefix_table_strides: tuple[int, ...] | None
+    prefix_table: _Layout
+    prefix_length_shape: tuple[int, ...] | None
+    prefix_length_element: ElementKind | None
+    prefix_length: _Layout | None
+    def __init__(self, q_shape: Sequence[int], k_pages_shape: Sequence[int], v_pages_shape: Sequence[int],
+        prefix_table_shape: Sequence[int], page_table_shape: Sequence[int], element: ElementLike, order: str = ...,
+        page_layout: str = ..., softcapped: bool = ..., max_seqlen_q: int | None = ..., out_element: _Kind = ...,
+        cache_element: _Kind = ..., scale: float = ..., softcap: float = ..., k_scale: float = ..., v_scale: float = ...,
+        prefix_keys: int = ..., *, prefix_length_shape: _Ints = ..., cu_seqlens_q_shape: _Ints = ...,
+        k_scales_shape: _Ints = ..., v_scales_shape: _Ints = ..., sinks_shape: _Ints = ...,
+        prefix_length_element: _Kind = ..., cu_seqlens_q_element: _Kind = ..., k_scales_element: _Kind = ...,
+        v_scales_element: _Kind = ..., sinks_element: _Kind = ..., lse_element: _Kind = ..., status_element: _Kind = ...,
+        q_strides: _Ints = ..., k_pages_strides: _Ints = ..., v_pages_strides: _Ints = ...,
+        prefix_table_strides: _Ints = ..., page_table_strides: _Ints = ..., k_scales_strides: _Ints = ...,
+        v_scales_strides: _Ints = ..., sinks_strides: _Ints = ..., out_strides: _Ints = ..., lse_strides: _Ints = ...,
+        q_align: int | None = ..., k_pages_align: int | None = ..., v_pages_align: int | None = ...,
+        k_scales_align: int | None = ..., v_scales_align: int | None = ..., sinks_align: int | None = ...,
+        out_align: int | None = ..., lse_align: int | None = ...) -> None: ...
 class CbrtBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, y_shape: _Ints, grad_element: _Kind, y_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1851,13 +1881,8 @@ class PadDescriptor(_PadDescriptor, _Out2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, pad_width: Any, mode: str = ...,
         constant_values: Any = ..., name: str = ..., *, x_strides: _Ints = ..., x_align: int | None = ...,
         out_align: int | None = ...) -> None: ...
-class PagedAttentionDescriptor(_PagedAttentionDescriptor, _Out3, _Lse, _Status2, _Q, _KPages, _VPages, _Lengths, _KScales2,
-    _VScales2, _AlibiSlopes, _Sinks):
-    page_table_strides: tuple[int, ...] | None
-    page_table: _Layout
-    cu_seqlens_q_shape: tuple[int, ...] | None
-    cu_seqlens_q_element: ElementKind | None
-    cu_seqlens_q: _Layout | None
+class PagedAttentionDescriptor(_PagedAttentionDescriptor, _Out3, _Lse, _Status2, _Q, _KPages, _VPages, _PageTable, _Lengths,
+    _CuSeqlensQ2, _KScales2, _VScales2, _AlibiSlopes, _Sinks):
     def __init__(self, q_shape: Sequence[int], k_pages_shape: Sequence[int], v_pages_shape: Sequence[int],
         page_table_shape: Sequence[int], element: ElementLike, order: str = ..., page_layout: str = ..., window: _Ints = ...,
         softcapped: bool = ..., max_seqlen_q: int | None = ..., out_element: _Kind = ..., cache_element: _Kind = ...,
@@ -2514,6 +2539,7 @@ class BatchNormInferencePlan(_BatchNormInferencePlan): desc: BatchNormInferenceD
 class BatchNormRunningPlan(_BatchNormRunningPlan): desc: BatchNormRunningDescriptor
 class BinaryPlan(_BinaryPlan): desc: BinaryDescriptor
 class BincountPlan(_BincountPlan): desc: BincountDescriptor
+class CascadeAttentionPlan(_CascadeAttentionPlan): desc: CascadeAttentionDescriptor
 class CbrtBackwardPlan(_BackwardPlan): desc: CbrtBackwardDescriptor
 class CeluBackwardPlan(_BackwardPlan): desc: CeluBackwardDescriptor
 class ClampBackwardPlan(_BackwardPlan): desc: ClampBackwardDescriptor
@@ -2752,6 +2778,13 @@ def attention_backward(grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *,
     math: MathPrecision | str | None = None, needs: Sequence[str] = (), grad_q: Any = None, grad_k: Any = None,
     grad_v: Any = None, grad_sinks: Any = None, grad_mask: Any = None, grad_alibi_slopes: Any = None,
     pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any: ...
+@_op(CascadeAttentionDescriptor, CascadeAttentionPlan)
+def cascade_attention(q: Any, k_pages: Any, v_pages: Any, prefix_table: Any, page_table: Any, lengths: Any, *,
+    prefix_length: Any = None, prefix_keys: int | None = None, cu_seqlens_q: Any = None, scale: float | None = None,
+    softcap: float | None = None, sinks: Any = None, k_scale: float | None = None, v_scale: float | None = None,
+    k_scales: Any = None, v_scales: Any = None, max_seqlen_q: int | None = None, layout: str = 'NHD',
+    return_lse: bool = False, return_status: bool = False, out: Any = None, lse: Any = None, status: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(DecodeAttentionDescriptor, DecodeAttentionPlan)
 def attention_decode(q: Any, k: Any, v: Any, lengths: Any = None, *, scale: float | None = None,
     window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, sinks: Any = None,

@@ -14,6 +14,7 @@ from .attention_backward import ATTENTION_BACKWARD_ROWS
 from .attention_decode import DECODE_ROWS
 from .attention_rows import ATTENTION_ROWS
 from .bridge import BRIDGE_ROWS
+from .cascade_rows import CASCADE_ROWS
 from .floor import matched
 from .fused_rows import FUSED_ROWS
 from .gemm_rows import GEMM_ROWS
@@ -81,6 +82,7 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
         *ATTENTION_ROWS,
         *ATTENTION_BACKWARD_ROWS,
         *DECODE_ROWS,
+        *CASCADE_ROWS,
         *MODEL_ROWS,
         *INT8_ROWS,
         *INT4_ROWS,

@@ -78,7 +78,7 @@ FIXED = {
     "emulator.options": ("emulation",),
     "call.cache": ("plan_cache",),
     "packed": ("Int4Layout", "PackedGguf", "PackedInt4", "PackedNf4"),
-    "paged": ("CacheStatistics", "KVCacheSpec", "PagedKVCache", "PagedSequence"),
+    "paged": ("CacheStatistics", "KVCacheSpec", "PagedKVCache", "PagedSequence", "SharedPrefix"),
     "runtime.gpu.device": ("Device", "device", "set_device"),
     "runtime.gpu.streams": ("fence",),
     "runtime.scope": ("preference",),

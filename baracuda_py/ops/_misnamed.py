@@ -26,6 +26,11 @@ _ADVICE = {
     "enable_gqa": "leave it out: query heads share the heads of keys where there are fewer of these",
     "inplace": "pass the input as out=",
 }
+_WHOLE_SEQUENCES = "call paged_attention with tables of the whole sequences, which has "
+_ADVICE_OF = {  # to callers of one function
+    ("cascade_attention", "alibi_slopes"): _WHOLE_SEQUENCES + "alibi_slopes",
+    ("cascade_attention", "window"): _WHOLE_SEQUENCES + "windows",
+}
 
 
 def misnamed(function: str, signature: inspect.Signature, more: Sequence[Any], others: Mapping[str, Any]) -> Exception:
@@ -35,7 +40,8 @@ def misnamed(function: str, signature: inspect.Signature, more: Sequence[Any], o
     if others:
         keyword = next(iter(others))
         return OperandTypeError(
-            f"{function}() got an unexpected keyword argument {keyword!r}", _advice(keyword, positional, named)
+            f"{function}() got an unexpected keyword argument {keyword!r}",
+            _ADVICE_OF.get((function, keyword)) or _advice(keyword, positional, named),
         )
     got = len(positional) + len(more)
     shape = "normalized_shape" in named and "pass normalized_shape=... and weight=... by name"

@@ -2,7 +2,8 @@
 
 from .cache import PagedKVCache
 from .sequence import PagedSequence
+from .shared import SharedPrefix
 from .spec import KVCacheSpec
 from .statistics import CacheStatistics
 
-__all__ = ["CacheStatistics", "KVCacheSpec", "PagedKVCache", "PagedSequence"]
+__all__ = ["CacheStatistics", "KVCacheSpec", "PagedKVCache", "PagedSequence", "SharedPrefix"]

@@ -16,6 +16,7 @@ from .memory import memory_of
 from .pool import PagePool
 from .prefixes import PrefixIndex
 from .sequence import PagedSequence, Tokens, tokens_of
+from .shared import SharedPrefix, shared_prefix_of
 from .spec import QUANTIZED, KVCacheSpec
 from .statistics import CacheStatistics
 
@@ -197,6 +198,12 @@ class PagedKVCache:
         self._known(sequence, "publish")
         whole = min(sequence.written, len(sequence.tokens)) // self.spec.page_size
         return self.prefixes.insert(sequence.tokens, sequence.pages[:whole])
+
+    def shared_prefix(self, batch: Iterable[PagedSequence]) -> SharedPrefix:
+        """The whole written pages that all sequences of a batch begin with, and each one's own pages and keys behind them, its
+        pending tokens included: prefix_table, prefix_length, page_table and lengths as `cascade_attention` takes them, NumPy
+        arrays on the host."""
+        return shared_prefix_of(self._batch(batch, "shared_prefix"), self.spec.page_size)
 
     def evict(self, pages: int | None = None) -> int:
         """Evicts that many cached pages without a sequence (None: all), the least recently used first. Returns their number."""

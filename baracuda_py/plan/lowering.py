@@ -37,11 +37,13 @@ class Sub:
     """Another plan, run on operands and scratch of this one. `operands` maps each of its operands to a location.
 
     Its selection is part of the candidate's configuration, so it is computed once and the sku names it. Its run-time values are
-    those of its descriptor. All `Sub` steps share their scratch, because they run one after another.
+    those of its descriptor, except that launches take the `values` of this plan, which has them under the same names. All `Sub`
+    steps share their scratch, because they run one after another.
     """
 
     selection: Selected
     operands: Mapping[str, Place]
+    values: tuple[str, ...] = ()
 
 
 def lowered(steps: Sequence[Step | Sub]) -> tuple[Step, ...]:
@@ -140,6 +142,7 @@ class _Inside(_Moving):
     names: tuple[str, ...] = ()
     held: Mapping[str, Place] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
+    outer: tuple[str, ...] = ()  # run-time values that stay those of the plan around it
 
     @staticmethod
     def of(sub: Sub, placed: Callable[[Place], Place], end: int) -> _Inside:
@@ -154,9 +157,11 @@ class _Inside(_Moving):
         def place(own: Place) -> Place:
             return _on(held[own.operand], own.offset) if isinstance(own, Ptr) else replace(own, offset=end + own.offset)
 
-        return _Inside(place, end, selection.names, held, values)
+        return _Inside(place, end, selection.names, held, values, sub.values)
 
     def _arg(self, arg: Arg) -> Arg:
+        if isinstance(arg, Run) and arg.name in self.outer:
+            return arg
         if isinstance(arg, Run):
             return np.dtype(arg.dtype).type(self.values[arg.name])  # type: ignore[no-any-return]
         if isinstance(arg, Ptr) and arg.operand not in self.held:

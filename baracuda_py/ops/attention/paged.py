@@ -30,31 +30,8 @@ I32, F32 = ElementKind.I32, ElementKind.F32
 LAYOUTS = {"NHD": (1, 2), "HND": (2, 1)}  # where a page's keys and its heads are
 
 
-@described(
-    Slot("out", "out", takes=FLOATS),
-    Slot("lse", "out", optional=True, shape="stats_shape"),
-    Slot("status", "out", optional=True, takes=(I32,), shape="sequences", strided=False, aligned=False),
-    Slot("q", takes=FLOATS, element="element"),
-    Slot("k_pages", takes=CACHED, element="cache_element"),
-    Slot("v_pages", takes=CACHED, element="cache_element"),
-    Slot("page_table", element=I32, aligned=False),
-    Slot("lengths", element=I32, shape="sequences", strided=False, aligned=False),
-    Slot("cu_seqlens_q", optional=True, takes=(I32,), strided=False, aligned=False),
-    Slot("k_scales", optional=True, takes=(F32,)),
-    Slot("v_scales", optional=True, takes=(F32,)),
-    Slot("alibi_slopes", optional=True, takes=(F32,)),
-    Slot("sinks", optional=True, takes=FLOATS),
-    fields=(
-        "q_shape", "k_pages_shape", "v_pages_shape", "page_table_shape", "element", "order", "page_layout", "window",
-        "softcapped", "max_seqlen_q", *Decoding.behind,
-    ),
-)  # fmt: skip
-class PagedAttentionDescriptor(Decoding):
-    """q [B, T, Hq, D], or ragged [T, Hq, D]; pages [P, N, Hkv, D] (`page_layout` "NHD") or [P, Hkv, N, D] ("HND"), which hold
-    `cache_element`, by default that of q.
-
-    `softcapped` says that a softcap is given at run time; `lse_element` and `status_element` that these are outputs.
-    """
+class Paged(Decoding):
+    """What problems have in common whose keys and values are in pages that a table names."""
 
     k_pages_shape: tuple[int, ...]
     v_pages_shape: tuple[int, ...]
@@ -62,37 +39,11 @@ class PagedAttentionDescriptor(Decoding):
     order: str = "BSHD"  # of q; ragged: "THD"
     page_layout: str = "NHD"
     max_seqlen_q: int | None = None  # type: ignore[misc]
-
-    name = "paged_attention"
     paged: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._member(tuple(LAYOUTS), "page_layout", upper=True)
         super().__post_init__()
-
-    @classmethod
-    def of(
-        cls, q: Any, k_pages: Any, v_pages: Any, page_table: Any, lengths: Any, *, cu_seqlens_q: Any = None,
-        out: Any = None, lse: Any = None, status: Any = None, k_scales: Any = None, v_scales: Any = None,
-        alibi_slopes: Any = None, sinks: Any = None, scale: float | None = None,
-        window: Sequence[int | None] | None = None, softcap: float | None = None, k_scale: float = 1.0, v_scale: float = 1.0,
-        max_seqlen_q: int | None = None, layout: str = "NHD", return_lse: bool = False, return_status: bool = False,
-    ) -> Self:  # fmt: skip
-        """The descriptor of arrays of any layout, and of the function's arguments."""
-        tensors = cls.taken(cls.name, {
-            "out": out, "lse": lse, "status": status, "q": q, "k_pages": k_pages, "v_pages": v_pages,
-            "page_table": page_table, "lengths": lengths, "cu_seqlens_q": cu_seqlens_q, "k_scales": k_scales,
-            "v_scales": v_scales, "alibi_slopes": alibi_slopes, "sinks": sinks,
-        })  # fmt: skip
-        options: dict[str, Any] = {
-            "page_layout": layout, "window": sides(window, f"{cls.name}: window"), "element": tensors["q"].element,
-            "softcapped": softcap is not None, "max_seqlen_q": max_seqlen_q, "k_scale": k_scale, "v_scale": v_scale,
-            "order": "BSHD" if cu_seqlens_q is None else "THD",
-        }  # fmt: skip
-        options |= {n: x for n, x in (("scale", scale), ("softcap", softcap)) if x is not None}
-        options |= {"lse_element": computed(tensors["q"].element)} if return_lse and lse is None else {}
-        options |= {"status_element": I32} if return_status and status is None else {}
-        return cls.of_tensors(tensors, **options)
 
     # ---- what decoding asks ---------------------------------------------------------------------------------------
 
@@ -206,6 +157,59 @@ class PagedAttentionDescriptor(Decoding):
             raise InvalidProblemError(f"{self.op}: page_table's rows do not lie side by side", "contiguize page_table")
         if self.has("status") and self.layout("status").element is not I32:
             raise OperandTypeError(f"{self.op}: status holds {self.layout('status').element}", "pass one of i32")
+
+
+@described(
+    Slot("out", "out", takes=FLOATS),
+    Slot("lse", "out", optional=True, shape="stats_shape"),
+    Slot("status", "out", optional=True, takes=(I32,), shape="sequences", strided=False, aligned=False),
+    Slot("q", takes=FLOATS, element="element"),
+    Slot("k_pages", takes=CACHED, element="cache_element"),
+    Slot("v_pages", takes=CACHED, element="cache_element"),
+    Slot("page_table", element=I32, aligned=False),
+    Slot("lengths", element=I32, shape="sequences", strided=False, aligned=False),
+    Slot("cu_seqlens_q", optional=True, takes=(I32,), strided=False, aligned=False),
+    Slot("k_scales", optional=True, takes=(F32,)),
+    Slot("v_scales", optional=True, takes=(F32,)),
+    Slot("alibi_slopes", optional=True, takes=(F32,)),
+    Slot("sinks", optional=True, takes=FLOATS),
+    fields=(
+        "q_shape", "k_pages_shape", "v_pages_shape", "page_table_shape", "element", "order", "page_layout", "window",
+        "softcapped", "max_seqlen_q", *Decoding.behind,
+    ),
+)  # fmt: skip
+class PagedAttentionDescriptor(Paged):
+    """q [B, T, Hq, D], or ragged [T, Hq, D]; pages [P, N, Hkv, D] (`page_layout` "NHD") or [P, Hkv, N, D] ("HND"), which hold
+    `cache_element`, by default that of q.
+
+    `softcapped` says that a softcap is given at run time; `lse_element` and `status_element` that these are outputs.
+    """
+
+    name = "paged_attention"
+
+    @classmethod
+    def of(
+        cls, q: Any, k_pages: Any, v_pages: Any, page_table: Any, lengths: Any, *, cu_seqlens_q: Any = None,
+        out: Any = None, lse: Any = None, status: Any = None, k_scales: Any = None, v_scales: Any = None,
+        alibi_slopes: Any = None, sinks: Any = None, scale: float | None = None,
+        window: Sequence[int | None] | None = None, softcap: float | None = None, k_scale: float = 1.0, v_scale: float = 1.0,
+        max_seqlen_q: int | None = None, layout: str = "NHD", return_lse: bool = False, return_status: bool = False,
+    ) -> Self:  # fmt: skip
+        """The descriptor of arrays of any layout, and of the function's arguments."""
+        tensors = cls.taken(cls.name, {
+            "out": out, "lse": lse, "status": status, "q": q, "k_pages": k_pages, "v_pages": v_pages,
+            "page_table": page_table, "lengths": lengths, "cu_seqlens_q": cu_seqlens_q, "k_scales": k_scales,
+            "v_scales": v_scales, "alibi_slopes": alibi_slopes, "sinks": sinks,
+        })  # fmt: skip
+        options: dict[str, Any] = {
+            "page_layout": layout, "window": sides(window, f"{cls.name}: window"), "element": tensors["q"].element,
+            "softcapped": softcap is not None, "max_seqlen_q": max_seqlen_q, "k_scale": k_scale, "v_scale": v_scale,
+            "order": "BSHD" if cu_seqlens_q is None else "THD",
+        }  # fmt: skip
+        options |= {n: x for n, x in (("scale", scale), ("softcap", softcap)) if x is not None}
+        options |= {"lse_element": computed(tensors["q"].element)} if return_lse and lse is None else {}
+        options |= {"status_element": I32} if return_status and status is None else {}
+        return cls.of_tensors(tensors, **options)
 
 
 class PagedAttentionPlan(Plan[PagedAttentionDescriptor]):

@@ -9,7 +9,7 @@ import numpy as np
 import baracuda_py as bp
 
 from .. import Family, NoMeaning
-from . import backward, decode, forward
+from . import backward, cascade, decode, forward
 
 F32 = np.float32
 
@@ -22,11 +22,16 @@ def cached(**more: Any) -> Any:
     return (np.ones((1, 2, 1, 16), F32), *[np.ones((1, 2, 9, 16), F32)] * 2, np.ones(1, np.int32)), more
 
 
+def cascaded(**more: Any) -> Any:
+    pages, ids = np.ones((2, 8, 2, 16), F32), np.zeros(1, np.int32)
+    return (np.ones((1, 1, 2, 16), F32), pages, pages, ids, ids[None], ids + 1), more
+
+
 __all__ = ["FAMILY"]
 
 FAMILY = Family(
     emulated="merge_attention",
-    independent=forward.CHECKS | backward.CHECKS | decode.CHECKS,
+    independent=forward.CHECKS | backward.CHECKS | decode.CHECKS | cascade.CHECKS,
     always=(
         "causal",
         "scale",
@@ -73,6 +78,9 @@ FAMILY = Family(
                 "attention_decode", cached(**{name: np.ones((1, 2, 9), F32)}), bp.InvalidProblemError, "caches of f32"
             )
             for name in ("k_scales", "v_scales")
+        ),
+        NoMeaning(
+            "cascade_attention", cascaded(prefix_length=5, prefix_keys=5), bp.InvalidProblemError, "prefix_keys=5"
         ),
         NoMeaning(
             "attention_backward",
