@@ -135,6 +135,12 @@ from .ops.loss.linear.cross_entropy import (LinearCrossEntropyBackwardDescriptor
 from .ops.reduce._problem import (LogicalDescriptor as _LogicalDescriptor, ReduceDescriptor as _ReduceDescriptor,
     VectorNormDescriptor as _VectorNormDescriptor)
 from .ops.reduce.logical import (LogicalPlan as _LogicalPlan)
+from .ops.indexing.masked.scatter import (MaskedScatterBackwardDescriptor as _MaskedScatterBackwardDescriptor,
+    MaskedScatterBackwardPlan as _MaskedScatterBackwardPlan, MaskedScatterDescriptor as _MaskedScatterDescriptor,
+    MaskedScatterPlan as _MaskedScatterPlan)
+from .ops.indexing.masked.select import (MaskedSelectBackwardDescriptor as _MaskedSelectBackwardDescriptor,
+    MaskedSelectBackwardPlan as _MaskedSelectBackwardPlan, MaskedSelectDescriptor as _MaskedSelectDescriptor,
+    MaskedSelectPlan as _MaskedSelectPlan)
 from .ops.softmax.masked.backward import (MaskedSoftmaxBackwardDescriptor as _MaskedSoftmaxBackwardDescriptor,
     MaskedSoftmaxBackwardPlan as _MaskedSoftmaxBackwardPlan)
 from .ops.softmax.masked.forward import (MaskedSoftmaxDescriptor as _MaskedSoftmaxDescriptor,
@@ -472,6 +478,10 @@ class _Mask:
     mask_strides: tuple[int, ...] | None
     mask_align: int | None
     mask: _Layout | None
+class _Mask2:
+    mask_strides: tuple[int, ...] | None
+    mask_align: int | None
+    mask: _Layout
 class _Master:
     master_element: ElementKind | None
     master: _Layout | None
@@ -611,6 +621,10 @@ class _Sinks:
     sinks_strides: tuple[int, ...] | None
     sinks_align: int | None
     sinks: _Layout | None
+class _Source:
+    source_strides: tuple[int, ...] | None
+    source_align: int | None
+    source: _Layout
 class _Src:
     src_strides: tuple[int, ...] | None
     src_align: int | None
@@ -1646,6 +1660,29 @@ class LogitBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class MaskedScatterBackwardDescriptor(_MaskedScatterBackwardDescriptor, _GradX4, _Grad3, _Mask2, _Source):
+    grad_source_align: int | None
+    grad_source: _Layout
+    def __init__(self, grad_shape: Sequence[int], mask_shape: Sequence[int], source_shape: Sequence[int],
+        element: ElementLike, mask_element: ElementLike = ..., *, grad_strides: _Ints = ..., mask_strides: _Ints = ...,
+        source_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., mask_align: int | None = ...,
+        source_align: int | None = ..., grad_x_align: int | None = ..., grad_source_align: int | None = ...) -> None: ...
+class MaskedScatterDescriptor(_MaskedScatterDescriptor, _Out3, _Status, _X17, _Mask2, _Source):
+    def __init__(self, x_shape: Sequence[int], mask_shape: Sequence[int], source_shape: Sequence[int], element: ElementLike,
+        mask_element: ElementLike = ..., mode: str = ..., *, x_strides: _Ints = ..., mask_strides: _Ints = ...,
+        source_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., mask_align: int | None = ...,
+        source_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class MaskedSelectBackwardDescriptor(_MaskedSelectBackwardDescriptor, _GradX4, _Grad3, _Mask2, _X17):
+    def __init__(self, grad_shape: Sequence[int], mask_shape: Sequence[int], x_shape: Sequence[int], element: ElementLike,
+        mask_element: ElementLike = ..., *, grad_strides: _Ints = ..., mask_strides: _Ints = ..., x_strides: _Ints = ...,
+        grad_x_strides: _Ints = ..., grad_align: int | None = ..., mask_align: int | None = ..., x_align: int | None = ...,
+        grad_x_align: int | None = ...) -> None: ...
+class MaskedSelectDescriptor(_MaskedSelectDescriptor, _Out2, _X17, _Mask2):
+    count_align: int | None
+    def __init__(self, x_shape: Sequence[int], mask_shape: Sequence[int], element: ElementLike,
+        mask_element: ElementLike = ..., size: int | None = ..., *, x_strides: _Ints = ..., mask_strides: _Ints = ...,
+        x_align: int | None = ..., mask_align: int | None = ..., out_align: int | None = ...,
+        count_align: int | None = ...) -> None: ...
 class MaskedSoftmaxBackwardDescriptor(_MaskedSoftmaxBackwardDescriptor, _GradX4, _Grad3, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, scale: float = ..., name: str = ..., *,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -2449,12 +2486,9 @@ class WhereBackwardDescriptor(_BackwardDescriptor):
         out_element: _Kind = ..., grad_strides: _Ints = ..., condition_strides: _Ints = ..., grad_x_strides: _Ints = ...,
         grad_y_strides: _Ints = ..., grad_align: int | None = ..., condition_align: int | None = ...,
         grad_x_align: int | None = ..., grad_y_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class WriteSliceDescriptor(_WriteSliceDescriptor):
+class WriteSliceDescriptor(_WriteSliceDescriptor, _Source):
     dest_align: int | None
     dest: _Layout
-    source_strides: tuple[int, ...] | None
-    source_align: int | None
-    source: _Layout
     def __init__(self, dest_shape: Sequence[int], ranges: Sequence[Any], element: ElementLike, dest_strides: _Ints = ..., *,
         source_strides: _Ints = ..., dest_align: int | None = ..., source_align: int | None = ...,
         dynamic_axis: int | None = ..., dest_phase: int = ...) -> None: ...
@@ -2597,6 +2631,10 @@ class LogSigmoidBackwardPlan(_BackwardPlan): desc: LogSigmoidBackwardDescriptor
 class LogaddexpBackwardPlan(_BackwardPlan): desc: LogaddexpBackwardDescriptor
 class LogicalPlan(_LogicalPlan): desc: LogicalDescriptor
 class LogitBackwardPlan(_BackwardPlan): desc: LogitBackwardDescriptor
+class MaskedScatterBackwardPlan(_MaskedScatterBackwardPlan): desc: MaskedScatterBackwardDescriptor
+class MaskedScatterPlan(_MaskedScatterPlan): desc: MaskedScatterDescriptor
+class MaskedSelectBackwardPlan(_MaskedSelectBackwardPlan): desc: MaskedSelectBackwardDescriptor
+class MaskedSelectPlan(_MaskedSelectPlan): desc: MaskedSelectDescriptor
 class MaskedSoftmaxBackwardPlan(_MaskedSoftmaxBackwardPlan): desc: MaskedSoftmaxBackwardDescriptor
 class MaskedSoftmaxPlan(_MaskedSoftmaxPlan): desc: MaskedSoftmaxDescriptor
 class MatmulBackwardPlan(_MatmulBackwardPlan): desc: MatmulBackwardDescriptor
@@ -3038,6 +3076,18 @@ def qkv_project_int4(x: Any, wq: Any, wk: Any, wv: Any, scales_q: Any = None, sc
     inv_freq: Any = None, cos: Any = None, sin: Any = None, head_dim: int | None = None, style: str = 'half',
     attention_factor: float = 1.0, widths: Any = None, group_size: int | None = None, layout: Any = None,
     out_dtype: Any = None, q: Any = None, k: Any = None, v: Any = None, status: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MaskedScatterDescriptor, MaskedScatterPlan)
+def masked_scatter(x: Any, mask: Any, source: Any, *, mode: str = 'drop', status: Any = None, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MaskedScatterBackwardDescriptor, MaskedScatterBackwardPlan)
+def masked_scatter_backward(grad: Any, mask: Any, source: Any, *, grad_x: Any = None, grad_source: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MaskedSelectDescriptor, MaskedSelectPlan)
+def masked_select(x: Any, mask: Any, *, size: int | None = None, trim: bool = True, count: Any = None, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MaskedSelectBackwardDescriptor, MaskedSelectBackwardPlan)
+def masked_select_backward(grad: Any, mask: Any, x: Any, *, grad_x: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(NonzeroDescriptor, NonzeroPlan)
 def nonzero(x: Any, /, *, trim: bool = True, count: Any = None, out: Any = None, stream: Any = None,

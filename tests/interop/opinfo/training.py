@@ -192,6 +192,8 @@ ROWS: dict[str, Row] = {
     "scatter prod": Row("scatter_reduce:prod", _scatter_reduce("prod"), _AXIS | _FLOATS),
     "scatter mean": Row("scatter_reduce:mean", _scatter_reduce("mean"), _AXIS | _FLOATS),
     "nonzero": Row("nonzero", _nonzero, {"x has no axis": "torch gives an element without indices no columns"}),
+    "masked_select": Row("masked_select", bp.masked_select),
+    "masked_scatter": Row("masked_scatter", bp.masked_scatter, leading=2),
     "sort": Row("sort", _ordered(bp.sort)),
     "argsort": Row("argsort", _ordered(bp.argsort)),
     "topk": Row("topk", _topk, _AXIS),
