@@ -122,6 +122,7 @@ from .ops.indexing.scatter.scatter import (IndexScatterDescriptor as _IndexScatt
 from .packed import (Int4Layout as Int4Layout, PackedGguf as PackedGguf, PackedInt4 as PackedInt4, PackedNf4 as PackedNf4)
 from .ops.quantized.int4.matmul import (Int4MatmulDescriptor as _Int4MatmulDescriptor, Int4MatmulPlan as _Int4MatmulPlan)
 from .ops.quantized.int8.matmul import (Int8MatmulDescriptor as _Int8MatmulDescriptor, Int8MatmulPlan as _Int8MatmulPlan)
+from .ops.sort.isin.isin import (IsinDescriptor as _IsinDescriptor, IsinPlan as _IsinPlan)
 from .ops.rearrange.join import (JoinDescriptor as _JoinDescriptor, JoinPlan as _JoinPlan, concatenate as concatenate,
     stack as stack)
 from .ops.sort.kth.backward import (KthvalueBackwardDescriptor as _KthvalueBackwardDescriptor,
@@ -243,7 +244,6 @@ from .ops.rearrange.views import (broadcast_to as broadcast_to, chunk as chunk, 
 from .ops.optim.lists import (clip_grad_norm as clip_grad_norm, grad_norm as grad_norm)
 from .emulator.options import (emulation as emulation)
 from .runtime.gpu.streams import (fence as fence)
-from .ops.sort.isin import (isin as isin)
 from .ops.sort.whole.lexsort import (lexsort as lexsort)
 from .ops.gemm.linear import (linear as linear)
 from .ops.random.multinomial import (multinomial as multinomial)
@@ -1435,6 +1435,16 @@ class Int8MatmulDescriptor(_Int8MatmulDescriptor, _Out3, _A, _B, _ScaleA, _Scale
         out_strides: _Ints = ..., a_align: int | None = ..., b_align: int | None = ..., scale_a_align: int | None = ...,
         scale_b_align: int | None = ..., zero_a_align: int | None = ..., zero_b_align: int | None = ...,
         bias_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class IsinDescriptor(_IsinDescriptor, _Out2):
+    elements_strides: tuple[int, ...] | None
+    elements_align: int | None
+    elements: _Layout
+    test_elements_strides: tuple[int, ...] | None
+    test_elements_align: int | None
+    test_elements: _Layout
+    def __init__(self, elements_shape: Sequence[int], test_elements_shape: Sequence[int], element: ElementLike,
+        invert: bool = ..., *, elements_strides: _Ints = ..., test_elements_strides: _Ints = ...,
+        elements_align: int | None = ..., test_elements_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class JoinDescriptor(_JoinDescriptor, _Out2):
     x0_strides: tuple[int, ...] | None
     x0_align: int | None
@@ -2610,6 +2620,7 @@ class IndexSelectBackwardPlan(_IndexSelectBackwardPlan): desc: IndexSelectBackwa
 class IndexSelectPlan(_IndexSelectPlan): desc: IndexSelectDescriptor
 class Int4MatmulPlan(_Int4MatmulPlan): desc: Int4MatmulDescriptor
 class Int8MatmulPlan(_Int8MatmulPlan): desc: Int8MatmulDescriptor
+class IsinPlan(_IsinPlan): desc: IsinDescriptor
 class JoinPlan(_JoinPlan): desc: JoinDescriptor
 class KthvalueBackwardPlan(_KthvalueBackwardPlan): desc: KthvalueBackwardDescriptor
 class KthvaluePlan(_KthvaluePlan): desc: KthvalueDescriptor
@@ -3834,6 +3845,9 @@ def bincount(x: Any, length: int, *, mode: str = 'drop', status: Any = None, out
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(HistogramDescriptor, HistogramPlan)
 def histogram(x: Any, bins: int, low: float = 0.0, high: float = 1.0, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(IsinDescriptor, IsinPlan)
+def isin(elements: Any, test_elements: Any, *, invert: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(KthvalueBackwardDescriptor, KthvalueBackwardPlan)
 def kthvalue_backward(grad: Any, indices: Any, x: Any, axis: int = -1, *, keepdims: bool = False, grad_x: Any = None,
