@@ -510,6 +510,8 @@ class _Min:
     min_align: int | None
     min: _Layout
 class _MomentumBuffer:
+    momentum_buffer: _Layout
+class _MomentumBuffer2:
     momentum_buffer_element: ElementKind | None
     momentum_buffer: _Layout | None
 class _Negative:
@@ -625,10 +627,14 @@ class _Source:
     source_strides: tuple[int, ...] | None
     source_align: int | None
     source: _Layout
+class _SquareAvg:
+    square_avg: _Layout
 class _Src:
     src_strides: tuple[int, ...] | None
     src_align: int | None
     src: _Layout
+class _StateSum:
+    state_sum: _Layout
 class _Status:
     status: _Layout
 class _Status2:
@@ -741,8 +747,18 @@ class AdafactorUpdateDescriptor(_AdafactorUpdateDescriptor, _Param2, _Master2, _
         variance_element: _Kind = ..., master_element: _Kind = ..., learning_rate_element: _Kind = ...,
         grad_scale_element: _Kind = ..., found_inf_element: _Kind = ..., param_align: int | None = ...,
         master_align: int | None = ..., grad_align: int | None = ...) -> None: ...
-class AdagradUpdateDescriptor(_UpdateProblem, _Param, _Master, _Step, _Grad, _LearningRate, _GradScale, _FoundInf, _Table):
-    state_sum: _Layout
+class Adagrad8BitUpdateDescriptor(_UpdateProblem, _Param, _StateSum, _Master, _Step, _Grad, _LearningRate, _GradScale,
+    _FoundInf, _Table):
+    state_sum_absmax: _Layout
+    lr_decay: float
+    weight_decay: float
+    eps: float
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., maximize: bool = ...,
+        stochastic: bool = ..., lr: float = ..., lr_decay: float = ..., weight_decay: float = ..., eps: float = ...,
+        seed: int = ..., *, table_shape: _Ints = ..., master_element: _Kind = ..., learning_rate_element: _Kind = ...,
+        grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
+class AdagradUpdateDescriptor(_UpdateProblem, _Param, _StateSum, _Master, _Step, _Grad, _LearningRate, _GradScale, _FoundInf,
+    _Table):
     state_element: ElementKind | None
     lr_decay: float
     weight_decay: float
@@ -1556,8 +1572,8 @@ class LambUpdateDescriptor(_UpdateProblem, _Param, _ExpAvg, _ExpAvgSq, _Master, 
         eps: float = ..., weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ...,
         master_element: _Kind = ..., learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ...,
         found_inf_element: _Kind = ...) -> None: ...
-class LarsUpdateDescriptor(_UpdateProblem, _Param, _Master, _Step, _Grad, _LearningRate, _GradScale, _FoundInf, _Table):
-    momentum_buffer: _Layout
+class LarsUpdateDescriptor(_UpdateProblem, _Param, _MomentumBuffer, _Master, _Step, _Grad, _LearningRate, _GradScale,
+    _FoundInf, _Table):
     state_element: ElementKind | None
     nesterov: bool
     momentum: float
@@ -2139,9 +2155,19 @@ class RepeatInterleaveBackwardDescriptor(_RepeatInterleaveBackwardDescriptor, _G
 class RepeatInterleaveDescriptor(_RepeatInterleaveDescriptor, _Out2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, repeats: int, axis: int | None = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class RmspropUpdateDescriptor(_UpdateProblem, _Param, _MomentumBuffer, _Master, _Step, _Grad, _LearningRate, _GradScale,
+class Rmsprop8BitUpdateDescriptor(_UpdateProblem, _Param, _SquareAvg, _Master, _Step, _Grad, _LearningRate, _GradScale,
     _FoundInf, _Table):
-    square_avg: _Layout
+    square_avg_absmax: _Layout
+    alpha: float
+    eps: float
+    weight_decay: float
+    momentum: float
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., maximize: bool = ...,
+        stochastic: bool = ..., lr: float = ..., alpha: float = ..., eps: float = ..., weight_decay: float = ...,
+        momentum: float = ..., seed: int = ..., *, table_shape: _Ints = ..., master_element: _Kind = ...,
+        learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
+class RmspropUpdateDescriptor(_UpdateProblem, _Param, _SquareAvg, _MomentumBuffer2, _Master, _Step, _Grad, _LearningRate,
+    _GradScale, _FoundInf, _Table):
     grad_avg_element: ElementKind | None
     grad_avg: _Layout | None
     state_element: ElementKind | None
@@ -2269,7 +2295,18 @@ class SeluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class SgdUpdateDescriptor(_UpdateProblem, _Param, _MomentumBuffer, _Master, _Step, _Grad, _LearningRate, _GradScale,
+class Sgd8BitUpdateDescriptor(_UpdateProblem, _Param, _MomentumBuffer, _Master, _Step, _Grad, _LearningRate, _GradScale,
+    _FoundInf, _Table):
+    momentum_buffer_absmax: _Layout
+    nesterov: bool
+    momentum: float
+    dampening: float
+    weight_decay: float
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., nesterov: bool = ...,
+        maximize: bool = ..., stochastic: bool = ..., lr: float = ..., momentum: float = ..., dampening: float = ...,
+        weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ..., master_element: _Kind = ...,
+        learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
+class SgdUpdateDescriptor(_UpdateProblem, _Param, _MomentumBuffer2, _Master, _Step, _Grad, _LearningRate, _GradScale,
     _FoundInf, _Table):
     nesterov: bool
     momentum: float
@@ -2512,6 +2549,7 @@ class AbsBackwardPlan(_BackwardPlan): desc: AbsBackwardDescriptor
 class AcosBackwardPlan(_BackwardPlan): desc: AcosBackwardDescriptor
 class AcoshBackwardPlan(_BackwardPlan): desc: AcoshBackwardDescriptor
 class AdafactorUpdatePlan(_AdafactorUpdatePlan): desc: AdafactorUpdateDescriptor
+class Adagrad8BitUpdatePlan(_UpdatePlan): desc: Adagrad8BitUpdateDescriptor
 class AdagradUpdatePlan(_UpdatePlan): desc: AdagradUpdateDescriptor
 class Adam8BitUpdatePlan(_UpdatePlan): desc: Adam8BitUpdateDescriptor
 class AdamUpdatePlan(_UpdatePlan): desc: AdamUpdateDescriptor
@@ -2695,6 +2733,7 @@ class Relu6BackwardPlan(_BackwardPlan): desc: Relu6BackwardDescriptor
 class ReluBackwardPlan(_BackwardPlan): desc: ReluBackwardDescriptor
 class RepeatInterleaveBackwardPlan(_RepeatInterleaveBackwardPlan): desc: RepeatInterleaveBackwardDescriptor
 class RepeatInterleavePlan(_RepeatInterleavePlan): desc: RepeatInterleaveDescriptor
+class Rmsprop8BitUpdatePlan(_UpdatePlan): desc: Rmsprop8BitUpdateDescriptor
 class RmspropUpdatePlan(_UpdatePlan): desc: RmspropUpdateDescriptor
 class RollPlan(_RollPlan): desc: RollDescriptor
 class RopeBackwardPlan(_RopeBackwardPlan): desc: RopeBackwardDescriptor
@@ -2712,6 +2751,7 @@ class SegmentPlan(_SegmentPlan): desc: SegmentDescriptor
 class SegmentSoftmaxBackwardPlan(_SegmentSoftmaxBackwardPlan): desc: SegmentSoftmaxBackwardDescriptor
 class SegmentSoftmaxPlan(_SegmentSoftmaxPlan): desc: SegmentSoftmaxDescriptor
 class SeluBackwardPlan(_BackwardPlan): desc: SeluBackwardDescriptor
+class Sgd8BitUpdatePlan(_UpdatePlan): desc: Sgd8BitUpdateDescriptor
 class SgdUpdatePlan(_UpdatePlan): desc: SgdUpdateDescriptor
 class SigmoidBackwardPlan(_BackwardPlan): desc: SigmoidBackwardDescriptor
 class SiluBackwardPlan(_BackwardPlan): desc: SiluBackwardDescriptor
@@ -3452,6 +3492,23 @@ def adamw8bit_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, exp_a
 @_op(Lion8BitUpdateDescriptor, Lion8BitUpdatePlan)
 def lion8bit_update(param: Any, grad: Any, exp_avg: Any, exp_avg_absmax: Any, step: Any, *, master: Any = None,
     lr: float = 0.0001, beta1: float = 0.9, beta2: float = 0.99, weight_decay: float = 0.0, maximize: bool = False,
+    stochastic: bool = False, seed: int = 0, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None,
+    table: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(Sgd8BitUpdateDescriptor, Sgd8BitUpdatePlan)
+def sgd8bit_update(param: Any, grad: Any, momentum_buffer: Any, momentum_buffer_absmax: Any, step: Any, *,
+    master: Any = None, lr: float = 0.001, momentum: float = 0.9, dampening: float = 0.0, weight_decay: float = 0.0,
+    nesterov: bool = False, maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None,
+    grad_scale: Any = None, found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(Rmsprop8BitUpdateDescriptor, Rmsprop8BitUpdatePlan)
+def rmsprop8bit_update(param: Any, grad: Any, square_avg: Any, square_avg_absmax: Any, step: Any, *, master: Any = None,
+    lr: float = 0.01, alpha: float = 0.99, eps: float = 1e-08, weight_decay: float = 0.0, momentum: float = 0.0,
+    maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None, grad_scale: Any = None,
+    found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(Adagrad8BitUpdateDescriptor, Adagrad8BitUpdatePlan)
+def adagrad8bit_update(param: Any, grad: Any, state_sum: Any, state_sum_absmax: Any, step: Any, *, master: Any = None,
+    lr: float = 0.01, lr_decay: float = 0.0, weight_decay: float = 0.0, eps: float = 1e-10, maximize: bool = False,
     stochastic: bool = False, seed: int = 0, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None,
     table: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(GgufDequantizeDescriptor, GgufDequantizePlan)
@@ -4311,6 +4368,10 @@ def adagrad(params: Any, grads: Any, state_sums: Any, step: Any, *, masters: Any
     lr_decay: float = 0.0, weight_decay: float = 0.0, eps: float = 1e-10, maximize: bool = False, stochastic: bool = False,
     seed: int = 0, grad_scale: Any = None, found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> None: ...
+def adagrad8bit(params: Any, grads: Any, state_sums: Any, state_sum_absmaxes: Any, step: Any, *, masters: Any = None,
+    lr: Any = 0.01, lr_decay: float = 0.0, weight_decay: float = 0.0, eps: float = 1e-10, maximize: bool = False,
+    stochastic: bool = False, seed: int = 0, grad_scale: Any = None, found_inf: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> None: ...
 def adam(params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, step: Any, *, max_exp_avg_sqs: Any = None,
     masters: Any = None, lr: Any = 0.001, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-08,
     weight_decay: float = 0.0, maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None,
@@ -4347,10 +4408,18 @@ def rmsprop(params: Any, grads: Any, square_avgs: Any, step: Any, *, grad_avgs: 
     masters: Any = None, lr: Any = 0.01, alpha: float = 0.99, eps: float = 1e-08, weight_decay: float = 0.0,
     momentum: float = 0.0, maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None,
     found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> None: ...
+def rmsprop8bit(params: Any, grads: Any, square_avgs: Any, square_avg_absmaxes: Any, step: Any, *, masters: Any = None,
+    lr: Any = 0.01, alpha: float = 0.99, eps: float = 1e-08, weight_decay: float = 0.0, momentum: float = 0.0,
+    maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None, found_inf: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> None: ...
 def sgd(params: Any, grads: Any, step: Any, *, momentum_buffers: Any = None, masters: Any = None, lr: Any = 0.001,
     momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, maximize: bool = False,
     stochastic: bool = False, seed: int = 0, grad_scale: Any = None, found_inf: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> None: ...
+def sgd8bit(params: Any, grads: Any, momentum_buffers: Any, momentum_buffer_absmaxes: Any, step: Any, *, masters: Any = None,
+    lr: Any = 0.001, momentum: float = 0.9, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False,
+    maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None, found_inf: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> None: ...
 absolute = abs
 amax = max
 amin = min
