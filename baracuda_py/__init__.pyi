@@ -126,6 +126,7 @@ from .ops.indexing.scatter.scatter import (IndexScatterDescriptor as _IndexScatt
 from .packed import (Int4Layout as Int4Layout, PackedGguf as PackedGguf, PackedInt4 as PackedInt4, PackedNf4 as PackedNf4)
 from .ops.quantized.int4.matmul import (Int4MatmulDescriptor as _Int4MatmulDescriptor, Int4MatmulPlan as _Int4MatmulPlan)
 from .ops.quantized.int8.matmul import (Int8MatmulDescriptor as _Int8MatmulDescriptor, Int8MatmulPlan as _Int8MatmulPlan)
+from .ops.sort.isin.isin import (IsinDescriptor as _IsinDescriptor, IsinPlan as _IsinPlan)
 from .ops.rearrange.join import (JoinDescriptor as _JoinDescriptor, JoinPlan as _JoinPlan, concatenate as concatenate,
     stack as stack)
 from .ops.sort.kth.backward import (KthvalueBackwardDescriptor as _KthvalueBackwardDescriptor,
@@ -139,6 +140,12 @@ from .ops.loss.linear.cross_entropy import (LinearCrossEntropyBackwardDescriptor
 from .ops.reduce._problem import (LogicalDescriptor as _LogicalDescriptor, ReduceDescriptor as _ReduceDescriptor,
     VectorNormDescriptor as _VectorNormDescriptor)
 from .ops.reduce.logical import (LogicalPlan as _LogicalPlan)
+from .ops.indexing.masked.scatter import (MaskedScatterBackwardDescriptor as _MaskedScatterBackwardDescriptor,
+    MaskedScatterBackwardPlan as _MaskedScatterBackwardPlan, MaskedScatterDescriptor as _MaskedScatterDescriptor,
+    MaskedScatterPlan as _MaskedScatterPlan)
+from .ops.indexing.masked.select import (MaskedSelectBackwardDescriptor as _MaskedSelectBackwardDescriptor,
+    MaskedSelectBackwardPlan as _MaskedSelectBackwardPlan, MaskedSelectDescriptor as _MaskedSelectDescriptor,
+    MaskedSelectPlan as _MaskedSelectPlan)
 from .ops.softmax.masked.backward import (MaskedSoftmaxBackwardDescriptor as _MaskedSoftmaxBackwardDescriptor,
     MaskedSoftmaxBackwardPlan as _MaskedSoftmaxBackwardPlan)
 from .ops.softmax.masked.forward import (MaskedSoftmaxDescriptor as _MaskedSoftmaxDescriptor,
@@ -241,7 +248,6 @@ from .ops.rearrange.views import (broadcast_to as broadcast_to, chunk as chunk, 
 from .ops.optim.lists import (clip_grad_norm as clip_grad_norm, grad_norm as grad_norm)
 from .emulator.options import (emulation as emulation)
 from .runtime.gpu.streams import (fence as fence)
-from .ops.sort.isin import (isin as isin)
 from .ops.sort.whole.lexsort import (lexsort as lexsort)
 from .ops.gemm.linear import (linear as linear)
 from .ops.random.multinomial import (multinomial as multinomial)
@@ -480,6 +486,10 @@ class _Mask:
     mask_strides: tuple[int, ...] | None
     mask_align: int | None
     mask: _Layout | None
+class _Mask2:
+    mask_strides: tuple[int, ...] | None
+    mask_align: int | None
+    mask: _Layout
 class _Master:
     master_element: ElementKind | None
     master: _Layout | None
@@ -508,6 +518,8 @@ class _Min:
     min_align: int | None
     min: _Layout
 class _MomentumBuffer:
+    momentum_buffer: _Layout
+class _MomentumBuffer2:
     momentum_buffer_element: ElementKind | None
     momentum_buffer: _Layout | None
 class _Negative:
@@ -622,10 +634,18 @@ class _Sinks:
     sinks_strides: tuple[int, ...] | None
     sinks_align: int | None
     sinks: _Layout | None
+class _Source:
+    source_strides: tuple[int, ...] | None
+    source_align: int | None
+    source: _Layout
+class _SquareAvg:
+    square_avg: _Layout
 class _Src:
     src_strides: tuple[int, ...] | None
     src_align: int | None
     src: _Layout
+class _StateSum:
+    state_sum: _Layout
 class _Status:
     status: _Layout
 class _Status2:
@@ -738,8 +758,18 @@ class AdafactorUpdateDescriptor(_AdafactorUpdateDescriptor, _Param2, _Master2, _
         variance_element: _Kind = ..., master_element: _Kind = ..., learning_rate_element: _Kind = ...,
         grad_scale_element: _Kind = ..., found_inf_element: _Kind = ..., param_align: int | None = ...,
         master_align: int | None = ..., grad_align: int | None = ...) -> None: ...
-class AdagradUpdateDescriptor(_UpdateProblem, _Param, _Master, _Step, _Grad, _LearningRate, _GradScale, _FoundInf, _Table):
-    state_sum: _Layout
+class Adagrad8BitUpdateDescriptor(_UpdateProblem, _Param, _StateSum, _Master, _Step, _Grad, _LearningRate, _GradScale,
+    _FoundInf, _Table):
+    state_sum_absmax: _Layout
+    lr_decay: float
+    weight_decay: float
+    eps: float
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., maximize: bool = ...,
+        stochastic: bool = ..., lr: float = ..., lr_decay: float = ..., weight_decay: float = ..., eps: float = ...,
+        seed: int = ..., *, table_shape: _Ints = ..., master_element: _Kind = ..., learning_rate_element: _Kind = ...,
+        grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
+class AdagradUpdateDescriptor(_UpdateProblem, _Param, _StateSum, _Master, _Step, _Grad, _LearningRate, _GradScale, _FoundInf,
+    _Table):
     state_element: ElementKind | None
     lr_decay: float
     weight_decay: float
@@ -1472,6 +1502,16 @@ class Int8MatmulDescriptor(_Int8MatmulDescriptor, _Out3, _A, _B, _ScaleA, _Scale
         out_strides: _Ints = ..., a_align: int | None = ..., b_align: int | None = ..., scale_a_align: int | None = ...,
         scale_b_align: int | None = ..., zero_a_align: int | None = ..., zero_b_align: int | None = ...,
         bias_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class IsinDescriptor(_IsinDescriptor, _Out2):
+    elements_strides: tuple[int, ...] | None
+    elements_align: int | None
+    elements: _Layout
+    test_elements_strides: tuple[int, ...] | None
+    test_elements_align: int | None
+    test_elements: _Layout
+    def __init__(self, elements_shape: Sequence[int], test_elements_shape: Sequence[int], element: ElementLike,
+        invert: bool = ..., *, elements_strides: _Ints = ..., test_elements_strides: _Ints = ...,
+        elements_align: int | None = ..., test_elements_align: int | None = ..., out_align: int | None = ...) -> None: ...
 class JoinDescriptor(_JoinDescriptor, _Out2):
     x0_strides: tuple[int, ...] | None
     x0_align: int | None
@@ -1583,8 +1623,8 @@ class LambUpdateDescriptor(_UpdateProblem, _Param, _ExpAvg, _ExpAvgSq, _Master, 
         eps: float = ..., weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ...,
         master_element: _Kind = ..., learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ...,
         found_inf_element: _Kind = ...) -> None: ...
-class LarsUpdateDescriptor(_UpdateProblem, _Param, _Master, _Step, _Grad, _LearningRate, _GradScale, _FoundInf, _Table):
-    momentum_buffer: _Layout
+class LarsUpdateDescriptor(_UpdateProblem, _Param, _MomentumBuffer, _Master, _Step, _Grad, _LearningRate, _GradScale,
+    _FoundInf, _Table):
     state_element: ElementKind | None
     nesterov: bool
     momentum: float
@@ -1697,6 +1737,29 @@ class LogitBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class MaskedScatterBackwardDescriptor(_MaskedScatterBackwardDescriptor, _GradX4, _Grad3, _Mask2, _Source):
+    grad_source_align: int | None
+    grad_source: _Layout
+    def __init__(self, grad_shape: Sequence[int], mask_shape: Sequence[int], source_shape: Sequence[int],
+        element: ElementLike, mask_element: ElementLike = ..., *, grad_strides: _Ints = ..., mask_strides: _Ints = ...,
+        source_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., mask_align: int | None = ...,
+        source_align: int | None = ..., grad_x_align: int | None = ..., grad_source_align: int | None = ...) -> None: ...
+class MaskedScatterDescriptor(_MaskedScatterDescriptor, _Out3, _Status, _X17, _Mask2, _Source):
+    def __init__(self, x_shape: Sequence[int], mask_shape: Sequence[int], source_shape: Sequence[int], element: ElementLike,
+        mask_element: ElementLike = ..., mode: str = ..., *, x_strides: _Ints = ..., mask_strides: _Ints = ...,
+        source_strides: _Ints = ..., out_strides: _Ints = ..., x_align: int | None = ..., mask_align: int | None = ...,
+        source_align: int | None = ..., out_align: int | None = ...) -> None: ...
+class MaskedSelectBackwardDescriptor(_MaskedSelectBackwardDescriptor, _GradX4, _Grad3, _Mask2, _X17):
+    def __init__(self, grad_shape: Sequence[int], mask_shape: Sequence[int], x_shape: Sequence[int], element: ElementLike,
+        mask_element: ElementLike = ..., *, grad_strides: _Ints = ..., mask_strides: _Ints = ..., x_strides: _Ints = ...,
+        grad_x_strides: _Ints = ..., grad_align: int | None = ..., mask_align: int | None = ..., x_align: int | None = ...,
+        grad_x_align: int | None = ...) -> None: ...
+class MaskedSelectDescriptor(_MaskedSelectDescriptor, _Out2, _X17, _Mask2):
+    count_align: int | None
+    def __init__(self, x_shape: Sequence[int], mask_shape: Sequence[int], element: ElementLike,
+        mask_element: ElementLike = ..., size: int | None = ..., *, x_strides: _Ints = ..., mask_strides: _Ints = ...,
+        x_align: int | None = ..., mask_align: int | None = ..., out_align: int | None = ...,
+        count_align: int | None = ...) -> None: ...
 class MaskedSoftmaxBackwardDescriptor(_MaskedSoftmaxBackwardDescriptor, _GradX4, _Grad3, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, scale: float = ..., name: str = ..., *,
         grad_strides: _Ints = ..., y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -2138,9 +2201,19 @@ class RepeatInterleaveBackwardDescriptor(_RepeatInterleaveBackwardDescriptor, _G
 class RepeatInterleaveDescriptor(_RepeatInterleaveDescriptor, _Out2, _X17):
     def __init__(self, shape: Sequence[int], element: ElementLike, repeats: int, axis: int | None = ..., *,
         x_strides: _Ints = ..., x_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class RmspropUpdateDescriptor(_UpdateProblem, _Param, _MomentumBuffer, _Master, _Step, _Grad, _LearningRate, _GradScale,
+class Rmsprop8BitUpdateDescriptor(_UpdateProblem, _Param, _SquareAvg, _Master, _Step, _Grad, _LearningRate, _GradScale,
     _FoundInf, _Table):
-    square_avg: _Layout
+    square_avg_absmax: _Layout
+    alpha: float
+    eps: float
+    weight_decay: float
+    momentum: float
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., maximize: bool = ...,
+        stochastic: bool = ..., lr: float = ..., alpha: float = ..., eps: float = ..., weight_decay: float = ...,
+        momentum: float = ..., seed: int = ..., *, table_shape: _Ints = ..., master_element: _Kind = ...,
+        learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
+class RmspropUpdateDescriptor(_UpdateProblem, _Param, _SquareAvg, _MomentumBuffer2, _Master, _Step, _Grad, _LearningRate,
+    _GradScale, _FoundInf, _Table):
     grad_avg_element: ElementKind | None
     grad_avg: _Layout | None
     state_element: ElementKind | None
@@ -2268,7 +2341,18 @@ class SeluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class SgdUpdateDescriptor(_UpdateProblem, _Param, _MomentumBuffer, _Master, _Step, _Grad, _LearningRate, _GradScale,
+class Sgd8BitUpdateDescriptor(_UpdateProblem, _Param, _MomentumBuffer, _Master, _Step, _Grad, _LearningRate, _GradScale,
+    _FoundInf, _Table):
+    momentum_buffer_absmax: _Layout
+    nesterov: bool
+    momentum: float
+    dampening: float
+    weight_decay: float
+    def __init__(self, shape: Sequence[int], element: ElementLike, grad_element: _Kind = ..., nesterov: bool = ...,
+        maximize: bool = ..., stochastic: bool = ..., lr: float = ..., momentum: float = ..., dampening: float = ...,
+        weight_decay: float = ..., seed: int = ..., *, table_shape: _Ints = ..., master_element: _Kind = ...,
+        learning_rate_element: _Kind = ..., grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
+class SgdUpdateDescriptor(_UpdateProblem, _Param, _MomentumBuffer2, _Master, _Step, _Grad, _LearningRate, _GradScale,
     _FoundInf, _Table):
     nesterov: bool
     momentum: float
@@ -2495,12 +2579,9 @@ class WhereBackwardDescriptor(_BackwardDescriptor):
         out_element: _Kind = ..., grad_strides: _Ints = ..., condition_strides: _Ints = ..., grad_x_strides: _Ints = ...,
         grad_y_strides: _Ints = ..., grad_align: int | None = ..., condition_align: int | None = ...,
         grad_x_align: int | None = ..., grad_y_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
-class WriteSliceDescriptor(_WriteSliceDescriptor):
+class WriteSliceDescriptor(_WriteSliceDescriptor, _Source):
     dest_align: int | None
     dest: _Layout
-    source_strides: tuple[int, ...] | None
-    source_align: int | None
-    source: _Layout
     def __init__(self, dest_shape: Sequence[int], ranges: Sequence[Any], element: ElementLike, dest_strides: _Ints = ..., *,
         source_strides: _Ints = ..., dest_align: int | None = ..., source_align: int | None = ...,
         dynamic_axis: int | None = ..., dest_phase: int = ...) -> None: ...
@@ -2514,6 +2595,7 @@ class AbsBackwardPlan(_BackwardPlan): desc: AbsBackwardDescriptor
 class AcosBackwardPlan(_BackwardPlan): desc: AcosBackwardDescriptor
 class AcoshBackwardPlan(_BackwardPlan): desc: AcoshBackwardDescriptor
 class AdafactorUpdatePlan(_AdafactorUpdatePlan): desc: AdafactorUpdateDescriptor
+class Adagrad8BitUpdatePlan(_UpdatePlan): desc: Adagrad8BitUpdateDescriptor
 class AdagradUpdatePlan(_UpdatePlan): desc: AdagradUpdateDescriptor
 class Adam8BitUpdatePlan(_UpdatePlan): desc: Adam8BitUpdateDescriptor
 class AdamUpdatePlan(_UpdatePlan): desc: AdamUpdateDescriptor
@@ -2624,6 +2706,7 @@ class IndexSelectBackwardPlan(_IndexSelectBackwardPlan): desc: IndexSelectBackwa
 class IndexSelectPlan(_IndexSelectPlan): desc: IndexSelectDescriptor
 class Int4MatmulPlan(_Int4MatmulPlan): desc: Int4MatmulDescriptor
 class Int8MatmulPlan(_Int8MatmulPlan): desc: Int8MatmulDescriptor
+class IsinPlan(_IsinPlan): desc: IsinDescriptor
 class JoinPlan(_JoinPlan): desc: JoinDescriptor
 class KthvalueBackwardPlan(_KthvalueBackwardPlan): desc: KthvalueBackwardDescriptor
 class KthvaluePlan(_KthvaluePlan): desc: KthvalueDescriptor
@@ -2645,6 +2728,10 @@ class LogSigmoidBackwardPlan(_BackwardPlan): desc: LogSigmoidBackwardDescriptor
 class LogaddexpBackwardPlan(_BackwardPlan): desc: LogaddexpBackwardDescriptor
 class LogicalPlan(_LogicalPlan): desc: LogicalDescriptor
 class LogitBackwardPlan(_BackwardPlan): desc: LogitBackwardDescriptor
+class MaskedScatterBackwardPlan(_MaskedScatterBackwardPlan): desc: MaskedScatterBackwardDescriptor
+class MaskedScatterPlan(_MaskedScatterPlan): desc: MaskedScatterDescriptor
+class MaskedSelectBackwardPlan(_MaskedSelectBackwardPlan): desc: MaskedSelectBackwardDescriptor
+class MaskedSelectPlan(_MaskedSelectPlan): desc: MaskedSelectDescriptor
 class MaskedSoftmaxBackwardPlan(_MaskedSoftmaxBackwardPlan): desc: MaskedSoftmaxBackwardDescriptor
 class MaskedSoftmaxPlan(_MaskedSoftmaxPlan): desc: MaskedSoftmaxDescriptor
 class MatmulBackwardPlan(_MatmulBackwardPlan): desc: MatmulBackwardDescriptor
@@ -2694,6 +2781,7 @@ class Relu6BackwardPlan(_BackwardPlan): desc: Relu6BackwardDescriptor
 class ReluBackwardPlan(_BackwardPlan): desc: ReluBackwardDescriptor
 class RepeatInterleaveBackwardPlan(_RepeatInterleaveBackwardPlan): desc: RepeatInterleaveBackwardDescriptor
 class RepeatInterleavePlan(_RepeatInterleavePlan): desc: RepeatInterleaveDescriptor
+class Rmsprop8BitUpdatePlan(_UpdatePlan): desc: Rmsprop8BitUpdateDescriptor
 class RmspropUpdatePlan(_UpdatePlan): desc: RmspropUpdateDescriptor
 class RollPlan(_RollPlan): desc: RollDescriptor
 class RopeBackwardPlan(_RopeBackwardPlan): desc: RopeBackwardDescriptor
@@ -2711,6 +2799,7 @@ class SegmentPlan(_SegmentPlan): desc: SegmentDescriptor
 class SegmentSoftmaxBackwardPlan(_SegmentSoftmaxBackwardPlan): desc: SegmentSoftmaxBackwardDescriptor
 class SegmentSoftmaxPlan(_SegmentSoftmaxPlan): desc: SegmentSoftmaxDescriptor
 class SeluBackwardPlan(_BackwardPlan): desc: SeluBackwardDescriptor
+class Sgd8BitUpdatePlan(_UpdatePlan): desc: Sgd8BitUpdateDescriptor
 class SgdUpdatePlan(_UpdatePlan): desc: SgdUpdateDescriptor
 class SigmoidBackwardPlan(_BackwardPlan): desc: SigmoidBackwardDescriptor
 class SiluBackwardPlan(_BackwardPlan): desc: SiluBackwardDescriptor
@@ -3101,6 +3190,18 @@ def qkv_project_int4(x: Any, wq: Any, wk: Any, wv: Any, scales_q: Any = None, sc
     attention_factor: float = 1.0, widths: Any = None, group_size: int | None = None, layout: Any = None,
     out_dtype: Any = None, q: Any = None, k: Any = None, v: Any = None, status: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MaskedScatterDescriptor, MaskedScatterPlan)
+def masked_scatter(x: Any, mask: Any, source: Any, *, mode: str = 'drop', status: Any = None, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MaskedScatterBackwardDescriptor, MaskedScatterBackwardPlan)
+def masked_scatter_backward(grad: Any, mask: Any, source: Any, *, grad_x: Any = None, grad_source: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MaskedSelectDescriptor, MaskedSelectPlan)
+def masked_select(x: Any, mask: Any, *, size: int | None = None, trim: bool = True, count: Any = None, out: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MaskedSelectBackwardDescriptor, MaskedSelectBackwardPlan)
+def masked_select_backward(grad: Any, mask: Any, x: Any, *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(NonzeroDescriptor, NonzeroPlan)
 def nonzero(x: Any, /, *, trim: bool = True, count: Any = None, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -3453,6 +3554,23 @@ def adamw8bit_update(param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, exp_a
 @_op(Lion8BitUpdateDescriptor, Lion8BitUpdatePlan)
 def lion8bit_update(param: Any, grad: Any, exp_avg: Any, exp_avg_absmax: Any, step: Any, *, master: Any = None,
     lr: float = 0.0001, beta1: float = 0.9, beta2: float = 0.99, weight_decay: float = 0.0, maximize: bool = False,
+    stochastic: bool = False, seed: int = 0, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None,
+    table: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(Sgd8BitUpdateDescriptor, Sgd8BitUpdatePlan)
+def sgd8bit_update(param: Any, grad: Any, momentum_buffer: Any, momentum_buffer_absmax: Any, step: Any, *,
+    master: Any = None, lr: float = 0.001, momentum: float = 0.9, dampening: float = 0.0, weight_decay: float = 0.0,
+    nesterov: bool = False, maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None,
+    grad_scale: Any = None, found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(Rmsprop8BitUpdateDescriptor, Rmsprop8BitUpdatePlan)
+def rmsprop8bit_update(param: Any, grad: Any, square_avg: Any, square_avg_absmax: Any, step: Any, *, master: Any = None,
+    lr: float = 0.01, alpha: float = 0.99, eps: float = 1e-08, weight_decay: float = 0.0, momentum: float = 0.0,
+    maximize: bool = False, stochastic: bool = False, seed: int = 0, learning_rate: Any = None, grad_scale: Any = None,
+    found_inf: Any = None, table: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
+@_op(Adagrad8BitUpdateDescriptor, Adagrad8BitUpdatePlan)
+def adagrad8bit_update(param: Any, grad: Any, state_sum: Any, state_sum_absmax: Any, step: Any, *, master: Any = None,
+    lr: float = 0.01, lr_decay: float = 0.0, weight_decay: float = 0.0, eps: float = 1e-10, maximize: bool = False,
     stochastic: bool = False, seed: int = 0, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None,
     table: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(GgufDequantizeDescriptor, GgufDequantizePlan)
@@ -3846,6 +3964,9 @@ def bincount(x: Any, length: int, *, mode: str = 'drop', status: Any = None, out
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(HistogramDescriptor, HistogramPlan)
 def histogram(x: Any, bins: int, low: float = 0.0, high: float = 1.0, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(IsinDescriptor, IsinPlan)
+def isin(elements: Any, test_elements: Any, *, invert: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(KthvalueBackwardDescriptor, KthvalueBackwardPlan)
 def kthvalue_backward(grad: Any, indices: Any, x: Any, axis: int = -1, *, keepdims: bool = False, grad_x: Any = None,
@@ -4309,6 +4430,10 @@ def adagrad(params: Any, grads: Any, state_sums: Any, step: Any, *, masters: Any
     lr_decay: float = 0.0, weight_decay: float = 0.0, eps: float = 1e-10, maximize: bool = False, stochastic: bool = False,
     seed: int = 0, grad_scale: Any = None, found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> None: ...
+def adagrad8bit(params: Any, grads: Any, state_sums: Any, state_sum_absmaxes: Any, step: Any, *, masters: Any = None,
+    lr: Any = 0.01, lr_decay: float = 0.0, weight_decay: float = 0.0, eps: float = 1e-10, maximize: bool = False,
+    stochastic: bool = False, seed: int = 0, grad_scale: Any = None, found_inf: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> None: ...
 def adam(params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, step: Any, *, max_exp_avg_sqs: Any = None,
     masters: Any = None, lr: Any = 0.001, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-08,
     weight_decay: float = 0.0, maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None,
@@ -4345,10 +4470,18 @@ def rmsprop(params: Any, grads: Any, square_avgs: Any, step: Any, *, grad_avgs: 
     masters: Any = None, lr: Any = 0.01, alpha: float = 0.99, eps: float = 1e-08, weight_decay: float = 0.0,
     momentum: float = 0.0, maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None,
     found_inf: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> None: ...
+def rmsprop8bit(params: Any, grads: Any, square_avgs: Any, square_avg_absmaxes: Any, step: Any, *, masters: Any = None,
+    lr: Any = 0.01, alpha: float = 0.99, eps: float = 1e-08, weight_decay: float = 0.0, momentum: float = 0.0,
+    maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None, found_inf: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> None: ...
 def sgd(params: Any, grads: Any, step: Any, *, momentum_buffers: Any = None, masters: Any = None, lr: Any = 0.001,
     momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, maximize: bool = False,
     stochastic: bool = False, seed: int = 0, grad_scale: Any = None, found_inf: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> None: ...
+def sgd8bit(params: Any, grads: Any, momentum_buffers: Any, momentum_buffer_absmaxes: Any, step: Any, *, masters: Any = None,
+    lr: Any = 0.001, momentum: float = 0.9, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False,
+    maximize: bool = False, stochastic: bool = False, seed: int = 0, grad_scale: Any = None, found_inf: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> None: ...
 absolute = abs
 amax = max
 amin = min

@@ -13,6 +13,7 @@ from .target import BEST, FLOOR, Target
 __all__ = ["OPTIMIZER_ROWS"]
 
 STATE = ("exp_avg", "exp_avg_sq")
+BLOCK = 256  # elements that share an absmax of 8-bit states
 READ, WRITTEN = 16, 12  # bytes an element: the parameter, its gradient and both averages, f32
 
 
@@ -43,9 +44,33 @@ def _adamw(tensors: int, elements: int, *targets: Target) -> Row:
     )  # fmt: skip
 
 
+def _adamw8bit(tensors: int, elements: int, *targets: Target) -> Row:
+    """AdamW with 8-bit states on that many f32 arrays of so many elements each."""
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        def made(shape: tuple[int, ...], kind: str) -> list[Any]:
+            return [kit.xp.zeros(shape, kind) for _ in range(tensors)]
+
+        lists = [[kit.normal((elements,), "float32") for _ in range(tensors)] for _ in range(2)]
+        lists += [made((elements,), "uint8") for _ in STATE]
+        lists += [made((-(-elements // BLOCK),), "float32") for _ in STATE]
+        step = kit.xp.zeros((), "float32")
+        return {OURS: lambda: bp.adamw8bit(*lists, step)}
+
+    count, blocks = tensors * elements, tensors * -(-elements // BLOCK)
+    states = len(STATE) * (count + 4 * blocks)  # a byte an element, and an f32 for each block
+    return Row(
+        "optim", f"adamw8bit {tensors} tensors of {elements} f32", "adamw8bit_update", (tensors, elements), "float32",
+        8 * count + states, 4 * count + states, make, *targets,
+    )  # fmt: skip
+
+
 def _rows() -> Iterator[Row]:
     yield _adamw(300, 3_333_333, Target(1.04, against=FLOOR), Target(1.0, "paired", BEST))
     yield _adamw(1000, 1024, Target(1.0, "paired", BEST))
+    yield _adamw8bit(300, 3_333_333, Target(1.15, against=FLOOR))
 
 
 OPTIMIZER_ROWS: tuple[Row, ...] = tuple(_rows())

@@ -150,7 +150,8 @@ def test_torch_schemas_mutate_only_what_ops_write() -> None:
         "fill_uniform", "fill_normal", "fill_exponential", "fill_gumbel", "fill_truncated_normal", "fill_random_bits",
         "fill_bernoulli", "fill_integers", "take_position", "batch_norm_running", "adam_update", "adamw_update",
         "sgd_update", "rmsprop_update", "adagrad_update", "lion_update", "lamb_update", "lars_update", "adafactor_update",
-        "muon_update", "adam8bit_update", "adamw8bit_update", "lion8bit_update", "gradient_clip",
+        "muon_update", "adam8bit_update", "adamw8bit_update", "lion8bit_update", "sgd8bit_update",
+        "rmsprop8bit_update", "adagrad8bit_update", "gradient_clip",
     }  # fmt: skip
     for name in OPS:
         schema = overload(name)._schema

@@ -16,7 +16,8 @@ optim = pytest.importorskip("baracuda_py.interop.torch.optim")
 
 COVERS = (
     "adam_update", "adamw_update", "sgd_update", "rmsprop_update", "adagrad_update", "lion_update", "lamb_update", "lars_update",
-    "adafactor_update", "muon_update", "adam8bit_update", "adamw8bit_update", "lion8bit_update",
+    "adafactor_update", "muon_update", "adam8bit_update", "adamw8bit_update", "lion8bit_update", "sgd8bit_update",
+    "rmsprop8bit_update", "adagrad8bit_update",
 )  # fmt: skip
 SHAPES = ((37,), (5, 7), (), (0, 3), (3, 1, 2))
 KINDS = (torch.float64, torch.float32, torch.float64, torch.float32, torch.float32)
@@ -155,7 +156,7 @@ def test_lion_takes_the_steps_of_its_paper() -> None:
     _same(ours, theirs)
 
 
-EIGHT_BIT = ("Adam8bit", "AdamW8bit", "Lion8bit")
+EIGHT_BIT = ("Adam8bit", "AdamW8bit", "Lion8bit", "SGD8bit", "RMSprop8bit")
 
 
 def _stepped(mine: Any, params: list[Any], steps: range) -> Any:
@@ -169,7 +170,9 @@ def _stepped(mine: Any, params: list[Any], steps: range) -> Any:
 def test_8_bit_states_follow_those_of_the_whole_optimizer(name: str) -> None:
     """Of gradients that keep their signs: the parameters go the same way, to a few percent of it."""
     ours, theirs = _params(), _params()
-    mine, whole = getattr(optim, name)(ours, 0.01), getattr(optim, name.removesuffix("8bit"))(theirs, 0.01)
+    momentum = {"momentum": 0.9} if name == "SGD8bit" else {}
+    mine = getattr(optim, name)(ours, 0.01)
+    whole = getattr(optim, name.removesuffix("8bit"))(theirs, 0.01, **momentum)
     for i in range(STEPS):
         _give_gradients(i, ours, theirs)
         for p, q in zip(ours, theirs):
@@ -178,7 +181,7 @@ def test_8_bit_states_follow_those_of_the_whole_optimizer(name: str) -> None:
         whole.step()
     for p, q, start in zip(ours, theirs, _params()):
         assert (p - q).abs().max() <= 0.05 * (q - start).abs().max() if p.numel() else True
-        assert mine.state[p]["exp_avg"].dtype is torch.uint8
+        assert mine.state[p][mine.rule.states[0]].dtype is torch.uint8
 
 
 @pytest.mark.parametrize("name", EIGHT_BIT)
@@ -187,7 +190,8 @@ def test_8_bit_state_dicts_are_loaded_as_they_are(name: str) -> None:
     ours, again = ([torch.nn.Parameter(p.detach().bfloat16()) for p in _params()] for _ in range(2))
     mine = _stepped(getattr(optim, name)(ours, 0.01), ours, range(3))
     state = copy.deepcopy(mine.state_dict())
-    theirs = {"exp_avg": "state1", "exp_avg_sq": "state2", "exp_avg_absmax": "absmax1", "exp_avg_sq_absmax": "absmax2"}
+    theirs = {name: f"state{i}" for i, name in enumerate(mine.rule.states, 1)}
+    theirs |= {name: f"absmax{i}" for i, name in enumerate(mine.rule.absmaxes, 1)}
     named = {i: {theirs.get(key, key): x for key, x in held.items()} for i, held in state["state"].items()}
     for given in (state, {**state, "state": named}):
         with torch.no_grad():

@@ -135,7 +135,7 @@ class UpdateProblem(Descriptor):
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
         made = super().scalars(given)
         self.rule.refuse_values(self.op, made)
-        if made.get("momentum") and not self.has("momentum_buffer"):
+        if made.get("momentum") and "momentum_buffer" in self.rule.arrays and not self.has("momentum_buffer"):
             raise InvalidProblemError(
                 f"{self.op}: momentum={made['momentum']} without momentum_buffer",
                 "pass zeros of param's shape at first",

@@ -1,5 +1,6 @@
 """adam_update, adamw_update, sgd_update, rmsprop_update, adagrad_update, lion_update, lamb_update, lars_update, and
-with 8-bit states adam8bit_update, adamw8bit_update, lion8bit_update: steps of optimizers, from a table."""
+with 8-bit states adam8bit_update, adamw8bit_update, lion8bit_update, sgd8bit_update, rmsprop8bit_update, adagrad8bit_update:
+steps of optimizers, from a table."""
 
 from __future__ import annotations
 
@@ -75,6 +76,15 @@ def _refuse_nesterov(desc: Any, values: Mapping[str, float]) -> None:
         raise InvalidProblemError(f"{desc.op}: nesterov without momentum_buffer", "pass momentum and its buffer")
     if desc.nesterov and values["dampening"]:
         raise InvalidProblemError(f"{desc.op}: nesterov with dampening={values['dampening']}", "give dampening=0")
+
+
+def _refuse_momentum(desc: Any, values: Mapping[str, float]) -> None:
+    """Raises for a momentum of a rule that has no buffer for it."""
+    if values["momentum"]:
+        raise InvalidProblemError(
+            f"{desc.op}: momentum={values['momentum']} without a momentum_buffer",
+            "give momentum=0, or use rmsprop_update",
+        )
 
 
 def _adam(name: str, title: str, decay: str, weight_decay: float, *, decoupled: bool, lists: str) -> Rule:
@@ -173,14 +183,19 @@ BLOCKWISE_LISTS = """, with 8-bit states: as `{of}`, but for these.
 elements. Both are as of `{{op}}`."""
 
 
-def _blockwise(of: Rule, cuda: str, squares: tuple[str, ...] = ()) -> Rule:
-    """The same optimizer with 8-bit states; those in `squares` are never negative."""
+def _blockwise(
+    of: Rule, cuda: str, squares: tuple[str, ...] = (), *, tried: Mapping[str, Any], states: tuple[str, ...] = (), **more: Any
+) -> Rule:  # fmt: skip
+    """The same optimizer with 8-bit states, by default all that it always has; those in `squares` are never negative. `tried` are
+    options of a sample; `more` replaces parts of the rule."""
+    of = replace(of, states=states or of.states, variants="", **more)
     made = replace(of, name=f"{of.name}8bit", cuda=cuda, optional=(), blockwise=True, squares=squares, peers={}, probes=(
         {"shape": (999,), "element": "f32"},
         {"shape": (40, 30), "element": "bf16", "grad_element": "f32", "master_element": "f32", "learning_rate_element": "f32"},
         {"shape": (40, 3), "element": "f64", "grad_scale_element": "f32", "found_inf_element": "f32"},
         {"shape": (999,), "element": "f16", "table_shape": (2, 4 + 2 * len(of.states))},
         {"shape": (999,), "element": "bf16", "stochastic": True},
+        *({"shape": (999,), "element": "f32", name: True} for name in of.flags),
     ))  # fmt: skip
 
     def said(names: Iterable[str]) -> str:
@@ -194,17 +209,25 @@ def _blockwise(of: Rule, cuda: str, squares: tuple[str, ...] = ()) -> Rule:
     }
     lists = {"lists": said(map(plural, codes)), "entries": said(map(plural, entries))}
     return replace(
-        made, samples=partial(samples.blockwise, codes), doc=BLOCKWISE_DOC.format(of=of.op, **about),
+        made, samples=partial(samples.blockwise, codes, tried), doc=BLOCKWISE_DOC.format(of=of.op, **about),
         lists=BLOCKWISE_LISTS.format(of=of.name, **lists),
     )  # fmt: skip
 
 
 BY_NAME = {rule.name: rule for rule in RULES}
 RULES += (
-    _blockwise(BY_NAME["adam"], "AdamRule<false, false>", ("exp_avg_sq",)),
-    _blockwise(BY_NAME["adamw"], "AdamRule<true, false>", ("exp_avg_sq",)),
-    _blockwise(BY_NAME["lion"], "LionRule"),
-)
+    _blockwise(BY_NAME["adam"], "AdamRule<false, false>", ("exp_avg_sq",), tried={"beta1": 0.5}),
+    _blockwise(BY_NAME["adamw"], "AdamRule<true, false>", ("exp_avg_sq",), tried={"beta1": 0.5}),
+    _blockwise(BY_NAME["lion"], "LionRule", tried={"beta1": 0.5}),
+    _blockwise(
+        BY_NAME["sgd"], "SgdRule<true, {nesterov}>", states=("momentum_buffer",), tried={"nesterov": True},
+        hyper={**BY_NAME["sgd"].hyper, "momentum": 0.9},
+    ),
+    _blockwise(
+        BY_NAME["rmsprop"], "RmspropRule<false, false>", ("square_avg",), tried={"alpha": 0.5}, refuse=_refuse_momentum
+    ),
+    _blockwise(BY_NAME["adagrad"], "AdagradRule", ("state_sum",), tried={"lr_decay": 0.5}),
+)  # fmt: skip
 
 for _rule in RULES:
     globals().update({made.__name__: made for made in publish(_rule, __name__)})

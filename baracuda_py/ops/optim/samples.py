@@ -97,9 +97,10 @@ def adam(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]: 
 
 
 def blockwise(
-    states: Sequence[str], fixed: Any, seed: int = 0, *, full: bool = False  # noqa: ARG001
+    states: Sequence[str], tried: Mapping[str, Any], fixed: Any, seed: int = 0, *, full: bool = False  # noqa: ARG001
 ) -> Iterator[Sample]:  # fmt: skip
-    """8-bit states: whole blocks and parts of one, aligned or not, first and later steps, of zeros, a step that is skipped."""
+    """8-bit states: whole blocks and parts of one, aligned or not, first and later steps, of zeros, a step that is skipped.
+    `tried` are options of one sample."""
     rng, parts = np.random.default_rng(seed), (700, 0, 5, 300, 1)
 
     def sample(
@@ -128,7 +129,7 @@ def blockwise(
     yield sample("master", (61, 9), BF16, master=True, step=99, grad=F32, scalars={"learning_rate": one(0.125)})
     yield sample("scaled", (512,), F16, step=2, scalars={"grad_scale": one(1024), "found_inf": one(0)})
     yield sample("skipped", (130,), F32, step=2, scalars={"found_inf": one(1)})
-    yield sample("double", (300,), F64, step=4, weight_decay=0.1, beta1=0.5)
+    yield sample("double", (300,), F64, step=4, weight_decay=0.1, **tried)
     yield sample("parts", (), F32, step=1, gap=304)
     yield sample("parts unaligned", (), F16, step=1, gap=301, master=True)
     yield sample("by chance", (301,), BF16, step=5, lr=0.01, stochastic=True, seed=-3)

@@ -7,19 +7,35 @@ import numpy as np
 import baracuda_py as bp
 
 from .. import Family, NoMeaning
+from . import masked
 from .independent import CHECKS
 
 __all__ = ["FAMILY"]
 
 X, I = np.zeros(3), np.zeros(2, np.int64)
 FAMILY = Family(
-    independent=CHECKS,
-    always=("axis", "trim", "count", "grad_x", "grad_weight", "grad_src", "reduce", "padding_idx", "x", "src", "y"),
+    independent=CHECKS | masked.CHECKS,
+    always=(
+        "axis",
+        "trim",
+        "count",
+        "grad_x",
+        "grad_weight",
+        "grad_src",
+        "reduce",
+        "padding_idx",
+        "x",
+        "src",
+        "y",
+        "grad_source",
+        "size",
+    ),
     also={
         **dict.fromkeys(("index_add", "index_copy"), ("x padded", "x stepped")),
         "scatter_backward": (
             "grad reversed, add",
             "f64[33, 7][40, 5] axis 0 status, mean",
+            "NaN and infinities, max",
             "NaN and infinities, prod",
             "long runs, prod",
         ),

@@ -11,7 +11,9 @@ import baracuda_py as bp
 
 from .independent import _dynamic_map
 
-COVERS = ("adam8bit_update", "adamw8bit_update", "lion8bit_update")
+COVERS = (
+    "adam8bit_update", "adamw8bit_update", "lion8bit_update", "sgd8bit_update", "rmsprop8bit_update", "adagrad8bit_update",
+)  # fmt: skip
 LENGTHS = (3, 0, 2049, 257, 1)
 BACKENDS = pytest.mark.parametrize("device", ["cpu", "ptx"])
 Lists = list[list[np.ndarray[Any, Any]]]
@@ -121,3 +123,21 @@ def test_table_of_blocks_that_reaches_out_is_refused() -> None:
     for row in ((600, 0, 0, 0, 0, 4), (257, 0, 0, 0, 0, 8), (5, 0, 0, 0, 0, 2)):
         with pytest.raises(bp.InvalidProblemError, match="row 0 of table reaches out of exp_avg_absmax"):
             bp.lion8bit_update(*arrays, _scalar(), table=np.array([row], np.int64), device="ptx")
+
+
+def test_momentum_of_a_rule_without_a_buffer_is_refused() -> None:
+    arrays = [np.ones(300, np.float32), np.ones(300, np.float32), np.zeros(300, np.uint8), np.zeros(2, np.float32)]
+    with pytest.raises(bp.InvalidProblemError, match=r"momentum=0.5 without a momentum_buffer: give momentum=0"):
+        bp.rmsprop8bit_update(*arrays, _scalar(), momentum=0.5, device="ptx")
+    assert (arrays[0] == 1).all()
+
+
+@BACKENDS
+@pytest.mark.parametrize("name", ["sgd8bit", "rmsprop8bit", "adagrad8bit"])
+def test_lists_with_one_8_bit_state_are_updated_as_their_arrays(name: str, device: str) -> None:
+    lists, alone = ([held[i] for i in (0, 1, 2, 4)] for held in (_lists(), _lists()))
+    getattr(bp, name)(*lists, _scalar(4), lr=0.1, device=device)
+    for i in range(len(LENGTHS)):
+        getattr(bp, f"{name}_update")(*(held[i] for held in alone), _scalar(4), lr=0.1, device=device)
+    for got, wanted in zip(lists, alone):
+        assert [x.tobytes() for x in got] == [x.tobytes() for x in wanted]

@@ -19,7 +19,7 @@ from ..random import word_at
 __all__ = ["CHECKS"]
 
 Rule = Callable[..., tuple[float, ...]]
-SQUARES = ("exp_avg_sq",)
+SQUARES = ("exp_avg_sq", "square_avg", "state_sum")
 
 
 def _host(problem: Problem, name: str) -> np.ndarray[Any, Any]:
@@ -219,11 +219,11 @@ def _sgd(desc: Any, lr: float, step: float, p: float, g: float, *buffer: float) 
 def _rmsprop(desc: Any, lr: float, step: float, p: float, g: float, square: float, *more: float) -> tuple[float, ...]:  # noqa: ARG001
     g += desc.weight_decay * p
     square, held = desc.alpha * square + (1 - desc.alpha) * g * g, list(more)
-    if desc.has("grad_avg"):
+    if "grad_avg" in desc.kept:
         held[0] = desc.alpha * held[0] + (1 - desc.alpha) * g
-    variance = square - (held[0] ** 2 if desc.has("grad_avg") else 0)
+    variance = square - (held[0] ** 2 if "grad_avg" in desc.kept else 0)
     moved = g / ((math.sqrt(variance) if variance >= 0 else math.nan) + desc.eps)
-    if desc.has("momentum_buffer"):
+    if "momentum_buffer" in desc.kept:
         moved = held[-1] = desc.momentum * held[-1] + moved
     return p - lr * moved, square, *held
 
@@ -348,5 +348,8 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
     "adagrad_update": _check(_each(_adagrad), ("state_sum",)), "lion_update": _check(_each(_lion), ("exp_avg",)),
     "lamb_update": _check(_lamb, ("exp_avg", "exp_avg_sq")), "lars_update": _check(_lars, ("momentum_buffer",)),
     "adam8bit_update": ADAM8, "adamw8bit_update": ADAM8, "lion8bit_update": _check(_each(_lion), ("exp_avg",)),
+    "sgd8bit_update": _check(_each(_sgd), ("momentum_buffer",)),
+    "rmsprop8bit_update": _check(_each(_rmsprop), ("square_avg",)),
+    "adagrad8bit_update": _check(_each(_adagrad), ("state_sum",)),
     "adafactor_update": _adafactor, "muon_update": _muon, "gradient_norm": _gradient_norm, "gradient_clip": _gradient_clip,
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from itertools import permutations
@@ -63,7 +64,7 @@ def test_multinomial_marks_draws_that_are_none(device: str) -> None:
 def test_multinomial_of_a_generator_counts_its_noise(replacement: bool) -> None:
     g, p = bp.Generator(31, subsequence=2, device="cpu"), np.ones((4, 9), np.float32)
     made = [bp.multinomial(p, 3, replacement, generator=g) for _ in range(2)]
-    each = p.size * (3 if replacement else 1)
+    each = 4 * 3 if replacement else p.size  # the draws, or the noise
     assert g.state() == (31, 2, 2 * each)
     for i, found in enumerate(made):
         right = bp.multinomial(p, 3, replacement, seed=31, subsequence=2, offset=i * each, device="cpu")
@@ -130,3 +131,29 @@ def test_multinomial_that_raises_takes_no_position() -> None:
         bp.multinomial(ONES * 0, 1, generator=g, mode="raise")
     assert g.state().offset == 0
     assert bp.multinomial(ONES, 1, generator=g, mode="raise").shape == (2, 1)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_multinomial_again_follows_from_uniform_numbers(device: str) -> None:
+    """The category of each number, by whole weights that Python adds up."""
+    rng = np.random.default_rng(9)
+    p = rng.uniform(0, 3, (4, 2, 75)).astype(np.float32) * (rng.random((4, 2, 75)) < 0.7)
+    p[1, 1, 7] = 1e-38
+    made = bp.multinomial(p, 40, True, seed=3, subsequence=1, offset=7, device=device)
+    u = bp.uniform((4, 2, 40), dtype="f64", seed=3, subsequence=1, offset=7, device="cpu")
+    for row in np.ndindex(4, 2):
+        weights = p[row].astype(np.float64)
+        sums = np.cumsum([math.ceil(w / weights.max() * 2.0**46) for w in weights])
+        assert made[row].tolist() == [int(np.argmax(sums > x * float(sums[-1]))) for x in u[row]]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_multinomial_again_draws_the_rarest_and_never_nothing(device: str) -> None:
+    p = np.array([0, 1e-300, 0, 1, 0], np.float64)
+    u = bp.uniform(100_000, dtype="f64", seed=1, device="cpu") if device == "cpu" else np.zeros(0)
+    made = bp.multinomial(p, u.size or 500, True, seed=1, device=device)
+    assert set(made.tolist()) == {3}
+    tiny = np.full((2, 3), 5e-324)
+    tiny[1] = 0, np.finfo(np.float64).max, 0
+    made = bp.multinomial(tiny, 50, True, seed=2, device=device)
+    assert set(made[0].tolist()) == {0, 1, 2} and set(made[1].tolist()) == {1}

@@ -167,6 +167,15 @@ def test_segments_that_a_warp_or_a_cta_joins(width: int, most: int) -> None:
     assert np.array_equal(bp.segment_sum(x, offsets, device="ptx"), wanted)
 
 
+def test_long_segments_that_begin_the_rows_of_a_cta() -> None:
+    """The first row, and one at a multiple of the rows whose last segment a CTA joins."""
+    rng = np.random.default_rng(4)
+    offsets = np.array([0, 2049, 4096, 6600])
+    x = rng.integers(-9, 10, (6600, 64)).astype(np.float32)
+    wanted = np.stack([x[a:b].sum(0) for a, b in itertools.pairwise(offsets)])
+    assert np.array_equal(bp.segment_sum(x, offsets, device="ptx"), wanted)
+
+
 def test_more_segments_than_a_search_step_has_places() -> None:
     rng = np.random.default_rng(6)
     offsets = np.sort(rng.integers(0, 401, 2100))

@@ -36,6 +36,7 @@ FAMILY = Family(
         "return_inverse",
         "return_counts",
         "return_index",
+        "invert",
     ),
     also={"unique": ("int16[6, 70] padded", "int16[6, 70] stepped", "int16[6, 70] F")},
     no_meaning=(

@@ -62,7 +62,7 @@ REFUSED: tuple[tuple[Callable[..., Any], type[bp.BaracudaError], str], ...] = (
     (
         lambda: bp.isin(X, X.astype("f8"), device="cpu"),
         bp.OperandTypeError,
-        "isin: elements hold f32 and test_elements f64",
+        "isin: test_elements must hold f32, as elements does, got f64",
     ),
     (lambda: bp.isin(X, X, invert=2, device="cpu"), bp.InvalidProblemError, "invert must be True or False"),  # type: ignore[arg-type]
     (lambda: bp.lexsort((), device="cpu"), bp.InvalidProblemError, "there are no keys"),

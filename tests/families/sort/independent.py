@@ -164,8 +164,18 @@ def _distinct(problem: Problem) -> None:
         assert wide["index"].tolist() == [places[0] for places in kept]
 
 
+def _isin(problem: Problem) -> None:
+    """Python's own comparison with each, one by one."""
+    elements, tested = (problem.slots[name].host() for name in ("elements", "test_elements"))
+    read = float if problem.desc.element.is_float else int
+    others, invert = [read(x) for x in tested.ravel()], problem.sample.options.get("invert", False)
+    wanted = [any(read(x) == other for other in others) != invert for x in elements.ravel()]
+    assert problem.wide["out"].ravel().tolist() == wanted
+
+
 CHECKS: dict[str, Callable[[Problem], None]] = {
-    "argsort": _ordered, "bincount": _counted, "histogram": _in_intervals, "kthvalue": _ranked, "kthvalue_backward": _placed,
+    "argsort": _ordered, "bincount": _counted, "histogram": _in_intervals, "isin": _isin,
+    "kthvalue": _ranked, "kthvalue_backward": _placed,
     "median": _ranked, "searchsorted": _searchsorted, "sort": _ordered, "topk": _topk,
     "unique": _distinct, "unique_consecutive": _distinct,
 }  # fmt: skip

@@ -124,6 +124,10 @@ def _nonzero(x: Any, as_tuple: bool = False) -> Any:
     return bp.nonzero(x)
 
 
+def _isin(x: Any, tested: Any, assume_unique: bool = False, invert: bool = False) -> Any:  # noqa: ARG001
+    return bp.isin(x, tested, invert=invert)
+
+
 def _median(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     if dim is None:
         return bp.median(x.reshape(-1))[0]
@@ -192,6 +196,9 @@ ROWS: dict[str, Row] = {
     "scatter prod": Row("scatter_reduce:prod", _scatter_reduce("prod"), _AXIS | _FLOATS),
     "scatter mean": Row("scatter_reduce:mean", _scatter_reduce("mean"), _AXIS | _FLOATS),
     "nonzero": Row("nonzero", _nonzero, {"x has no axis": "torch gives an element without indices no columns"}),
+    "masked_select": Row("masked_select", bp.masked_select),
+    "masked_scatter": Row("masked_scatter", bp.masked_scatter, leading=2),
+    "isin": Row("isin", _isin, _KEYS),
     "sort": Row("sort", _ordered(bp.sort)),
     "argsort": Row("argsort", _ordered(bp.argsort)),
     "topk": Row("topk", _topk, _AXIS),

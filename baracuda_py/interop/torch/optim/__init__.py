@@ -34,6 +34,8 @@ __all__ = [
     "Lion8bit",
     "Muon",
     "RMSprop",
+    "RMSprop8bit",
+    "SGD8bit",
 ]
 
 BY_NAME = {rule.name: rule for rule in RULES}
@@ -164,6 +166,30 @@ class Lion8bit(BlockwiseOptimizer):
         weight_decay: float = 0.0,
         **ways: Any,
     ) -> None:
+        super().__init__(params, _own(locals()), **ways)
+
+
+class SGD8bit(BlockwiseOptimizer):
+    """SGD with an 8-bit momentum by `sgd8bit`."""
+
+    rule = BY_NAME["sgd8bit"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-3, momentum: float = 0.9, dampening: float = 0.0, weight_decay: float = 0.0,
+        nesterov: bool = False, **ways: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(params, _own(locals()), **ways)
+
+
+class RMSprop8bit(BlockwiseOptimizer):
+    """RMSprop, neither centred nor with a momentum, with an 8-bit state by `rmsprop8bit`."""
+
+    rule = BY_NAME["rmsprop8bit"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0,
+        momentum: float = 0.0, **ways: Any,
+    ) -> None:  # fmt: skip
         super().__init__(params, _own(locals()), **ways)
 
 
