@@ -144,6 +144,7 @@ from .ops.gemm.backward import (MatmulBackwardDescriptor as _MatmulBackwardDescr
 from .ops.gemm.matmul import (MatmulDescriptor as _MatmulDescriptor, MatmulPlan as _MatmulPlan)
 from .ops.attention.merge import (MergeAttentionDescriptor as _MergeAttentionDescriptor,
     MergeAttentionPlan as _MergeAttentionPlan)
+from .ops.elementwise.mixed import (MixedDescriptor as _MixedDescriptor, MixedPlan as _MixedPlan)
 from .ops.loss.multilabel.multilabel_margin import (
     MultilabelMarginBackwardDescriptor as _MultilabelMarginBackwardDescriptor,
     MultilabelMarginBackwardPlan as _MultilabelMarginBackwardPlan, MultilabelMarginDescriptor as _MultilabelMarginDescriptor,
@@ -1545,6 +1546,11 @@ class LarsUpdateDescriptor(_UpdateProblem, _Param, _Master, _Step, _Grad, _Learn
         weight_decay: float = ..., trust_coefficient: float = ..., eps: float = ..., seed: int = ..., *,
         table_shape: _Ints = ..., master_element: _Kind = ..., learning_rate_element: _Kind = ...,
         grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
+class LdexpBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, exponent_shape: _Ints, grad_element: _Kind, exponent_element: _Kind,
+        out_element: _Kind = ..., grad_strides: _Ints = ..., exponent_strides: _Ints = ..., grad_x_strides: _Ints = ...,
+        grad_align: int | None = ..., exponent_align: int | None = ..., grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class LeakyReluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1719,6 +1725,11 @@ class MishBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class MixedDescriptor(_MixedDescriptor):
+    def __init__(self, kind: str, x1_shape: _Ints, x2_shape: _Ints, x1_element: ElementLike, x2_element: ElementLike,
+        out_element: _Kind = ..., x1_strides: _Ints = ..., x2_strides: _Ints = ..., out_strides: _Ints = ...,
+        x1_align: int | None = ..., x2_align: int | None = ..., out_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class ModBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, y_shape: _Ints, grad_element: _Kind,
         x1_element: _Kind, x2_element: _Kind, y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
@@ -2582,6 +2593,7 @@ class KthvaluePlan(_KthvaluePlan): desc: KthvalueDescriptor
 class KvAppendPlan(_KvAppendPlan): desc: KvAppendDescriptor
 class LambUpdatePlan(_UpdatePlan): desc: LambUpdateDescriptor
 class LarsUpdatePlan(_UpdatePlan): desc: LarsUpdateDescriptor
+class LdexpBackwardPlan(_BackwardPlan): desc: LdexpBackwardDescriptor
 class LeakyReluBackwardPlan(_BackwardPlan): desc: LeakyReluBackwardDescriptor
 class LerpBackwardPlan(_BackwardPlan): desc: LerpBackwardDescriptor
 class LgammaBackwardPlan(_BackwardPlan): desc: LgammaBackwardDescriptor
@@ -2606,6 +2618,7 @@ class MedianPlan(_MedianPlan): desc: MedianDescriptor
 class MergeAttentionPlan(_MergeAttentionPlan): desc: MergeAttentionDescriptor
 class MinimumBackwardPlan(_BackwardPlan): desc: MinimumBackwardDescriptor
 class MishBackwardPlan(_BackwardPlan): desc: MishBackwardDescriptor
+class MixedPlan(_MixedPlan): desc: MixedDescriptor
 class ModBackwardPlan(_BackwardPlan): desc: ModBackwardDescriptor
 class MultiMarginLossBackwardPlan(_RowLossPlan): desc: MultiMarginLossBackwardDescriptor
 class MultiMarginLossPlan(_RowLossPlan): desc: MultiMarginLossDescriptor
@@ -2859,6 +2872,9 @@ def geglu_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, grad_y: 
 @_op(GegluTanhBackwardDescriptor, GegluTanhBackwardPlan)
 def geglu_tanh_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, grad_y: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(LdexpBackwardDescriptor, LdexpBackwardPlan)
+def ldexp_backward(grad: Any, exponent: Any, /, *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
 def add(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
@@ -2979,6 +2995,9 @@ def geglu(x: Any, y: Any = None, /, *, axis: int | None = None, out: Any = None,
 @_op(BinaryDescriptor, BinaryPlan)
 def geglu_tanh(x: Any, y: Any = None, /, *, axis: int | None = None, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MixedDescriptor, MixedPlan)
+def ldexp(x: Any, exponent: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(FillDescriptor, FillPlan)
 def fill(x: Any, value: int | float, *, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...

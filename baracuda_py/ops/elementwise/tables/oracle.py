@@ -12,8 +12,8 @@ from ....numerics.rounding import halves
 __all__ = [
     "addcdiv", "addcmul", "affine", "celu", "cube", "elu", "fake_quantize", "frac", "geglu", "geglu_tanh",
     "gelu_tanh", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "isclose", "leaky_relu", "lerp", "log_sigmoid",
-    "logit", "mish", "nextafter", "quantized_straight_through", "reciprocal", "relu6", "round", "selu", "signbit",
-    "softplus", "softshrink", "softsign", "step", "tanhshrink", "threshold", "xlogy",
+    "logit", "mish", "nextafter", "quantized_straight_through", "reciprocal", "relu6", "round", "scaled_by_power", "selu",
+    "signbit", "softplus", "softshrink", "softsign", "step", "tanhshrink", "threshold", "xlogy",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -57,6 +57,11 @@ def nextafter(x1: Array, x2: Array) -> Array:
 
 def xlogy(x1: Array, x2: Array) -> Array:
     return np.where((x1 == 0) & (x2 == x2), np.zeros_like(x1 + x2), x1 * np.log(x2))
+
+
+def scaled_by_power(x: Array, exponent: Array) -> Array:
+    """x * 2**exponent: the C library rounds once. Larger exponents are beyond every type's range too, and int32 holds these."""
+    return np.ldexp(x, np.clip(exponent, -40000, 40000).astype(np.int32))
 
 
 def round(x: Array) -> Array:
