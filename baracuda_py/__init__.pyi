@@ -144,7 +144,7 @@ from .ops.gemm.backward import (MatmulBackwardDescriptor as _MatmulBackwardDescr
 from .ops.gemm.matmul import (MatmulDescriptor as _MatmulDescriptor, MatmulPlan as _MatmulPlan)
 from .ops.attention.merge import (MergeAttentionDescriptor as _MergeAttentionDescriptor,
     MergeAttentionPlan as _MergeAttentionPlan)
-from .ops.elementwise.mixed import (MixedDescriptor as _MixedDescriptor, MixedPlan as _MixedPlan)
+from .ops.elementwise.two_kinds.integers import (MixedDescriptor as _MixedDescriptor, MixedPlan as _MixedPlan)
 from .ops.loss.multilabel.multilabel_margin import (
     MultilabelMarginBackwardDescriptor as _MultilabelMarginBackwardDescriptor,
     MultilabelMarginBackwardPlan as _MultilabelMarginBackwardPlan, MultilabelMarginDescriptor as _MultilabelMarginDescriptor,
@@ -190,6 +190,8 @@ from .ops.rearrange.backward import (RepeatInterleaveBackwardDescriptor as _Repe
 from .ops.position.rope import (RopeBackwardDescriptor as _RopeBackwardDescriptor, RopeBackwardPlan as _RopeBackwardPlan,
     RopeDescriptor as _RopeDescriptor, RopePlan as _RopePlan)
 from .ops.position.scaling import (RopeScaling as RopeScaling)
+from .ops.elementwise.two_kinds.scaled_cast import (ScaledCastDescriptor as _ScaledCastDescriptor,
+    ScaledCastPlan as _ScaledCastPlan)
 from .ops.scan._gradient import (ScanBackwardDescriptor as _ScanBackwardDescriptor)
 from .ops.scan.gradients import (ScanBackwardPlan as _ScanBackwardPlan)
 from .ops.scan._running import (ScanDescriptor as _ScanDescriptor)
@@ -2157,6 +2159,11 @@ class RsqrtBackwardDescriptor(_BackwardDescriptor):
         y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class ScaledCastDescriptor(_ScaledCastDescriptor):
+    def __init__(self, x_shape: Sequence[int], scale_shape: _Ints, x_element: ElementLike, out_element: ElementLike,
+        scale_element: ElementLike = ..., x_strides: _Ints = ..., scale_strides: _Ints = ..., out_strides: _Ints = ...,
+        x_align: int | None = ..., scale_align: int | None = ..., out_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class ScanBackwardDescriptor(_ScanBackwardDescriptor, _GradX4, _Grad3, _X17, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
         exclusive: bool = ..., name: str = ..., *, grad_strides: _Ints = ..., x_strides: _Ints = ..., y_strides: _Ints = ...,
@@ -2664,6 +2671,7 @@ class RollPlan(_RollPlan): desc: RollDescriptor
 class RopeBackwardPlan(_RopeBackwardPlan): desc: RopeBackwardDescriptor
 class RopePlan(_RopePlan): desc: RopeDescriptor
 class RsqrtBackwardPlan(_BackwardPlan): desc: RsqrtBackwardDescriptor
+class ScaledCastPlan(_ScaledCastPlan): desc: ScaledCastDescriptor
 class ScanBackwardPlan(_ScanBackwardPlan): desc: ScanBackwardDescriptor
 class ScanPlan(_ScanPlan): desc: ScanDescriptor
 class ScatterBackwardPlan(_ScatterBackwardPlan): desc: ScatterBackwardDescriptor
@@ -3412,6 +3420,9 @@ def lion8bit_update(param: Any, grad: Any, exp_avg: Any, exp_avg_absmax: Any, st
     lr: float = 0.0001, beta1: float = 0.9, beta2: float = 0.99, weight_decay: float = 0.0, maximize: bool = False,
     stochastic: bool = False, seed: int = 0, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None,
     table: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ScaledCastDescriptor, ScaledCastPlan)
+def scaled_cast(x: Any, scale: Any, /, dtype: ElementLike, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(GgufDequantizeDescriptor, GgufDequantizePlan)
 def dequantize_gguf(blocks: Any, format: Any = None, *, shape: Any = None, out_dtype: Any = None, out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -4047,8 +4058,8 @@ def erfinv_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = N
 def lgamma_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
-def cast(x: Any, /, dtype: ElementLike, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
+def cast(x: Any, /, dtype: ElementLike, *, scale: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
 def neg(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...

@@ -139,6 +139,8 @@ def counted_as(row: Row, argument: str, value: Any, weak: Sequence[type], kinds:
     """The kind of one of the weak numbers of a call, whose types are `weak`, among arrays of `kinds`."""
     if argument in row.integers:
         return integer_kind(f"{row.name}: {argument}", type(value))
+    if argument in row.scales:
+        return ElementKind.F32
     kind = weak_kind(row, weak, kinds)
     return wide_enough(kind, value) if row.result == "bool" else kind  # what is out of range compares all the same
 
@@ -154,6 +156,8 @@ def check_own_kind(row: Row, name: str, argument: str, element: ElementKind | No
         raise OperandTypeError(
             f"{row.name}: {argument} ({name}) must hold integers, got {element or 'none'}", "cast it to i32"
         )
+    if argument in row.scales and element is not ElementKind.F32:
+        raise OperandTypeError(f"{row.name}: {argument} must hold f32, got {element or 'none'}", "cast it to f32")
 
 
 class Missing:

@@ -65,7 +65,7 @@ class Row:
 
     `domain` lists the kinds taken. The `result` is of NumPy's type: ``"same"`` (that of the inputs together), ``"float"``
     (integers become floats), ``"bool"``, or ``"given"`` by the caller. `mask` inputs hold bools and have no part in it,
-    and neither have `integers`, which hold integers of any type, beside floats. Where
+    and neither have `integers`, which hold integers of any type, nor `scales`, which hold f32, beside floats. Where
     `moves` is true the result is one of the inputs, bit by bit; where `native` is true the result is exact for the type computed
     in, which is the result's own or that of a comparison: `oracle` then takes its inputs in that type. Where `in_floats` is true,
     integers and bools are compared as f64.
@@ -92,6 +92,7 @@ class Row:
     domain: tuple[ElementKind, ...] = NUMBERS
     mask: tuple[str, ...] = ()
     integers: tuple[str, ...] = ()
+    scales: tuple[str, ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
     moves: bool = False
     native: bool = False
@@ -107,7 +108,7 @@ class Row:
     @property
     def of_own_kind(self) -> tuple[str, ...]:
         """The arguments that have no part in the result's kind."""
-        return (*self.mask, *self.integers)
+        return (*self.mask, *self.integers, *self.scales)
 
     @property
     def rounded(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from ...samples.sample import Sample, adversarial, layouts, values
 from ...types import ElementKind
 
-__all__ = ["binary", "cast", "floats_and_integers", "gated", "ternary", "unary"]
+__all__ = ["binary", "cast", "floats_and_integers", "gated", "scaled_cast", "ternary", "unary"]
 
 FLOATS = (ElementKind.F32, ElementKind.BF16, ElementKind.F16, ElementKind.F64)
 INTEGERS = (
@@ -310,6 +311,32 @@ def cast(
     for name, view in layouts(values(rng, (6, 40), ElementKind.F32)).items():
         yield Sample(f"f32 {name} to bf16", {"x": view}, {"dtype": "bf16"})
         yield Sample(f"f32 {name} to u8", {"x": view}, {"dtype": "u8"})
+
+
+def scaled_cast(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Every kind with 8-bit floats and back: all codes, corners, and scales per array, per row, per column and as numbers."""
+    rng = np.random.default_rng(seed)
+    codes = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)
+    wide = (ElementKind.F32, ElementKind.BF16, ElementKind.F16)
+    for of, to in [*itertools.product(wide, codes), *itertools.product(codes, wide)]:
+        x = values(rng, (7, 33), of) if of in wide else rng.integers(0, 256, (7, 33), dtype=np.uint8).view(of.dtype)
+        yield Sample(f"{of} to {to}", {"x": x, "scale": np.array(0.37, np.float32)}, {"dtype": to.value})
+        yield Sample(
+            f"{of} to {to} corners",
+            {"x": _castable(rng, of), "scale": np.array([0.3], np.float32)},
+            {"dtype": to.value},
+        )
+        yield Sample(f"{of} to {to} by 2.5", {"x": x}, {"dtype": to.value, "scale": 2.5})
+        for label, scales_shape in (("rows", (7, 1)), ("columns", (33,))):
+            scale = rng.uniform(0.01, 4, scales_shape).astype(np.float32)
+            yield Sample(f"{of} to {to} by {label}", {"x": x, "scale": scale}, {"dtype": to.value})
+    for name, view in layouts(values(rng, (6, 40), ElementKind.F32)).items():
+        yield Sample(f"f32 {name}", {"x": view, "scale": np.array([-0.01], np.float32)}, {"dtype": "fp8_e4m3"})
+    scales = np.array([[0.0], [-0.0], [np.inf], [np.nan], [1e-45], [3e38]], np.float32)
+    yield Sample("f32 odd scales", {"x": adversarial(ElementKind.F32), "scale": scales}, {"dtype": "fp8_e5m2"})
+    for shape in ((), (0,), (3, 0, 5), (64, 256), (5, 1, 4, 8)):
+        x = values(rng, shape, ElementKind.BF16)
+        yield Sample(f"bf16{list(shape)}", {"x": x, "scale": np.array(0.125, np.float32)}, {"dtype": "fp8_e4m3"})
 
 
 def _castable(rng: np.random.Generator, kind: ElementKind) -> Any:

@@ -16,6 +16,7 @@ from ....plan.registry import Op, register
 from ....types import InvalidProblemError, OpCategory, PrecisionGuarantee
 from ... import elementwise
 from ..._function import CallArgs, function_of
+from .. import two_kinds
 from .._descriptor import MapDescriptor
 from .._family import PUBLISHED, GraphPlan, signature_of
 from .._promotion import WEAK, guarantee_of, propagated
@@ -203,9 +204,10 @@ def _publish(forward: Op) -> None:
     register(Op(row.name, plan, function, problems, peers={"cupy": "", "torch": ""}))
 
 
-for _module in pkgutil.iter_modules(elementwise.__path__, f"{elementwise.__name__}."):
-    if not _module.ispkg and not _module.name.endswith(".wanted"):
-        importlib.import_module(_module.name)  # the tables
+for _folder in (elementwise, two_kinds):
+    for _module in pkgutil.iter_modules(_folder.__path__, f"{_folder.__name__}."):
+        if not _module.ispkg and not _module.name.endswith(".wanted"):
+            importlib.import_module(_module.name)  # the tables
 for _op in list(PUBLISHED.values()):
     if _op.gradient is not None and _op.gradient.op == f"{_op.name}_backward":
         _publish(_op)

@@ -111,10 +111,10 @@ class Typing:
         masks = tuple(argument in row.mask for argument in row.arguments)
         integers = tuple(argument in row.integers for argument in row.arguments)
         own = tuple(map(operator.or_, masks, integers))  # no part in the result's kind
-        data = [a for a, apart in zip(node.args, own) if not apart and a not in ENDS]
+        data = [a for a, beside in zip(node.args, own) if not beside and a not in ENDS]
         weak = [of for a in data if (of := self.weak_of(a)) is not None]
         strong = [self.kind_of(a) for a in data if isinstance(a, str) and self.weak_of(a) is None]
-        alone = not strong and all(not apart or self.weak_of(a) is not None for a, apart in zip(node.args, own))
+        alone = not strong and all(not beside or self.weak_of(a) is not None for a, beside in zip(node.args, own))
         counts_as = self.kind_of_numbers(weak) if alone else weak_kind(row, weak, strong) if weak else strong[0]
         if alone and row.result == "float" and not counts_as.is_float:
             counts_as = self.kind_of_numbers([float])
@@ -131,7 +131,7 @@ class Typing:
                 kinds.append(self.kind_of(a))  # type: ignore[arg-type]  # a number is weak
             if not isinstance(a, str) and not mask:
                 number(a, kinds[-1], f"{node.op}: {argument}")
-        kind = self._result(node, [k for k, apart in zip(kinds, own) if not apart])
+        kind = self._result(node, [k for k, beside in zip(kinds, own) if not beside])
         computes = computed(row, kind, tuple(kinds), masks, False)
         own_params = [self.kind_of(a) if isinstance(a, str) else ElementKind.F64 for a in node.args[count:]]
         if computes.type == "math::Wide" and strong == []:

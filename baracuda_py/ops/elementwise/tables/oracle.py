@@ -13,7 +13,8 @@ __all__ = [
     "addcdiv", "addcmul", "affine", "celu", "cube", "elu", "fake_quantize", "frac", "geglu", "geglu_tanh",
     "gelu_tanh", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "isclose", "leaky_relu", "lerp", "log_sigmoid",
     "logit", "mish", "nextafter", "quantized_straight_through", "reciprocal", "relu6", "round", "scaled_by_power", "selu",
-    "signbit", "softplus", "softshrink", "softsign", "step", "tanhshrink", "threshold", "xlogy",
+    "signbit", "softplus", "softshrink", "softsign", "step", "tanhshrink", "threshold",
+    "with_signed_zeros", "xlogy",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -109,6 +110,15 @@ def product_and_sum(a: Array, b: Array, c: Array) -> Array:
     return np.where(np.isfinite(lost), total + lost, total)
 
 
+def with_signed_zeros(fused: Any, a: Array, b: Array, c: Array) -> Array:
+    """The product and sum by `fused`, with the sign that IEEE 754 gives a sum of two zeros."""
+    with np.errstate(all="ignore"):
+        a, b, c = (np.asarray(x, np.longdouble) for x in (a, b, c))
+        total = a * b + c
+    made = fused(a, b, c)
+    return np.where((total == 0) & (made == 0), total, made)
+
+
 def lerp(start: Array, end: Array, weight: Array) -> Array:
     """The operations of the row's formula, in its order: they cancel alike."""
     wide = end - start
@@ -174,7 +184,7 @@ def step(x: Array) -> Array:
 
 
 def affine(x: Array, scale: float, shift: float) -> Array:
-    return product_and_sum(np.asarray(scale), x, np.asarray(shift))
+    return with_signed_zeros(product_and_sum, np.asarray(scale), x, np.asarray(shift))
 
 
 def elu(x: Array, alpha: float) -> Array:

@@ -6,15 +6,15 @@ import enum
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from ...plan.descriptor import Operand
-from ...plan.plan import Plan
-from ...types import ElementKind, OpCategory
-from ...types.vocabulary import Named
-from . import samples
-from ._descriptor import MapDescriptor
-from ._family import MapPlan, function_of, publish
-from ._row import FLOATS, ROUNDED, Row
-from .tables import oracle
+from ....plan.descriptor import Operand
+from ....plan.plan import Plan
+from ....types import ElementKind, OpCategory
+from ....types.vocabulary import Named
+from .. import samples
+from .._descriptor import MapDescriptor
+from .._family import MapPlan, function_of, publish
+from .._row import FLOATS, ROUNDED, Row
+from ..tables import oracle
 
 __all__ = ["MixedDescriptor", "MixedPlan"]
 
