@@ -209,6 +209,7 @@ MORE.update({
     "embedding": (lambda w: bp.embedding(w, torch.tensor([[1, 3], [3, 0]]), mode="clip"), ((4, 3),)),
     "index_select": (lambda x: bp.index_select(x, torch.tensor([2, 0, 2]), axis=1, mode="clip"), ((3, 4),)),
     "take_along_axis": (lambda x: bp.take_along_axis(x, torch.tensor([[1, 3, 1]]), axis=1, mode="clip"), ((2, 4),)),
+    "ldexp": (lambda x: bp.ldexp(x, torch.tensor([1, -2, 0, 3])), ((3, 4),)),
     "xlogy": (lambda x, y: bp.xlogy(x, y.abs() + 0.5), ((3, 4),) * 2),
     "index_add": (
         lambda x, src: bp.index_add(x, torch.tensor([[2, 0], [2, 2]]), src, axis=1, mode="clip"), ((3, 4), (3, 2, 2))),

@@ -521,9 +521,14 @@ def _absent(state: dict[str, Any], key: str) -> None:
     ("kind", "key", "spoil"),
     [
         (kind, key, spoil)
-        for kind, key in ((optim.Adafactor, "col_var"), (optim.Muon, "momentum_buffer"))
+        for kind, key in (
+            (optim.Adafactor, "col_var"),
+            (optim.Muon, "momentum_buffer"),
+            (optim.AdamW, "exp_avg_sq"),
+            (optim.Adam8bit, "exp_avg"),
+        )
         for spoil in (_of_another_shape, _of_another_kind, _transposed_in_memory, _absent)
-        if (kind, spoil) != (optim.Muon, _absent)  # whose state is then made as at the start
+        if kind is optim.Adafactor or spoil is not _absent  # whose state is then made as at the start
     ],
 )
 @pytest.mark.parametrize("separate", [False, True], ids=("one group", "two groups"))
@@ -543,3 +548,19 @@ def test_a_refused_state_leaves_the_parameters_before_it(kind: Any, key: str, se
     for i, state in mine.state_dict()["state"].items():
         assert state.keys() == states[i].keys()
         assert all(torch.equal(x, states[i][name]) for name, x in state.items())
+
+
+@pytest.mark.parametrize("key", ["exp_avg", "exp_avg_sq", "step"])
+def test_a_refused_state_leaves_parameters_of_other_dtypes(key: str) -> None:
+    """Each dtype is a launch of its own: none is made where the state of another does not fit."""
+    params = [torch.nn.Parameter(torch.ones(4, dtype=dtype)) for dtype in (torch.float32, torch.bfloat16)]
+    mine = optim.AdamW(params)
+    for p in params:
+        p.grad = torch.ones_like(p)
+    with bp.device("cpu"):
+        mine.step()
+        mine.state[params[1]][key] = mine.state[params[1]][key].double()
+        held = [p.detach().clone() for p in params]
+        with pytest.raises(bp.OperandTypeError, match=r"AdamW: params\[1\]: .*torch.float64"):
+            mine.step()
+    assert all(torch.equal(p.detach(), x) for p, x in zip(params, held))

@@ -19,15 +19,15 @@ from ._promotion import (
     Missing,
     are_numbers,
     check_output,
+    check_own_kind,
     common_kind,
     computed,
+    counted_as,
     guarantee_of,
     lowest,
     number,
     result_kind,
     row_of,
-    weak_kind,
-    wide_enough,
 )  # fmt: skip
 from ._row import NUMBERS, Row, cast_name, functor
 
@@ -127,8 +127,9 @@ class MapDescriptor(Descriptor):
 
     @cached_property
     def kinds(self) -> tuple[ElementKind, ...]:
-        """The kinds of the inputs that are there, masks left out."""
-        held = (self._element(name) for name, mask in zip(self.inputs, self.masks) if not mask)
+        """The kinds of the inputs that are there and have a part in the result's kind."""
+        own = self.row.of_own_kind
+        held = (self._element(name) for name, argument in zip(self.inputs, self.row.arguments) if argument not in own)
         return tuple(kind for kind in held if kind is not None)
 
     def kind_of(self, name: str) -> ElementKind:
@@ -272,12 +273,8 @@ class MapDescriptor(Descriptor):
         if any(n < 0 for shape in shapes for n in shape):
             said = " or ".join(map(str, shapes))
             raise InvalidProblemError(f"{self.op}: shape {said} has a negative extent", "give extents of 0 or more")
-        for name, argument, mask in zip(self.inputs, self.row.arguments, self.masks):
-            if mask and (name not in self.arrays or self._element(name) is not ElementKind.BOOL):
-                raise OperandTypeError(
-                    f"{self.op}: {argument} ({name}) must be an array of bool, got {self._element(name) or 'none'}",
-                    "compare it first: not_equal(..., 0)",
-                )
+        for name, argument in zip(self.inputs, self.row.arguments):
+            check_own_kind(self.row, name, argument, self._element(name), is_array=name in self.arrays)
             if self._element(name) is None and (name in self.arrays or argument not in self.row.absent):
                 raise InvalidProblemError(f"{self.op}: {name}_element is missing", f"give {name}_element='f32'")
         check_output(self.op, self._result(), self.out_element)
@@ -371,18 +368,16 @@ class MapDescriptor(Descriptor):
         if dtype is not None:
             check_output(kind, ElementKind.of(dtype), fields.get("out_element"))
             fields["out_element"] = ElementKind.of(dtype)
-        data = {name for name, argument in zip(cls.inputs, row.arguments) if argument not in row.mask}
+        data = {name for name, argument in zip(cls.inputs, row.arguments) if argument not in row.of_own_kind}
         among = [t.element for name, t in held.items() if name in data]
         types = [type(x) for name, x in weak.items() if name in data]
-        for name in cls.inputs:
+        for name, argument in zip(cls.inputs, row.arguments):
             tensor = held.get(name)
             if tensor is not None:
                 fields |= {f"{name}_shape": tensor.shape, f"{name}_element": tensor.element}
                 fields |= {f"{name}_strides": tensor.strides, f"{name}_align": tensor.align}
                 continue
-            counts_as = weak_kind(row, types, among) if name in weak and held else None
-            if counts_as and row.result == "bool":  # what is out of range compares all the same
-                counts_as = wide_enough(counts_as, weak[name])
+            counts_as = counted_as(row, argument, weak[name], types, among) if name in weak and held else None
             fields |= {f"{name}_shape": None, f"{name}_element": counts_as}
         if not held:
             raise InvalidProblemError(

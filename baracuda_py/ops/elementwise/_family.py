@@ -277,16 +277,19 @@ def _call_with_numbers(
 def documentation(row: Row) -> str:
     """The docstring of a row's function."""
     several = len(row.arguments) > 1
-    data = [name for name in row.arguments if name not in row.mask]
+    data = [name for name in row.arguments if name not in row.of_own_kind]
     kinds = _said(row)
     lines = [row.doc, ""]
     lines += [f"{', '.join(row.mask)}: an array of bool."] if row.mask else []
     lines.append(
         f"{', '.join(data)}: arrays whose shapes broadcast, any strides ({kinds}), or Python numbers beside an array: those are\n"
         "weak, and take the type of the arrays."
+        if len(data) > 1
+        else f"{data[0]}: an array of any strides ({kinds}), or a Python number beside an array."
         if several
         else f"{data[0]}: an array of any shape and strides ({kinds})."
     )
+    lines += [f"{name}: an array of any integer type, or an int; the shapes broadcast." for name in row.integers]
     lines += [f"{name}: a number given at run time, {default} by default." for name, default in row.params.items()]
     if row.halves:
         first, second = row.arguments

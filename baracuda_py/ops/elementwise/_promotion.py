@@ -28,8 +28,8 @@ from ...types import (
 from ._row import FLOATS, INTEGERS, NUMBERS, ROWS, Row
 
 __all__ = [
-    "WEAK", "Computed", "Missing", "are_numbers", "check_output", "common_kind", "computed", "guarantee_of", "lowest", "number",
-    "propagated", "result_kind", "row_of", "weak_kind", "wide_enough",
+    "WEAK", "Computed", "Missing", "are_numbers", "check_output", "check_own_kind", "common_kind", "computed", "counted_as",
+    "guarantee_of", "integer_kind", "lowest", "number", "propagated", "result_kind", "row_of", "weak_kind", "wide_enough",
 ]  # fmt: skip
 
 SOURCE = "first-order propagation through the expression (baracuda_py/numerics/expression.py)"
@@ -124,6 +124,40 @@ def wide_enough(kind: ElementKind, value: Any) -> ElementKind:
     if not kind.is_integer or np.iinfo(kind.dtype).min <= value <= np.iinfo(kind.dtype).max:
         return kind
     return ElementKind.I64 if value < 1 << 63 else ElementKind.U64
+
+
+def integer_kind(what: str, given: type) -> ElementKind:
+    """The kind of a number where integers of any type are taken."""
+    if given is not int:
+        raise OperandTypeError(
+            f"{what} must hold integers, got a {given.__name__}", "pass an int, or an array of an integer type"
+        )
+    return ElementKind.I64
+
+
+def counted_as(row: Row, argument: str, value: Any, weak: Sequence[type], kinds: Sequence[ElementKind]) -> ElementKind:
+    """The kind of one of the weak numbers of a call, whose types are `weak`, among arrays of `kinds`."""
+    if argument in row.integers:
+        return integer_kind(f"{row.name}: {argument}", type(value))
+    if argument in row.scales:
+        return ElementKind.F32
+    kind = weak_kind(row, weak, kinds)
+    return wide_enough(kind, value) if row.result == "bool" else kind  # what is out of range compares all the same
+
+
+def check_own_kind(row: Row, name: str, argument: str, element: ElementKind | None, *, is_array: bool) -> None:
+    """Refuses a mask that is no array of bool, and integers that are none."""
+    if argument in row.mask and not (is_array and element is ElementKind.BOOL):
+        raise OperandTypeError(
+            f"{row.name}: {argument} ({name}) must be an array of bool, got {element or 'none'}",
+            "compare it first: not_equal(..., 0)",
+        )
+    if argument in row.integers and element not in INTEGERS:
+        raise OperandTypeError(
+            f"{row.name}: {argument} ({name}) must hold integers, got {element or 'none'}", "cast it to i32"
+        )
+    if argument in row.scales and element is not ElementKind.F32:
+        raise OperandTypeError(f"{row.name}: {argument} must hold f32, got {element or 'none'}", "cast it to f32")
 
 
 class Missing:

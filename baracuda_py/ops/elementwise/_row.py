@@ -64,7 +64,8 @@ class Row:
     numbers with their defaults.
 
     `domain` lists the kinds taken. The `result` is of NumPy's type: ``"same"`` (that of the inputs together), ``"float"``
-    (integers become floats), ``"bool"``, or ``"given"`` by the caller. `mask` inputs hold bools and have no part in it. Where
+    (integers become floats), ``"bool"``, or ``"given"`` by the caller. `mask` inputs hold bools and have no part in it,
+    and neither have `integers`, which hold integers of any type, nor `scales`, which hold f32, beside floats. Where
     `moves` is true the result is one of the inputs, bit by bit; where `native` is true the result is exact for the type computed
     in, which is the result's own or that of a comparison: `oracle` then takes its inputs in that type. Where `in_floats` is true,
     integers and bools are compared as f64.
@@ -90,6 +91,8 @@ class Row:
     params: Mapping[str, float] = field(default_factory=dict)
     domain: tuple[ElementKind, ...] = NUMBERS
     mask: tuple[str, ...] = ()
+    integers: tuple[str, ...] = ()
+    scales: tuple[str, ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
     moves: bool = False
     native: bool = False
@@ -101,6 +104,11 @@ class Row:
     peers: Mapping[str, str] = field(default_factory=dict)
     gradient: Mapping[str, str] = field(default_factory=dict)
     surrogate: Callable[..., Any] | None = None
+
+    @property
+    def of_own_kind(self) -> tuple[str, ...]:
+        """The arguments that have no part in the result's kind."""
+        return (*self.mask, *self.integers, *self.scales)
 
     @property
     def rounded(self) -> bool:

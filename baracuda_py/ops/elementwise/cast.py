@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from ... import functional
@@ -9,6 +10,7 @@ from ...types import ElementKind, ElementLike, PlanPreference
 from . import oracle, samples
 from ._family import publish
 from ._row import BYTES, Row
+from .two_kinds.scaled_cast import scaled_cast
 from .unary import UnaryDescriptor, UnaryPlan
 
 __all__ = ["cast"]
@@ -16,7 +18,8 @@ __all__ = ["cast"]
 CAST = Row(
     "cast", "math::cast_bits<{of}, {to}>(x)", oracle.cast, "",
     "x in another dtype: floats to nearest even, beyond float8_e4m3fn's range NaN; floats to integers toward zero, to the end of "
-    "the range beyond it and NaN to 0; integers to integers wrap; to bool, whether it is not 0.",
+    "the range beyond it and NaN to 0; integers to integers wrap; to bool, whether it is not 0.\n\n"
+    "scale: of a cast to 8-bit floats or back, which is then `scaled_cast`.",
     result="given", header="math/cast.cuh", domain=tuple(kind for kind in BYTES if not kind.is_complex), instructions=(4, 6),
     peers={"cupy": "", "torch": ""}, gradient={"x": "grad"},
 )  # fmt: skip
@@ -27,11 +30,14 @@ def cast(
     /,
     dtype: ElementLike,
     *,
+    scale: Any = None,
     out: Any = None,
     stream: Any = None,
     pref: PlanPreference | None = None,
     device: Any = None,
 ) -> Any:
+    if scale is not None:
+        return scaled_cast(x, scale, dtype, out=out, stream=stream, pref=pref, device=device)
     kind = ElementKind.of(dtype)
     return functional.call(
         UnaryPlan, {"out": out, "x": x}, lambda: UnaryDescriptor.of("cast", x, out, kind), options=("cast", kind),
@@ -40,3 +46,7 @@ def cast(
 
 
 publish(CAST, UnaryPlan, cast, samples.cast, __name__)
+_signature: Any = inspect.signature(cast)
+_parameters = list(_signature.parameters.values())
+_parameters.insert(2, inspect.Parameter("scale", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Any))
+cast.__signature__ = _signature.replace(parameters=_parameters)  # type: ignore[attr-defined]

@@ -84,6 +84,15 @@ def cast(x: Array, kind: ElementKind) -> Array:
     return round_to(exact, kind)
 
 
+def cast_by_scale(x: Array, scale: Array, kind: ElementKind) -> Array:
+    """The quotient, or the product, in float64 rounded to f32, which is that of f32: it has more than twice its digits."""
+    wide, factor = x.astype(np.float64), scale.astype(np.float64)
+    if kind.bits > 8:
+        return round_to((wide * factor).astype(np.float32), kind)
+    largest = 448.0 if kind is ElementKind.FP8_E4M3 else 57344.0
+    return round_to(np.clip((wide / factor).astype(np.float32), -largest, largest), kind)
+
+
 def _wide(x: Array, out: ElementKind, rounded: bool) -> Array:
     """The type computed in: integers exactly, floats with digits to spare. Integers become floats by way of the
     result's own type, as in NumPy. What IEEE 754 rounds correctly is the oracle in float64 as it stands: more digits would round

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from ...samples.sample import Sample, adversarial, layouts, values
 from ...types import ElementKind
 
-__all__ = ["binary", "cast", "gated", "ternary", "unary"]
+__all__ = ["binary", "cast", "floats_and_integers", "gated", "scaled_cast", "ternary", "unary"]
 
 FLOATS = (ElementKind.F32, ElementKind.BF16, ElementKind.F16, ElementKind.F64)
 INTEGERS = (
@@ -166,6 +167,45 @@ def gated(fixed: Any, seed: int = 0, *, full: bool = False, **row: Any) -> Itera
         )
 
 
+EXPONENTS = (0, 1, -1, 5, -9, 24, -24, 100, -100, 127, -127, 149, -149, 278, -278, 1023, -1074, 2098, -2098)
+
+
+def floats_and_integers(
+    fixed: Any,  # noqa: ARG001
+    seed: int = 0,
+    *,
+    full: bool = False,
+    kinds: Sequence[ElementKind] = FLOATS,
+    params: Mapping[str, float] | None = None,  # noqa: ARG001
+) -> Iterator[Sample]:
+    """Floats beside exponents of every integer type: corners, broadcasts, layouts, numbers, and results about the ends of the
+    range, where they are rounded."""
+    rng, few = np.random.default_rng(seed), np.array(EXPONENTS, np.int16)
+    for element in (k for k in FLOATS if k in kinds):
+        yield Sample(f"{element} corners", {"x1": adversarial(element)[:, None], "x2": few[None, :]})
+        for a, b in PAIRS if full or element in (ElementKind.F32, ElementKind.BF16) else PAIRS[:3]:
+            x1, x2 = values(rng, a, element), rng.integers(-6, 7, b).astype(np.int32)
+            yield Sample(f"{element}{list(a)}{list(b)}", {"x1": x1, "x2": x2})
+        for name, view in layouts(values(rng, (6, 40), element)).items():
+            laid = layouts(rng.integers(-9, 10, (6, 40)).astype(np.int8))
+            yield Sample(f"{element} {name}", {"x1": view, "x2": laid["C"]})
+            yield Sample(f"{element} by {name} exponents", {"x1": view, "x2": laid[name]})
+        for integer in INTEGERS:
+            ends = np.concatenate([adversarial(integer), np.arange(7).astype(integer.dtype)])
+            yield Sample(f"{element} by {integer}", {"x1": values(rng, (5, 15), element), "x2": ends})
+        x = values(rng, (7, 33), element)
+        for number in (3, -130):
+            yield Sample(f"{element} by {number}", {"x1": x}, {"x2": number})
+        yield Sample(f"-0.75 among {element}", {"x2": rng.integers(-9, 10, (7, 33))}, {"x1": -0.75})
+        lowest, highest = {11: (-25, 16), 8: (-134, 128), 24: (-150, 128), 53: (-1075, 1024)}[element.digits]
+        exponents, near = rng.integers(-8, 9, 3000), rng.standard_normal(3000).astype(element.dtype)
+        for end in (lowest, highest):
+            yield Sample(f"{element} results near 2**{end}", {"x1": near, "x2": (exponents + end).astype(np.int32)})
+        with np.errstate(over="ignore"):
+            ends_of = np.ldexp(rng.uniform(1, 2, 3000), exponents + lowest + 24).astype(element.dtype)
+        yield Sample(f"{element} subnormals", {"x1": ends_of, "x2": exponents * 4})
+
+
 def ternary(
     fixed: Any,
     seed: int = 0,
@@ -271,6 +311,32 @@ def cast(
     for name, view in layouts(values(rng, (6, 40), ElementKind.F32)).items():
         yield Sample(f"f32 {name} to bf16", {"x": view}, {"dtype": "bf16"})
         yield Sample(f"f32 {name} to u8", {"x": view}, {"dtype": "u8"})
+
+
+def scaled_cast(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Every kind with 8-bit floats and back: all codes, corners, and scales per array, per row, per column and as numbers."""
+    rng = np.random.default_rng(seed)
+    codes = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)
+    wide = (ElementKind.F32, ElementKind.BF16, ElementKind.F16)
+    for of, to in [*itertools.product(wide, codes), *itertools.product(codes, wide)]:
+        x = values(rng, (7, 33), of) if of in wide else rng.integers(0, 256, (7, 33), dtype=np.uint8).view(of.dtype)
+        yield Sample(f"{of} to {to}", {"x": x, "scale": np.array(0.37, np.float32)}, {"dtype": to.value})
+        yield Sample(
+            f"{of} to {to} corners",
+            {"x": _castable(rng, of), "scale": np.array([0.3], np.float32)},
+            {"dtype": to.value},
+        )
+        yield Sample(f"{of} to {to} by 2.5", {"x": x}, {"dtype": to.value, "scale": 2.5})
+        for label, scales_shape in (("rows", (7, 1)), ("columns", (33,))):
+            scale = rng.uniform(0.01, 4, scales_shape).astype(np.float32)
+            yield Sample(f"{of} to {to} by {label}", {"x": x, "scale": scale}, {"dtype": to.value})
+    for name, view in layouts(values(rng, (6, 40), ElementKind.F32)).items():
+        yield Sample(f"f32 {name}", {"x": view, "scale": np.array([-0.01], np.float32)}, {"dtype": "fp8_e4m3"})
+    scales = np.array([[0.0], [-0.0], [np.inf], [np.nan], [1e-45], [3e38]], np.float32)
+    yield Sample("f32 odd scales", {"x": adversarial(ElementKind.F32), "scale": scales}, {"dtype": "fp8_e5m2"})
+    for shape in ((), (0,), (3, 0, 5), (64, 256), (5, 1, 4, 8)):
+        x = values(rng, shape, ElementKind.BF16)
+        yield Sample(f"bf16{list(shape)}", {"x": x, "scale": np.array(0.125, np.float32)}, {"dtype": "fp8_e4m3"})
 
 
 def _castable(rng: np.random.Generator, kind: ElementKind) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 from ...plan.descriptor import Operand
@@ -12,6 +13,7 @@ from . import oracle, samples
 from ._descriptor import MapDescriptor
 from ._family import MapPlan, function_of, names_params, publish
 from ._row import BYTES, FLOATS, Row, Ulps
+from .tables import oracle as rows
 from .tables.oracle import addcdiv, addcmul, fake_quantize, lerp, product_and_sum, quantized_straight_through
 
 __all__ = ["TernaryDescriptor", "TernaryPlan"]
@@ -30,7 +32,8 @@ TABLE = (
                   "min": "where((x < min) & (min < max), grad, 0)",
                   "max": "where(maximum(x, min) > max, grad, 0)"}),
     # One rounding: the bound has room for that of the oracle.
-    Row("fma", "::fma(a, b, c)", product_and_sum, "x1 * mpmath.mpf(x2) + x3", "x1 * x2 + x3, rounded once.", Ulps(0.501, 0.501),
+    Row("fma", "::fma(a, b, c)", partial(rows.with_signed_zeros, product_and_sum),
+        "x1 * mpmath.mpf(x2) + x3", "x1 * x2 + x3, rounded once.", Ulps(0.501, 0.501),
         arguments=("x1", "x2", "x3"), domain=FLOATS, peers={"cupy": "", "torch": ""},
         gradient={"x1": "grad * x2", "x2": "grad * x1", "x3": "grad"}),
     Row("lerp", "", lerp, "(1 - mpmath.mpf(weight)) * start + mpmath.mpf(weight) * end",

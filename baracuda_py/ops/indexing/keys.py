@@ -49,12 +49,9 @@ class KeyedIndices:
         """Where the sorted keys and their positions are."""
         return self._buffer("keys", self.passes), self._buffer("positions", self.passes)
 
-    def steps(self) -> tuple[Step, ...]:
-        """The launches that write them."""
-        tiles = -(-self.count // TILE)
-        counts, totals = Scratch.named("counts", 4 * RADIX * tiles), Scratch.named("totals", 4 * RADIX)
-        number = np.uint32(self.count)
-        first = (
+    def made(self) -> Launch:
+        """The launch that writes the keys, and the status where there is one."""
+        args = (
             self._buffer("keys", 0),
             Ptr(self.operand),
             Ptr("status") if self.status else Scratch.named("status", 4),
@@ -62,12 +59,17 @@ class KeyedIndices:
             np.int64(self.ignored),
             np.uint32(self.key_step),
             np.uint32(self.keys),
-            number,
+            np.uint32(self.count),
             pack_dims(self.shape, self.strides, "u32"),
         )
-        steps = [
-            _launch(f"make_keys<{self.number}, {len(self.shape)}, {self.mode}>", -(-self.count // THREADS), *first)
-        ]
+        return _launch(f"make_keys<{self.number}, {len(self.shape)}, {self.mode}>", -(-self.count // THREADS), *args)
+
+    def steps(self) -> tuple[Step, ...]:
+        """The launches that write them."""
+        tiles = -(-self.count // TILE)
+        counts, totals = Scratch.named("counts", 4 * RADIX * tiles), Scratch.named("totals", 4 * RADIX)
+        number = np.uint32(self.count)
+        steps = [self.made()]
         for i in range(self.passes):
             keys, positions = self._buffer("keys", i), self._buffer("positions", i)
             shift = np.uint32(i * DIGIT_BITS)

@@ -86,7 +86,7 @@ def add_lines(desc: Any, **arrays: Array) -> Array:
 
 def scatter_lines(desc: Any, x: Array, index: Array, src: Array) -> Any:
     """x with lines of src reduced into it, wide where it is summed, and the status where there is one."""
-    return _with_status(desc, *_lines_into(desc, *_computed(desc, x, src), index), src)
+    return _with_status(desc, *_lines_into(desc, *_computed(desc, x, src), index), index)
 
 
 def _lines_into(desc: Any, base: Array, source: Array, index: Array) -> tuple[Array, Array]:

@@ -111,7 +111,7 @@ def test_gradient_bound_notices_a_wrong_expression(op: str, kind: ElementKind) -
     for name in row.arguments:
         x = np.where(rng.random(400) < 0.4, -1, 1) * rng.uniform(0.25, 7, 400)
         x[::2] = np.where(np.abs(x[::2]) < 4, x[::2] / 4, x[::2])  # enough between -1 and 1
-        given[name] = x > 0 if name in row.mask else x.astype(kind.dtype)
+        given[name] = x > 0 if name in row.mask else x.astype(np.int32 if name in row.integers else kind.dtype)
     numbers = ENDS.get(row.forward.name) or {name: value + 0.25 for name, value in row.params.items()}
     params = {name: np.longdouble(value) for name, value in numbers.items()}
     desc = known.of(**given, **{name: float(value) for name, value in params.items()})

@@ -15,7 +15,7 @@ from baracuda_py.ops.elementwise._row import ROWS
 from baracuda_py.plan import all_ops
 from baracuda_py.types import ElementKind
 
-from .fused_test import KINDS, Program, traced
+from .fused_test import KINDS, Program, of_own_kind, traced
 
 COVERS = ()
 Array = Any
@@ -53,7 +53,9 @@ def test_gradient_of_graphs_by_differences(seed: int) -> None:
 
 
 DIFFERENTIABLE = [
-    n for n in all_ops() if n in ROWS and n != "cast" and set(ROWS[n].arguments) == {*ROWS[n].gradient, *ROWS[n].mask}
+    n
+    for n in all_ops()
+    if n in ROWS and n != "cast" and set(ROWS[n].arguments) == {*ROWS[n].gradient, *ROWS[n].of_own_kind}
 ]
 
 
@@ -65,11 +67,11 @@ def test_gradient_of_every_row(name: str) -> None:
     arrays = [rng.uniform(0.15, 0.85, (3, 17)) + shift for _ in row.arguments]
 
     def function(*inputs: Any) -> Any:
-        given = [x > 0.5 if argument in row.mask else x for x, argument in zip(inputs, row.arguments)]
+        given = [of_own_kind(row, argument, x, 0.5) for x, argument in zip(inputs, row.arguments)]
         return getattr(bp, name)(*given) * 2
 
     fused = bp.fuse(function)
-    if not row.mask:
+    if not row.of_own_kind:
         agrees(fused, arrays)
     for kind in ("f64", "f32", "bf16"):
         for part in fused.gradient(*(x.astype(ElementKind.of(kind).dtype) for x in arrays), device="cpu"):

@@ -15,7 +15,7 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.call.cache import plan_cache
 from baracuda_py.numerics.rounding import round_to
-from baracuda_py.ops.elementwise._row import ROWS
+from baracuda_py.ops.elementwise._row import ROWS, Row
 from baracuda_py.plan import all_ops
 from baracuda_py.runtime.scope import process
 from baracuda_py.types import ElementKind, Exact
@@ -324,13 +324,20 @@ def samples_of(name: str) -> list[Array]:
     return [x.astype(np.float16) / 4 if bp.F32 in row.domain else x for x in whole]
 
 
+def of_own_kind(row: Row, argument: str, x: Any, middle: float) -> Any:
+    """What a row is given for an argument: x, or a bool or integers made of it."""
+    if argument in row.integers:
+        return bp.cast(x * 4, bp.I16)
+    return x > middle if argument in row.mask else x
+
+
 @pytest.mark.parametrize("name", [name for name in all_ops() if name in ROWS and name != "cast"])
 def test_fused_takes_every_row(name: str) -> None:
     """On what is rounded before: the row's own errors and those that it carries are within the bound."""
     row, arrays = ROWS[name], samples_of(name)
 
     def function(*inputs: Any) -> Any:
-        given = [x > 0 if argument in row.mask else x * 3 + 1 for x, argument in zip(inputs, row.arguments)]
+        given = [of_own_kind(row, argument, x * 3 + 1, 1) for x, argument in zip(inputs, row.arguments)]
         return getattr(bp, name)(*(bp.abs(x) + 1 if name in ("log", "sqrt", "rsqrt", "pow") else x for x in given))
 
     plan = bp.fuse(function).plan(*arrays, device="ptx")

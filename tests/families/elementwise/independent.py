@@ -162,6 +162,24 @@ def _cast(problem: Problem) -> None:
         )
 
 
+def _scaled_cast(problem: Problem) -> None:
+    """By exact fractions, rounded to f32 and then by search among all numbers of the result's type."""
+    desc = problem.desc
+    x, to, shape = problem.slots["x"].host(), desc.out_element, desc.out_shape
+    scale = problem.slots["scale"].host() if "scale" in desc.arrays else np.float32(desc.numbers[0])
+    largest = {"fp8_e4m3": 448.0, "fp8_e5m2": 57344.0}.get(str(to), 0.0)
+    flat = [np.broadcast_to(each, shape).ravel().astype(float).tolist() for each in (x, scale)]
+    for value, by, found in zip(*flat, np.asarray(problem.wide["out"]).astype(float).ravel().tolist()):
+        if not (math.isfinite(value) and math.isfinite(by)) or (largest and by == 0):
+            continue
+        exact = Fraction(value) / Fraction(by) if largest else Fraction(value) * Fraction(by)
+        single = _nearest_f32(exact)
+        if largest:
+            single = min(max(single, -largest), largest)
+        wanted = single if to is ElementKind.F32 else _nearest(single, to)
+        assert found == wanted, f"{value!r} by {by!r} to {to}: oracle {found!r}, not {wanted!r}"
+
+
 @lru_cache
 def _numbers_of(kind: ElementKind) -> tuple[list[Any], list[int]]:
     """Every finite number of a short type at or above 0, in order, with its code; then the one that comes after the last."""
@@ -206,5 +224,6 @@ CHECKS: dict[str, Callable[[Problem], None]] = {
     **{name: elementwise for name, op in all_ops().items() if issubclass(op.plan, MapPlan)},
     **GRADIENTS,
     "cast": _cast,
+    "scaled_cast": _scaled_cast,
     "nextafter": _nextafter,
 }

@@ -24,6 +24,7 @@ FUNCTIONS: dict[str, Any] = {
     "phi": mpmath.ncdf, "exp": mpmath.exp, "log": mpmath.log, "sqrt": mpmath.sqrt, "tanh": mpmath.tanh, "erf": mpmath.erf,
     "pow": mpmath.power, "divide": lambda x, y: x / y, "abs": abs, "pi": mpmath.pi, "sinh": mpmath.sinh, "log1p": mpmath.log1p,
     "cosh": mpmath.cosh, "sin": mpmath.sin, "cos": mpmath.cos, "digamma": mpmath.digamma, "round": mpmath.nint,
+    "ldexp": lambda x, exponent: mpmath.ldexp(x, int(exponent)),
     "__builtins__": {},
 }  # fmt: skip
 

@@ -14,10 +14,22 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.types.precision import ulp_of
 
-COVERS = ("isclose", "nextafter", "erfinv", "lgamma", "digamma", "lerp", "addcmul", "addcdiv")
+COVERS = ("isclose", "nextafter", "fma", "affine", "erfinv", "lgamma", "digamma", "lerp", "addcmul", "addcdiv")
 Array = np.ndarray[Any, Any]
 KINDS: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
 CORNERS = (0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 3e4)
+
+
+@pytest.mark.parametrize("kind", ["f16", "f32", "f64"])
+def test_signs_of_zero_of_a_product_and_sum(kind: str) -> None:
+    """fma(-0, 0, -0) is -0; of a sum of two zeros with different signs, and of one that cancels, +0."""
+    zeros = np.array([0.0, -0.0, 1.0, -1.0], KINDS[kind])
+    a, b, c = (x.ravel() for x in np.meshgrid(zeros, zeros, zeros))
+    with np.errstate(all="ignore"):
+        wanted = (a * b + c).tobytes()  # the product is exact
+    for device in ("cpu", "ptx"):
+        assert bp.fma(a, b, c, device=device).tobytes() == wanted
+        assert bp.affine(zeros, -0.0, -0.0, device=device).tobytes() == (zeros * zeros[1] + zeros[1]).tobytes()
 
 
 @pytest.mark.parametrize("kind", ["f32", "f64"])

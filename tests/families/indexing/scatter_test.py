@@ -302,3 +302,16 @@ def test_index_out_of_range_of_lines_without_elements(op: str, device: str) -> N
     with pytest.raises(bp.InvalidProblemError, match=rf"{op}: .* has nothing along axis 0"):
         OF_NO_WIDTH[op](np.zeros((0, 0), "f4"), index, src, mode="raise", device=device)
     assert OF_NO_WIDTH[op](np.zeros((4, 0), "f4"), index, src, mode="raise", device=device).size == 0
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+@pytest.mark.parametrize("name", ["index_add", "index_copy"])
+def test_status_of_lines_without_elements(name: str, device: str) -> None:
+    """Indices are checked though no line has an element; where there is no index, none is out of range."""
+    x = np.zeros((3, 0), np.float32)
+    for index, status in (([0, 2], 0), ([0, 3], 1), ([-4, 1], 1), ([], 0)):
+        src = np.zeros((len(index), 0), np.float32)
+        made = getattr(bp, name)(x, np.array(index, np.int64), src, axis=0, mode="status", device=device)
+        assert (int(made.status), made.out.shape) == (status, (3, 0))
+    with pytest.raises(bp.InvalidProblemError):
+        getattr(bp, name)(x, np.array([0, 3]), np.zeros((2, 0), np.float32), axis=0, mode="raise", device=device)

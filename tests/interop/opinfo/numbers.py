@@ -246,6 +246,7 @@ WITHOUT: dict[str, str] = {
     **dict.fromkeys((
         "affine", "cbrt", "clz", "ctz", "cube", "fma", "masked_softmax", "nanmax", "nanmin", "popcount", "step", "silu_mul_int8",
         "silu_mul_fp8", "rms_norm_int8", "rms_norm_fp8", "layer_norm_int8", "layer_norm_fp8"), _OWN),
+    "ldexp": "the samples' exponents are floats, and ours are integers",
     "cast": "OpInfo has a method of each dtype in place of it",
     "gelu_tanh": "it is a sample of `gelu`",
     "join": "`concatenate` and `stack` are its functions",

@@ -18,7 +18,7 @@ from ....ops.optim import adafactor, muon
 from ....ops.optim.rules import RULES, Rule
 from ....types import InvalidProblemError, UnsupportedError
 from ._blockwise import BlockwiseOptimizer
-from ._list_optimizer import ArrayOptimizer, ListOptimizer, pair_of
+from ._list_optimizer import ArrayOptimizer, ListOptimizer, own_arguments, pair_of
 
 __all__ = [
     "LAMB",
@@ -41,11 +41,6 @@ __all__ = [
 BY_NAME = {rule.name: rule for rule in RULES}
 
 
-def _own(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults of groups among a constructor's arguments."""
-    return {name: x for name, x in arguments.items() if name not in ("self", "params", "ways", "__class__")}
-
-
 class SGD(ListOptimizer):
     """torch.optim.SGD by `sgd`."""
 
@@ -55,7 +50,7 @@ class SGD(ListOptimizer):
         self, params: Any, lr: Any = 1e-3, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
         nesterov: bool = False, **ways: Any,
     ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
+        super().__init__(params, own_arguments(locals()), **ways)
 
 
 class Adam(ListOptimizer):
@@ -67,7 +62,7 @@ class Adam(ListOptimizer):
         self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
         weight_decay: float = 0.0, amsgrad: bool = False, *, decoupled_weight_decay: bool = False, **ways: Any,
     ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
+        super().__init__(params, own_arguments(locals()), **ways)
 
     def _rule_of(self, group: Mapping[str, Any]) -> Rule:
         return BY_NAME["adamw" if group["decoupled_weight_decay"] else "adam"]
@@ -98,7 +93,7 @@ class RMSprop(ListOptimizer):
         self, params: Any, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0,
         momentum: float = 0.0, centered: bool = False, **ways: Any,
     ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
+        super().__init__(params, own_arguments(locals()), **ways)
 
 
 class Adagrad(ListOptimizer):
@@ -110,7 +105,7 @@ class Adagrad(ListOptimizer):
         self, params: Any, lr: Any = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0, eps: float = 1e-10, **ways: Any,
     ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
+        super().__init__(params, own_arguments(locals()), **ways)
 
 
 class Lion(ListOptimizer):
@@ -126,7 +121,7 @@ class Lion(ListOptimizer):
         weight_decay: float = 0.0,
         **ways: Any,
     ) -> None:
-        super().__init__(params, _own(locals()), **ways)
+        super().__init__(params, own_arguments(locals()), **ways)
 
 
 class Adam8bit(BlockwiseOptimizer):
@@ -138,7 +133,7 @@ class Adam8bit(BlockwiseOptimizer):
         self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
         weight_decay: float = 0.0, **ways: Any,
     ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
+        super().__init__(params, own_arguments(locals()), **ways)
 
 
 class AdamW8bit(BlockwiseOptimizer):
@@ -150,7 +145,7 @@ class AdamW8bit(BlockwiseOptimizer):
         self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
         weight_decay: float = 1e-2, **ways: Any,
     ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
+        super().__init__(params, own_arguments(locals()), **ways)
 
 
 class Lion8bit(BlockwiseOptimizer):
@@ -166,7 +161,7 @@ class Lion8bit(BlockwiseOptimizer):
         weight_decay: float = 0.0,
         **ways: Any,
     ) -> None:
-        super().__init__(params, _own(locals()), **ways)
+        super().__init__(params, own_arguments(locals()), **ways)
 
 
 class SGD8bit(BlockwiseOptimizer):
@@ -202,7 +197,7 @@ class LAMB(ListOptimizer):
         self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
         weight_decay: float = 0.0, **ways: Any,
     ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
+        super().__init__(params, own_arguments(locals()), **ways)
 
 
 class LARS(ListOptimizer):
@@ -214,7 +209,7 @@ class LARS(ListOptimizer):
         self, params: Any, lr: Any = 1e-3, momentum: float = 0.9, weight_decay: float = 0.0,
         trust_coefficient: float = 1e-3, eps: float = 0.0, nesterov: bool = False, **ways: Any,
     ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
+        super().__init__(params, own_arguments(locals()), **ways)
 
 
 class Adafactor(ArrayOptimizer):
@@ -227,7 +222,7 @@ class Adafactor(ArrayOptimizer):
         self, params: Any, lr: Any = 1e-2, beta2_decay: float = -0.8, eps: tuple[float | None, float] = (None, 1e-3),
         d: float = 1.0, weight_decay: float = 0.0, *, foreach: bool | None = None, maximize: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), maximize=maximize, foreach=foreach)
+        super().__init__(params, locals())
 
     def _values(self, group: Mapping[str, Any]) -> dict[str, Any]:
         eps1, eps2 = pair_of(type(self).__name__, "eps", group["eps"])
@@ -263,7 +258,7 @@ class Muon(ArrayOptimizer):
         ns_coefficients: tuple[float, float, float] = muon.COEFFICIENTS, eps: float = 1e-7, ns_steps: int = 5,
         adjust_lr_fn: str | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()))
+        super().__init__(params, locals())
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """A further group of matrices, whose values are checked."""

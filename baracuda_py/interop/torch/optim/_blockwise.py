@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,6 +40,11 @@ class BlockwiseOptimizer(ListOptimizer):
 
     def _states(self, group: Mapping[str, Any]) -> list[str]:
         return [*self.rule.states, *self.rule.absmaxes]
+
+    def _laid(self, p: Any, name: str) -> tuple[Sequence[int], Any]:
+        if name in self.rule.states:
+            return p.shape, torch.uint8
+        return (-(-p.numel() // BLOCK),), torch.float32
 
     def _first(self, p: Any, name: str, group: Mapping[str, Any]) -> Any:
         if name in self.rule.states:

@@ -13,7 +13,7 @@ from ....ops.optim.rules import Rule, plural
 from ....types import DeviceMismatchError, InvalidProblemError, OperandTypeError, UnsupportedError
 from ....types.errors import Renamed
 
-__all__ = ["ArrayOptimizer", "ListOptimizer", "pair_of"]
+__all__ = ["ArrayOptimizer", "ListOptimizer", "own_arguments", "pair_of"]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 TORCH_NAMES = {"state_sum": "sum"}  # states that torch calls otherwise
@@ -73,7 +73,7 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
 
         Raises, before any parameter is written, OperandTypeError for a sparse gradient and for complex parameters,
         DeviceMismatchError for a group on several devices, InvalidProblemError for what is not C-ordered and for numbers of a
-        group that are out of range.
+        group that are out of range; and for a state that does not fit its parameter.
         """
         loss = None
         if closure is not None:
@@ -186,6 +186,33 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
                 "give a momentum, and dampening=0",
             )
 
+    def _refuse_states(self, group: Mapping[str, Any]) -> None:
+        """Raises for a state that does not fit its parameter, and for states of two dtypes in one launch."""
+        held_as: dict[tuple[Any, ...], tuple[str, Any]] = {}
+        for i, p in enumerate(group["params"]):
+            held = self.state.get(p)
+            if p.grad is None or not held:
+                continue
+            called = f"{type(self).__name__}: params[{i}]"
+            if "step" in held:
+                _refuse_state(f"{called}: step", held["step"], p, (), torch.float32)
+            for name in self._states(group):
+                key = TORCH_NAMES.get(name, name)
+                shape, dtype = self._laid(p, name)
+                if key in held:
+                    x = held[key]
+                    _refuse_state(f"{called}: {key}", x, p, shape, dtype)
+                    together = (id(held.get("step")), p.dtype, p.grad.dtype)
+                    first, kind = held_as.setdefault(together, (f"params[{i}]: {key}", x.dtype))
+                    if dtype is None and x.dtype is not kind:
+                        raise OperandTypeError(
+                            f"{called}: {key} holds {x.dtype}, and {first} {kind}", f"cast it to {kind}"
+                        )
+
+    def _laid(self, p: Any, name: str) -> tuple[Sequence[int], Any]:
+        """The shape of a state, and its dtype; None for a floating one, which is that of the other states."""
+        return p.shape, None
+
     def _refuse(self, group: Mapping[str, Any]) -> None:
         """Raises for what some launch of the step would refuse, before the first one writes."""
         self._refuse_values(group)
@@ -212,6 +239,33 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
                         f"{name}: {what}[{i}] of shape {tuple(x.shape)} has strides {x.stride()}",
                         "pass C-ordered tensors, such as x.contiguous()",
                     )
+        self._refuse_states(group)
+
+
+def own_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults of groups among a constructor's arguments."""
+    return {name: x for name, x in given.items() if name not in ("self", "params", "ways", "__class__")}
+
+
+def _refuse_state(called: str, x: Any, p: Any, shape: Sequence[int], dtype: Any) -> None:
+    """Raises for a state that is not of this shape and dtype (None: a floating one), or lies elsewhere than its parameter."""
+    if not isinstance(x, torch.Tensor):
+        raise OperandTypeError(f"{called} is {type(x).__name__}", "load the optimizer's own state dict")
+    if (x.dtype not in FLOATS) if dtype is None else (x.dtype is not dtype):
+        wanted = "f16, bf16, f32 or f64" if dtype is None else str(dtype)
+        raise OperandTypeError(
+            f"{called} holds {x.dtype}, and must hold {wanted}", "load the optimizer's own state dict"
+        )
+    if tuple(x.shape) != tuple(shape):
+        raise InvalidProblemError(
+            f"{called} has shape {tuple(x.shape)}, and {tuple(shape)} is expected", "load the state of this parameter"
+        )
+    if x.device != p.device:
+        raise DeviceMismatchError(
+            f"{called} is on {x.device} and its parameter on {p.device}", f"x.to({str(p.device)!r})"
+        )
+    if not x.is_contiguous():
+        raise InvalidProblemError(f"{called} has strides {x.stride()}", "make it C-ordered, such as x.contiguous()")
 
 
 def pair_of(name: str, what: str, given: Any) -> tuple[Any, Any]:
@@ -225,6 +279,10 @@ class ArrayOptimizer(ListOptimizer):
     There is no `stochastic`."""
 
     update: ClassVar[Any]  # the function of one array
+
+    def __init__(self, params: Any, arguments: Mapping[str, Any]) -> None:
+        own = own_arguments(arguments)
+        super().__init__(params, own, maximize=own.get("maximize", False), foreach=own.get("foreach"))
 
     def _options(self, group: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a step that are not arrays."""
@@ -247,6 +305,9 @@ class ArrayOptimizer(ListOptimizer):
             for i, p in enumerate(group["params"]):
                 if p.grad is not None and self.state.get(p):
                     self._refuse_state(f"{type(self).__name__}: params[{i}]", p, options)
+
+    def _refuse_states(self, group: Mapping[str, Any]) -> None:
+        """The plan of each step is asked instead, which knows its states."""
 
     def _refuse_state(self, called: str, p: Any, options: Mapping[str, Any]) -> None:
         """Raises for a state that does not fit its parameter. It is asked again when memory or layouts are others."""

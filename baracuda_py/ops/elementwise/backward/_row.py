@@ -29,6 +29,10 @@ class BackwardRow(Row):
     formulas: Mapping[str, Expression] = field(kw_only=True)
     statistics: tuple[str, ...] = field(kw_only=True, default=())
 
+    @property
+    def of_own_kind(self) -> tuple[str, ...]:
+        return (*super().of_own_kind, *self.statistics)
+
     saved_result: ClassVar[str] = RESULT
 
     def kind_of(self, kinds: Sequence[ElementKind]) -> ElementKind:
@@ -64,6 +68,7 @@ def backward_row(row: Row) -> BackwardRow:
         f"The gradient{'s' if len(texts) > 1 else ''} of {row.name}: {'; '.join(f'{n} = {t}' for n, t in texts.items())}.",
         arguments=("grad", *saved), params=row.params, domain=FLOATS,
         mask=tuple(name for name in row.mask if name in saved),
+        integers=tuple(name for name in row.integers if name in saved),
         absent={name: end for name, end in row.absent.items() if name in saved},
         forward=row, formulas=formulas,
     )  # fmt: skip

@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 from ....plan.descriptor import Operand
 from ....plan.plan import Plan
 from ....plan.registry import Op, register
-from ....types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
+from ....types import InvalidProblemError, OpCategory, PrecisionGuarantee
 from ... import elementwise
 from ..._function import CallArgs, function_of
+from .. import two_kinds
 from .._descriptor import MapDescriptor
 from .._family import PUBLISHED, GraphPlan, signature_of
 from .._promotion import WEAK, guarantee_of, propagated
@@ -38,12 +39,6 @@ class BackwardDescriptor(MapDescriptor):
     @property
     def row(self) -> BackwardRow:
         return self.own_row
-
-    @cached_property
-    def kinds(self) -> tuple[ElementKind, ...]:
-        of_own_kind = (*self.row.mask, *self.row.statistics)
-        held = (self._element(name) for name in self.inputs if name not in of_own_kind)
-        return tuple(kind for kind in held if kind is not None)
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
@@ -155,11 +150,12 @@ def _body(row: BackwardRow, descriptor: type[BackwardDescriptor]) -> Callable[..
 
 
 def _documentation(row: BackwardRow) -> str:
-    saved = [name for name in row.arguments if name not in ("grad", *row.mask)]
+    saved = [name for name in row.arguments if name not in ("grad", *row.mask, *row.integers)]
     result = ", y its result" if row.takes_result else ""
     arrays = f"{'an array' if len(row.formulas) == 1 else 'arrays'} of the common shape and type"
     lines = [row.doc, "", "grad: the gradient of the result."]
     lines += [f"{', '.join(row.mask)}: an array of bool."] if row.mask else []
+    lines += [f"{name}: an array of any integer type, or an int." for name in row.integers]
     lines += [f"{', '.join(saved)}: as in the call of {row.forward.name}{result}."] if saved else []
     lines += [f"{name}: a number given at run time, {default} by default." for name, default in row.params.items()]
     lines += [
@@ -186,7 +182,8 @@ def _probes(row: BackwardRow) -> tuple[dict[str, Any], ...]:
     """Problems of each type, and of operands that are broadcast."""
 
     def probe(kind: str, shape: tuple[int, ...], other: tuple[int, ...]) -> dict[str, Any]:
-        kinds = {f"{name}_element": "bool" if name in row.mask else kind for name in row.arguments}
+        own = dict.fromkeys(row.mask, "bool") | dict.fromkeys(row.integers, "i32")
+        kinds = {f"{name}_element": own.get(name, kind) for name in row.arguments}
         return {f"{name}_shape": shape if name == "grad" else other for name in row.arguments} | kinds
 
     same = tuple(probe(kind, (3, 1030), (3, 1030)) for kind in ("f32", "bf16", "f16", "f64"))
@@ -207,9 +204,10 @@ def _publish(forward: Op) -> None:
     register(Op(row.name, plan, function, problems, peers={"cupy": "", "torch": ""}))
 
 
-for _module in pkgutil.iter_modules(elementwise.__path__, f"{elementwise.__name__}."):
-    if not _module.ispkg and not _module.name.endswith(".wanted"):
-        importlib.import_module(_module.name)  # the tables
+for _folder in (elementwise, two_kinds):
+    for _module in pkgutil.iter_modules(_folder.__path__, f"{_folder.__name__}."):
+        if not _module.ispkg and not _module.name.endswith(".wanted"):
+            importlib.import_module(_module.name)  # the tables
 for _op in list(PUBLISHED.values()):
     if _op.gradient is not None and _op.gradient.op == f"{_op.name}_backward":
         _publish(_op)

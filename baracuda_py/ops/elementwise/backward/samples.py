@@ -33,7 +33,7 @@ def _backward(
     for index, sample in enumerate(forward({"kind": row.forward.name}, seed, full=full)):
         given = {**sample.operands, **sample.options}
         named = {argument: given[name] for argument, name in inputs.items() if name in given}
-        data = [x for name, x in named.items() if isinstance(x, np.ndarray) and name not in row.forward.mask]
+        data = [x for name, x in named.items() if isinstance(x, np.ndarray) and name not in row.forward.of_own_kind]
         kinds = [ElementKind.of(x.dtype) for x in data]
         if not data or any(kind not in row.domain for kind in kinds):
             continue

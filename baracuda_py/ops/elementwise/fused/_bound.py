@@ -41,7 +41,7 @@ def _bounded(row: Row) -> bool:
     """Whether errors of the row's arguments are carried."""
     if row.name in OWN:
         return True
-    derived = all(argument in row.gradient for argument in row.arguments)
+    derived = all(argument in row.gradient for argument in row.arguments if argument not in row.integers)
     return row.name in (*EXPRESSIONS, *MONOTONE) or row.result == "given" or row.moves or derived or bool(row.formula)
 
 

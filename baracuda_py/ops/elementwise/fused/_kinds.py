@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from ....types import ElementKind, InvalidProblemError, OperandTypeError
-from .._promotion import Computed, computed, lowest, number, result_kind, weak_kind, wide_enough
+from .._promotion import Computed, computed, integer_kind, lowest, number, result_kind, weak_kind, wide_enough
 from .._row import NUMBERS, ROWS, Row
 from .graph import ENDS, Argument, Graph, Node
 from .rows.statistics import OWN
@@ -108,16 +109,20 @@ class Typing:
         row = ROWS[node.op]
         count = len(row.arguments)
         masks = tuple(argument in row.mask for argument in row.arguments)
-        data = [a for a, mask in zip(node.args, masks) if not mask and a not in ENDS]
+        integers = tuple(argument in row.integers for argument in row.arguments)
+        own = tuple(map(operator.or_, masks, integers))  # no part in the result's kind
+        data = [a for a, beside in zip(node.args, own) if not beside and a not in ENDS]
         weak = [of for a in data if (of := self.weak_of(a)) is not None]
         strong = [self.kind_of(a) for a in data if isinstance(a, str) and self.weak_of(a) is None]
-        alone = not strong and not any(masks)
+        alone = not strong and all(not beside or self.weak_of(a) is not None for a, beside in zip(node.args, own))
         counts_as = self.kind_of_numbers(weak) if alone else weak_kind(row, weak, strong) if weak else strong[0]
         if alone and row.result == "float" and not counts_as.is_float:
             counts_as = self.kind_of_numbers([float])
         kinds: list[ElementKind] = []
-        for a, mask, argument in zip(node.args, masks, row.arguments):
-            if mask:
+        for a, mask, integer, argument in zip(node.args, masks, integers, row.arguments):
+            if integer:
+                kinds.append(self._integer(a, f"{node.op}: {argument}"))
+            elif mask:
                 kinds.append(self._mask(node, a, argument))
             elif a in ENDS or self.weak_of(a) is not None:
                 fits = row.result == "bool" and not isinstance(a, str)
@@ -126,14 +131,23 @@ class Typing:
                 kinds.append(self.kind_of(a))  # type: ignore[arg-type]  # a number is weak
             if not isinstance(a, str) and not mask:
                 number(a, kinds[-1], f"{node.op}: {argument}")
-        kind = self._result(node, [k for k, mask in zip(kinds, masks) if not mask])
-        own = computed(row, kind, tuple(kinds), masks, False)
+        kind = self._result(node, [k for k, beside in zip(kinds, own) if not beside])
+        computes = computed(row, kind, tuple(kinds), masks, False)
         own_params = [self.kind_of(a) if isinstance(a, str) else ElementKind.F64 for a in node.args[count:]]
-        if own.type == "math::Wide" and strong == []:
+        if computes.type == "math::Wide" and strong == []:
             raise OperandTypeError(f"{node.op}: numbers alone", "pass a float")
         as_weak = {ElementKind.BOOL: bool}.get(kind, float if kind.is_float else int) if alone else None
         args = tuple(_end(kind, a) if isinstance(a, str) and a in ENDS else a for a in node.args)
-        return Step(row, args, node.to, kind, (*kinds, *own_params), own, as_weak)
+        return Step(row, args, node.to, kind, (*kinds, *own_params), computes, as_weak)
+
+    def _integer(self, a: Argument, what: str) -> ElementKind:
+        """The kind of an argument that holds integers of any type."""
+        if (weak := self.weak_of(a)) is not None:
+            return integer_kind(what, weak)
+        kind = self.kind_of(str(a))
+        if not kind.is_integer:
+            raise OperandTypeError(f"{what} must hold integers, got {kind}", "bp.cast(x, 'i32') in it")
+        return kind
 
     def _mask(self, node: Node, argument: Argument, named: str) -> ElementKind:
         if not isinstance(argument, str) or self.kind_of(argument) is not ElementKind.BOOL:

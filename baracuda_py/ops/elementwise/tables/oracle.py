@@ -12,8 +12,9 @@ from ....numerics.rounding import halves
 __all__ = [
     "addcdiv", "addcmul", "affine", "celu", "cube", "elu", "fake_quantize", "frac", "geglu", "geglu_tanh",
     "gelu_tanh", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "isclose", "leaky_relu", "lerp", "log_sigmoid",
-    "logit", "mish", "nextafter", "quantized_straight_through", "reciprocal", "relu6", "round", "selu", "signbit",
-    "softplus", "softshrink", "softsign", "step", "tanhshrink", "threshold", "xlogy",
+    "logit", "mish", "nextafter", "quantized_straight_through", "reciprocal", "relu6", "round", "scaled_by_power", "selu",
+    "signbit", "softplus", "softshrink", "softsign", "step", "tanhshrink", "threshold",
+    "with_signed_zeros", "xlogy",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -59,6 +60,11 @@ def xlogy(x1: Array, x2: Array) -> Array:
     return np.where((x1 == 0) & (x2 == x2), np.zeros_like(x1 + x2), x1 * np.log(x2))
 
 
+def scaled_by_power(x: Array, exponent: Array) -> Array:
+    """x * 2**exponent: the C library rounds once. Larger exponents are beyond every type's range too, and int32 holds these."""
+    return np.ldexp(x, np.clip(exponent, -40000, 40000).astype(np.int32))
+
+
 def round(x: Array) -> Array:
     return np.rint(x) if x.dtype.kind == "f" else x
 
@@ -102,6 +108,15 @@ def product_and_sum(a: Array, b: Array, c: Array) -> Array:
     beside = total - product
     lost = lost + (product - (total - beside)) + (c - beside)
     return np.where(np.isfinite(lost), total + lost, total)
+
+
+def with_signed_zeros(fused: Any, a: Array, b: Array, c: Array) -> Array:
+    """The product and sum by `fused`, with the sign that IEEE 754 gives a sum of two zeros."""
+    with np.errstate(all="ignore"):
+        a, b, c = (np.asarray(x, np.longdouble) for x in (a, b, c))
+        total = a * b + c
+    made = fused(a, b, c)
+    return np.where((total == 0) & (made == 0), total, made)
 
 
 def lerp(start: Array, end: Array, weight: Array) -> Array:
@@ -169,7 +184,7 @@ def step(x: Array) -> Array:
 
 
 def affine(x: Array, scale: float, shift: float) -> Array:
-    return product_and_sum(np.asarray(scale), x, np.asarray(shift))
+    return with_signed_zeros(product_and_sum, np.asarray(scale), x, np.asarray(shift))
 
 
 def elu(x: Array, alpha: float) -> Array:

@@ -210,8 +210,8 @@ def scattered(desc: ScatteredProblem, config: Share) -> tuple[Step, ...]:
     """The launches that reduce lines into a result that is 0 or holds the base already."""
     keyed = desc.keyed()
     clear = (Fill(Ptr("status"), 0, 4),) if keyed.status else ()
-    if 0 in desc.layout(desc.source).shape:
-        return clear
+    if 0 in desc.layout(desc.source).shape:  # lines of no elements have indices, which are reported all the same
+        return (*clear, keyed.made()) if clear and keyed.count else clear
     element, computed, width = desc.reduced_as
     sizes, accumulate = (desc.element.bits // 8, width), bool(desc.base) and desc.reduce != "set"
     runs = Runs((element, computed), sizes, OPS[desc.reduce], accumulate, keyed, desc.strided())
