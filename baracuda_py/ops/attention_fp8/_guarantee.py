@@ -63,7 +63,8 @@ def _promised(
         top.append(Term(OF_SCORE, F32, "capped"))
     last = [
         *faint, Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal"),
-        Term(F32.smallest_normal / F32.unit_roundoff, F32, "flushed"), Term(sums[0] + OF_SUBNORMAL, F32, "computed_smallest_normal"),
+        Term(F32.smallest_normal / F32.unit_roundoff, F32, "flushed"),
+        Term(sums[0] + OF_SUBNORMAL, F32, "computed_smallest_normal"),
         Term(1.0 / F32.unit_roundoff, F32, f"indistinct{own}"),
     ]  # fmt: skip
 
