@@ -12,6 +12,7 @@ from typing import Any
 from . import results
 from .attention_backward import ATTENTION_BACKWARD_ROWS
 from .attention_decode import DECODE_ROWS
+from .attention_fp8_rows import ATTENTION_FP8_ROWS
 from .attention_rows import ATTENTION_ROWS
 from .bridge import BRIDGE_ROWS
 from .cascade_rows import CASCADE_ROWS
@@ -80,6 +81,7 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
         *POSITION_ROWS,
         *GEMM_ROWS,
         *ATTENTION_ROWS,
+        *ATTENTION_FP8_ROWS,
         *ATTENTION_BACKWARD_ROWS,
         *DECODE_ROWS,
         *CASCADE_ROWS,

@@ -21,7 +21,7 @@ template <> struct Convert<float, e4m3> {
 };
 
 template <class Out, int COLUMNS>
-__global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2))
+__global__ void __launch_bounds__(256, 1)
     attention_fp8_simt(Problem<e4m3, Out, float> p, attention_fp8::Scales scales, u32 tiles, u32 chunks) {
   constexpr int ROWS = PlainScores<float>::ROWS, WARPS = PlainScores<float>::WARPS, TILE = PlainScores<float>::TILE;
   constexpr int KEYS = TILE, CHUNK = 32 * COLUMNS;

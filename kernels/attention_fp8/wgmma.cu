@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(384, 1)
 
   // 2. producer warpgroup: the first thread loads keys and values one k_block ahead of the transposition
   if (group == 0) {
-    warpgroup::give_registers<72>();
+    warpgroup::give_registers<72>();  // 72 + 2 x 216 = 3 x 168, what the CTA has
     const bool lead = threadIdx.x == 0;
     u32 own = blockIdx.x;  // the first warp's next tile
     Cursor<STAGES> at_raw;

@@ -28,6 +28,7 @@ OF_SCORE, OF_TOP, OF_WEIGHT = 12.0, 6.0, 24.0  # units roundoff: with scales, an
 ROOT, LIKELY = 6.0, 4.0  # standard deviations
 LEFT = 2 / 33  # the share of an instruction's truncations that remains where they have both signs
 HALF_SUBNORMAL = 2.0**-10 * 2.0**-8
+OF_SUBNORMAL = 512.0  # the largest value, where its scale is subnormal
 
 
 def on_tensor_cores(desc: Any, dot: int, blocks: int) -> PrecisionGuarantee:
@@ -62,7 +63,8 @@ def _promised(
         top.append(Term(OF_SCORE, F32, "capped"))
     last = [
         *faint, Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal"),
-        Term(F32.smallest_normal / F32.unit_roundoff, F32, "flushed"), Term(sums[0], F32, "computed_smallest_normal"),
+        Term(F32.smallest_normal / F32.unit_roundoff, F32, "flushed"),
+        Term(sums[0] + OF_SUBNORMAL, F32, "computed_smallest_normal"),
         Term(1.0 / F32.unit_roundoff, F32, f"indistinct{own}"),
     ]  # fmt: skip
 

@@ -22,7 +22,7 @@ ROWS, KEYS, THREADS = 32, 32, 256  # of a CTA
 
 
 class Simt(Candidate[Any]):
-    """32 queries a CTA, a warp four of them: any head dims and strides along rows."""
+    """32 queries per CTA, four per warp: any head dims and strides along rows."""
 
     variant = "simt"
     launches = ("attention_fp8/simt.cu:attention_fp8_simt",)

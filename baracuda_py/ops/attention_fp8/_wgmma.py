@@ -21,7 +21,7 @@ from ._scales import scales_struct
 
 __all__ = ["Wgmma", "WgmmaConfig"]
 
-QUERIES = 128  # of a CTA, 64 a consumer warpgroup
+QUERIES = 128  # per CTA, 64 per consumer warpgroup
 THREADS = 384
 PANEL = 128  # columns of a panel in shared memory, or keys of values that are transposed: bytes of a row
 HEAD_DIMS = (64, 128, 256)  # that kernels are made for; others are filled up with zeros
@@ -29,18 +29,18 @@ KEYS = {64: 128, 128: 128, 256: 64}  # of a block, by the larger head dim
 STAGES = 2
 WAYS = ((True, True), (True, False), (False, True), (False, False))  # ping_pong and dynamic
 MOST_IN_TURN = 128  # columns, as far as registers go
-EXPONENTIALS = 16  # a clock and SM
+EXPONENTIALS = 16  # per clock and SM
 
 
 @dataclass(frozen=True)
 class WgmmaConfig(Config):
-    """A CTA's block of keys; it has 128 queries."""
+    """A CTA's block of keys; a CTA has 128 queries."""
 
     keys: int = term("keys a CTA takes at a time", leads=True)
     stages: int = term("blocks of keys and of values in shared memory", default=STAGES)
     ping_pong: bool = term("consumer warpgroups issue their products in turn", default=False)
-    persistent: bool = term("a CTA an SM, which takes every so many'th tile", default=False)
-    dynamic: bool = term("a CTA an SM, which takes the next tile that no other has taken", default=False)
+    persistent: bool = term("one CTA per SM, which takes every gridDim'th tile", default=False)
+    dynamic: bool = term("one CTA per SM, which takes the next tile that no other has taken", default=False)
     dims: tuple[int, int] = term("columns of queries and of values, filled up", default=(0, 0), hidden=True)
     queries = QUERIES
 
@@ -136,7 +136,7 @@ class Wgmma(Candidate[Any]):
                 yield config
 
     def cost(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> Cost:
-        """As attention's own wgmma, with products in half the time."""
+        """The cost model of attention's wgmma, whose fitted values it takes, with products in half the time; not measured yet."""
         costs, tile = WgmmaCosts.of(device), QUERIES * config.keys
         clock_sms = device.rate("issue") / 128
         units = {

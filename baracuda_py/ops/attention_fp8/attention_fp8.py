@@ -113,7 +113,7 @@ class AttentionFp8Descriptor(Attended):
             shape, heads = self.shape_of(name), self.heads if name == "q_scales" else self.kv_heads
             if shape not in (None, (heads,), (self.batch, heads)):
                 raise InvalidProblemError(
-                    f"{self.op}: {name} has shape {shape}", f"pass one a head: {(heads,)} or {(self.batch, heads)}"
+                    f"{self.op}: {name} has shape {shape}", f"pass one per head: {(heads,)} or {(self.batch, heads)}"
                 )
         self.scalars({})
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...samples.sample import Sample
 
-__all__ = ["attend", "qkv"]
+__all__ = ["attend", "qkv", "scales"]
 
 Array = np.ndarray[Any, Any]
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)

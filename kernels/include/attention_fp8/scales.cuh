@@ -15,13 +15,12 @@ struct Scales {
   static __device__ __forceinline__ float at(const float* scales, Steps steps, u32 batch, u32 head) {
     return scales ? scales[batch * steps.batch + head * steps.head] : 1.0f;
   }
-  // What products of queries and keys are multiplied with.
+  // What products of queries and keys are multiplied with; in f64, so that no part of it leaves f32's range.
   __device__ __forceinline__ float of_scores(double scale, u32 batch, u32 head, u32 group) const {
-    const float numbers = float(scale * q_number * k_number);
-    return numbers * (at(q, q_steps, batch, head) * at(k, k_steps, batch, head / group));
+    return float(scale * q_number * k_number * at(q, q_steps, batch, head) * at(k, k_steps, batch, head / group));
   }
   __device__ __forceinline__ float of_values(u32 batch, u32 head, u32 group) const {
-    return float(v_number) * at(v, v_steps, batch, head / group);
+    return float(v_number * at(v, v_steps, batch, head / group));
   }
 };
 

@@ -38,6 +38,7 @@ FAMILY = Family(
         "k_scales",
         "v_scales",
     ),
+    wanted=("attention-fp8-one-block",),
     no_meaning=(
         NoMeaning("attention_fp8", heads(max_seqlen_q=5), bp.InvalidProblemError, "max_seqlen_q=5"),
         NoMeaning("attention_fp8", heads(max_seqlen_k=5), bp.InvalidProblemError, "max_seqlen_k=5"),

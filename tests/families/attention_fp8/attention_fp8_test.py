@@ -106,7 +106,7 @@ def test_whole_numbers_are_exact() -> None:
     given = made(1, (2, 1), 130, 256, 128)
     given["q"][...] = 0
     given["v"] = rng.integers(-4, 5, given["v"].shape).astype(E4M3)
-    wanted = np.float64(given["v"]).mean(axis=2, keepdims=True).astype(np.float32)
+    wanted = given["v"].astype(np.float64).mean(axis=2, keepdims=True).astype(np.float32)
     for plan in plans_of(bp.AttentionFp8Descriptor.of(**given, out_dtype="f32")):
         assert np.array_equal(plan.run(**given), np.broadcast_to(wanted, given["q"].shape))
 
@@ -124,8 +124,10 @@ def test_growing_scores_stay_in_the_range_of_weights(step: float) -> None:
     scores = ramp * step
     weights = np.exp(scores - scores.max())
     assert np.allclose(lse, np.log(weights.sum()) + scores.max(), rtol=1e-5)
-    wanted = weights @ np.float64(given["v"][0, 0]) / weights.sum()
-    assert (np.abs(out - wanted) <= 2.0**-4 * (weights @ np.abs(np.float64(given["v"][0, 0])) / weights.sum())).all()
+    wanted = weights @ given["v"][0, 0].astype(np.float64) / weights.sum()
+    assert (
+        np.abs(out - wanted) <= 2.0**-4 * (weights @ np.abs(given["v"][0, 0].astype(np.float64)) / weights.sum())
+    ).all()
 
 
 def test_weights_far_below_the_highest_count() -> None:
@@ -142,10 +144,10 @@ def test_far_scores_give_the_value_of_the_highest() -> None:
     """Scores of 2^24 and more, where one unit of f32 is many factors of two."""
     given = made(1, (1, 1), 70, 200, 64)
     out, lse = run(given, scale=3e6, return_lse=True, out_dtype="f32")
-    scores = 3e6 * (np.float64(given["q"]) @ np.float64(given["k"]).swapaxes(-1, -2))
+    scores = 3e6 * (given["q"].astype(np.float64) @ given["k"].astype(np.float64).swapaxes(-1, -2))
     assert np.isfinite(out).all() and np.allclose(lse, scores.max(axis=-1), rtol=1e-6)
     clear = np.diff(np.sort(scores, axis=-1)[..., -2:])[..., 0] > 1e4
-    best = np.float32(given["v"][0, 0])[scores.argmax(axis=-1)]
+    best = given["v"][0, 0].astype(np.float32)[scores.argmax(axis=-1)]
     assert clear.any() and np.array_equal(out[clear], best[clear])
 
 
@@ -153,11 +155,15 @@ def test_far_scores_give_the_value_of_the_highest() -> None:
 def test_scales_are_multiplied_where_they_belong(device: str) -> None:
     """Scales are powers of two: the same bits as of operands that are multiplied with them."""
     given = made(2, (4, 2), 20, 70, 64)
-    scales = {n: 2.0 ** rng.integers(-1, 2, (2, h)).astype(np.float32) for n, h in (("q", 4), ("k", 2), ("v", 2))}
-    multiplied = {n: (np.float32(x) * scales[n][..., None, None]).astype(E4M3) for n, x in given.items()}
-    given = {n: (np.float32(x) / scales[n][..., None, None]).astype(E4M3) for n, x in multiplied.items()}
-    multiplied = {n: (np.float32(x) * scales[n][..., None, None]).astype(E4M3) for n, x in given.items()}
-    by_head = {f"{n}_scales": x for n, x in scales.items()}
+    scales: dict[str, Any] = {
+        n: 2.0 ** rng.integers(-1, 2, (2, h)).astype(np.float32) for n, h in (("q", 4), ("k", 2), ("v", 2))
+    }
+    multiplied: dict[str, Any] = {
+        n: (x.astype(np.float32) * scales[n][..., None, None]).astype(E4M3) for n, x in given.items()
+    }
+    given = {n: (x.astype(np.float32) / scales[n][..., None, None]).astype(E4M3) for n, x in multiplied.items()}
+    multiplied = {n: (x.astype(np.float32) * scales[n][..., None, None]).astype(E4M3) for n, x in given.items()}
+    by_head: dict[str, Any] = {f"{n}_scales": x for n, x in scales.items()}
     one = bp.attention_fp8(**given, **by_head, k_scale=2.0, v_scale=0.5, device=device)
     other = bp.attention_fp8(**multiplied, scale=0.25, v_scale=0.5, device=device)
     assert same([one], [other])
@@ -223,7 +229,7 @@ def test_what_is_refused() -> None:
         ({"k_scale": float("nan")}, bp.InvalidProblemError, "k_scale=nan"),
         ({"v_scale": 1e39}, bp.InvalidProblemError, r"v_scale=1e\+39"),
         ({"out_dtype": "f64"}, bp.OperandTypeError, "f64"),
-        ({"q": np.float16(given["q"])}, bp.OperandTypeError, "q"),
+        ({"q": given["q"].astype(np.float16)}, bp.OperandTypeError, "q"),
         ({"v": given["v"][:, :1]}, bp.InvalidProblemError, "k has shape"),
     )
     for more, error, said in cases:

@@ -26,7 +26,7 @@ def _attention(problem: Problem) -> None:
     given: dict[str, Any] = {name: slot.host() for name, slot in problem.slots.items()}
     options, out = problem.sample.options, np.asarray(problem.wide["out"])
     layout = options.get("layout", "BHSD") if given["q"].ndim > 2 else "SD"
-    starts = [given.get(f"cu_seqlens_{side}") for side in "qk"]
+    starts: list[Any] = [given.get(f"cu_seqlens_{side}") for side in "qk"]
     assert out.shape == (*given["q"].shape[:-1], given["v"].shape[-1])
 
     def lines(x: Any, b: int, h: int, side: int) -> Any:
@@ -46,7 +46,7 @@ def _attention(problem: Problem) -> None:
                 row, lse = row_of(q, k, v, i, b, h, given, options, bool(options.get("causal")))
                 assert np.allclose(np.float64(o[i]), row, rtol=1e-9, atol=1e-12), (b, h, i)
                 if "lse" in problem.wide:
-                    of = problem.wide["lse"]
+                    of: Any = problem.wide["lse"]
                     one = of[i] if layout == "SD" else of[h, starts[0][b] + i] if layout == "THD" else of[b, h, i]
                     assert (math.isinf(lse) and float(one) == lse) or math.isclose(float(one), lse, abs_tol=1e-9)
 
