@@ -155,6 +155,7 @@ from .ops.gemm.backward import (MatmulBackwardDescriptor as _MatmulBackwardDescr
 from .ops.gemm.matmul import (MatmulDescriptor as _MatmulDescriptor, MatmulPlan as _MatmulPlan)
 from .ops.attention.merge import (MergeAttentionDescriptor as _MergeAttentionDescriptor,
     MergeAttentionPlan as _MergeAttentionPlan)
+from .ops.elementwise.two_kinds.integers import (MixedDescriptor as _MixedDescriptor, MixedPlan as _MixedPlan)
 from .ops.loss.multilabel.multilabel_margin import (
     MultilabelMarginBackwardDescriptor as _MultilabelMarginBackwardDescriptor,
     MultilabelMarginBackwardPlan as _MultilabelMarginBackwardPlan, MultilabelMarginDescriptor as _MultilabelMarginDescriptor,
@@ -200,6 +201,8 @@ from .ops.rearrange.backward import (RepeatInterleaveBackwardDescriptor as _Repe
 from .ops.position.rope import (RopeBackwardDescriptor as _RopeBackwardDescriptor, RopeBackwardPlan as _RopeBackwardPlan,
     RopeDescriptor as _RopeDescriptor, RopePlan as _RopePlan)
 from .ops.position.scaling import (RopeScaling as RopeScaling)
+from .ops.elementwise.two_kinds.scaled_cast import (ScaledCastDescriptor as _ScaledCastDescriptor,
+    ScaledCastPlan as _ScaledCastPlan)
 from .ops.scan._gradient import (ScanBackwardDescriptor as _ScanBackwardDescriptor)
 from .ops.scan.gradients import (ScanBackwardPlan as _ScanBackwardPlan)
 from .ops.scan._running import (ScanDescriptor as _ScanDescriptor)
@@ -1636,6 +1639,11 @@ class LarsUpdateDescriptor(_UpdateProblem, _Param, _MomentumBuffer, _Master, _St
         weight_decay: float = ..., trust_coefficient: float = ..., eps: float = ..., seed: int = ..., *,
         table_shape: _Ints = ..., master_element: _Kind = ..., learning_rate_element: _Kind = ...,
         grad_scale_element: _Kind = ..., found_inf_element: _Kind = ...) -> None: ...
+class LdexpBackwardDescriptor(_BackwardDescriptor):
+    def __init__(self, grad_shape: _Ints, exponent_shape: _Ints, grad_element: _Kind, exponent_element: _Kind,
+        out_element: _Kind = ..., grad_strides: _Ints = ..., exponent_strides: _Ints = ..., grad_x_strides: _Ints = ...,
+        grad_align: int | None = ..., exponent_align: int | None = ..., grad_x_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class LeakyReluBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
@@ -1833,6 +1841,11 @@ class MishBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x_shape: _Ints, grad_element: _Kind, x_element: _Kind, out_element: _Kind = ...,
         grad_strides: _Ints = ..., x_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ...,
         x_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class MixedDescriptor(_MixedDescriptor):
+    def __init__(self, kind: str, x1_shape: _Ints, x2_shape: _Ints, x1_element: ElementLike, x2_element: ElementLike,
+        out_element: _Kind = ..., x1_strides: _Ints = ..., x2_strides: _Ints = ..., out_strides: _Ints = ...,
+        x1_align: int | None = ..., x2_align: int | None = ..., out_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class ModBackwardDescriptor(_BackwardDescriptor):
     def __init__(self, grad_shape: _Ints, x1_shape: _Ints, x2_shape: _Ints, y_shape: _Ints, grad_element: _Kind,
         x1_element: _Kind, x2_element: _Kind, y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ...,
@@ -2265,6 +2278,11 @@ class RsqrtBackwardDescriptor(_BackwardDescriptor):
         y_element: _Kind, out_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ...,
         y_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
         y_align: int | None = ..., grad_x_align: int | None = ..., numbers: tuple[float, ...] | None = ...) -> None: ...
+class ScaledCastDescriptor(_ScaledCastDescriptor):
+    def __init__(self, x_shape: Sequence[int], scale_shape: _Ints, x_element: ElementLike, out_element: ElementLike,
+        scale_element: ElementLike = ..., x_strides: _Ints = ..., scale_strides: _Ints = ..., out_strides: _Ints = ...,
+        x_align: int | None = ..., scale_align: int | None = ..., out_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...) -> None: ...
 class ScanBackwardDescriptor(_ScanBackwardDescriptor, _GradX4, _Grad3, _X17, _Y):
     def __init__(self, shape: Sequence[int], element: ElementLike, axis: int = ..., reverse: bool = ...,
         exclusive: bool = ..., name: str = ..., *, grad_strides: _Ints = ..., x_strides: _Ints = ..., y_strides: _Ints = ...,
@@ -2713,6 +2731,7 @@ class KthvaluePlan(_KthvaluePlan): desc: KthvalueDescriptor
 class KvAppendPlan(_KvAppendPlan): desc: KvAppendDescriptor
 class LambUpdatePlan(_UpdatePlan): desc: LambUpdateDescriptor
 class LarsUpdatePlan(_UpdatePlan): desc: LarsUpdateDescriptor
+class LdexpBackwardPlan(_BackwardPlan): desc: LdexpBackwardDescriptor
 class LeakyReluBackwardPlan(_BackwardPlan): desc: LeakyReluBackwardDescriptor
 class LerpBackwardPlan(_BackwardPlan): desc: LerpBackwardDescriptor
 class LgammaBackwardPlan(_BackwardPlan): desc: LgammaBackwardDescriptor
@@ -2741,6 +2760,7 @@ class MedianPlan(_MedianPlan): desc: MedianDescriptor
 class MergeAttentionPlan(_MergeAttentionPlan): desc: MergeAttentionDescriptor
 class MinimumBackwardPlan(_BackwardPlan): desc: MinimumBackwardDescriptor
 class MishBackwardPlan(_BackwardPlan): desc: MishBackwardDescriptor
+class MixedPlan(_MixedPlan): desc: MixedDescriptor
 class ModBackwardPlan(_BackwardPlan): desc: ModBackwardDescriptor
 class MultiMarginLossBackwardPlan(_RowLossPlan): desc: MultiMarginLossBackwardDescriptor
 class MultiMarginLossPlan(_RowLossPlan): desc: MultiMarginLossDescriptor
@@ -2787,6 +2807,7 @@ class RollPlan(_RollPlan): desc: RollDescriptor
 class RopeBackwardPlan(_RopeBackwardPlan): desc: RopeBackwardDescriptor
 class RopePlan(_RopePlan): desc: RopeDescriptor
 class RsqrtBackwardPlan(_BackwardPlan): desc: RsqrtBackwardDescriptor
+class ScaledCastPlan(_ScaledCastPlan): desc: ScaledCastDescriptor
 class ScanBackwardPlan(_ScanBackwardPlan): desc: ScanBackwardDescriptor
 class ScanPlan(_ScanPlan): desc: ScanDescriptor
 class ScatterBackwardPlan(_ScatterBackwardPlan): desc: ScatterBackwardDescriptor
@@ -3010,6 +3031,9 @@ def geglu_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, grad_y: 
 @_op(GegluTanhBackwardDescriptor, GegluTanhBackwardPlan)
 def geglu_tanh_backward(grad: Any, x: Any, y: Any, /, *, grad_x: Any = None, grad_y: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(LdexpBackwardDescriptor, LdexpBackwardPlan)
+def ldexp_backward(grad: Any, exponent: Any, /, *, grad_x: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(BinaryDescriptor, BinaryPlan)
 def add(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
@@ -3130,6 +3154,9 @@ def geglu(x: Any, y: Any = None, /, *, axis: int | None = None, out: Any = None,
 @_op(BinaryDescriptor, BinaryPlan)
 def geglu_tanh(x: Any, y: Any = None, /, *, axis: int | None = None, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(MixedDescriptor, MixedPlan)
+def ldexp(x: Any, exponent: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(FillDescriptor, FillPlan)
 def fill(x: Any, value: int | float, *, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
@@ -3573,6 +3600,9 @@ def adagrad8bit_update(param: Any, grad: Any, state_sum: Any, state_sum_absmax: 
     lr: float = 0.01, lr_decay: float = 0.0, weight_decay: float = 0.0, eps: float = 1e-10, maximize: bool = False,
     stochastic: bool = False, seed: int = 0, learning_rate: Any = None, grad_scale: Any = None, found_inf: Any = None,
     table: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+@_op(ScaledCastDescriptor, ScaledCastPlan)
+def scaled_cast(x: Any, scale: Any, /, dtype: ElementLike, *, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(GgufDequantizeDescriptor, GgufDequantizePlan)
 def dequantize_gguf(blocks: Any, format: Any = None, *, shape: Any = None, out_dtype: Any = None, out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -4211,8 +4241,8 @@ def erfinv_backward(grad: Any, y: Any, /, *, grad_x: Any = None, stream: Any = N
 def lgamma_backward(grad: Any, x: Any, /, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
-def cast(x: Any, /, dtype: ElementLike, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
+def cast(x: Any, /, dtype: ElementLike, *, scale: Any = None, out: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(UnaryDescriptor, UnaryPlan)
 def neg(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...

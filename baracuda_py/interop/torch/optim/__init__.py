@@ -173,7 +173,7 @@ class SGD8bit(BlockwiseOptimizer):
         self, params: Any, lr: Any = 1e-3, momentum: float = 0.9, dampening: float = 0.0, weight_decay: float = 0.0,
         nesterov: bool = False, **ways: Any,
     ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
+        super().__init__(params, own_arguments(locals()), **ways)
 
 
 class RMSprop8bit(BlockwiseOptimizer):
@@ -185,7 +185,7 @@ class RMSprop8bit(BlockwiseOptimizer):
         self, params: Any, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0,
         momentum: float = 0.0, **ways: Any,
     ) -> None:  # fmt: skip
-        super().__init__(params, _own(locals()), **ways)
+        super().__init__(params, own_arguments(locals()), **ways)
 
 
 class LAMB(ListOptimizer):
