@@ -5,7 +5,7 @@
 //            dims are filled up to D and DV with zeros by TMA.
 // Threads:   a producer warpgroup, of which one thread issues TMA and all transpose values (transpose.cuh), and two
 //            consumer warpgroups of 64 queries: S = Q K^T, online softmax, O += P V. S of the next k_block is issued
-//            before P V of this one. ORDERED: consumers issue their products in turn.
+//            before P V of this one.
 // Pipeline:  STAGES slots each of K, V and V^T with full and empty mbarriers. A consumer frees K after S, V^T after O.
 // Scales:    q's and k's enter the scores' scale, v's the result's; each is a number times an f32 per head.
 // Grid:      a CTA takes the next tile that no CTA has taken (`counter`), or every gridDim.x-th.
@@ -20,8 +20,7 @@
 using namespace attention;
 
 constexpr int BM = 128, CONSUMERS = 2;
-// Named barriers: that and the consumer's index (CONSUMER: its threads; TURN: it may issue its products).
-constexpr u32 BARRIER_CONSUMER = 1, BARRIER_TURN = 3;
+constexpr u32 BARRIER_CONSUMER = 1;  // named barriers: that and the consumer's index, of its threads
 
 // HeadBoxes of panels of 128 columns of one byte.
 struct Operand : HeadBoxes {
@@ -88,7 +87,7 @@ template <int D, int DV, int BN, int STAGES> struct Memory {
   }
 };
 
-template <class Out, int D, int DV, int BN, int STAGES, bool ORDERED, int CHANGES>
+template <class Out, int D, int DV, int BN, int STAGES, int CHANGES>
 __global__ void __launch_bounds__(384, 1)
     attention_fp8_wgmma(const __grid_constant__ Problem<u8, Out, float> p, const __grid_constant__ TensorMap q_map,
         const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map,
@@ -200,8 +199,6 @@ __global__ void __launch_bounds__(384, 1)
   warpgroup::take_registers<216>();
   const u32 consumer = group - 1;
   const u64 of_queries = warpgroup::descriptor<false>(m.queries) + consumer * warpgroup::NEXT_64;
-  const auto turn = [&](u32 of) { return BARRIER_TURN + of; };
-  if (ORDERED && consumer == CONSUMERS - 1) barrier_arrive(turn(0), 256);
   float acc[DV / 8][4], s[1][BN / 8][4];
   u32 weights[BN / 32][4];
   attention_fp8::Weights softmax;
@@ -297,10 +294,8 @@ __global__ void __launch_bounds__(384, 1)
       // 3c. main loop: scores of `block`, values of block + 1
 #pragma unroll 1
       for (int block = work.end - 2; block >= work.begin; --block) {
-        if constexpr (ORDERED) barrier_sync(turn(consumer), 256);
         issue_scores();
         issue_values();
-        if constexpr (ORDERED) barrier_arrive(turn(1 - consumer), 256);
         warpgroup::wait<1>();
         scores_done(work, block);
         const bool moved = weigh(block, shrink);
@@ -341,6 +336,4 @@ __global__ void __launch_bounds__(384, 1)
     }
     number = take_number();
   }
-  // The last consumer's last turn is taken too, so that no barrier is left half full
-  if (ORDERED && consumer == 0) barrier_sync(turn(0), 256);
 }

@@ -27,8 +27,6 @@ PANEL = 128  # columns of a panel in shared memory, or keys of values that are t
 HEAD_DIMS = (64, 128, 256)  # that kernels are made for; others are filled up with zeros
 KEYS = {64: 128, 128: 128, 256: 64}  # of a block, by the larger head dim
 STAGES = 2
-WAYS = ((True, True), (True, False), (False, True), (False, False))  # ping_pong and dynamic
-MOST_IN_TURN = 128  # columns, as far as registers go
 EXPONENTIALS = 16  # per clock and SM
 
 
@@ -38,7 +36,6 @@ class WgmmaConfig(Config):
 
     keys: int = term("keys a CTA takes at a time", leads=True)
     stages: int = term("blocks of keys and of values in shared memory", default=STAGES)
-    ping_pong: bool = term("consumer warpgroups issue their products in turn", default=False)
     persistent: bool = term("one CTA per SM, which takes every gridDim'th tile", default=False)
     dynamic: bool = term("one CTA per SM, which takes the next tile that no other has taken", default=False)
     dims: tuple[int, int] = term("columns of queries and of values, filled up", default=(0, 0), hidden=True)
@@ -53,7 +50,7 @@ class WgmmaConfig(Config):
 
     @property
     def template(self) -> str:
-        return ", ".join(map(str, (*self.dims, self.keys, self.stages, str(self.ping_pong).lower())))
+        return ", ".join(map(str, (*self.dims, self.keys, self.stages)))
 
 
 def filled(columns: int) -> int:
@@ -128,10 +125,8 @@ class Wgmma(Candidate[Any]):
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[WgmmaConfig]:
         dims = filled(desc.d), filled(desc.d_v)
-        for ping_pong, dynamic in WAYS if max(dims) <= MOST_IN_TURN else WAYS[2:]:
-            config = WgmmaConfig(
-                KEYS[max(dims)], ping_pong=ping_pong, dynamic=dynamic, persistent=not dynamic, dims=dims
-            )
+        for dynamic in (True, False):
+            config = WgmmaConfig(KEYS[max(dims)], dynamic=dynamic, persistent=not dynamic, dims=dims)
             if config.shared_bytes <= device.shared_bytes:
                 yield config
 

@@ -50,10 +50,10 @@ def test_a_weight_meets_its_own_key(d: int, d_v: int) -> None:
 
 @pytest.mark.parametrize("d", [64, 128])
 def test_configurations_agree_to_the_bit(d: int) -> None:
-    """Whether consumers take turns and who takes which tile decide nothing: a row's sums follow its own keys."""
+    """Who takes which tile decides nothing: a row's sums follow its own keys."""
     given = made(1, (2, 1), 140, 260, d)
     plans = plans_of(bp.AttentionFp8Descriptor.of(**given, causal=True, return_lse=True))
-    assert len(plans) > 2 and all(plan.precision_guarantee.of("out").batch_invariant for plan in plans)
+    assert len(plans) > 1 and all(plan.precision_guarantee.of("out").batch_invariant for plan in plans)
     first, *others = (plan.run(**given) for plan in plans)
     assert all(same(first, other) for other in others)
 
