@@ -17,7 +17,8 @@ template <class I> __device__ __forceinline__ I element_of(I first, int step) {
 }
 
 // One bit per step whose element is under the mask.
-template <class I, int R> __device__ __forceinline__ u32 under(const u8* mask, I first, I count, const Dims<I, R, 1>& dims) {
+template <class I, int R>
+__device__ __forceinline__ u32 under(const u8* mask, I first, I count, const Dims<I, R, 1>& dims) {
   u32 bits = 0;
 #pragma unroll
   for (int step = 0; step < MASK_STEPS; ++step) {

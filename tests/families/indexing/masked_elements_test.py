@@ -59,7 +59,7 @@ def test_masked_scatter_gradient_in_place(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_masked_ops_have_torch_s_gradients(device: str) -> None:
+def test_masked_ops_have_the_gradients_of_torch(device: str) -> None:
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     x = torch.randn(5, 1, 9, dtype=torch.float64, requires_grad=True)
