@@ -77,7 +77,6 @@ ADVICE = {
     "index_reduce": 'bp.scatter(x, indices, src, axis, reduce="max")',
     "inner": "bp.matmul(a, b.T); of two vectors bp.sum(bp.multiply(a, b))",
     "masked_fill": "bp.where(mask, value, x)",
-    "masked_select": "bp.index_select(x.reshape(-1), bp.nonzero(mask.reshape(-1))[:, 0]), of a mask of x's shape",
     "moveaxis": "x.transpose(...); a view alone needs no kernel",
     "msort": "bp.sort(x, axis=0)[0]",
     "nan_to_num": "bp.where(bp.isnan(x), 0, x), and bp.clamp for infinities",
