@@ -27,12 +27,15 @@ def allocator(layout: Layout) -> Callable[[], Any]:
     """A function that allocates arrays of that layout, on the current device and in the current stream's order."""
     cupy = require_cupy("allocating an output")
     shape, element, dtype = layout.shape, layout.element, layout.element.dtype
-    if element.packed or element in BYTE_STORED_KINDS:
+    in_rows, in_bytes = layout.strides == c_strides(shape), element in BYTE_STORED_KINDS
+    if element.packed or (in_bytes and in_rows):
         return partial(GpuBuffer.zeros, shape, element)
-    if layout.strides == c_strides(shape):
+    if in_rows:
         return partial(cupy.ndarray, shape, dtype)
     nbytes = math.prod(shape) * dtype.itemsize
     strides = tuple(s * dtype.itemsize for s in layout.strides)
+    if in_bytes:
+        return lambda: GpuBuffer.view(cupy.ndarray(shape, "u1", cupy.cuda.alloc(nbytes), strides), element)
     return lambda: cupy.ndarray(shape, dtype, cupy.cuda.alloc(nbytes), strides)
 
 

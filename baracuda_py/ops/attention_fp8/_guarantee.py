@@ -4,8 +4,8 @@
   arXiv:2412.19437, section 3.3.2): `narrow_additions` counts that of a score's sum over the head dim, and of the result's over
   all keys, which no f32 sum interrupts. Scores then err by more than f32's errors, so that the measures count higher orders by
   that ("score_error_fp8", "top_error_fp8", "indistinct_fp8").
-- Weights are rounded to f16 and then to e4m3 for the second product: u = 2**-4 of each, and 2**-11; near zero half the smallest
-  subnormal, 2**-10. The kernel multiplies weights with 2**8, so that this is 2**-18 of the highest weight ("faint").
+- Weights are rounded to e4m3 for the second product: u = 2**-4 of each; near zero half its smallest subnormal, 2**-10. The
+  kernel multiplies weights with 2**8, so that this is 2**-18 of the highest weight ("faint").
 - Scales are a few roundings more of the score and of the result.
 
 In the probable bound the rounding of weights is as large as the root of the sum of squares, and of the tensor cores' truncations
@@ -27,8 +27,7 @@ PROBABLE = "the same, with roundings of weights and truncations as large as the 
 OF_SCORE, OF_TOP, OF_WEIGHT = 12.0, 6.0, 24.0  # units roundoff: with scales, and with the exponent's shift of 8
 ROOT, LIKELY = 6.0, 4.0  # standard deviations
 LEFT = 2 / 33  # the share of an instruction's truncations that remains where they have both signs
-TWICE = 1.01  # rounded to f16 first
-HALF_SUBNORMAL = TWICE * 2.0**-10 * 2.0**-8
+HALF_SUBNORMAL = 2.0**-10 * 2.0**-8
 OF_SUBNORMAL = 512.0  # the largest value, where its scale is subnormal
 
 
@@ -38,7 +37,7 @@ def on_tensor_cores(desc: Any, dot: int, blocks: int) -> PrecisionGuarantee:
     scores, values = (TRUNCATED * narrow_additions(n, n) for n in (dot, keys))
     depth = keys + 8.0 * blocks + 2 * OF_WEIGHT
     likely = 2 * LIKELY * (keys**0.5 + blocks**0.5) + 2 * OF_WEIGHT
-    rounded = Term(TWICE, E4M3, "weighted"), Term(ROOT, E4M3, "root_weighted")
+    rounded = Term(1.0, E4M3, "weighted"), Term(ROOT, E4M3, "root_weighted")
     faint = Term(HALF_SUBNORMAL / E4M3.unit_roundoff, E4M3, "faint")
     of_score, of_sums = (scores + OF_SCORE, scores * LEFT + OF_SCORE), (values + depth, values * LEFT + likely)
     return _promised(desc, MathPrecision.FP8_FAST, "_fp8", of_score, of_sums, rounded, (faint,), batch_invariant=True)

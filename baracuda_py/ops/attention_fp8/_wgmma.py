@@ -14,6 +14,7 @@ from ...plan.constraints import Aligned, Multiple, UnitStride
 from ...plan.grammar import Config, term
 from ...runtime.steps import Fill, Kernel, Launch, Packed, Ptr, Scratch, Step, TensorMap
 from ...types import DeviceSpec, PrecisionGuarantee
+from .._fitted import Fitted
 from ..attention.problem import WgmmaCosts, ends_s, exponentials, placed, problem_struct, stepped, within
 from ..products.checks import on_hopper
 from . import _guarantee
@@ -28,6 +29,11 @@ HEAD_DIMS = (64, 128, 256)  # that kernels are made for; others are filled up wi
 KEYS = {64: 128, 128: 128, 256: 64}  # of a block, by the larger head dim
 STAGES = 2
 EXPONENTIALS = 16  # per clock and SM
+
+
+class Costs(Fitted, table="attention.fp8_wgmma"):
+    tensor_ratio: float
+    exponential_ratio: float
 
 
 @dataclass(frozen=True)
@@ -132,11 +138,11 @@ class Wgmma(Candidate[Any]):
 
     def cost(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> Cost:
         """The cost model of attention's wgmma, whose fitted values it takes, with products in half the time; not measured yet."""
-        costs, tile = WgmmaCosts.of(device), QUERIES * config.keys
+        own, costs, tile = Costs.of(device), WgmmaCosts.of(device), QUERIES * config.keys
         clock_sms = device.rate("issue") / 128
         units = {
-            "tensor cores": costs.tensor_ratio * tile * sum(config.dims) / (device.rate("bf16") / clock_sms),
-            "exponentials": costs.exponential_ratio * exponentials(desc) * tile / EXPONENTIALS,
+            "tensor cores": own.tensor_ratio * tile * sum(config.dims) / (device.rate("bf16") / clock_sms),
+            "exponentials": own.exponential_ratio * exponentials(desc) * tile / EXPONENTIALS,
         }
         limit = max(units, key=lambda name: units[name])
         block = sum(units.values()) * device.sms / clock_sms

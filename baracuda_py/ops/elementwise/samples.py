@@ -312,6 +312,7 @@ def cast(
     for name, view in layouts(values(rng, (6, 40), ElementKind.F32)).items():
         yield Sample(f"f32 {name} to bf16", {"x": view}, {"dtype": "bf16"})
         yield Sample(f"f32 {name} to u8", {"x": view}, {"dtype": "u8"})
+        yield Sample(f"f32 {name} to fp8_e4m3", {"x": view}, {"dtype": "fp8_e4m3"})
 
 
 def scaled_cast(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001

@@ -1,10 +1,8 @@
-// Online softmax whose weights are e4m3: P = 2^(factor s - factor base), factor > 0, of scores in the layout of wgmma's
-// accumulators (rows g and g + 8 of a warp's 16, two adjacent columns of every eight); what is multiplied is 2^8 P.
+// Online softmax whose weights are e4m3: P = 2^(SHIFT + factor s - factor base), factor > 0, of scores in the layout of
+// wgmma's accumulators (rows g and g + 8 of a warp's 16, two adjacent columns of every eight).
 //
-// Range:     base is an earlier row maximum, updated when a score exceeds it by more than SLACK in log2: 2^8 P <= 2^8.75
-//            < 448, the largest e4m3, and what is rounded off a subnormal weight is 2^-18 of the highest at most.
-// Rounding:  to f16, then by integers: the exponent of an f16 is that of 2^8 P in e4m3, and so are its subnormals.
-//            cvt to e4m3 takes the unit that the exponentials keep busy.
+// Range:     base is an earlier row maximum, updated when a score exceeds it by more than SLACK in log2: P <= 2^8.75 <
+//            448, the largest e4m3, and what is rounded off a subnormal weight is 2^-18 of the highest at most.
 // Far:       where |factor base| >= FAR, base is subtracted from the score first (attention/softmax.cuh).
 #pragma once
 #include "attention/problem.cuh"
@@ -14,7 +12,7 @@
 namespace attention_fp8 {
 
 struct Weights {
-  static constexpr float SLACK = 0.75f, FAR = 0x1p22f;
+  static constexpr float SHIFT = 8.0f, SLACK = 0.75f, FAR = 0x1p22f;
   float base[2], sum[2];  // sum: this thread's part of the row sum of P, before P is rounded
 
   __device__ __forceinline__ Weights() {
@@ -73,8 +71,8 @@ struct Weights {
   // Row r's factor for O, and its lse.
   __device__ __forceinline__ void finish(int r, float factor, float& scale, float& lse) const {
     const float base_max = __fmul_rn(shift(base[r]), factor * math::LN2);  // not contracted: rows get the same bits
-    scale = sum[r] == 0.0f ? 0.0f : 0x1p-8f / sum[r];
-    lse = sum[r] == 0.0f ? rows::minus_infinity<float>() : base_max + ::logf(sum[r]);
+    scale = sum[r] == 0.0f ? 0.0f : 1.0f / sum[r];
+    lse = sum[r] == 0.0f ? rows::minus_infinity<float>() : base_max + (::logf(sum[r]) - SHIFT * math::LN2);
   }
 
  private:
@@ -82,25 +80,19 @@ struct Weights {
   template <bool SOME_FAR, int N> __device__ __forceinline__ void weigh_rows(float (&s)[N][4], float factor) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float used_base = shift(base[r]), start = -used_base * factor;
+      const float used_base = shift(base[r]), start = fmaf(-used_base, factor, SHIFT);
       const bool far = SOME_FAR && is_far(used_base * factor);
 #pragma unroll
       for (int n = 0; n < N; ++n)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& score = s[n][r * 2 + e];
-          score = math::ex2_ftz(far ? (score - used_base) * factor : fmaf(score, factor, start));
+          score = math::ex2_ftz(far ? fmaf(score - used_base, factor, SHIFT) : fmaf(score, factor, start));
           sum[r] += score;
         }
     }
   }
 };
-
-// 2^8 times two weights, rounded to e4m3: bytes 1 and 3.
-__device__ __forceinline__ u32 rounded(float low, float high) {
-  const u32 pair = round_pair(low, high, f16{});
-  return pair + pair + 0x00800080;
-}
 
 // The A fragment of 32 keys from 32 k on, four keys per register: 2 t, 2 t + 1, 2 t + 8, 2 t + 9 of 16 (t: the lane in
 // its quad). Values are stored in the same order of keys (transpose.cuh).
@@ -108,7 +100,12 @@ template <int N> __device__ __forceinline__ void pack_weights(u32 (&a)[4], const
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int n = 4 * k + i / 2 * 2, r = i % 2 * 2;
-    a[i] = __byte_perm(rounded(s[n][r], s[n][r + 1]), rounded(s[n + 1][r], s[n + 1][r + 1]), 0x7531);
+    asm("{ .reg .b16 low, high;\n"
+        "cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+        "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
+        "mov.b32 %0, {low, high}; }"
+        : "=r"(a[i])
+        : "f"(s[n][r]), "f"(s[n][r + 1]), "f"(s[n + 1][r]), "f"(s[n + 1][r + 1]));
   }
 }
 
