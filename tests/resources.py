@@ -81,7 +81,6 @@ _RUNS = "sums of runs of 16-bit lines on sm_80"
 _PARTS = "parts of long segments joined in 32 registers, around the quotient or logarithm of the result"
 _PIECES = "eight loads of up to 8 bytes at a time, or four of two arrays"
 _REPEATS = "sums over repeats, on sm_100a by NVRTC 13.5"
-_MAPS = "around the divisions that make the maps of 8-bit states, once per CTA"
 _SUMS = "sums of four read at once in the launch that adds up slices, on sm_90a (28 bytes) and sm_120 (40)"
 _ATTENTION = dict.fromkeys(
     (
@@ -130,7 +129,7 @@ SPILLS: Mapping[str, tuple[int, str]] = _ATTENTION | {
     "segment_prod_backward": (8, _PIECES + ", on sm_100a"),
     "segment_softmax_backward": (8, _PIECES + ", on sm_100a"),
     "embedding_bag_backward": (8, _PIECES + ", on sm_89 and, by NVRTC 13.5, sm_120"),
-    **dict.fromkeys(("adam8bit_update", "adamw8bit_update", "sgd8bit_update"), (16, _MAPS)),
+    "adamw8bit_update": (12, "f32 with both maps in shared memory, on sm_90a by NVRTC 12.9"),
     "tile_backward": (8, _REPEATS),
     "repeat_interleave_backward": (8, _REPEATS),
 }

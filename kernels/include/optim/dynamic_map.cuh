@@ -3,12 +3,10 @@
 // 10**(n - MOST), n from 0 to MOST = 6 and of either sign, or UNSIGNED from 1 to MOST = 7.
 #pragma once
 #include "core/dtype.cuh"
-#include "math/approx.cuh"
 
 namespace optim {
 
 constexpr int CODES = 256;
-constexpr float LOG2_10 = 3.3219280948873623f;
 
 template <bool UNSIGNED> __device__ __forceinline__ float number_of(int code) {
   constexpr int MOST = UNSIGNED ? 7 : 6;
@@ -36,21 +34,12 @@ struct DynamicMaps {
     for (int k = 0; k < 2; ++k) border[k][code] = code ? (number[k][code - 1] + number[k][code]) / 2 : 0;
     __syncthreads();
   }
-  // The nearest code: as many as there are borders that x is not below; of NaN 0. What the logarithm says is off by one
-  // at most, which two borders right.
+  // The nearest code: the borders that x is not below are counted. Of NaN it is 0.
   __device__ __forceinline__ u8 nearest(bool is_unsigned, float x) const {
-    const float most = is_unsigned ? 7 : 6, size = is_unsigned ? fmaxf(x, 0.0f) : ::fabsf(x);
-    float log2_size;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2_size) : "f"(size));
-    const float decade = fminf(fmaxf(floorf(log2_size / LOG2_10) + most + 1.0f, is_unsigned), most);
-    const float parts = float(1 << int(decade));
-    const float part = (size * math::ex2_ftz((most - decade) * LOG2_10) - 0.1f) * (parts / 0.9f);
-    const int place = int(parts) + int(floorf(part)), side = x < 0 ? -place : place;
-    int code = min(max(is_unsigned ? place - 1 : 127 + side, 0), CODES - 1);
-    const float* const borders = border[is_unsigned];
-    if (code && x < borders[code]) --code;
-    else if (code < CODES - 1 && x >= borders[code + 1]) ++code;
-    return u8(x == x ? code : 0);
+    int code = 0;
+#pragma unroll
+    for (int step = CODES / 2; step; step /= 2) code += x >= border[is_unsigned][code + step] ? step : 0;
+    return u8(code);
   }
 };
 
