@@ -14,7 +14,7 @@ from .target import Target
 __all__ = ["ATTENTION_FP8_ROWS"]
 
 E4M3, BF16 = "float8_e4m3fn", "bfloat16"
-OF_HALVES = "bf16"  # ours, of bf16 operands
+UNQUANTIZED = "bf16"  # ours, of bf16 operands
 FLOPS_A_SECOND = 900e12  # that full attention of 128 columns and 8192 keys is asked to reach
 
 
@@ -34,7 +34,7 @@ def _row(length: int, d: int, causal: bool) -> Row:
         calls: Calls = {OURS: bp.AttentionFp8Plan.select(desc).bind(**given)}
         halves = {name: kit.normal(shape, BF16) for name in "qkv"} | {"out": kit.empty(shape, BF16)}
         plan = bp.AttentionPlan.select(bp.AttentionDescriptor.of(**halves, causal=causal))
-        return calls | {OF_HALVES: plan.bind(**halves)}
+        return calls | {UNQUANTIZED: plan.bind(**halves)}
 
     size = batch * heads * length * d
     asked = (d, length, causal) == (128, 8192, False)

@@ -57,7 +57,8 @@ __global__ void __launch_bounds__(256, 1)
         float changed = score[r] * scale;
         if (p.capped) changed = float(p.softcap) * math::tanh<24>(changed / float(p.softcap));
         score[r] = counts ? changed : rows::minus_infinity<float>();
-        const float highest = rows::group_reduce<32>(score[r], [](float a, float b) { return a > b || a != a ? a : b; });
+        const float highest =
+            rows::group_reduce<32>(score[r], [](float a, float b) { return a > b || a != a ? a : b; });
         const float next = top[r] > highest || top[r] != top[r] ? top[r] : highest,
                     base = rows::ShiftedSum<float, 24>::shift(next);
         const float weight = math::exp<24>(score[r] - base), shrink = math::exp<24>(top[r] - base);

@@ -40,7 +40,7 @@ LAYERS = (
 )
 # The shared folders of kernels/include, from the bottom up: a header includes headers of its own folder and of lower rungs. Above
 # them stand the folders of one family each: a kernel includes headers of its own family and of the rungs.
-LADDER = (("core",), ("ptx",), ("math",), ("rows", "random"), ("products", "position"))
+LADDER = (("core",), ("ptx",), ("math",), ("rows", "random"), ("products", "position"), ("attention",))
 
 
 @pytest.fixture(scope="module")

@@ -165,7 +165,7 @@ def attention_fp8(
     logarithm of the denominator, f32, as `attention` has it.
     On sm_90a (head dims up to 256, multiples of 16) tensor cores multiply e4m3: weights are rounded to e4m3, 2**-4 of each, and
     sums over keys keep about 14 bits, as fp8_fast does for `matmul`. Other problems and archs are computed in f32. Rotating q and
-    k by one orthogonal matrix, such as a Hadamard matrix with random signs, before they are quantized leaves scores as they are
+    k by one orthogonal matrix, such as a Hadamard matrix with random signs, before they are quantized leaves scores unchanged
     and spreads outliers over the columns. NaN and infinities are met as by `attention`.
     """
 

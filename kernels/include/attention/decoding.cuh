@@ -85,8 +85,8 @@ template <class T, class Out> struct SharedRows {
     return whole == 0.0f ? 0.0f : of_values / whole;
   }
 
-  // `whole`, a row's sum of weights, becomes that for the reference maximum `most` (base 2), with the sink's term in split 0;
-  // returns the factor of the accumulators. `highest`: the row's maximum.
+  // `whole`, a row's sum of weights, becomes that for the reference maximum `most` (base 2), with the sink's term in
+  // split 0; returns the factor of the accumulators. `highest`: the row's maximum.
   __device__ __forceinline__ float with_sink(u32 split, int row, float highest, float& whole, float& most) const {
     const float sink =
         split == 0 ? sink_of<T, float>(p, standing(row)) * math::LOG2E : rows::minus_infinity<float>();

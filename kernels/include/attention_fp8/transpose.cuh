@@ -1,5 +1,6 @@
-// Values of 8 bits, [key, column] in panels of 128 columns, become V^T, [column, key] in panels of 128 keys: wgmma takes
-// 8-bit operands K-major alone. Both are in the 128-byte swizzle. (FlashAttention-3, arXiv:2407.08608, section 3.3.)
+// Values of 8 bits, [key, column] in panels of 128 columns, become V^T, [column, key] in panels of 128 keys: wgmma
+// takes 8-bit operands K-major alone. Both are in the 128-byte swizzle (FlashAttention-3, arXiv:2407.08608, section
+// 3.3).
 //
 // Step:      a warp takes 32 keys by 16 columns: ldmatrix.trans moves pairs of columns, prmt separates them, stmatrix
 //            stores eight even and eight odd columns by 16 keys each; neither has bank conflicts.
@@ -24,7 +25,8 @@ __device__ __forceinline__ u32 kept_keys(int left, int t) {
 }
 
 // By a warpgroup. Keys from `seen` on become zeros: their weights are 0, and the values may be NaN.
-template <int KEYS, int COLUMNS> __device__ __forceinline__ void transpose_values(u32 to, u32 from, int seen, u32 thread) {
+template <int KEYS, int COLUMNS>
+__device__ __forceinline__ void transpose_values(u32 to, u32 from, int seen, u32 thread) {
   static_assert(KEYS % 32 == 0 && COLUMNS % 64 == 0, "every warp has as many steps");
   const u32 lane = thread % 32, warp = thread / 32, t = lane % 4;
   const u32 row = lane % 8 + lane / 8 % 2 * 8, half = lane / 16;

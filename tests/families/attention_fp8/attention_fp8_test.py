@@ -1,4 +1,4 @@
-"""Attention of e4m3 operands by wgmma: which key a weight meets, bits that do not depend on who issues products, tails, the range
+"""Attention of e4m3 operands by wgmma: which value a weight multiplies, bits that do not depend on who issues products, tails, the range
 of weights, scales, and what is refused."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize(("d", "d_v"), [(64, 64), (128, 128), (128, 64), (256, 256)])
-def test_a_weight_meets_its_own_key(d: int, d_v: int) -> None:
+def test_a_weight_multiplies_its_own_value(d: int, d_v: int) -> None:
     """Query i is key order[i] and scores are steep: the result is that key's value, to the bit, in every column."""
     keys = 256
     k = rng.choice([-1.0, 1.0], (1, 1, keys, d)).astype(E4M3)

@@ -213,6 +213,18 @@ def test_gradient_of_an_index_is_zero_bytes_where_it_is_not_last() -> None:
     assert made.grad_x.tobytes() == np.array([0, 0, -0.0], np.float32).tobytes()
 
 
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+@pytest.mark.parametrize("reduce", ["max", "min"])
+def test_nan_is_the_extremum_of_its_place(reduce: str, device: str) -> None:
+    """Of one place with a NaN in src, one with a NaN in x, and one with neither; NaN shares its gradient with other NaN."""
+    x, index = np.array([1, np.nan, 5], np.float32), np.array([0, 0, 1, 0, 2])
+    src, grad = np.array([np.nan, 2, 3, np.nan, 5], np.float32), np.array([8, 6, 4], np.float32)
+    y = bp.scatter(x, index, src, reduce=reduce, device=device)
+    made = bp.scatter_backward(grad, index, reduce=reduce, x=x, src=src, y=y, device=device)
+    assert made.grad_x.tolist() == [0, 6, 2]
+    assert made.grad_src.tolist() == [4, 0, 0, 4, 2]
+
+
 @pytest.mark.parametrize("lines", [255, 256, 257, 65_536])
 def test_indices_out_of_range_sort_behind_the_last_line(lines: int) -> None:
     """What has no place has a key of its own, which may take a digit more than those of lines."""
