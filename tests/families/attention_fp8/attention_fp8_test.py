@@ -1,5 +1,5 @@
-"""Attention of e4m3 operands by wgmma: which value a weight multiplies, bits that do not depend on who issues products, tails, the range
-of weights, scales, and what is refused."""
+"""Attention of e4m3 operands by wgmma: which value a weight multiplies, bits that do not depend on who issues products, tails,
+the range of weights, scales, and what is refused."""
 
 from __future__ import annotations
 
