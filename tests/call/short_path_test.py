@@ -71,6 +71,14 @@ def test_short_path_gives_absent_values_their_defaults(
     assert all(values.keys() == {"scale", "softcap", "offset"} for values in fired)
 
 
+def test_8_bit_floats_lie_in_the_order_of_the_array_that_is_cast(gpus: Gpus) -> None:
+    """CuPy has no dtype for them: their bytes are allocated instead."""
+    x = gpus.array(np.zeros((8, 4), np.float32)).T
+    for _ in range(2):
+        made = bp.cast(x, "fp8_e4m3")
+        assert isinstance(made, bp.GpuBuffer) and (made.shape, made.strides) == ((4, 8), (1, 4))
+
+
 def test_a_step_of_decoding_selects_nothing(gpus: Gpus, long_way: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Lengths, positions, pages and scales are what a launch reads, and no part of a plan or a key."""
     f16, i32 = np.float16, np.int32
