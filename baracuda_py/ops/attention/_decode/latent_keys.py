@@ -18,11 +18,11 @@ from ..._launch import overlapped_overhead
 from .._forward.flash import HALVES, MOST_ROWS, SHARED_BYTES, tensor_flops_per_cycle
 from .._problem import guarantee as _guarantee
 from .._problem.struct import problem_struct
+from .latent import COLUMNS, DIMS, LEAST_COLUMNS, ROWS, STATIC, alike, ctas_of, shares, tiles_of
 from .latent_wgmma import LatentWgmma, LatentWgmmaPages
 from .splits import (
     FIXED,
     LEAST,
-    MOST_SPLITS,
     Splits,
     cache_struct,
     most_keys,
@@ -34,11 +34,7 @@ from .splits import (
 
 __all__ = ["LatentKeys", "LatentKeysConfig", "LatentPages"]
 
-ROWS, WARPS = 64, 8
-# Columns of keys and of values that kernels are made for; others are filled up with zeros
-DIMS, COLUMNS = (512, 576), 512
-LEAST_COLUMNS = 256  # up to which the others' tile holds all columns of the values
-STATIC = 2 << 10  # bytes of shared memory beside the tiles
+WARPS = 8
 
 
 class Costs(Fitted, table="attention.latent"):
@@ -94,7 +90,7 @@ class LatentKeys(Candidate[Any]):
             return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
         if (tile := self._tile(desc, device)) is None:
             return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
-        if self._ctas(desc, tile) >= 1 << 31:
+        if ctas_of(desc, tile.splits) >= 1 << 31:
             return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")
         return OK
 
@@ -102,9 +98,7 @@ class LatentKeys(Candidate[Any]):
         """Splits that fill the device up to four times, and those of a fixed length."""
         if (tile := self._tile(desc, device)) is None:
             return
-        keys, pairs = most_keys(desc), max(self._ctas(desc, tile), 1)
-        most = max(1, min(MOST_SPLITS, -(-keys // LEAST)))
-        for splits in sorted({1, most, *(min(max(n * device.sms // pairs, 1), most) for n in (1, 2, 3, 4))}):
+        for splits in shares(desc, device):
             yield replace(tile, splits=splits)
             if tile.keys == 64 and device.tier is ArchSku.SM90A and not _changed(desc):  # elsewhere it spills
                 yield replace(tile, splits=splits, halved=True)
@@ -131,7 +125,7 @@ class LatentKeys(Candidate[Any]):
         )
         keys = most_keys(desc)
         split = min(max(-(-keys // config.splits), LEAST, config.fixed), keys)
-        ctas = max(self._ctas(desc, config), 1)
+        ctas = max(ctas_of(desc, config.splits), 1)
         seconds = -(-ctas // device.sms) * (
             costs.cta_latency_s + -(-split // config.keys) * clocks / clock_sms * device.sms
         )
@@ -158,30 +152,19 @@ class LatentKeys(Candidate[Any]):
         splits = Splits.of(desc, config)
         args: tuple[Arg, ...] = (
             problem_struct(desc, k=self.keys, v=self.values), cache_struct(desc), scales_struct(desc), splits.struct,
-            np.uint32(self._tiles(desc)), np.uint32(self._alike(desc)),
+            np.uint32(tiles_of(desc)), np.uint32(alike(desc, self.keys, self.values)),
         )  # fmt: skip
         first = Launch(
-            Kernel("attention/decode_latent.cu", entry), (self._ctas(desc, config) + desc.checked, 1, 1), (32 * WARPS, 1, 1),
+            Kernel("attention/decode_latent.cu", entry), (ctas_of(desc, config.splits) + desc.checked, 1, 1), (32 * WARPS, 1, 1),
             args, config.shared_bytes, pdl=splits.pdl,
         )  # fmt: skip
         return splits.merged(first, device)
-
-    def _alike(self, desc: Any) -> bool:
-        """Whether keys and values have the same strides, as where values are columns of keys."""
-        k, v = desc.layout(self.keys), desc.layout(self.values)
-        return all(n == 1 or a == b for n, a, b in zip(k.shape[:-1], k.strides, v.strides))
 
     def _tile(self, desc: Any, device: DeviceSpec) -> LatentKeysConfig | None:
         """As many keys as there is room for."""
         dims = next(n for n in DIMS if n >= min(desc.d, DIMS[-1]))
         made = (LatentKeysConfig(ROWS, keys, dims=dims) for keys in (64, 32))
         return next((c for c in made if c.shared_bytes + STATIC <= device.shared_bytes), None)
-
-    def _tiles(self, desc: Any) -> int:
-        return int(max(1, -(-desc.most_q * desc.group // ROWS)))
-
-    def _ctas(self, desc: Any, config: LatentKeysConfig) -> int:
-        return int(desc.batch * desc.kv_heads * self._tiles(desc) * config.splits)
 
 
 class LatentPages(LatentKeys):

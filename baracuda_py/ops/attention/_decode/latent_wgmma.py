@@ -23,11 +23,11 @@ from .._forward.flash import HALVES, MOST_ROWS
 from .._forward.wgmma import boxes, product_text, stepped
 from .._problem import guarantee as _guarantee
 from .._problem.struct import problem_struct
+from .latent import COLUMNS, DIMS, LEAST_COLUMNS, ROWS, STATIC, alike, ctas_of, shares, tiles_of
 from .pages import same_kind
 from .splits import (
     FIXED,
     LEAST,
-    MOST_SPLITS,
     Splits,
     cache_struct,
     most_keys,
@@ -39,11 +39,8 @@ from .splits import (
 
 __all__ = ["LatentWgmma", "LatentWgmmaPages"]
 
-ROWS, KEYS, THREADS = 64, 64, 384
-DIMS, COLUMNS = (512, 576), 512  # columns of keys and of values; others are filled up with zeros
-LEAST_COLUMNS = 256  # up to which a consumer's half of the values would be empty
+KEYS, THREADS = 64, 384
 LEAST_BOX, BOX_STEP = 16, 8  # keys of a box, at least and a multiple of: rows after which the swizzle repeats
-STATIC = 2 << 10  # bytes of shared memory beside the tiles
 PANELS = 9  # of a slot of keys
 PANEL_BYTES = 128 * KEYS
 
@@ -103,7 +100,7 @@ class LatentWgmma(Candidate[Any]):
             )
         if max(desc.total_q, desc.most_k) >= MOST_ROWS or desc.total_q * desc.group >= MOST_ROWS:
             return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
-        if self._ctas(desc, self._tile(desc)) >= 1 << 31:
+        if ctas_of(desc, 1) >= 1 << 31:
             return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")
         if self._tile(desc).shared_bytes + STATIC > device.shared_bytes:
             return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
@@ -111,17 +108,14 @@ class LatentWgmma(Candidate[Any]):
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[LatentWgmmaConfig]:
         """Splits that fill the device up to four times, and those of a fixed length."""
-        tile = self._tile(desc)
-        keys, pairs = most_keys(desc), max(self._ctas(desc, tile), 1)
-        most = max(1, min(MOST_SPLITS, -(-keys // LEAST)))
-        for splits in sorted({1, most, *(min(max(n * device.sms // pairs, 1), most) for n in (1, 2, 3, 4))}):
+        for splits in shares(desc, device):
             yield self._tile(desc, splits)
         yield self._tile(desc, max(1, -(-desc.most_k // FIXED)), FIXED)
 
     def cost(self, desc: Any, device: DeviceSpec, config: LatentWgmmaConfig) -> Cost:
         """Waves of CTAs, one an SM, whose tiles take what shared memory takes for them; or the bandwidth."""
         costs, clock = Costs.of(device), device.rate("issue") / 128 / device.sms
-        keys, ctas = most_keys(desc), max(self._ctas(desc, config), 1)
+        keys, ctas = most_keys(desc), max(ctas_of(desc, config.splits), 1)
         split = min(max(-(-keys // config.splits), LEAST, config.fixed), keys)
         seconds = -(-ctas // device.sms) * (
             costs.cta_latency_s + -(-split // config.keys) * costs.tile_cycles * config.dims / DIMS[-1] / clock
@@ -150,30 +144,19 @@ class LatentWgmma(Candidate[Any]):
         args: tuple[Arg, ...] = (
             problem_struct(desc, k=self.keys, v=self.values),
             *(boxes(desc, name, rows) for name in (self.keys, self.values)),
-            cache_struct(desc), scales_struct(desc), splits.struct, np.uint32(self._tiles(desc)),
-            np.uint32(self._alike(desc)),
+            cache_struct(desc), scales_struct(desc), splits.struct, np.uint32(tiles_of(desc)),
+            np.uint32(alike(desc, self.keys, self.values)),
         )  # fmt: skip
         first = Launch(
             Kernel(
                 "attention/decode_latent_wgmma.cu", f"attention_decode_latent_wgmma<{template}>", prelude(desc.element)
             ),
-            (self._ctas(desc, config) + desc.checked, 1, 1), (THREADS, 1, 1), args, config.shared_bytes, pdl=splits.pdl,
+            (ctas_of(desc, config.splits) + desc.checked, 1, 1), (THREADS, 1, 1), args, config.shared_bytes, pdl=splits.pdl,
         )  # fmt: skip
         return splits.merged(first, device)
 
-    def _alike(self, desc: Any) -> bool:
-        """Whether keys and values have the same strides, as where values are columns of keys."""
-        k, v = desc.layout(self.keys), desc.layout(self.values)
-        return all(n == 1 or a == b for n, a, b in zip(k.shape[:-1], k.strides, v.strides))
-
     def _tile(self, desc: Any, splits: int = 1, fixed: int = 0) -> LatentWgmmaConfig:
         return LatentWgmmaConfig(ROWS, KEYS, splits, fixed, next((n for n in DIMS if n >= desc.d), DIMS[-1]))
-
-    def _tiles(self, desc: Any) -> int:
-        return int(max(1, -(-desc.most_q * desc.group // ROWS)))
-
-    def _ctas(self, desc: Any, config: LatentWgmmaConfig) -> int:
-        return int(desc.batch * desc.kv_heads * self._tiles(desc) * config.splits)
 
     def _box_rows(self, desc: Any) -> int:
         return KEYS
