@@ -195,6 +195,7 @@ UNIT = ("logit", "log2", "log10", "log1p", "asin", "acos", "atanh", "erfinv")  #
 MORE.update({name: (getattr(bp, name), ((3, 4),)) for name in (*ONE_MORE, *UNIT, "acosh")})
 MORE.update({name: (getattr(bp, name), ((3, 4),) * 2) for name in TWO_MORE})
 TARGET = torch.linspace(-0.93, 1.1, 12, dtype=torch.float64).reshape(3, 4)  # of losses, which have no gradient by it
+MASK = TARGET.sin() > -0.3
 MORE.update({
     **{name: (getattr(bp, name), ((3, 4), (3, 4), (4,))) for name in ("fma", "lerp", "addcmul", "addcdiv")},
     **{name: (partial(getattr(bp, name), axis=0), ((3, 4),)) for name in RUNNING},
@@ -219,6 +220,8 @@ MORE.update({
     **{f"scatter {by}": (partial(lambda by, x, src: bp.scatter(
         x, torch.tensor([[0, 1, 2, 0], [2, 2, 0, 1]]), src, axis=1, reduce=by), by), ((3, 4), (2, 4)))
        for by in ("mean", "prod", "max", "min")},
+    "masked_select": (lambda x: bp.masked_select(x, MASK), ((3, 4),)),
+    "masked_scatter": (lambda x, src: bp.masked_scatter(x, MASK, src), ((3, 4), (2, 5))),
     "sort": (lambda x: bp.sort(x, axis=1, descending=True).values, ((3, 4),)),
     "kthvalue": (lambda x: bp.kthvalue(x, 2, axis=1)[0], ((3, 4),)),
     "median": (lambda x: bp.median(x, axis=1)[0], ((3, 4),)),

@@ -93,6 +93,7 @@ FAMILY = Family(
     two=("attention_backward",),
     also={
         "attention_decode": ("bf16 several splits",),
+        "cascade_attention": ("f16 HND 64 d128, a number of keys", "bf16 d128 ragged", "f32 d12"),
         "paged_attention": ("f16 HND 64, d128",),
     },
     variants={

@@ -40,6 +40,7 @@ FAMILY = Family(
     two=tuple(name for name, row in ROWS.items() if len(row.arguments) == 2 and name != "add"),
     also={
         **dict.fromkeys(ONE_OUTPUT_OR_TWO, ("f32 with 0.1",)),
+        "scaled_cast": ("bf16 to fp8_e4m3 by 2.5",),
         **dict.fromkeys(("lerp_backward", "addcmul_backward", "addcdiv_backward"), ("f16 0.3 -0.3",)),
     },
     variants=dict.fromkeys(ONE_OUTPUT_OR_TWO, ("f32[1023][1023]", "f32 with 0.1")),

@@ -38,7 +38,10 @@ FAMILY = Family(
         "return_index",
         "invert",
     ),
-    also={"unique": ("int16[6, 70] padded", "int16[6, 70] stepped", "int16[6, 70] F")},
+    also={
+        "isin": ("elements stepped float32[6, 40][9, 8]", "test_elements padded float32[6, 40][9, 8] invert"),
+        "unique": ("int16[6, 70] padded", "int16[6, 70] stepped", "int16[6, 70] F"),
+    },
     no_meaning=(
         NoMeaning(
             "bincount",
