@@ -72,12 +72,20 @@ class Known:
 
     def fresh(self, problem: Problem, plan: Any, way: str) -> bool:
         """Whether the run is to be made."""
-        op, run = problem.op.name, run_of(problem, plan, way)
-        self.runs.append((op, run))
-        if not self.leaves_out or op in self.anyway or run not in _known(op):
-            return True
-        self.unseen.append(run)
-        return False
+        run = run_of(problem, plan, way)
+        self.runs.append((problem.op.name, run))
+        return not self._left_out(problem, run)
+
+    def left_out(self, problem: Problem, plan: Any) -> bool:
+        """Whether what follows from the plan's usual run, beside the run itself, may be left out: it was seen when that was."""
+        return self._left_out(problem, run_of(problem, plan, ""))
+
+    def _left_out(self, problem: Problem, run: str) -> bool:
+        op = problem.op.name
+        known = self.leaves_out and op not in self.anyway and run in _known(op)
+        if known:
+            self.unseen.append(run)
+        return known
 
 
 class Recorder:

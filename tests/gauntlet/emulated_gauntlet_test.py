@@ -154,9 +154,11 @@ def test_random_orders(case: Case, right: Right) -> None:
 @every_sample("ptx", count=PER_ARCH, bounded=1)
 def test_other_arches(case: Case, bounded: bool, right: Right) -> None:
     """Launches and code that are the same as on an arch before, or as in `test_gauntlet`, run once. Of an op's first sample what
-    NVRTC makes of the code is compared, but for the bounded suite; of the others the text that the preprocessor leaves."""
+    NVRTC makes of the code is compared, but for the bounded suite and where the records know the usual run, beside which it was
+    compared; of the others the text that the preprocessor leaves."""
     ran, compiled = set(), not bounded and case == case.siblings[0]
     with contextlib.suppress(UnsupportedError):
+        compiled = compiled and not right.known.left_out(case.problem, case.problem.plan)
         ran.add(code_of(case.problem, compiled=compiled))
     for arch in ARCHES:
         problem = replace(case, backend=f"ptx:{arch}").problem

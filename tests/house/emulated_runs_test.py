@@ -66,6 +66,23 @@ def test_left_out_runs_are_not_seen_to_pass() -> None:
         assert bool(said[UNSEEN]) is not made and said[PROPERTY] == asked.runs
 
 
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("recorded", [True, False])
+def test_code_of_other_arches_is_compiled_unless_the_usual_run_is_known(
+    recorded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text is compared all the same, and a test that compiled nothing has not seen that the code is the same."""
+    case, noted = cases("cumsum", "ptx", 1)[0], list[bool]()
+    emulated_runs.put("cumsum", [run_of(case.problem, case.problem.plan, "")] if recorded else ["another"])
+    monkeypatch.setattr(
+        emulated_gauntlet_test, "code_of", lambda _problem, *, compiled: noted.append(compiled) or ("the same",)
+    )
+    right = emulated_gauntlet_test.Right(Known(leaves_out=True), Executed())
+    emulated_gauntlet_test.test_other_arches(case, bounded=False, right=right)
+    assert set(noted) == {not recorded} and len(noted) > 1
+    assert bool(right.known.unseen) == recorded
+
+
 def test_each_family_emulates_one_op_anyway() -> None:
     families = [family_of(op) for op in made_anyway()]
     assert sorted(families) == sorted({family_of(op) for op in all_ops()})
