@@ -238,7 +238,7 @@ def _queue(x: Any, stream: Any) -> int:
 
 
 def _waits_for_nothing(queue: int, arrays: Iterable[Any]) -> bool:
-    """Whether a call on torch's stream `queue` may name it. A call that names no stream waits for CuPy's current one; here the only
+    """Whether a call on torch's stream `queue` may name it. One that names no stream waits for CuPy's current one; here the only
     CuPy array is the table, which is copied in the order of `queue`. A capture of either stream is left to the call's checks."""
     if not all(map(is_tensor, arrays)) or (own := current_stream()) == queue:
         return False
