@@ -13,10 +13,10 @@ from ....ops.optim.rules import Rule, plural
 from ....types import DeviceMismatchError, InvalidProblemError, OperandTypeError, UnsupportedError
 from ....types.errors import Renamed
 
-__all__ = ["ArrayOptimizer", "ListOptimizer", "own_arguments", "pair_of"]
+__all__ = ["TORCH_NAMES", "ArrayOptimizer", "ListOptimizer", "own_arguments", "pair_of"]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-TORCH_NAMES = {"state_sum": "sum"}  # states that torch calls otherwise
+TORCH_NAMES = {"state_sum": "sum", "state_sum_absmax": "sum_absmax"}  # states that torch calls otherwise
 ON_REQUEST = {"max_exp_avg_sq": "amsgrad", "grad_avg": "centered", "momentum_buffer": "momentum"}
 
 
