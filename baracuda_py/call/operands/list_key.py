@@ -19,7 +19,7 @@ from weakref import ref
 from ...tensor.pytorch import is_grad_enabled
 from .key import array_type, is_intercepted, is_tensor_type, read
 
-__all__ = ["ListKey", "key_of_list"]
+__all__ = ["ListKey", "key_of_list", "torch_guards"]
 
 KEPT = 256  # lists that were seen
 QUICK_RANKS = (1, 2)  # in which the rank and the first extent fix the shape of an array whose size cannot change
@@ -134,7 +134,7 @@ def _keep(at: Hashable, arrays: list[Any], kinds: set[type], key: ListKey) -> No
     seen: _CupyList | _TorchList
     if kinds == {array_type()} and all(x._c_contiguous for x in arrays):
         seen = _CupyList(arrays, key)
-    elif all(map(is_tensor_type, kinds)) and (guards := _torch_guards()) is not None:
+    elif all(map(is_tensor_type, kinds)) and (guards := torch_guards()) is not None:
         try:
             seen = _TorchList(arrays, key, guards)
         except (TypeError, RuntimeError):  # guards of another version
@@ -147,7 +147,7 @@ def _keep(at: Hashable, arrays: list[Any], kinds: set[type], key: ListKey) -> No
             _seen.popitem(last=False)
 
 
-def _torch_guards() -> Any:
+def torch_guards() -> Any:
     """torch's guards on tensors, which are private to it; None in a version that lacks them."""
     dynamo = getattr(sys.modules.get("torch._C"), "_dynamo", None)
     return getattr(getattr(dynamo, "guards", None), "TensorGuards", None)

@@ -66,7 +66,7 @@ def test_unchanged_lists_are_not_read_again(gpus: Gpus, monkeypatch: pytest.Monk
 
 
 def test_torch_lists_without_guards_are_read_again(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(list_key, "_torch_guards", lambda: None)
+    monkeypatch.setattr(list_key, "torch_guards", lambda: None)
     lists = torch_lists(gpus)
     step = scalar(gpus, lists)
     for _ in range(2):
