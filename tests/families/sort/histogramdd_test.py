@@ -111,6 +111,9 @@ def test_histogramdd_gives_tensors_beside_torch() -> None:
 X = np.zeros((4, 2))
 REFUSED: tuple[tuple[Callable[..., Any], type[bp.BaracudaError], str], ...] = (
     (lambda: bp.histogramdd(np.zeros((2, 2, 2)), device="cpu"), bp.InvalidProblemError, r"sample has shape \(2, 2, 2\)"),
+    (lambda: bp.histogramdd(5, device="cpu"), bp.OperandTypeError, "sample is a int"),
+    (lambda: bp.histogramdd([1, 2], device="cpu"), bp.OperandTypeError, "sample: expected an array"),
+    (lambda: bp.histogramdd(X > 0, device="cpu"), bp.OperandTypeError, "got bool"),
     (lambda: bp.histogramdd(np.zeros((2, 0)), device="cpu"), bp.InvalidProblemError, "no coordinates"),
     (lambda: bp.histogramdd([X[:, 0], X[:3, 1]], device="cpu"), bp.InvalidProblemError, r"shapes \(4,\) and \(3,\)"),
     (lambda: bp.histogramdd(X.astype("c16"), device="cpu"), bp.OperandTypeError, "sample must hold floats or integers"),

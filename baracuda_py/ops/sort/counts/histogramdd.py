@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -123,6 +124,8 @@ def _columns(sample: Any) -> tuple[list[Any], list[Tensor]]:
         if len(x.shape) not in (1, 2):
             raise InvalidProblemError(f"{OP}: sample has shape {tuple(x.shape)}", "pass points as [N, D]")
         columns = [x] if len(x.shape) == 1 else [x[:, i] for i in np.arange(x.shape[1]).tolist()]
+    elif isinstance(sample, str) or not isinstance(sample, Iterable):
+        raise OperandTypeError(f"{OP}: sample is a {type(sample).__name__}", "pass points as [N, D], or D arrays [N]")
     else:
         columns = [x.detach() if hasattr(x, "detach") else x for x in sample]
     if not columns:
