@@ -251,6 +251,7 @@ from .ops.rearrange.views import (broadcast_to as broadcast_to, chunk as chunk, 
 from .ops.optim.lists import (clip_grad_norm as clip_grad_norm, grad_norm as grad_norm)
 from .emulator.options import (emulation as emulation)
 from .runtime.gpu.streams import (fence as fence)
+from .ops.sort.counts.histogramdd import (histogramdd as histogramdd)
 from .ops.sort.whole.lexsort import (lexsort as lexsort)
 from .ops.gemm.linear import (linear as linear)
 from .ops.random.multinomial import (multinomial as multinomial)

@@ -804,6 +804,7 @@ NAMES = {
     "hinge_embedding_loss": "ops.loss.pointwise:hinge_embedding_loss",
     "hinge_embedding_loss_backward": "ops.loss.pointwise:hinge_embedding_loss_backward",
     "histogram": "ops.sort.counts.histogram:histogram",
+    "histogramdd": "ops.sort.counts.histogramdd:histogramdd",
     "huber_loss": "ops.loss.pointwise:huber_loss",
     "huber_loss_backward": "ops.loss.pointwise:huber_loss_backward",
     "hypot": "ops.elementwise.binary:hypot",

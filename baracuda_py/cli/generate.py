@@ -52,6 +52,7 @@ FIXED = {
     "ops.creation.arrays": ("arange", "eye", "full", "linspace"),
     "ops.random.arrays": tuple(name for name in arrays.__all__ if name != "filled"),
     "ops.random.multinomial": ("multinomial",),
+    "ops.sort.counts.histogramdd": ("histogramdd",),
     "ops.sort.whole.lexsort": ("lexsort",),
     "ops.random.generator": ("Generator", "GeneratorState"),
     "ops.optim.lists": tuple(lists.__all__),

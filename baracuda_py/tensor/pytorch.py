@@ -45,9 +45,11 @@ def is_grad_enabled() -> bool:
 def note_written(arrays: Iterable[Any]) -> None:
     """Tells autograd that the tensors among some arrays were written in place, so that a gradient that needs their former values
     is refused."""
-    tensors = [x for x in arrays if is_tensor(x)]
+    torch: Any = sys.modules.get("torch")
+    kind = getattr(torch, "Tensor", None)
+    tensors = [] if kind is None else [x for x in arrays if isinstance(x, kind)]
     if tensors:
-        sys.modules["torch"].autograd.graph.increment_version(tensors)
+        torch.autograd.graph.increment_version(tensors)
 
 
 def read(x: Any, what: str, stream: int | None) -> Tensor:

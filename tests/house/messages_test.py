@@ -38,7 +38,7 @@ def known() -> set[str]:
     found |= {f.name for f in dataclasses.fields(bp.PlanPreference)} | {
         f.name for f in dataclasses.fields(bp.DeviceSpec)
     }
-    for composed in (bp.multinomial, bp.isin, bp.lexsort):
+    for composed in (bp.multinomial, bp.isin, bp.lexsort, bp.histogramdd):
         found |= {*inspect.signature(composed).parameters}
     for make in ("dynamic_ntk", "longrope"):
         found |= {*inspect.signature(getattr(bp.RopeScaling, make)).parameters}

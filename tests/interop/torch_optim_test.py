@@ -156,7 +156,12 @@ def test_lion_takes_the_steps_of_its_paper() -> None:
     _same(ours, theirs)
 
 
-EIGHT_BIT = ("Adam8bit", "AdamW8bit", "Lion8bit", "SGD8bit", "RMSprop8bit")
+EIGHT_BIT = ("Adam8bit", "AdamW8bit", "Lion8bit", "SGD8bit", "RMSprop8bit", "Adagrad8bit")
+
+
+def _state_keys(mine: Any) -> list[str]:
+    """torch's names of the 8-bit states."""
+    return ["sum" if name == "state_sum" else name for name in mine.rule.states]
 
 
 def _stepped(mine: Any, params: list[Any], steps: range) -> Any:
@@ -181,7 +186,7 @@ def test_8_bit_states_follow_those_of_the_whole_optimizer(name: str) -> None:
         whole.step()
     for p, q, start in zip(ours, theirs, _params()):
         assert (p - q).abs().max() <= 0.05 * (q - start).abs().max() if p.numel() else True
-        assert mine.state[p][mine.rule.states[0]].dtype is torch.uint8
+        assert mine.state[p][_state_keys(mine)[0]].dtype is torch.uint8
 
 
 @pytest.mark.parametrize("name", EIGHT_BIT)
@@ -190,8 +195,8 @@ def test_8_bit_state_dicts_are_loaded_as_they_are(name: str) -> None:
     ours, again = ([torch.nn.Parameter(p.detach().bfloat16()) for p in _params()] for _ in range(2))
     mine = _stepped(getattr(optim, name)(ours, 0.01), ours, range(3))
     state = copy.deepcopy(mine.state_dict())
-    theirs = {name: f"state{i}" for i, name in enumerate(mine.rule.states, 1)}
-    theirs |= {name: f"absmax{i}" for i, name in enumerate(mine.rule.absmaxes, 1)}
+    theirs = {key: f"state{i}" for i, key in enumerate(_state_keys(mine), 1)}
+    theirs |= {f"{key}_absmax": f"absmax{i}" for i, key in enumerate(_state_keys(mine), 1)}
     named = {i: {theirs.get(key, key): x for key, x in held.items()} for i, held in state["state"].items()}
     for given in (state, {**state, "state": named}):
         with torch.no_grad():
@@ -208,7 +213,7 @@ def test_8_bit_state_dicts_are_loaded_as_they_are(name: str) -> None:
     assert all(torch.equal(p, q) for p, q in zip(ours, again))
 
 
-@pytest.mark.parametrize("name", ["Adam8bit", "AdamW8bit"])
+@pytest.mark.parametrize("name", ["Adam8bit", "AdamW8bit", "Adagrad8bit"])
 def test_8_bit_states_go_to_torch_and_back(name: str) -> None:
     """Each state to half of the widest part of the map, 0.45 / 64 of the greatest."""
     ours, theirs = _params(), _params()
@@ -221,10 +226,30 @@ def test_8_bit_states_go_to_torch_and_back(name: str) -> None:
     back.load_state_dict(mine.dequantized_state_dict())
     for p, held in zip(theirs, wanted.values()):
         assert back.state[p]["step"] == held["step"]
-        for key in ("exp_avg", "exp_avg_sq"):
+        for key in _state_keys(mine):
             x = held[key]
             assert x.numel() == 0 or (back.state[p][key] - x).abs().max() <= 0.45001 / 64 * x.abs().max()
     _stepped(back, theirs, range(3, 5))
+
+
+@pytest.mark.parametrize("start", [0.0, 0.3])
+def test_adagrad8bit_steps_as_its_function(start: float) -> None:
+    """Bit for bit, from accumulators that begin at a value, which is the greatest of its blocks and so exact."""
+    ours = [torch.nn.Parameter(p.detach().float()) for p in _params()]
+    theirs = [p.detach().clone() for p in ours]
+    mine = optim.Adagrad8bit(ours, 0.02, 0.1, 0.01, start, 1e-8)
+    step, codes = torch.zeros(()), [torch.full(p.shape, 255 if start else 0, dtype=torch.uint8) for p in theirs]
+    sizes = [torch.full((-(-p.numel() // 256),), start) for p in theirs]
+    for i in range(4):
+        _give_gradients(i, ours)
+        mine.step()
+        options = {"lr": 0.02, "lr_decay": 0.1, "weight_decay": 0.01, "eps": 1e-8}
+        lists.adagrad8bit(theirs, [p.grad for p in ours], codes, sizes, step, **options)
+    for p, q, x, size in zip(ours, theirs, codes, sizes):
+        assert torch.equal(p, q)
+        assert torch.equal(mine.state[p]["sum"], x) and torch.equal(mine.state[p]["sum_absmax"], size)
+    with pytest.raises(bp.InvalidProblemError, match="initial_accumulator_value=-1"):
+        optim.Adagrad8bit(ours, initial_accumulator_value=-1.0)
 
 
 def test_8_bit_states_of_other_blocks_are_refused() -> None:

@@ -15,7 +15,17 @@ from typing import Any
 from ...tensor import GpuBuffer, Tensor
 from ...tensor.pytorch import is_grad_enabled
 
-__all__ = ["NO_TORCH", "array_type", "byte_strides", "detect_frameworks", "is_cupy_array", "is_read", "read"]
+__all__ = [
+    "NO_TORCH",
+    "array_type",
+    "byte_strides",
+    "detect_frameworks",
+    "is_cupy_array",
+    "is_intercepted",
+    "is_read",
+    "is_tensor_type",
+    "read",
+]
 
 NO_TORCH = -1
 
@@ -66,6 +76,16 @@ def is_read(x: Any) -> bool:
     """Whether `read` reads arrays of that type."""
     kind = type(x)
     return kind is _known.cupy or kind in _known.torch or kind is GpuBuffer
+
+
+def is_tensor_type(kind: type) -> bool:
+    """Whether `read` reads arrays of that type as torch tensors."""
+    return kind in _known.torch
+
+
+def is_intercepted() -> bool:
+    """Whether TorchDynamo, torch.autocast or forward-mode differentiation comes before a call with torch tensors."""
+    return bool(_known.tracing() or _known.autocast() or _known.forward._current_level >= 0)
 
 
 def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], pointers: list[int]) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from ...plan.descriptor import Slot, described
@@ -100,7 +101,7 @@ class Paged(Decoding):
         strides, (heads, keys) = self.layout(name).strides, self.cache_axes
         return OperandStrides(strides[0], strides[heads], strides[keys])
 
-    @property
+    @cached_property  # every configuration's cost asks
     def nbytes(self) -> int:
         """Pages count as many as the table has room for."""
         bits = self.cached.bits * self.batch * self.total_k * self.kv_heads * (self.d + self.d_v)

@@ -5,19 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain, repeat
+from operator import is_
 from typing import Any
 
 import numpy as np
 
 from ...call.operands.key import detect_frameworks, read
+from ...call.operands.list_key import ListKey, key_of_list
 from ...call.operands.stream import framework_stream
 from ...runtime.gpu.driver import require_cupy
-from ...runtime.gpu.streams import current_stream, stream_pointer
+from ...runtime.gpu.streams import current_stream, is_capturing, stream_pointer
 from ...runtime.scope import is_recording
 from ...runtime.untraced import untraced
 from ...tensor import HOST_ORDINAL, Tensor, intake
 from ...tensor.axes import c_strides
-from ...tensor.pytorch import note_written
+from ...tensor.pytorch import is_tensor, note_written
 from ...types import (
     DeviceMismatchError,
     InvalidProblemError,
@@ -50,34 +53,54 @@ def call_on_lists(
     are the arrays that all share, `options` other arguments.
     """
     places, arrays = _gathered(op, lists)
-    whole = [x for held in arrays.values() for x in held]
-    start: list[Any] = [op, tuple(arrays), len(whole)]
-    key, pointers, stream = [*start], list[int](), options.get("stream")
+    first, stream = next(iter(next(iter(arrays.values()))), None), options.get("stream")
     renamed = Renamed(function.__name__, op, partial(_of_lists, lists, places[:1]))
-    known = bool(whole) and read(whole, None, key, pointers) is not None
-    found = table_found((*key, *pointers)) if known else None
-    if found is not None:
-        found.used_on(_queue(whole[0], stream))
+    keys = None if first is None else _keys_of(op, arrays)
+    found = None if keys is None else table_found((op, *keys.items()))
+    if found is not None and not found.reaches(_addresses(scalars.values())):
+        queue = _queue(first, stream)
+        found.used_on(queue)
+        if stream is None and _waits_for_nothing(queue, [first, *scalars.values()]):
+            options = {**options, "stream": queue}
     else:
         tensors = _checked(op, lists, arrays, places, written, scalars, blocks)
         pers = [BLOCK if name in blocks else 1 for name in tensors]
         detect_frameworks()
-        ordinal = next(iter(tensors.values()))[0].ordinal if whole else HOST_ORDINAL
+        ordinal = next(iter(tensors.values()))[0].ordinal if first is not None else HOST_ORDINAL
         if ordinal == HOST_ORDINAL:
             with renamed:
                 made = _call_on_host(op, function, tensors, written, scalars, options, counted, pers)
             note_written(x for name in written for x in arrays.get(name, ()))
             return made
-        key, pointers = [*start], []
-        again = read(whole, None, key, pointers) is not None  # frameworks have been detected
+        keys = _keys_of(op, arrays)  # frameworks have been detected
+        spans = [x.interval() for held in tensors.values() for x in held]
         with require_cupy("a table of arrays").cuda.Device(ordinal):
-            table = _rows_of(tensors, counted, pers)
-            found = table_made((*key, *pointers) if again else None, _queue(whole[0], stream), *table)
+            key = None if keys is None else (op, *keys.items())
+            found = table_made(key, _queue(first, stream), *_rows_of(tensors, counted, pers), spans)
     bases = {name: held[found.base] for name, held in arrays.items()}
     with renamed:
         made = function(**bases, **scalars, table=found.rows, **options)
-    note_written(x for name in written for x in arrays.get(name, ()))
+    noted = [name for name in written if name in arrays and (keys is None or keys[name].has_tensors)]
+    note_written(chain.from_iterable(arrays[name] for name in noted))
     return made
+
+
+def _keys_of(op: str, arrays: Mapping[str, list[Any]]) -> dict[str, ListKey] | None:
+    """What names the arrays of a call, and all for which they could be refused; None if some array requires the long path."""
+    keys = dict[str, ListKey]()
+    for name, held in arrays.items():
+        if (key := key_of_list(held, (op, name))) is None:
+            return None
+        keys[name] = key
+    return keys
+
+
+def _addresses(scalars: Iterable[Any]) -> list[int]:
+    """Of the scalars in device memory that have one at hand: all others are refused, or cannot be written."""
+    found = list[int]()
+    for x in scalars:
+        read((x,), None, [], found)
+    return found
 
 
 def _of_lists(lists: Mapping[str, Any], first: Sequence[int], text: str) -> str:
@@ -94,7 +117,7 @@ def _of_lists(lists: Mapping[str, Any], first: Sequence[int], text: str) -> str:
     return re.sub(rf"\b(without |)(?<!\ba )(?<!\bno )({'|'.join((*called, *SCALARS))})\b", own, text)
 
 
-def _gathered(op: str, lists: Mapping[str, Any]) -> tuple[list[int], dict[str, list[Any]]]:
+def _gathered(op: str, lists: Mapping[str, Any]) -> tuple[Sequence[int], dict[str, list[Any]]]:
     """The lists that there are, by operand, of one length, and the places in them of what is taken: a parameter whose gradient is
     None is left out."""
     if lists["grad"][1] is None:
@@ -106,7 +129,10 @@ def _gathered(op: str, lists: Mapping[str, Any]) -> tuple[list[int], dict[str, l
             raise InvalidProblemError(
                 f"{op}: {first} has {len(leading)} arrays and {called} {len(arrays)}", "pass one for each parameter"
             )
-    with_gradient = [i for i, x in enumerate(found["grad"][1]) if x is not None]
+    grads = found["grad"][1]
+    if not any(map(is_, grads, repeat(None))):
+        return range(len(grads)), {name: arrays for name, (_, arrays) in found.items()}
+    with_gradient = [i for i, x in enumerate(grads) if x is not None]
     return with_gradient, {name: [arrays[i] for i in with_gradient] for name, (_, arrays) in found.items()}
 
 
@@ -209,6 +235,14 @@ def _queue(x: Any, stream: Any) -> int:
     """The stream of a call."""
     own = framework_stream(x) if stream is None else stream_pointer(stream)
     return current_stream() if own is None else own
+
+
+def _waits_for_nothing(queue: int, arrays: Iterable[Any]) -> bool:
+    """Whether a call on torch's stream `queue` may name it. One that names no stream waits for CuPy's current one; here the only
+    CuPy array is the table, which is copied in the order of `queue`. A capture of either stream is left to the call's checks."""
+    if not all(map(is_tensor, arrays)) or (own := current_stream()) == queue:
+        return False
+    return not (is_capturing(queue) or is_capturing(own))
 
 
 def _call_on_host(

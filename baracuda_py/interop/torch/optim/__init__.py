@@ -26,6 +26,7 @@ __all__ = [
     "SGD",
     "Adafactor",
     "Adagrad",
+    "Adagrad8bit",
     "Adam",
     "Adam8bit",
     "AdamW",
@@ -184,6 +185,18 @@ class RMSprop8bit(BlockwiseOptimizer):
     def __init__(
         self, params: Any, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0,
         momentum: float = 0.0, **ways: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(params, own_arguments(locals()), **ways)
+
+
+class Adagrad8bit(BlockwiseOptimizer):
+    """Adagrad with an 8-bit state by `adagrad8bit`."""
+
+    rule = BY_NAME["adagrad8bit"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0, eps: float = 1e-10, **ways: Any,
     ) -> None:  # fmt: skip
         super().__init__(params, own_arguments(locals()), **ways)
 

@@ -9,7 +9,7 @@ import torch
 
 from ....ops.optim.oracle import numbers
 from ....types import InvalidProblemError
-from ._list_optimizer import ListOptimizer
+from ._list_optimizer import TORCH_NAMES, ListOptimizer
 
 __all__ = ["BlockwiseOptimizer"]
 
@@ -30,13 +30,18 @@ class BlockwiseOptimizer(ListOptimizer):
         for i, p in zip(ids, params):
             for name, x in restored.get(i, {}).items():
                 if name != "step":
-                    shape = p.shape if name in self.rule.states else x.shape
+                    shape = p.shape if name in self._keys else x.shape
                     self.state[p][name] = x.to(p.device, copy=True).reshape(shape)
 
     def dequantized_state_dict(self) -> dict[str, Any]:
         """A state dict with states of f32, as torch's optimizers load it."""
         made = self.state_dict()
         return {**made, "state": {i: self._dequantized(held) for i, held in made["state"].items()}}
+
+    @property
+    def _keys(self) -> dict[str, str]:
+        """The rule's names of states, by the keys that torch has for them."""
+        return {TORCH_NAMES.get(name, name): name for name in self.rule.states}
 
     def _states(self, group: Mapping[str, Any]) -> list[str]:
         return [*self.rule.states, *self.rule.absmaxes]
@@ -47,24 +52,27 @@ class BlockwiseOptimizer(ListOptimizer):
         return (-(-p.numel() // BLOCK),), torch.float32
 
     def _first(self, p: Any, name: str, group: Mapping[str, Any]) -> Any:
-        if name in self.rule.states:
-            return torch.zeros_like(p, dtype=torch.uint8)
-        return torch.zeros(-(-p.numel() // BLOCK), dtype=torch.float32, device=p.device)
+        value = group.get("initial_accumulator_value", 0.0)
+        if name not in self.rule.states:
+            return torch.full((-(-p.numel() // BLOCK),), value, dtype=torch.float32, device=p.device)
+        if value:
+            return self._quantized(torch.full_like(p, value, dtype=torch.float32), name)[0]
+        return torch.zeros_like(p, dtype=torch.uint8)
 
     def _restored(self, held: Mapping[str, Any]) -> dict[str, Any]:
         made = {"step": held["step"]} if "step" in held else {}
-        for number, name in enumerate(self.rule.states, 1):
-            x = held.get(name, held.get(f"state{number}"))
-            absmax = held.get(f"{name}_absmax", held.get(f"absmax{number}"))
+        for number, (key, name) in enumerate(self._keys.items(), 1):
+            x = held.get(key, held.get(f"state{number}"))
+            absmax = held.get(f"{key}_absmax", held.get(f"absmax{number}"))
             if x is not None:
                 if absmax is None or x.dtype is not torch.uint8:
                     x, absmax = self._quantized(x, name)
                 if absmax.numel() != -(-x.numel() // BLOCK):
                     raise InvalidProblemError(
-                        f"{type(self).__name__}: {name} has {x.numel()} codes and {absmax.numel()} entries",
+                        f"{type(self).__name__}: {key} has {x.numel()} codes and {absmax.numel()} entries",
                         f"load states of blocks of {BLOCK}",
                     )
-                made |= {name: x, f"{name}_absmax": absmax.float()}
+                made |= {key: x, f"{key}_absmax": absmax.float()}
         return made
 
     def _map(self, name: str, device: Any) -> Any:
@@ -80,10 +88,11 @@ class BlockwiseOptimizer(ListOptimizer):
         return codes.reshape(-1)[:count].to(torch.uint8).reshape(x.shape), absmax
 
     def _dequantized(self, held: Mapping[str, Any]) -> dict[str, Any]:
-        made = {name: x for name, x in held.items() if name not in (*self.rule.states, *self.rule.absmaxes)}
-        for name in self.rule.states:
-            if name in held:
-                codes, absmax = held[name], held[f"{name}_absmax"].repeat_interleave(BLOCK)
+        own = {*self._keys, *(f"{key}_absmax" for key in self._keys)}
+        made = {key: x for key, x in held.items() if key not in own}
+        for key, name in self._keys.items():
+            if key in held:
+                codes, absmax = held[key], held[f"{key}_absmax"].repeat_interleave(BLOCK)
                 sized = self._map(name, codes.device)[codes.reshape(-1).int()] * absmax[: codes.numel()]
-                made[name] = sized.reshape(codes.shape)
+                made[key] = sized.reshape(codes.shape)
         return made

@@ -12,11 +12,13 @@ from ....ops.optim import lists
 from ....ops.optim.rules import Rule, plural
 from ....types import DeviceMismatchError, InvalidProblemError, OperandTypeError, UnsupportedError
 from ....types.errors import Renamed
+from ._checked_group import CheckedGroup, Part
 
-__all__ = ["ArrayOptimizer", "ListOptimizer", "own_arguments", "pair_of"]
+__all__ = ["TORCH_NAMES", "ArrayOptimizer", "ListOptimizer", "own_arguments", "pair_of"]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-TORCH_NAMES = {"state_sum": "sum"}  # states that torch calls otherwise
+TORCH_NAMES = {"state_sum": "sum", "state_sum_absmax": "sum_absmax"}  # states that torch calls otherwise
+CHECKED = "_checked_groups"  # an optimizer's attribute, which no state dict has
 ON_REQUEST = {"max_exp_avg_sq": "amsgrad", "grad_avg": "centered", "momentum_buffer": "momentum"}
 
 
@@ -55,6 +57,7 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
         """A loaded state: its steps are put on the parameters' devices, one for all parameters of a group that have counted the
         same number."""
         super().__setstate__(state)
+        self.__dict__.pop(CHECKED, None)
         for group in self.param_groups:
             for key, default in self.defaults.items():
                 group.setdefault(key, default)
@@ -79,23 +82,43 @@ class ListOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        groups = [group for group in self.param_groups if group["params"]]
-        for group in groups:
-            self._refuse(group)
+        groups = [(group, self._known_parts(group)) for group in self.param_groups if group["params"]]
+        for group, parts in groups:
+            if parts is None:
+                self._refuse(group)
+            else:
+                self._refuse_values(group)
         with torch.no_grad():
-            for group in groups:
-                self._step(group)
+            for group, parts in groups:
+                self._step(group, parts)
         return loss
 
-    def _step(self, group: dict[str, Any]) -> None:
+    def _step(self, group: dict[str, Any], parts: list[Part] | None) -> None:
         rule = self._rule_of(group)
         known = rule.signature_of_lists().parameters.keys() - {"params"}
         options = {name: x for name, x in group.items() if name in known} | dict(self._scalars(group))
+        for part in self._new_parts(group) if parts is None else parts:
+            getattr(lists, rule.name)(part.params, part.grads, step=part.count, **part.states, **options)
+
+    def _known_parts(self, group: Mapping[str, Any]) -> list[Part] | None:
+        """The launches of a group whose tensors are as after its last step, for which nothing is checked again."""
+        known = self.__dict__.get(CHECKED, {}).get(id(group))
+        return None if known is None else known.parts(self.state, group["params"], self._asked(group))
+
+    def _new_parts(self, group: dict[str, Any]) -> list[Part]:
+        """The launches of a group that was checked; they are kept for further steps."""
         keys = {plural(name): TORCH_NAMES.get(name, name) for name in self._states(group)}
+        made = []
         for params in self._counted_together(group):
             states = {name: [self.state[p][key] for p in params] for name, key in keys.items()}
-            count = self.state[params[0]]["step"]
-            getattr(lists, rule.name)(params, [p.grad for p in params], step=count, **states, **options)
+            made.append(Part(params, [p.grad for p in params], states, self.state[params[0]]["step"]))
+        kept = CheckedGroup(self.state, group["params"], made, tuple(keys.values()), self._asked(group))
+        self.__dict__.setdefault(CHECKED, {})[id(group)] = kept
+        return made
+
+    def _asked(self, group: Mapping[str, Any]) -> Any:
+        """What the checks of tensors depend on beside these."""
+        return tuple(self._states(group)), group.get("stochastic", False)
 
     def _rule_of(self, group: Mapping[str, Any]) -> Rule:
         """The rule of a group, with the states and the values of `rule`."""
@@ -344,7 +367,7 @@ class ArrayOptimizer(ListOptimizer):
             options["learning_rate" if name == "lr" and isinstance(x, torch.Tensor) else name] = x
         return options
 
-    def _step(self, group: dict[str, Any]) -> None:
+    def _step(self, group: dict[str, Any], parts: list[Part] | None = None) -> None:
         options = self._given(group)
         for p in group["params"]:
             if p.grad is not None:

@@ -7,9 +7,11 @@ sequence, and few queries fill no device otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,6 +37,7 @@ ANY, INVARIANT = PlanPreference(), PlanPreference(batch_invariant=True)
 WHOLE_SEQUENCES = (FlashPages(), WgmmaPages())  # a CTA takes all keys of a sequence
 PARTS = (2, 4, 8, 16, 32)  # sequences that the prefix is taken for
 LEAST_KEYS = 512  # of each of them
+MODEL = "model"  # the provenance of a choice by predicted time
 THREADS = 256
 ALIGN = 256  # bytes, of scratch
 VALUES = ("scale", "softcap", "k_scale", "v_scale")  # of the parts, as of the whole
@@ -89,18 +92,34 @@ class Cascade(Candidate[Any]):
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[CascadeConfig]:
         """The prefix as one sequence and as several, and where each part's bits depend on no other sequence."""
+        yield from (made := list(self._fast(desc, device)))
+        yield from self._invariant(desc, device, made[0])
+
+    def ranked(self, desc: Any, device: DeviceSpec) -> Iterator[tuple[CascadeConfig, float]]:
+        """As of any candidate. Parts of the model's choice are at least as fast as those that are chosen for invariance, so these
+        are chosen only where none of the faster configurations is admitted."""
+        made = list(self._fast(desc, device))
+        priced = [(config, self.cost(desc, device, config).seconds) for config in made]
+        first = priced[0][1] if all(part.provenance == MODEL for _, part in made[0].parts) else -math.inf
+        yield from sorted((pair for pair in priced if pair[1] <= first), key=itemgetter(1))
+        rest = [pair for pair in priced if pair[1] > first]
+        rest += [(each, self.cost(desc, device, each).seconds) for each in self._invariant(desc, device, made[0])]
+        yield from sorted(rest, key=itemgetter(1))
+
+    def _fast(self, desc: Any, device: DeviceSpec) -> Iterator[CascadeConfig]:
         own = _own(desc, device, ANY)
-        fastest = self._config(desc, device, 1, _prefix(desc, device, ANY), own)
-        yield fastest
+        yield self._config(desc, device, 1, _prefix(desc, device, ANY), own)
         for count in PARTS:
             if count * LEAST_KEYS <= desc.prefix_capacity and (found := _split_prefix(desc, device, count)):
                 yield self._config(desc, device, count, found, own)
+
+    def _invariant(self, desc: Any, device: DeviceSpec, fastest: CascadeConfig) -> Iterator[CascadeConfig]:
         try:
-            invariant = self._config(desc, device, 1, _prefix(desc, device, INVARIANT), _own(desc, device, INVARIANT))
+            made = self._config(desc, device, 1, _prefix(desc, device, INVARIANT), _own(desc, device, INVARIANT))
         except BaracudaError:
             return
-        if str(invariant) != str(fastest):
-            yield invariant
+        if str(made) != str(fastest):
+            yield made
 
     def _config(self, desc: Any, device: DeviceSpec, count: int, prefix: Selection, own: Selection) -> CascadeConfig:
         return CascadeConfig(count, (("prefix", prefix), ("own", own), ("merge", _merge(desc, device, count))))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -125,7 +126,7 @@ class Attended(Descriptor):
     def kv_heads(self) -> int:
         return self._extent(self.k_shape, self.head_axis, 1)
 
-    @property
+    @cached_property  # every configuration's cost asks
     def group(self) -> int:
         """Query heads that share keys and values."""
         return self.heads // max(self.kv_heads, 1)

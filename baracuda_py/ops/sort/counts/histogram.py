@@ -82,7 +82,7 @@ def histogram(x: Any, bins: int, low: float = 0.0, high: float = 1.0) -> Any:
     run-time values.
     The interval of an element is min(floor((x - low) * (bins / (high - low))), bins - 1), each operation rounded to f64: it never
     falls where x rises, and differs from NumPy's by at most one where x is within a few ulps of an edge, which NumPy compares
-    with `linspace`.
+    with `linspace`. `histogramdd` compares with edges, and takes points of several coordinates, edges of its own and weights.
     Counts are exact, the same at every call. Up to 12,288 intervals are counted in shared memory; of more, every element is an
     atomic in L2.
     out: int64 [bins], in C order; allocated if not given. Returns out. Raises InvalidProblemError for no bins, more than
