@@ -39,6 +39,7 @@ __all__ = [
     "list_ops",
     "names_of",
     "register",
+    "summary",
 ]
 
 GROUP = "baracuda_py.ops"  # of entry points
@@ -111,7 +112,12 @@ class Op:
 
     @property
     def summary(self) -> str:
-        return (self.function.__doc__ or "").strip().partition("\n")[0]
+        return summary(self.function)
+
+
+def summary(function: Callable[..., Any]) -> str:
+    """The first line of a function's documentation."""
+    return (function.__doc__ or "").strip().partition("\n")[0]
 
 
 _OPS: dict[str, Op] = {}

@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    from ...plan.registry import all_ops, composed_functions, find
+    from ...plan.registry import all_ops, composed_functions, find, summary
     from ...runtime.gpu.device import spec_of
     from ...types import UnsupportedError
     from ...types.layout import folded
@@ -53,7 +53,7 @@ def run(given: argparse.Namespace) -> int:
         for op in own:
             print(_line(op, *widths))
     for name, function in called.items():
-        print(f"bp.{name}: {(function.__doc__ or '').partition('. ')[0].splitlines()[0]}")
+        print(f"bp.{name}: {summary(function)}")
     print(
         "\n".join(
             ["", *folded(f"{len(found)} ops. `ops OP` says all that is known of one, `explain OP` shows it at work.")]
