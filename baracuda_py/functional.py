@@ -75,6 +75,8 @@ def call(
         desc.validate()
         return Described(plan, desc, operands, values or _NOTHING)
     if ordinal is None and (answers := answers_for(operands.values())) is not None:
+        if hasattr(describe, "check_operands"):
+            describe.check_operands(operands)
         return answers.load().called(
             plan, operands, describe, describe_args, options, values, stream=stream, pref=pref, device=device
         )

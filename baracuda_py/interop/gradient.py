@@ -6,7 +6,7 @@ added to it, the residual of a norm, and the sums over axes along which an opera
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -187,7 +187,8 @@ def _core(
     if steps.cast:
         values["dtype"] = held[steps.cast].dtype
     values.update(steps.fixed)
-    made = _by_name(framework, steps.back, invoke(steps.back.name, values))
+    numbers = {output for operand, output in steps.made if isinstance(held.get(operand), (bool, int, float))}
+    made = _by_name(framework, steps.back, invoke(steps.back.name, values), numbers)
     return {operand: made.get(output) for operand, output in steps.made}
 
 
@@ -197,10 +198,10 @@ def _context_of(pref: Any) -> Any:
     return type(pref)(**{name: getattr(pref, name) for name in _CONTEXT})
 
 
-def _by_name(framework: Operators, signature: Signature, result: Any) -> dict[str, Any]:
-    """A result's tensors by the names of the op's outputs."""
+def _by_name(framework: Operators, signature: Signature, result: Any, absent: Collection[str] = ()) -> dict[str, Any]:
+    """A result's tensors by the names of the op's outputs, of which some are `absent`, as are gradients of numbers."""
     if framework.is_array(result):
-        return {signature.outputs[0]: result}
+        return {next(name for name in signature.outputs if name not in absent): result}
     return dict(zip(result._fields, result))
 
 

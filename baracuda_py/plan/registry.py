@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..runtime.compile.sources import add_kernels_dir
 from ..tensor.dispatch import trace_as_op
@@ -20,7 +20,7 @@ from ..types import InvalidProblemError, UnsupportedError
 from ..types.deprecated import renamed_fields
 from ..types.names import ALIASES
 from .about.asked import answer_about
-from .about.search import found
+from .about.search import found, squeezed
 from .family import Family
 
 if TYPE_CHECKING:
@@ -31,15 +31,19 @@ __all__ = [
     "Op",
     "all_ops",
     "all_wanted",
+    "composed",
+    "composed_functions",
     "find",
     "function_named",
     "get_op",
     "list_ops",
     "names_of",
     "register",
+    "summary",
 ]
 
 GROUP = "baracuda_py.ops"  # of entry points
+F = TypeVar("F", bound=Callable[..., Any])
 Samples: TypeAlias = Callable[..., Iterator[Any]]
 
 
@@ -108,10 +112,16 @@ class Op:
 
     @property
     def summary(self) -> str:
-        return (self.function.__doc__ or "").strip().partition("\n")[0]
+        return summary(self.function)
+
+
+def summary(function: Callable[..., Any]) -> str:
+    """The first line of a function's documentation."""
+    return (function.__doc__ or "").strip().partition("\n")[0]
 
 
 _OPS: dict[str, Op] = {}
+_COMPOSED: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {}
 
 
 def register(op: Op, kernels: str | Path | None = None) -> Op:
@@ -129,6 +139,22 @@ def register(op: Op, kernels: str | Path | None = None) -> Op:
     trace_as_op(op.name, op.function)
     answer_about(op.function)
     return op
+
+
+def composed(*words: str) -> Callable[[F], F]:
+    """Has `find` know a public function that calls ops and is none, by its name and these words (as `SYNONYMS` spells them)."""
+
+    def known(function: F) -> F:
+        _COMPOSED[function.__name__] = function, words
+        return function
+
+    return known
+
+
+def composed_functions() -> dict[str, Callable[..., Any]]:
+    """The public functions that call ops and are none, as far as `find` knows them, by name."""
+    _import_families()
+    return {name: function for name, (function, _) in sorted(_COMPOSED.items())}
 
 
 def _modules(*, wanted: bool) -> Iterator[ModuleType]:
@@ -198,6 +224,8 @@ def get_op(name: str) -> Op:
     _import_families()
     if name not in _OPS and ALIASES.get(name) in _OPS:
         return _OPS[ALIASES[name]]
+    if name in _COMPOSED:
+        raise UnsupportedError(f"{name} is a function that calls ops, and no op", f"call bp.{name}")
     if name not in _OPS:
         near = find(name)
         hint = f"did you mean {', '.join(near[:8])}?" if near else "`python -m baracuda_py ops` lists them"
@@ -212,7 +240,10 @@ def list_ops() -> list[str]:
 
 def find(text: str) -> list[str]:
     """Ops for a text, the likeliest first: a name ("silu"), another library's name ("swish"), a subject ("kv cache", "gptq"), or
-    a part of a name, category or summary."""
+    a part of a name, category or summary. Before them functions that call several ops, where the text is their name or subject
+    ("conj", "complex")."""
     if not isinstance(text, str):
         raise InvalidProblemError(f"find: expected a text, got {type(text).__name__}", 'such as bp.find("kv cache")')
-    return found(text, all_ops())
+    ops = all_ops()
+    functions = [name for name, (_, words) in sorted(_COMPOSED.items()) if squeezed(text) in (name, *words)]
+    return functions + ([] if functions and squeezed(text) not in ops else found(text, ops))

@@ -20,7 +20,9 @@ from ..types import ElementKind, OperandTypeError
 from ..types.keeping import cached_hash
 from .fields import Conversion, conversion, integers
 
-__all__ = ["Layout", "Operand", "OperandLayout", "Slot", "bounded_fields", "described", "filled_fields", "own_fields"]
+__all__ = [
+    "Layout", "Operand", "OperandLayout", "Slot", "bounded_fields", "described", "filled_fields", "of_complex", "own_fields",
+]  # fmt: skip
 
 C = TypeVar("C")
 
@@ -111,9 +113,24 @@ class Slot:
         *others, final = map(str, self.takes)
         if len(others) > 3:
             fix = "view the bytes as u8" if in_bytes else "cast it to a kind that is"
-            raise OperandTypeError(f"{op}: {self.name}: {kind} is not supported", fix)
+            raise OperandTypeError(f"{op}: {self.name}: {kind} is not supported", self._instead(kind, fix))
         named = f"{', '.join(others)} or {final}" if others else final
-        raise OperandTypeError(f"{op}: {self.name} must hold {named}, got {kind}", f"cast it to {named}")
+        fix = self._instead(kind, f"cast it to {named}")
+        raise OperandTypeError(f"{op}: {self.name} must hold {named}, got {kind}", fix)
+
+    def _instead(self, kind: ElementKind, fix: str) -> str:
+        """The fix for an operand of that kind: a complex array is not cast, its parts are views."""
+        if not kind.is_complex:
+            return fix
+        floats = any(taken.is_float for taken in self.takes)
+        return of_complex(self.name) if floats else "pass a real array of these kinds"
+
+
+def of_complex(name: str) -> str:
+    """How to have an op of real arrays for a complex one."""
+    return (
+        f"pass bp.real({name}) and bp.imag({name}), which are views; bp.abs, bp.angle and bp.conj take complex arrays"
+    )
 
 
 def _has(cls: type, name: str) -> bool:

@@ -24,6 +24,7 @@ __all__ = [
     "jax_answers",
     "overloads",
     "result_types",
+    "trace_as_either",
     "trace_as_op",
 ]
 
@@ -47,6 +48,7 @@ class Answers:
     called: Callable[..., Any]  # the arguments of `functional.call`
     traced: Callable[[str, tuple[Any, ...], dict[str, Any]], Any]  # the name of an op, the arguments of its function
     fused: Callable[..., Any]  # a fused function, its call, out= and how it is made
+    conjugated: Callable[..., Any]  # an array, out= and how its conjugate is made
     # How TorchDynamo passes a call to the custom op, and the names and places of its results: see `interop.torch.routes`.
     route: Callable[[str, list[Any], list[str], bool], Any]
     outputs: Callable[[str, list[Any], tuple[str, ...]], Any]
@@ -193,6 +195,19 @@ def trace_as_op(name: str, function: Any, restated: Callable[..., Any] | None = 
     function._torchdynamo_wrapper_id = id(function)  # without which later versions of torch do not read the second
 
 
+def trace_as_either(function: Any, for_complex: Callable[[], Callable[..., Any]]) -> None:
+    """Makes TorchDynamo trace a call of an op's public function with a complex tensor as one of what `for_complex` gives."""
+    traced = function._torchdynamo_inline
+
+    def either(x: Any, /, **how: Any) -> Any:
+        if not x.is_complex():
+            return traced(x, **how)
+        _load()
+        return for_complex()(x, **how)
+
+    function._torchdynamo_inline = function._torchdynamo_orig_callable = either
+
+
 def breaks_graph(method: Any, reason: str) -> None:
     """Has TorchDynamo run a method as it is, between two graphs; ``fullgraph=True`` raises with the reason."""
     method._torchdynamo_disable, method._torchdynamo_disable_msg = True, reason
@@ -218,4 +233,9 @@ def _mark(*functions: Any) -> None:
         function._dynamo_marked_constant = True
 
 
-_mark(_route, _outputs, _encoded)
+def _load() -> bool:
+    answers.load()
+    return True
+
+
+_mark(_route, _outputs, _encoded, _load)

@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    from ...plan.registry import all_ops, find
+    from ...plan.registry import all_ops, composed_functions, find, summary
     from ...runtime.gpu.device import spec_of
     from ...types import UnsupportedError
     from ...types.layout import folded
@@ -35,6 +35,8 @@ def run(given: argparse.Namespace) -> int:
     names = list(ops) if pattern is None else [pattern] if pattern in ops else find(pattern)
     if not names:
         raise UnsupportedError(f"no op is like {given.pattern!r}", "ops without a pattern lists them all")
+    called = {name: function for name, function in composed_functions().items() if name in names}
+    names = [name for name in names if name in ops]
     spec = spec_of(device_of(given.device))
     details = describe if given.json or pattern in ops else _listed
     found = [details(ops[name], spec) for name in names]
@@ -50,6 +52,8 @@ def run(given: argparse.Namespace) -> int:
         widths = [max(len(op[key]) for op in own) for key in ("op", "takes")]
         for op in own:
             print(_line(op, *widths))
+    for name, function in called.items():
+        print(f"bp.{name}: {summary(function)}")
     print(
         "\n".join(
             ["", *folded(f"{len(found)} ops. `ops OP` says all that is known of one, `explain OP` shows it at work.")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from ...plan.registry import Op, all_ops
+from ...plan.registry import Op, all_ops, composed_functions, summary
 from ...types.names import ADVICE, ALIASES
 from .page import escaped, table
 
@@ -43,6 +43,14 @@ def ops_text() -> str:
             "",
             *table(("op", "what it computes"), [(f"[`{op.name}`](ops/{op.name}.md)", op.summary) for op in ops]),
         ]
+    lines += [
+        "",
+        "## Functions that call ops",
+        "",
+        "They have no kernel and no plan of their own; `help(bp.<name>)` says more.",
+        "",
+    ]
+    lines += table(("function", "what it gives"), [(f"`bp.{n}`", summary(f)) for n, f in composed_functions().items()])
     lines += [
         "",
         "## Names of other libraries",

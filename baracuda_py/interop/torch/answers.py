@@ -17,6 +17,7 @@ from ...types import OperandTypeError, UnsupportedError
 from ..called import answering, arguments_of, op_of
 from ..codec import encode
 from .autocast import cast_operands
+from .conjugate import conjugated
 from .fused import called as fused_called
 from .gradient import recorded_arguments
 from .library import define_all, invoke, no_gradient
@@ -307,5 +308,5 @@ def _recipe_of(
 
 define_all()
 dispatch.answers.called, dispatch.answers.traced = called, traced
-dispatch.answers.fused = fused_called
+dispatch.answers.fused, dispatch.answers.conjugated = fused_called, conjugated
 dispatch.answers.route, dispatch.answers.outputs, dispatch.answers.encode = route, outputs, encode

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides
+from ...plan.slot import of_complex
 from ...tensor import how_to_wrap, intake
 from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse, dense_like
 from ...types import ElementKind, InvalidProblemError, OperandTypeError, PrecisionGuarantee
@@ -176,9 +177,8 @@ class MapDescriptor(Descriptor):
             raise InvalidProblemError(f"{self.op}: out_element is missing", "say what to cast to: out_element='f32'")
         for kind in (*self.kinds, self.out_element):
             if kind not in self.row.domain:
-                raise OperandTypeError(
-                    f"{self.op}: {kind} is not supported", "cast it to or from a kind of whole bytes"
-                )
+                fix = of_complex("x") if kind.is_complex else "cast it to or from a kind of whole bytes"
+                raise OperandTypeError(f"{self.op}: {kind} is not supported", fix)
         return self.out_element
 
     @cached_property

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from types import CodeType
@@ -17,7 +19,8 @@ from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...tensor import intake
 from ...tensor.axes import index_of
-from ...tensor.dispatch import trace_as_op
+from ...tensor.dispatch import Symbol, trace_as_either, trace_as_op
+from ...tensor.pytorch import is_tensor
 from ...types import ElementKind, InvalidProblemError, OperandTypeError, PrecisionGuarantee
 from ...types.errors import shown
 from .._misnamed import misnamed
@@ -95,6 +98,8 @@ def publish(
     )
     if row.halves:
         trace_as_op(row.name, function, partial(halved, row))
+    if row.of_complex:
+        trace_as_either(function, partial(_for_complex, row))
     return function
 
 
@@ -168,13 +173,16 @@ def function_of(plan: type[Plan[Any]], row: Row) -> Callable[..., Any]:
         return general
     names: dict[str, Any] = {"name": row.name, "plan": plan, "of": family.of, "call": functional.call}
     names |= {"general": general, "weak": WEAK, "__name__": __name__}
-    exec(_of_arrays(family.inputs, row.halves), names)
+    if row.of_complex:
+        names |= {"of": _RealAlone(family.of), "IsComplex": _IsComplexError, "for_complex": partial(_for_complex, row)}
+    exec(_of_arrays(family.inputs, row.halves, bool(row.of_complex)), names)
     return names["function"]  # type: ignore[no-any-return]
 
 
 @cache
-def _of_arrays(inputs: tuple[str, ...], halves: bool) -> CodeType:
-    """The code of a function of arrays, written out: a loop over its arguments would take 0.5 us of a repeated call."""
+def _of_arrays(inputs: tuple[str, ...], halves: bool, of_complex: bool) -> CodeType:
+    """The code of a function of arrays, written out: a loop over its arguments would take 0.5 us of a repeated call. Whether an
+    array is complex is asked only where the call is new, so that repeated ones of real arrays pay nothing for the question."""
     given, how = ", ".join(inputs), "stream=stream, pref=pref, device=device"
     weak = " or ".join(f"type({x}) in weak" for x in inputs) + (f" or {inputs[-1]} is None" if halves else "")
     text = f"""
@@ -182,9 +190,50 @@ def function({given}{"=None" if halves else ""}, /, *more, out=None, stream=None
     if more or named or {weak}:
         return general({given}, *more, out=out, {how}, **named)
     operands = {{"out": out, {", ".join(f"{x!r}: {x}" for x in inputs)}}}
-    return call(plan, operands, of, (name, {given}, out), name, {how})
+    {"try: " if of_complex else ""}return call(plan, operands, of, (name, {given}, out), name, {how})
+"""
+    if of_complex:
+        text += f"""
+    except IsComplex:
+        pass
+    return for_complex()({given}, out=out, {how})
 """
     return compile(text, f"<{__name__}: {given}>", "exec")
+
+
+class _IsComplexError(Exception):
+    """A call has a complex array, which another function serves. It never leaves the function of a row."""
+
+
+class _RealAlone:
+    """What describes a call of a row that another function serves where the array is complex."""
+
+    def __init__(self, of: Callable[..., Any]) -> None:
+        self._of = of
+
+    def __call__(self, kind: str, x: Any, out: Any) -> Any:
+        self.check_operands({"x": x})
+        return self._of(kind, x, out)
+
+    def check_operands(self, operands: Mapping[str, Any]) -> None:
+        """Ends a call whose array is complex, before torch or JAX sees it as one of this op."""
+        x = operands["x"]
+        if x.is_complex() if is_tensor(x) else not isinstance(x, Symbol) and _dtype_of(x).kind == "c":
+            raise _IsComplexError
+
+
+def _dtype_of(x: Any) -> np.dtype[Any]:
+    """The dtype of what may be an array; void of anything else."""
+    dtype = getattr(x, "dtype", None) or getattr(getattr(x, "element", None), "dtype", None)
+    return dtype if isinstance(dtype, np.dtype) else np.dtype(np.void)
+
+
+def _for_complex(row: Row) -> Callable[..., Any]:
+    """The function that serves complex arrays in place of the row's; by its name, since its family stands on this one."""
+    module, _, name = row.of_complex.partition(":")
+    module = f"{__name__.partition('.')[0]}.{module}"
+    held = sys.modules[module] if module in sys.modules else importlib.import_module(module)  # Dynamo traces the former
+    return getattr(held, name)  # type: ignore[no-any-return]
 
 
 def arguments_of(row: Row, given: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -297,6 +346,8 @@ def documentation(row: Row) -> str:
             f"axis: where {second} is left out, {first} and {second} are the two halves of {first} along this axis, the last by\n"
             f"default: views of it, no copies. To have their gradients in one array, pass {row.name}_backward its halves."
         )
+    if row.of_complex:
+        lines.append("A complex array is taken as well: `hypot` of its parts, f32 of complex64 and f64 of complex128.")
     shape, inputs = ("the broadcast shape", "an input") if several else (f"{data[0]}'s shape", data[0])
     lines.append(
         f"out: an array of {shape} and {'NumPy' + chr(39) + 's result type' if row.result != 'given' else 'dtype'}, "

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...plan.descriptor import scalar
 from ...plan.registry import get_op
+from ...plan.slot import of_complex
 from ...types import (
     Componentwise,
     ElementKind,
@@ -61,9 +62,11 @@ def result_kind(row: Row, *kinds: ElementKind) -> ElementKind:
 
 
 def _instead(row: Row, kind: ElementKind) -> str:
+    if kind.is_complex and any(k in row.domain for k in FLOATS):
+        return of_complex(row.arguments[0] if len(row.arguments) == 1 else "x")
     integers = any(k in row.domain for k in INTEGERS)
     if not any(k in row.domain for k in FLOATS):
-        return "cast it to an integer type"
+        return "pass an array of integers" if kind.is_complex else "cast it to an integer type"
     return "cast it to an integer or floating type" if integers and not kind.packed else "cast it to f32"
 
 

@@ -70,7 +70,8 @@ class Row:
     in, which is the result's own or that of a comparison: `oracle` then takes its inputs in that type. Where `in_floats` is true,
     integers and bools are compared as f64.
 
-    Where `halves` is true, a call with the first input alone takes its two halves along an axis as the inputs.
+    Where `halves` is true, a call with the first input alone takes its two halves along an axis as the inputs. `of_complex` names
+    the module and the function that serve complex arrays, which no row takes.
 
     `oracle` computes it on NumPy arrays. `check` is the same by other means: an expression in the arguments and params, of one
     element at a time, as Python numbers, or as mpmath's where it says ``mpmath``, with `bits` those of an integer result;
@@ -98,6 +99,7 @@ class Row:
     native: bool = False
     in_floats: bool = False
     halves: bool = False
+    of_complex: str = ""
     formula: str = ""
     limits: tuple[float, ...] = ()
     instructions: tuple[float, float] = (1, 1)

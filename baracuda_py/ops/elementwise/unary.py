@@ -25,7 +25,7 @@ NAN = np.nan
 TABLE = (
     Row("neg", "-x", np.negative, "-x", "The negative, elementwise (NumPy's ``negative``).", gradient={"x": "-grad"}),
     Row("abs", "math::absolute(x)", np.abs, "x if x > 0 else -x", "The absolute value, elementwise.",
-        header="math/absolute.cuh", gradient={"x": "grad * sign(x)"}),
+        header="math/absolute.cuh", gradient={"x": "grad * sign(x)"}, of_complex="ops.complex.polar:magnitude"),
     Row("sign", "math::sign(x)", np.sign, "(x > 0) - (x < 0)", "-1, 0 or 1; NaN stays NaN.", instructions=(6, 6),
         header="math/sign.cuh"),
     Row("square", "x * x", oracle.square, "x * x", "x * x, elementwise.", ROUNDED, gradient={"x": "2 * grad * x"}),

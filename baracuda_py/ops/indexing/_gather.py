@@ -11,7 +11,8 @@ import numpy as np
 from ...plan.candidate import Candidate, Cost, Feasibility
 from ...plan.slot import Layout
 from ...runtime.steps import Arg, Fill, Kernel, Launch, Ptr, Scratch, Step
-from ...types import DeviceSpec
+from ...tensor.axes import c_strides
+from ...types import DeviceSpec, ElementKind
 from .._launch import THREADS, grid_of, index_scalar, index_type, pack_dims, words_of
 from .._reported import raises_on
 from ._indexed import FROM_THE_END, STRICT, IndexedProblem
@@ -47,6 +48,7 @@ class PickProblem(IndexedProblem):
     """A problem whose `result` holds what the indices name."""
 
     result: ClassVar[str] = "out"
+    reports_all: ClassVar[bool] = False  # whether an index is reported whose line has no element
 
     @property
     def out_shape(self) -> tuple[int, ...]:
@@ -73,7 +75,9 @@ class Gather(Candidate[PickProblem]):
 
     def lower(self, desc: PickProblem, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         clear = (Fill(Ptr("status"), 0, 4),) if desc.has_status else ()
-        return clear if 0 in desc.picked_shape else (*clear, _launch(desc))
+        if 0 not in desc.picked_shape:
+            return (*clear, _launch(desc))
+        return (*clear, _report(desc)) if clear and desc.count and desc.reports_all else clear
 
 
 def _launch(desc: PickProblem) -> Launch:
@@ -82,6 +86,15 @@ def _launch(desc: PickProblem) -> Launch:
     picked = PickedBy(Ptr(desc.index), index.element.number, desc.kernel_mode, desc.extent, status)
     step = lines.strides[desc.along] * lines.natural
     return gather(Ptr(desc.result), Ptr(desc.lines), picked, step, desc.gather_axes())
+
+
+def _report(desc: PickProblem) -> Launch:
+    """The launch that reports indices of lines without elements: each picks a byte of the indices, which is not used."""
+    index, count = desc.layout(desc.index), desc.count
+    element = Layout(index.shape, c_strides(index.shape), ElementKind.U8, 1)
+    picked = PickedBy(Ptr(desc.index), index.element.number, desc.kernel_mode, desc.extent, Ptr("status"))
+    axes = GatherAxes.of(element, element, 0, [0] * len(index.shape), [s * index.natural for s in index.strides])
+    return gather(Scratch.named("unused", count), Ptr(desc.index), picked, 0, axes)
 
 
 class PickedBy(NamedTuple):

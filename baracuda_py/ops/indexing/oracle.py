@@ -75,7 +75,7 @@ def select(desc: Any, **arrays: Array) -> Any:
     if desc.extent and fits.any():
         picked[fits] = np.moveaxis(x, axis, 0)[found[fits]]
     out = np.moveaxis(picked, range(found.ndim), range(axis, axis + found.ndim)) if axis else picked
-    return _with_status(desc, out, fits, out)
+    return _with_status(desc, out, fits, fits)
 
 
 def add_lines(desc: Any, **arrays: Array) -> Array:

@@ -35,6 +35,8 @@ __all__ = [
 class PickedLines(IndexedLines, PickProblem):
     """A problem whose result has lines in place of indices."""
 
+    reports_all = True
+
     def gather_axes(self) -> GatherAxes:
         before, rank = self.along, len(self.places_shape)
         out, lines, index = (self.layout(name) for name in (self.result, self.lines, self.index))

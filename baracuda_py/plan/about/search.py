@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from ...types.names import ALIASES, SYNONYMS
 
-__all__ = ["aliases_of", "found"]
+__all__ = ["aliases_of", "found", "squeezed"]
 
 
 class Described(Protocol):
@@ -38,24 +38,25 @@ def found(text: str, ops: Mapping[str, Described]) -> list[str]:
         count = {name: sum(name in hits for hits in each) for hits in each for name in hits}
         best = [name for name in count if count[name] == max(count.values())]
     if not best:
-        known = {_squeezed(name): name for name in ops} | {_squeezed(a): op for a, op in ALIASES.items() if op in ops}
-        near = difflib.get_close_matches(_squeezed(phrase), [*known, *SYNONYMS], n=5)
+        known = {squeezed(name): name for name in ops} | {squeezed(a): op for a, op in ALIASES.items() if op in ops}
+        near = difflib.get_close_matches(squeezed(phrase), [*known, *SYNONYMS], n=5)
         best = [name for key in near for name in ([known[key]] if key in known else SYNONYMS[key])]
     return [name for name in dict.fromkeys(best) if name in ops]
 
 
 def _answers(phrase: str, ops: Mapping[str, Described]) -> list[str]:
-    key = _squeezed(phrase)
+    key = squeezed(phrase)
     if not key:
         return list(ops)
     singular = key.removesuffix("s")
-    exact = [name for name in ops if _squeezed(name) == key] + [op for a, op in ALIASES.items() if _squeezed(a) == key]
+    exact = [name for name in ops if squeezed(name) == key] + [op for a, op in ALIASES.items() if squeezed(a) == key]
     listed = [*SYNONYMS.get(key, ()), *SYNONYMS.get(singular, ())]
-    inside = [name for name in ops if key in _squeezed(name)]
+    inside = [name for name in ops if key in squeezed(name)]
     if exact or listed or inside:
         return [*exact, *listed, *inside]
     return [n for n, op in ops.items() if phrase in op.plan.category.value or phrase in op.summary.lower()]
 
 
-def _squeezed(text: str) -> str:
+def squeezed(text: str) -> str:
+    """A text in lower case without what names are spelled with in several ways."""
     return re.sub(r"[\s_.\-]+", "", text.lower()).replace("quantis", "quantiz")

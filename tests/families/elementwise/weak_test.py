@@ -268,3 +268,30 @@ def test_isclose_of_integers_is_that_of_numpy(first: Any) -> None:
             assert np.array_equal(bp.isclose(x, y, rtol=rtol, atol=atol, device="ptx"), wanted), (second, rtol)
     for number in (3, 3.4, 2**70, True):
         assert np.array_equal(bp.isclose(x, number, atol=0.5, device="ptx"), np.isclose(x, number, atol=0.5)), number
+
+
+@pytest.mark.parametrize("name", ["multiply", "divide", "pow", "hypot", "atan2", "subtract"])
+def test_gradient_beside_a_number_is_that_of_the_array(name: str) -> None:
+    """Whether the number is the first or the second: a gradient op that has one result returns that of the array."""
+    torch = pytest.importorskip("torch")
+    function = getattr(bp, name)
+    with bp.device("cpu"):
+        for call in (lambda x: function(2.0, x), lambda x: function(x, 2.0)):
+            x = torch.tensor([1.0, 2.5, 3.0], dtype=torch.float64, requires_grad=True)
+            assert torch.autograd.gradcheck(call, (x,))
+            made = torch.compile(call, backend="aot_eager", fullgraph=True)(x)
+            (compiled,) = torch.autograd.grad(made.sum(), x)
+            (eager,) = torch.autograd.grad(call(x).sum(), x)
+            torch.testing.assert_close(compiled, eager)
+
+
+def test_gradient_beside_a_number_in_jax() -> None:
+    jax = pytest.importorskip("jax")
+    x = jax.numpy.asarray(np.array([1.0, 2.5, 3.0], np.float32))
+    with bp.device("cpu"):
+        for call, wanted in (
+            (lambda x: bp.multiply(2.0, x), [2.0, 2.0, 2.0]),
+            (lambda x: bp.multiply(x, 3.0), [3.0, 3.0, 3.0]),
+            (lambda x: bp.where(x > 2, 1.0, x), [1.0, 0.0, 0.0]),
+        ):
+            assert np.allclose(np.asarray(jax.grad(lambda x: call(x).sum())(x)), wanted)  # noqa: B023

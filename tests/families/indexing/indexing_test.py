@@ -245,3 +245,29 @@ def test_raising_is_refused_on_a_gpu(name: str, backward: bool) -> None:
     for device in ("cpu", "ptx"):
         assert op.plan.select(desc, device=device)
     assert op.plan.select(dataclasses.replace(desc, mode="status"), device="h200").deterministic
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+@pytest.mark.parametrize("name", ["index_select", "embedding"])
+def test_status_of_picked_lines_without_elements(name: str, device: str) -> None:
+    """Indices are checked though no line has an element; where there is no index, none is out of range."""
+    every = np.array([[0, 9, 2], [9, 1, 9]])
+    for shape, index, status in (
+        ((3, 0), [0, 2], 0),
+        ((3, 0), [0, 3], 1),
+        ((3, 0), [-1], 1),
+        ((3, 0), [], 0),
+        ((0, 0), [0], 1),
+        ((0, 0), [], 0),
+        ((3, 0), every[:, ::2], 1),
+        ((3, 0), every[::-1, 2:0:-1][1:, 1:].T, 1),
+        ((3, 0), every[:1, ::2], 0),
+        ((3, 0), 2, 0),
+    ):
+        for kind in (np.int32, np.int64):
+            given = np.asarray(index).astype(kind, order="K")
+            made = getattr(bp, name)(np.zeros(shape, np.float32), given, mode="status", device=device)
+            assert (int(made.status), made.out.shape) == (status, (*given.shape, 0)), (shape, index)
+    before = bp.index_select(np.zeros((2, 3, 0), np.float32), np.array([3]), 1, mode="status", device=device)
+    behind = bp.index_select(np.zeros((0, 3), np.float32), np.array([1, 3]), -1, mode="status", device=device)
+    assert int(before.status) == int(behind.status) == 1

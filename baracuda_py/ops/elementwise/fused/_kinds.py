@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
+from ....plan.slot import of_complex
 from ....types import ElementKind, InvalidProblemError, OperandTypeError
 from .._promotion import Computed, computed, integer_kind, lowest, number, result_kind, weak_kind, wide_enough
 from .._row import NUMBERS, ROWS, Row
@@ -60,7 +61,8 @@ class Typing:
         self.wide = any(of is ElementKind.F64 for of in inputs)
         for name, of in self.inputs.items():
             if isinstance(of, ElementKind) and of not in TAKEN:
-                raise OperandTypeError(f"fuse: {name} holds {of}, which is not computed with", "cast it to f32 before")
+                fix = of_complex(name) if of.is_complex else "cast it to f32 before"
+                raise OperandTypeError(f"fuse: {name} holds {of}, which is not computed with", fix)
 
     def weak_of(self, argument: Argument) -> type | None:
         """The Python type of a number, or of what is computed of numbers alone; None for arrays."""

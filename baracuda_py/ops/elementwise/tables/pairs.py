@@ -78,7 +78,8 @@ TABLE = (
     Pair("atan2", "::atan2(a, b)", np.arctan2, "mpmath.atan2(x1, x2) if x1 else None",
          "The angle of the point (x2, x1), from -pi to pi.",
          documented(3, 2), "float", instructions=(50, 50), peers={"cupy": "arctan2"},
-         gradient={"x1": "grad * x2 / (x1 * x1 + x2 * x2)", "x2": "-grad * x1 / (x1 * x1 + x2 * x2)"}),
+         gradient={"x1": "where((x1 == 0) & (x2 == 0), 0, grad * x2 / (x1 * x1 + x2 * x2))",
+                   "x2": "where((x1 == 0) & (x2 == 0), 0, -grad * x1 / (x1 * x1 + x2 * x2))"}),
 )  # fmt: skip
 
 Gated = partial(Row, domain=FLOATS, peers={"cupy": "", "torch": ""})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ....plan.slot import of_complex
 from ....types import ElementKind, MathPrecision, OperandTypeError
 from ...products.gemm import ADDENDS
 
@@ -66,6 +67,8 @@ def check_elements(desc: Any) -> None:
             bytes_ = kind in (ElementKind.I8, ElementKind.U8)
             fix = "use matmul_int8, or cast it to a float type" if bytes_ else "cast it to a float type"
             raise OperandTypeError(f"{op}: {name} holds {kind}, and {op} multiplies floats", fix)
+        if kind.is_complex:
+            raise OperandTypeError(f"{op}: {name} holds {kind}, and {op} multiplies floats", of_complex(name))
         if named is not None and kind is not named.element:
             fix = f"use {named.other}" if kind in HALVES else f"cast it to {named.element}, or use matmul"
             raise OperandTypeError(f"{op}: {name} must hold {named.element}, got {kind}", fix)
