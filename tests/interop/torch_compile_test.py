@@ -162,6 +162,18 @@ def test_compile_refuses_what_waits_for_the_device() -> None:
     assert Compiled(lambda x: bp.nonzero(x, trim=False)).run(torch.tensor([0.0, 2.0])).count.item() == 1
 
 
+@pytest.mark.parametrize("name", ["lexsort", "multinomial"])
+def test_compile_breaks_at_functions_of_several_ops(name: str) -> None:
+    def call(x: Any) -> Any:
+        return (bp.lexsort((x, x)) if name == "lexsort" else bp.multinomial(x + 1, 3, True, seed=1)) + 1
+
+    x = torch.rand(2, 4)
+    assert torch.equal(eager(torch.compile(call, backend="eager"), x), eager(call, x))
+    dynamo.reset()
+    with pytest.raises(dynamo.exc.Unsupported, match=rf"{name} calls several kernels"):
+        Compiled(call).run(x)
+
+
 def test_compile_names_the_operand_without_a_gradient() -> None:
     with pytest.raises(Exception, match=r"quantize_int8: x requires a gradient[\s\S]*pass x\.detach\(\)"):
         Compiled(lambda x: bp.quantize_int8(x)).run(torch.ones(3, 4, requires_grad=True))
