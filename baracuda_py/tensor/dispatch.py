@@ -24,6 +24,7 @@ __all__ = [
     "jax_answers",
     "overloads",
     "result_types",
+    "trace_as",
     "trace_as_either",
     "trace_as_op",
 ]
@@ -190,7 +191,11 @@ def trace_as_op(name: str, function: Any, restated: Callable[..., Any] | None = 
     code = _traced.__code__
     constants = tuple(name if x == _NAME else x for x in code.co_consts)
     traced: Callable[..., Any] = FunctionType(code.replace(co_consts=constants), globals())
-    traced = traced if restated is None else _restating(restated, traced)
+    trace_as(function, traced if restated is None else _restating(restated, traced))
+
+
+def trace_as(function: Any, traced: Callable[..., Any]) -> None:
+    """Makes TorchDynamo trace `traced` in place of a function."""
     function._torchdynamo_inline = function._torchdynamo_orig_callable = traced
     function._torchdynamo_wrapper_id = id(function)  # without which later versions of torch do not read the second
 
@@ -205,7 +210,7 @@ def trace_as_either(function: Any, for_complex: Callable[[], Callable[..., Any]]
         _load()
         return for_complex()(x, **how)
 
-    function._torchdynamo_inline = function._torchdynamo_orig_callable = either
+    trace_as(function, either)
 
 
 def breaks_graph(method: Any, reason: str) -> None:

@@ -114,7 +114,15 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "several": lambda x: bp.quantize_int8(x).codes.float() + bp.topk(x, 2).values.sum(),
     "device": lambda x: bp.neg(x, device="cpu"),
     "window": lambda x: bp.attention(x, x, x, window=(2, None)),
+    "scale": lambda x: bp.cast(bp.cast(x, "fp8_e4m3", scale=0.5), "f32", scale=torch.full((1,), 0.5)),
+    "length": lambda x: bp.cascade_attention(x.view(2, 3, 2, 2), *_pages(x), prefix_length=3),
 }
+
+
+def _pages(x: Any) -> tuple[Any, ...]:
+    """Three pages of keys and values, a prefix of two of them, and one key behind it for either of two sequences."""
+    keys = x.reshape(3, 2, 2, 2)
+    return keys, -keys, *(torch.tensor(i, dtype=torch.int32) for i in ([0, 1], [[2], [2]], [1, 1]))
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -154,9 +162,27 @@ def test_compile_refuses_what_waits_for_the_device() -> None:
     assert Compiled(lambda x: bp.nonzero(x, trim=False)).run(torch.tensor([0.0, 2.0])).count.item() == 1
 
 
+@pytest.mark.parametrize("name", ["lexsort", "multinomial"])
+def test_compile_breaks_at_functions_of_several_ops(name: str) -> None:
+    def call(x: Any) -> Any:
+        return (bp.lexsort((x, x)) if name == "lexsort" else bp.multinomial(x + 1, 3, True, seed=1)) + 1
+
+    x = torch.rand(2, 4)
+    assert torch.equal(eager(torch.compile(call, backend="eager"), x), eager(call, x))
+    dynamo.reset()
+    with pytest.raises(dynamo.exc.Unsupported, match=rf"{name} calls several kernels"):
+        Compiled(call).run(x)
+
+
 def test_compile_names_the_operand_without_a_gradient() -> None:
     with pytest.raises(Exception, match=r"quantize_int8: x requires a gradient[\s\S]*pass x\.detach\(\)"):
         Compiled(lambda x: bp.quantize_int8(x)).run(torch.ones(3, 4, requires_grad=True))
+
+
+def test_compile_records_no_gradient_of_a_cast_by_scale() -> None:
+    """As in eager code: the gradient of a cast without a scale is not that of a quotient."""
+    with pytest.raises(Exception, match=r"scaled_cast: x requires a gradient[\s\S]*pass x\.detach\(\)"):
+        Compiled(lambda x: bp.cast(x, torch.float8_e4m3fn, scale=0.5)).run(torch.ones(3, 4, requires_grad=True))
 
 
 def test_export_keeps_the_op_and_a_dynamic_batch() -> None:

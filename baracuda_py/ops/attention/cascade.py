@@ -11,6 +11,7 @@ import numpy as np
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
+from ...tensor.dispatch import trace_as_op
 from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import DerivedArgs, SignatureRules, function_of
 from ._cascade.parts import Cascade
@@ -253,3 +254,14 @@ def cascade_attention(
 
 
 register(Op("cascade_attention", CascadeAttentionPlan, cascade_attention, samples.cascade_attention))
+
+
+def _traced(given: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of the custom op, in which a length that is a number is `prefix_keys`."""
+    rest = dict(named)
+    if isinstance(rest.get("prefix_length"), int) and rest.get("prefix_keys") is None:
+        rest["prefix_keys"] = rest.pop("prefix_length")
+    return given, rest
+
+
+trace_as_op("cascade_attention", cascade_attention, _traced)

@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 from ... import functional
+from ...tensor.dispatch import trace_as
 from ...types import ElementKind, ElementLike, PlanPreference
 from . import oracle, samples
 from ._family import publish
@@ -50,3 +51,15 @@ _signature: Any = inspect.signature(cast)
 _parameters = list(_signature.parameters.values())
 _parameters.insert(2, inspect.Parameter("scale", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Any))
 cast.__signature__ = _signature.replace(parameters=_parameters)  # type: ignore[attr-defined]
+
+_without_scale: Any = cast._torchdynamo_inline  # type: ignore[attr-defined]
+
+
+def _traced(*given: Any, scale: Any = None, **named: Any) -> Any:
+    """What TorchDynamo traces: the custom op of `scaled_cast` where there is a scale, which may be an array and has no gradient."""
+    if scale is None:
+        return _without_scale(*given, **named)
+    return scaled_cast(*given[:1], scale, *given[1:], **named)
+
+
+trace_as(cast, _traced)

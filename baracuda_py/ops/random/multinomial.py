@@ -10,7 +10,9 @@ import numpy as np
 from ...plan.fields import choice, flag, integer
 from ...plan.registry import get_op
 from ...runtime.gpu.device import spec_of
+from ...runtime.untraced import untraced
 from ...tensor import Tensor, intake
+from ...tensor.dispatch import breaks_graph
 from ...types import ElementKind, InvalidProblemError, OperandTypeError, UnsupportedError
 from .._rows import FLOATS
 from ..elementwise.cast import cast
@@ -28,6 +30,7 @@ MODES = ("drop", "raise")
 DIGITS = 53  # of f64, in which sums of weights are whole numbers
 
 
+@untraced
 def multinomial(
     p: Any, num_samples: int, replacement: bool = False, *, mode: str = "drop", seed: int | None = None, offset: int = 0,
     subsequence: int = 0, generator: Generator | None = None, stream: Any = None, device: Any = None,
@@ -62,6 +65,9 @@ def multinomial(
         return _again(p, count, place, how)
     kind = ElementKind.F64 if given.element is ElementKind.F64 else ElementKind.F32
     return _once(cast(p, kind, **how), count, place, how)
+
+
+breaks_graph(multinomial, "multinomial calls several kernels of baracuda_py: call it outside of the compiled function")
 
 
 def _functions(*names: str) -> tuple[Any, ...]:

@@ -74,6 +74,11 @@ def _of_queries(heads: int, rows: int, keys: int) -> dict[str, Array]:  # noqa: 
     return {"mask": np.broadcast_to(rng.random((1, 1, rows, 1)) < 0.5, (1, 1, rows, keys))}
 
 
+def _of_spaced_queries(heads: int, rows: int, keys: int) -> dict[str, Array]:  # noqa: ARG001
+    """An entry per query, each at an aligned address: 16 bytes from there on are no 16 keys."""
+    return {"mask": np.broadcast_to((rng.random((1, 1, rows, 16)) < 0.5)[..., :1], (1, 1, rows, keys))}
+
+
 @pytest.mark.parametrize(
     ("d", "change", "rows", "keys", "options"),
     [
@@ -81,7 +86,7 @@ def _of_queries(heads: int, rows: int, keys: int) -> dict[str, Array]:  # noqa: 
         (64, _alibi, 140, 150, {"causal": True}), (128, _alibi, 70, 270, {"window": (90, 7), "softcap": 3.0}),
         (128, _half, 70, 272, {}), (64, _half, 70, 141, {"causal": True, "softcap": 3.0}),
         (64, _half, 33, 256, {"causal": True, "offset": 200}), (128, _of_keys, 70, 144, {"causal": True}),
-        (64, _of_queries, 70, 150, {}),
+        (64, _of_queries, 70, 150, {}), (64, _of_spaced_queries, 20, 40, {}),
     ],
 )  # fmt: skip
 def test_changed_scores(d: int, change: Any, rows: int, keys: int, options: dict[str, Any]) -> None:

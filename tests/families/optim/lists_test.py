@@ -218,3 +218,17 @@ def test_rounding_by_chance_is_right_on_average() -> None:
     assert abs(risen.mean() - 1 - 2.0**-10) < 4 * 2.0**-7 * np.sqrt(7 / 64 / risen.size)
     assert np.array_equal(risen, _risen(1, "cpu"))
     assert not np.array_equal(risen, _risen(2, "cpu"))
+
+
+@pytest.mark.parametrize("moved", range(4), ids=("param", "grad", "exp_avg", "exp_avg_sq"))
+def test_step_of_one_array_at_an_odd_address(moved: int) -> None:
+    """The vectors of a step go by the alignment of every array, not of the parameters alone."""
+
+    def step(shift: int) -> list[Any]:
+        rng = np.random.default_rng(2)
+        held = [np.abs(rng.standard_normal(37)).astype(np.float32) for _ in range(4)]
+        held[moved] = np.concatenate([held[moved][:shift], held[moved]])[shift:]
+        bp.adamw_update(*held, np.zeros((), np.float32), device="ptx")
+        return held
+
+    assert all(np.array_equal(a, b) for a, b in zip(step(0), step(1)))

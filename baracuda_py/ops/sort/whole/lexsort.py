@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ....runtime.untraced import untraced
 from ....tensor import intake
+from ....tensor.dispatch import breaks_graph
 from ....types import InvalidProblemError, PlanPreference
 from ....types.elements import ElementLike
 from ...indexing.take_along_axis import take_along_axis
@@ -14,6 +16,7 @@ from .sort import argsort
 __all__ = ["lexsort"]
 
 
+@untraced
 def lexsort(
     keys: Sequence[Any], axis: int = -1, *, index_dtype: ElementLike = "i64", stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None,
@@ -35,3 +38,6 @@ def lexsort(
         moved = take_along_axis(key, order, axis, mode="clip", **how)
         order = take_along_axis(order, argsort(moved, axis, index_dtype=index_dtype, **how), axis, mode="clip", **how)
     return order
+
+
+breaks_graph(lexsort, "lexsort calls several kernels of baracuda_py: call it outside of the compiled function")
