@@ -393,6 +393,11 @@ class _GradScale:
 class _GradSrc:
     grad_src_align: int | None
     grad_src: _Layout
+class _GradTarget:
+    grad_target_element: ElementKind | None
+    grad_target_strides: tuple[int, ...] | None
+    grad_target_align: int | None
+    grad_target: _Layout | None
 class _GradWeight:
     grad_weight_align: int | None
     grad_weight: _Layout
@@ -1875,11 +1880,12 @@ class MultilabelMarginDescriptor(_MultilabelMarginDescriptor, _Out3, _Status2, _
     def __init__(self, shape: Sequence[int], element: ElementLike, target_element: ElementLike = ..., reduction: str = ...,
         *, status_element: _Kind = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., out_strides: _Ints = ...,
         x_align: int | None = ..., target_align: int | None = ..., out_align: int | None = ...) -> None: ...
-class MultilabelSoftMarginLossBackwardDescriptor(_RowLoss, _GradX4, _Grad3, _X17, _Target, _Weight2):
+class MultilabelSoftMarginLossBackwardDescriptor(_RowLoss, _GradX4, _GradTarget, _Grad3, _X17, _Target, _Weight2):
     def __init__(self, shape: Sequence[int], element: ElementLike, reduction: str = ..., *, weight_element: _Kind = ...,
-        grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., weight_strides: _Ints = ...,
-        grad_x_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ..., target_align: int | None = ...,
-        weight_align: int | None = ..., grad_x_align: int | None = ...) -> None: ...
+        grad_target_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ...,
+        weight_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_target_strides: _Ints = ...,
+        grad_align: int | None = ..., x_align: int | None = ..., target_align: int | None = ...,
+        weight_align: int | None = ..., grad_x_align: int | None = ..., grad_target_align: int | None = ...) -> None: ...
 class MultilabelSoftMarginLossDescriptor(_RowLoss, _Out3, _X17, _Target, _Weight2):
     def __init__(self, shape: Sequence[int], element: ElementLike, reduction: str = ..., *, weight_element: _Kind = ...,
         x_strides: _Ints = ..., target_strides: _Ints = ..., weight_strides: _Ints = ..., out_strides: _Ints = ...,
@@ -2011,7 +2017,7 @@ class PlanPreference(_PlanPreference):
         math: MathPrecision | str | None = ..., deterministic: bool = ..., bit_stable: bool = ...,
         batch_invariant: bool = ..., exact_weights: bool = ..., max_workspace_bytes: int | None = ...,
         config: str | None = ...) -> None: ...
-class PointwiseBackwardDescriptor(_PointwiseBackwardDescriptor, _GradX4, _Grad3, _X17, _Target, _Other, _Var):
+class PointwiseBackwardDescriptor(_PointwiseBackwardDescriptor, _GradX4, _GradTarget, _Grad3, _X17, _Target, _Other, _Var):
     grad_other_strides: tuple[int, ...] | None
     grad_other_align: int | None
     grad_other: _Layout | None
@@ -2021,11 +2027,12 @@ class PointwiseBackwardDescriptor(_PointwiseBackwardDescriptor, _GradX4, _Grad3,
     def __init__(self, shape: Sequence[int], element: ElementLike, name: str = ..., reduction: str = ...,
         log_target: bool = ..., log_input: bool = ..., full: bool = ..., beta: float = ..., delta: float = ...,
         margin: float = ..., eps: float = ..., *, other_element: _Kind = ..., var_element: _Kind = ...,
-        grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ..., other_strides: _Ints = ...,
-        var_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_other_strides: _Ints = ...,
-        grad_var_strides: _Ints = ..., grad_align: int | None = ..., x_align: int | None = ...,
-        target_align: int | None = ..., other_align: int | None = ..., var_align: int | None = ...,
-        grad_x_align: int | None = ..., grad_other_align: int | None = ..., grad_var_align: int | None = ...) -> None: ...
+        grad_target_element: _Kind = ..., grad_strides: _Ints = ..., x_strides: _Ints = ..., target_strides: _Ints = ...,
+        other_strides: _Ints = ..., var_strides: _Ints = ..., grad_x_strides: _Ints = ..., grad_other_strides: _Ints = ...,
+        grad_var_strides: _Ints = ..., grad_target_strides: _Ints = ..., grad_align: int | None = ...,
+        x_align: int | None = ..., target_align: int | None = ..., other_align: int | None = ...,
+        var_align: int | None = ..., grad_x_align: int | None = ..., grad_other_align: int | None = ...,
+        grad_var_align: int | None = ..., grad_target_align: int | None = ...) -> None: ...
 class PointwiseDescriptor(_PointwiseDescriptor, _Out3, _X17, _Target, _Other, _Var):
     def __init__(self, shape: Sequence[int], element: ElementLike, name: str = ..., reduction: str = ...,
         log_target: bool = ..., log_input: bool = ..., full: bool = ..., beta: float = ..., delta: float = ...,
@@ -3317,44 +3324,51 @@ def nll_loss_backward(grad: Any, x: Any, labels: Any, weight: Any = None, *, ign
 def mse_loss(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
-def mse_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None, stream: Any = None,
-    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+def mse_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', return_grad_target: bool = False,
+    grad_x: Any = None, grad_target: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(PointwiseDescriptor, PointwisePlan)
 def l1_loss(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
-def l1_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None, stream: Any = None,
-    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+def l1_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', return_grad_target: bool = False,
+    grad_x: Any = None, grad_target: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(PointwiseDescriptor, PointwisePlan)
 def smooth_l1_loss(x: Any, target: Any, /, *, reduction: str = 'mean', beta: float = 1.0, out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
 def smooth_l1_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', beta: float = 1.0,
-    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+    return_grad_target: bool = False, grad_x: Any = None, grad_target: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PointwiseDescriptor, PointwisePlan)
 def huber_loss(x: Any, target: Any, /, *, reduction: str = 'mean', delta: float = 1.0, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
 def huber_loss_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', delta: float = 1.0,
-    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+    return_grad_target: bool = False, grad_x: Any = None, grad_target: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PointwiseDescriptor, PointwisePlan)
 def bce(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
-def bce_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None, stream: Any = None,
-    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+def bce_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', return_grad_target: bool = False,
+    grad_x: Any = None, grad_target: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(PointwiseDescriptor, PointwisePlan)
 def bce_with_logits(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
-def bce_with_logits_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', grad_x: Any = None,
-    stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+def bce_with_logits_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', return_grad_target: bool = False,
+    grad_x: Any = None, grad_target: Any = None, stream: Any = None, pref: PlanPreference | None = None,
+    device: Any = None) -> Any: ...
 @_op(PointwiseDescriptor, PointwisePlan)
 def kl_div(x: Any, target: Any, /, *, reduction: str = 'mean', log_target: bool = False, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
 def kl_div_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = 'mean', log_target: bool = False,
-    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+    return_grad_target: bool = False, grad_x: Any = None, grad_target: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PointwiseDescriptor, PointwisePlan)
 def soft_margin_loss(x: Any, target: Any, /, *, reduction: str = 'mean', out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -3366,9 +3380,9 @@ def poisson_nll_loss(x: Any, target: Any, /, *, log_input: bool = True, full: bo
     reduction: str = 'mean', out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None) -> Any: ...
 @_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
-def poisson_nll_loss_backward(grad: Any, x: Any, target: Any, /, *, log_input: bool = True, eps: float = 1e-08,
-    reduction: str = 'mean', grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
+def poisson_nll_loss_backward(grad: Any, x: Any, target: Any, /, *, log_input: bool = True, full: bool = False,
+    eps: float = 1e-08, reduction: str = 'mean', return_grad_target: bool = False, grad_x: Any = None,
+    grad_target: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PointwiseDescriptor, PointwisePlan)
 def hinge_embedding_loss(x: Any, target: Any, /, *, margin: float = 1.0, reduction: str = 'mean', out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -3380,15 +3394,15 @@ def gaussian_nll_loss(x: Any, target: Any, var: Any, /, *, full: bool = False, e
     out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
 def gaussian_nll_loss_backward(grad: Any, x: Any, target: Any, var: Any, /, *, eps: float = 1e-06, reduction: str = 'mean',
-    grad_x: Any = None, grad_var: Any = None, stream: Any = None, pref: PlanPreference | None = None,
-    device: Any = None) -> Any: ...
+    return_grad_target: bool = False, grad_x: Any = None, grad_var: Any = None, grad_target: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PointwiseDescriptor, PointwisePlan)
 def margin_ranking_loss(x: Any, other: Any, target: Any, /, *, margin: float = 0.0, reduction: str = 'mean', out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(PointwiseBackwardDescriptor, PointwiseBackwardPlan)
 def margin_ranking_loss_backward(grad: Any, x: Any, other: Any, target: Any, /, *, margin: float = 0.0,
-    reduction: str = 'mean', grad_x: Any = None, grad_other: Any = None, stream: Any = None,
-    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+    reduction: str = 'mean', return_grad_target: bool = False, grad_x: Any = None, grad_other: Any = None,
+    grad_target: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(CosineEmbeddingLossDescriptor, CosineEmbeddingLossPlan)
 def cosine_embedding_loss(x1: Any, x2: Any, target: Any, *, margin: float = 0.0, reduction: str = 'mean', out: Any = None,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
@@ -3418,7 +3432,8 @@ def multilabel_soft_margin_loss(x: Any, target: Any, weight: Any = None, *, redu
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(MultilabelSoftMarginLossBackwardDescriptor, MultilabelSoftMarginLossBackwardPlan)
 def multilabel_soft_margin_loss_backward(grad: Any, x: Any, target: Any, weight: Any = None, *, reduction: str = 'mean',
-    grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any: ...
+    return_grad_target: bool = False, grad_x: Any = None, grad_target: Any = None, stream: Any = None,
+    pref: PlanPreference | None = None, device: Any = None) -> Any: ...
 @_op(NormBackwardDescriptor, NormBackwardPlan)
 def rms_norm_backward(grad: Any, x: Any, weight: Any = None, rstd: Any = None, *,
     normalized_shape: Sequence[int] | None = None, grad_x: Any = None, grad_weight: Any = None, stream: Any = None,

@@ -118,7 +118,8 @@ def _steps(framework: Operators, signature: Signature, present: tuple[str, ...],
         ((gradient.grad, signature.outputs[0]), *((operand, name) for name, operand in gradient.more.items())),
         tuple(gradient.gradients.items()),
         next(iter(gradient.gradients)) if "dtype" in back.names else "",  # the gradient of a cast is a cast back
-        {"needs": tuple(n for n in ("mask", "alibi_slopes", "bias") if n in needed)} if "needs" in back.names else {},
+        ({"needs": tuple(n for n in ("mask", "alibi_slopes", "bias") if n in needed)} if "needs" in back.names else {})
+        | {back.flags[to]: True for name, to in gradient.gradients.items() if name in needed and to in back.flags},
         needed, tuple((name, names.get(name, name)) for name in sorted(needed)),
     )  # fmt: skip
 

@@ -87,6 +87,8 @@ CHECKED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     ),
     "batch_norm": (lambda x, w, b: bp.batch_norm(x, weight=w, bias=b), ((3, 2, 4), (2,), (2,))),
     "instance_norm bias": (lambda x, b: bp.instance_norm(x, bias=b), ((2, 3, 4), (3,))),
+    "mse_loss target": (lambda x, t: bp.mse_loss(x, t), ((4, 6), (4, 6))),
+    "gaussian_nll_loss target": (lambda x, t: bp.gaussian_nll_loss(x, t, jnp.full_like(x, 0.7)), ((4, 6), (4, 6))),
     "rope": (lambda x, k: bp.rope(x, k=k, base=100.0, style="interleaved")[:2], ((1, 2, 3, 4), (1, 1, 3, 4))),
     "attention": (lambda q, k, v: bp.attention(q, k, v, causal=True), ((1, 4, 3, 4), (1, 2, 5, 4), (1, 2, 5, 4))),
 }  # fmt: skip

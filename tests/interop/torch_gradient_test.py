@@ -194,7 +194,7 @@ RUNNING = ("cumprod", "cummax", "cummin", "logcumsumexp")
 UNIT = ("logit", "log2", "log10", "log1p", "asin", "acos", "atanh", "erfinv")  # of operands between 0 and 1
 MORE.update({name: (getattr(bp, name), ((3, 4),)) for name in (*ONE_MORE, *UNIT, "acosh")})
 MORE.update({name: (getattr(bp, name), ((3, 4),) * 2) for name in TWO_MORE})
-TARGET = torch.linspace(-0.93, 1.1, 12, dtype=torch.float64).reshape(3, 4)  # of losses, which have no gradient by it
+TARGET = torch.linspace(-0.93, 1.1, 12, dtype=torch.float64).reshape(3, 4)  # of losses that have no gradient by it
 MASK = TARGET.sin() > -0.3
 MORE.update({
     **{name: (getattr(bp, name), ((3, 4), (3, 4), (4,))) for name in ("fma", "lerp", "addcmul", "addcdiv")},
@@ -240,19 +240,24 @@ MORE.update({
         lambda x: bp.multilabel_margin_loss(x, torch.tensor([[1, -1, 0, 0], [3, 0, -1, 2], [2, 1, 0, -1]])), ((3, 4),)),
     "nll_loss": (lambda x: bp.nll_loss(x, torch.tensor([1, 3, 0])), ((3, 4),)),
     "gumbel_softmax": (lambda x: bp.gumbel_softmax(x, 0.7, seed=3), ((3, 4),)),
-    "gaussian_nll_loss": (lambda x, v: bp.gaussian_nll_loss(x, TARGET, v.abs() + 0.5), ((3, 4),) * 2),
-    "margin_ranking_loss": (lambda x, y: bp.margin_ranking_loss(x, y, TARGET.sign()), ((3, 4),) * 2),
-    "kl_div": (lambda x: bp.kl_div(x, TARGET.sigmoid()), ((3, 4),)),
-    "bce": (lambda x: bp.bce(x.sigmoid(), TARGET.sigmoid()), ((3, 4),)),
-    "bce_with_logits": (lambda x: bp.bce_with_logits(x, TARGET.sigmoid()), ((3, 4),)),
-    **{name: (partial(lambda loss, x: loss(x, TARGET), getattr(bp, name)), ((3, 4),))
-       for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "poisson_nll_loss")},
+    "gaussian_nll_loss": (lambda x, t, v: bp.gaussian_nll_loss(x, t, v.abs() + 0.5), ((3, 4),) * 3),
+    "margin_ranking_loss": (bp.margin_ranking_loss, ((3, 4),) * 3),
+    "kl_div": (lambda x, t: bp.kl_div(x, t.sigmoid(), reduction="batchmean"), ((3, 4),) * 2),
+    "kl_div log_target": (lambda x, t: bp.kl_div(x, t, log_target=True, reduction="none"), ((3, 4),) * 2),
+    "bce": (lambda x, t: bp.bce(x.sigmoid(), t.sigmoid()), ((3, 4),) * 2),
+    "bce_with_logits": (lambda x, t: bp.bce_with_logits(x, t.sigmoid(), reduction="sum"), ((3, 4),) * 2),
+    "poisson_nll_loss": (lambda x, t: bp.poisson_nll_loss(x, t.abs() + 1.1, full=True), ((3, 4),) * 2),
+    "poisson_nll_loss mean": (
+        lambda x, t: bp.poisson_nll_loss(x.abs() + 0.5, t, log_input=False, reduction="none"), ((3, 4),) * 2),
+    **{name: (getattr(bp, name), ((3, 4),) * 2) for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")},
+    **{f"{name} none": (partial(getattr(bp, name), reduction="none"), ((3, 4),) * 2)
+       for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")},
     **{name: (partial(lambda loss, x: loss(x, TARGET.sign()), getattr(bp, name)), ((3, 4),))
        for name in ("soft_margin_loss", "hinge_embedding_loss")},
     "cosine_embedding_loss": (lambda x, y: bp.cosine_embedding_loss(x, y, TARGET[:, 1].sign()), ((3, 4),) * 2),
     "triplet_margin_loss": (lambda x, y, z: bp.triplet_margin_loss(x, y, z, margin=2.0, swap=True), ((3, 4),) * 3),
     "multi_margin_loss": (lambda x: bp.multi_margin_loss(x, torch.tensor([1, 3, 0]), p=2), ((3, 4),)),
-    "multilabel_soft_margin_loss": (lambda x: bp.multilabel_soft_margin_loss(x, TARGET.sigmoid()), ((3, 4),)),
+    "multilabel_soft_margin_loss": (lambda x, t: bp.multilabel_soft_margin_loss(x, t.sigmoid()), ((3, 4),) * 2),
     "roll": (lambda x: bp.roll(x, 2, axis=0), ((3, 4),)),
     "dropout": (lambda x, r: bp.dropout(x, 0.3, residual=r, seed=4), ((3, 4), (3, 4))),
     "tile": (lambda x: bp.tile(x, (2, 1)), ((3, 4),)),
@@ -391,6 +396,33 @@ def test_gradient_of_both_results_of_a_norm() -> None:
     assert torch.autograd.gradcheck(lambda x, r, w: bp.rms_norm(x, w, residual=r).residual_out, (x, r, w))
 
 
+def test_gradient_of_a_target_is_computed_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradients' op has one output more only where the target requires a gradient; the others keep their bits."""
+    from baracuda_py.interop.torch import differentiate, recorded
+
+    x, target, grads, asked = leaf(3, 4), leaf(3, 4), {}, []
+
+    def noted(signature: Any, held: Any, received: Any, needs: Any, invoke: Any) -> Any:
+        def seen(name: str, values: dict[str, Any]) -> Any:
+            asked.append(values.get("return_grad_target", False))
+            return invoke(name, values)
+
+        return gradients_of(signature, held, received, needs, seen)
+
+    gradients_of = differentiate.gradients_of
+    for module in (differentiate, recorded):
+        monkeypatch.setattr(module, "gradients_of", noted)
+    for needed in (False, True, True):
+        for one in (x, target):
+            one.grad = None
+        bp.huber_loss(x, target.requires_grad_(needed), delta=0.7).backward()
+        grads[needed] = x.grad
+    assert asked == [False, True, True]
+    assert torch.equal(grads[False], grads[True]) and torch.equal(target.grad, -x.grad)
+    (alone,) = torch.autograd.grad(bp.huber_loss(x.detach(), target, delta=0.7), target)
+    assert torch.equal(alone, target.grad)
+
+
 def test_statistics_are_constants() -> None:
     made = bp.rms_norm(leaf(4, 6), stats=True)
     assert (made.out.requires_grad, made.rstd.requires_grad) == (True, False)
@@ -464,6 +496,10 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "written": (lambda x: bp.write_slice(x * 1, x, [(0, 4), (0, 6)]), r"write_slice: dest requires .*dest\.detach\(\)"),
     "out": (lambda x: bp.softmax(x, out=torch.empty_like(x)), r"softmax: out was passed.*no_grad"),
     "sparse": (lambda x: bp.softmax(x.to_sparse()), r"sparse"),
+    "target": (
+        lambda x: bp.hinge_embedding_loss(x.detach(), x).backward(),
+        r"hinge_embedding_loss: there is no gradient of target.*target\.detach\(\)",
+    ),
     "recorded out": (lambda x: bp.relu(x.detach(), out=x), r"relu: out requires a gradient.*out\.detach\(\)"),
 }
 

@@ -241,10 +241,11 @@ def on_request(**flags: tuple[str, ...]) -> Callable[[type[L]], type[L]]:
             wanted = [name for flag, names in flags.items() if given.pop(flag, False) for name in names]
             bound = signature.bind(cls, *arrays, **given).arguments
             options = {name: x for name, x in bound.items() if name != "cls" and name not in cls.slot_of}
-            tensors = cls.taken(cls.name, {name: bound.get(name) for name in cls.slot_of})
+            tensors = cls.taken(bound.get("name", cls.name), {name: bound.get(name) for name in cls.slot_of})
             element = next(tensors[s.name].element for s in cls.slots if s.role == "in" and s.element == "element")
             computed = computed_in(element).element
             kinds = {"lse": computed, "status": ElementKind.I32, "grad_hidden": element, "grad_weight": computed}
+            kinds["grad_target"] = element
             asked = {f"{name}_element": kinds[name] for name in wanted if name not in tensors}
             return cls.of_tensors(tensors, **options, **asked)
 

@@ -65,11 +65,14 @@ class Pointwise(Loss):
         """What is computed of each element for each output, `grad` that of the result and `scale` one by the divisor."""
         row = self.row
         on = (formulas for name, formulas in row.switches.items() if getattr(self, name))
-        loss, slope = next(on, (row.loss, row.slope))
+        loss, slope, target_slope = next(on, (row.loss, row.slope, row.target_slope))
         if not self.gradient:
             return {"out": f"({loss}) + {row.full}" if self.full else loss}
-        made = {"grad_x": f"grad * scale * ({slope})"}
-        return made | ({f"grad_{row.third}": f"grad * scale * ({row.third_slope})"} if row.third else {})
+        slopes = {"grad_x": slope} | ({f"grad_{row.third}": row.third_slope} if row.third else {})
+        if self.has("grad_target"):
+            full = f" + {row.full_slope}" if self.full and row.full_slope else ""
+            slopes["grad_target"] = target_slope + full
+        return {name: f"grad * scale * ({text})" for name, text in slopes.items()}
 
     @property
     def expressions(self) -> dict[str, Expression]:
@@ -89,6 +92,9 @@ class Pointwise(Loss):
                 given, fix = ("is missing", "pass") if name == row.third else ("is for another loss", "leave out")
                 raise InvalidProblemError(f"{self.op}: operand {name} {given}", f"{fix} {name}")
             self.in_kind(name, self.element, like="x")
+        if self.gradient and self.has("grad_target") and not row.target_slope:
+            raise InvalidProblemError(f"{self.op}: there is no gradient of target", "leave grad_target out")
+        self.in_kind("grad_target", self.element, like="x")
 
     @classmethod
     def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> None:
@@ -99,10 +105,14 @@ class Pointwise(Loss):
                 f"{op}: {said}", "give finite numbers, beta and eps of 0 or more, and delta above 0"
             )
 
-    def launch(self, kernel: str, out: Arg, grid: tuple[int, int, int], *, written: str = "") -> Launch:
-        """A launch of a kernel that takes elements; `written` is the operand that has one for each, if any."""
-        third = self.row.third
-        second = f"grad_{third}" if third and self.gradient else ""
+    def launch(
+        self, kernel: str, out: Arg, grid: tuple[int, int, int], outputs: tuple[str, ...], *, each: bool = True
+    ) -> Launch:
+        """A launch of a kernel that computes one or two `outputs` of elements: `each` writes them, else their sum goes to
+        `out`."""
+        third, (written, second, *_) = self.row.third, (*outputs, "")
+        if not each:
+            written = ""
         order = (written, second, "grad" if self.gradient else "", "x", "target", third)
         layouts = [self.layout(name) if name else None for name in order]
         flat = (0,) * len(self.shape)
@@ -117,12 +127,13 @@ class Pointwise(Loss):
             number(1 / self.divisor if self.divisor else math.inf), Packed(pack_dims(extents, strides, index).data, 8),
             out, *(Ptr(name) if name else np.uint64(0) for name in order[1:]),
         )  # fmt: skip
-        return Launch(Kernel(FILE, f"{kernel}<{types}>", self._prelude()), grid, (THREADS, 1, 1), args)
+        return Launch(Kernel(FILE, f"{kernel}<{types}>", self._prelude(outputs)), grid, (THREADS, 1, 1), args)
 
-    def _prelude(self) -> str:
-        """The functor of the loss, or of both gradients."""
+    def _prelude(self, outputs: tuple[str, ...]) -> str:
+        """The functor of the loss, or of one or two gradients."""
         named = f"C grad, C x, C target, C {self.row.third or 'third'}, C {self.row.param or 'param'}, C scale"
-        (text, *more), found = self.texts.values(), list(self.expressions.values())
+        text, *more = (self.texts[name] for name in outputs)
+        found = [self.expressions[name] for name in outputs]
         bodies = [("apply", found[0].cuda()), ("second", found[1].cuda() if more else "return C(0);")]
         functions = "".join(
             f"  template <int digits, class C> static __device__ __forceinline__ C {name}({named}) {{ {body} }}\n"

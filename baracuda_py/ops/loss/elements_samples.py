@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from ...numerics.rounding import round_to
 from ...samples.sample import Sample, layouts
 from ...types import ElementKind
+from ._table import TABLE
 
 __all__ = ["backward", "forward"]
 
@@ -61,10 +63,15 @@ def forward(name: str, fixed: Any, seed: int = 0, *, full: bool = False) -> Iter
 
 def backward(name: str, fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
     """The samples of the loss, and a gradient of the result."""
-    rng = np.random.default_rng(seed)
+    rng, made = np.random.default_rng(seed), []
     for sample in forward(name, fixed, seed, full=full):
         x = sample.operands["x"]
         shape = x.shape if sample.options.get("reduction") == "none" else ()
         grad = np.asarray(rng.standard_normal(shape)).astype(np.float64 if x.dtype == np.float64 else np.float32)
         options = {key: one for key, one in sample.options.items() if key != "full"}
-        yield Sample(sample.label, {"grad": grad, **sample.operands}, options)
+        made.append(Sample(sample.label, {"grad": grad, **sample.operands}, options))
+        yield made[-1]
+        if name == "poisson_nll_loss" and "full" in sample.options:
+            made[-1] = replace(made[-1], options=sample.options)
+    for sample in made if TABLE[name].target_slope else ():
+        yield replace(sample, label=f"{sample.label} target", options={**sample.options, "return_grad_target": True})

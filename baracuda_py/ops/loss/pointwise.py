@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,7 +20,7 @@ from .._function import SignatureRules, function_of
 from .._launch import grid_of
 from .._rows import FLOATS
 from . import elements, elements_samples
-from ._loss import WIDE, guarantee_of
+from ._loss import WIDE, guarantee_of, on_request
 from ._pointwise import FIELDS, THIRDS, THREADS, Pointwise
 from ._table import TABLE, Row
 
@@ -70,9 +71,10 @@ class PointwiseDescriptor(Pointwise):
     gradient = False
 
 
+@on_request(return_grad_target=("grad_target",))
 @described(
     Slot("grad_x", "out", takes=FLOATS),
-    *(Slot(f"grad_{name}", "out", optional=True, takes=FLOATS, shape="shape") for name in THIRDS),
+    *(Slot(f"grad_{name}", "out", optional=True, takes=FLOATS, shape="shape") for name in (*THIRDS, "target")),
     Slot("grad", takes=WIDE, shape="out_shape", element="computed"),
     Slot("x", takes=FLOATS),
     Slot("target", takes=FLOATS, element="element"),
@@ -94,9 +96,8 @@ class PointwiseBackwardDescriptor(Pointwise):
         return self.element_of("var")
 
     def in_place(self, written: str, read: str) -> bool:
-        """A thread writes the element that it alone has read."""
-        own = {"grad_x": ("x", "target"), "grad_other": ("other",), "grad_var": ("var",)}
-        return not self.row.third and read in own[written]
+        """A thread writes the elements that it alone has read, in one launch."""
+        return not self.row.third and written in ("grad_x", "grad_target") and read in ("x", "target")
 
 
 class Elements(Candidate[Pointwise]):
@@ -111,20 +112,27 @@ class Elements(Candidate[Pointwise]):
 
     def cost(self, desc: Pointwise, device: DeviceSpec, config: Any) -> Cost:
         spent = (sum(one.instructions()[0] for one in desc.expressions.values()) + 12.0) * desc.count
-        cost = Cost.streaming(device, desc.nbytes, flops=int(spent), instructions=spent, efficiency=0.7)
-        return replace(cost, seconds=cost.seconds + device.overhead * desc.reduced)
+        again, read = len(self.pairs(desc)) - 1, [desc.layout(o.name) for o in desc.operands if not o.written]
+        moved = desc.nbytes + again * sum(x.element.nbytes(math.prod(x.shape)) for x in read)
+        cost = Cost.streaming(device, moved, flops=int(spent), instructions=spent, efficiency=0.7)
+        return replace(cost, seconds=cost.seconds + device.overhead * (again + desc.reduced))
+
+    def pairs(self, desc: Pointwise) -> list[tuple[str, ...]]:
+        """The outputs of each launch over elements, two at most."""
+        outputs = tuple(desc.texts)
+        return [outputs[i : i + 2] for i in range(0, len(outputs), 2)]
 
     def guarantee(self, desc: Pointwise, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         return guarantee(desc, -(-desc.count // (self.ctas(desc) * THREADS)) + 50)
 
     def lower(self, desc: Pointwise, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         if not desc.reduced:
-            written = "grad_x" if desc.gradient else "out"
-            return (desc.launch("pointwise", Ptr(written), grid_of(desc.count, THREADS), written=written),)
+            grid = grid_of(desc.count, THREADS)
+            return tuple(desc.launch("pointwise", Ptr(pair[0]), grid, pair) for pair in self.pairs(desc))
         ctas = self.ctas(desc)
         partial = Scratch.named("partial", desc.computed.nbytes(ctas))
         total = desc.total("loss/total.cu:pointwise_total", partial, ctas, MOST_CTAS)
-        return desc.launch("pointwise_sum", partial, (ctas, 1, 1)), total
+        return desc.launch("pointwise_sum", partial, (ctas, 1, 1), ("out",), each=False), total
 
 
 def guarantee(desc: Pointwise, depth: int) -> PrecisionGuarantee:
@@ -160,7 +168,7 @@ class PointwisePlan(ElementsPlan):
 
 
 class PointwiseBackwardPlan(ElementsPlan):
-    """The gradient of a loss of elements: operands `grad`, `x`, `target` and `grad_x`."""
+    """The gradient of a loss of elements: operands `grad`, `x`, `target` and `grad_x`, and on request `grad_target`."""
 
     descriptor = PointwiseBackwardDescriptor
 
@@ -169,25 +177,32 @@ class PointwiseBackwardPlan(ElementsPlan):
 
 
 def _plain(x: Any, target: Any, /, *, reduction: str = "mean") -> Any: ...
-def _plain_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = "mean", grad_x: Any = None) -> Any: ...
+def _plain_backward(
+    grad: Any, x: Any, target: Any, /, *, reduction: str = "mean", return_grad_target: bool = False, grad_x: Any = None,
+    grad_target: Any = None,
+) -> Any: ...  # fmt: skip
+def _signs_backward(grad: Any, x: Any, target: Any, /, *, reduction: str = "mean", grad_x: Any = None) -> Any: ...
 def _beta(x: Any, target: Any, /, *, reduction: str = "mean", beta: float = 1.0) -> Any: ...
 def _beta_backward(
-    grad: Any, x: Any, target: Any, /, *, reduction: str = "mean", beta: float = 1.0, grad_x: Any = None
-) -> Any: ...
+    grad: Any, x: Any, target: Any, /, *, reduction: str = "mean", beta: float = 1.0, return_grad_target: bool = False,
+    grad_x: Any = None, grad_target: Any = None,
+) -> Any: ...  # fmt: skip
 def _delta(x: Any, target: Any, /, *, reduction: str = "mean", delta: float = 1.0) -> Any: ...
 def _delta_backward(
-    grad: Any, x: Any, target: Any, /, *, reduction: str = "mean", delta: float = 1.0, grad_x: Any = None
-) -> Any: ...
+    grad: Any, x: Any, target: Any, /, *, reduction: str = "mean", delta: float = 1.0, return_grad_target: bool = False,
+    grad_x: Any = None, grad_target: Any = None,
+) -> Any: ...  # fmt: skip
 def _log(x: Any, target: Any, /, *, reduction: str = "mean", log_target: bool = False) -> Any: ...
 def _log_backward(
-    grad: Any, x: Any, target: Any, /, *, reduction: str = "mean", log_target: bool = False, grad_x: Any = None
-) -> Any: ...
+    grad: Any, x: Any, target: Any, /, *, reduction: str = "mean", log_target: bool = False,
+    return_grad_target: bool = False, grad_x: Any = None, grad_target: Any = None,
+) -> Any: ...  # fmt: skip
 def _poisson(
     x: Any, target: Any, /, *, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean"
 ) -> Any: ...
 def _poisson_backward(
-    grad: Any, x: Any, target: Any, /, *, log_input: bool = True, eps: float = 1e-8, reduction: str = "mean",
-    grad_x: Any = None,
+    grad: Any, x: Any, target: Any, /, *, log_input: bool = True, full: bool = False, eps: float = 1e-8,
+    reduction: str = "mean", return_grad_target: bool = False, grad_x: Any = None, grad_target: Any = None,
 ) -> Any: ...  # fmt: skip
 def _hinge(x: Any, target: Any, /, *, margin: float = 1.0, reduction: str = "mean") -> Any: ...
 def _hinge_backward(
@@ -197,13 +212,13 @@ def _gaussian(
     x: Any, target: Any, var: Any, /, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Any: ...
 def _gaussian_backward(
-    grad: Any, x: Any, target: Any, var: Any, /, *, eps: float = 1e-6, reduction: str = "mean", grad_x: Any = None,
-    grad_var: Any = None,
+    grad: Any, x: Any, target: Any, var: Any, /, *, eps: float = 1e-6, reduction: str = "mean",
+    return_grad_target: bool = False, grad_x: Any = None, grad_var: Any = None, grad_target: Any = None,
 ) -> Any: ...  # fmt: skip
 def _ranking(x: Any, other: Any, target: Any, /, *, margin: float = 0.0, reduction: str = "mean") -> Any: ...
 def _ranking_backward(
-    grad: Any, x: Any, other: Any, target: Any, /, *, margin: float = 0.0, reduction: str = "mean", grad_x: Any = None,
-    grad_other: Any = None,
+    grad: Any, x: Any, other: Any, target: Any, /, *, margin: float = 0.0, reduction: str = "mean",
+    return_grad_target: bool = False, grad_x: Any = None, grad_other: Any = None, grad_target: Any = None,
 ) -> Any: ...  # fmt: skip
 
 
@@ -211,6 +226,7 @@ TEMPLATES: Mapping[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "smooth_l1_loss": (_beta, _beta_backward), "huber_loss": (_delta, _delta_backward), "kl_div": (_log, _log_backward),
     "poisson_nll_loss": (_poisson, _poisson_backward), "hinge_embedding_loss": (_hinge, _hinge_backward),
     "gaussian_nll_loss": (_gaussian, _gaussian_backward), "margin_ranking_loss": (_ranking, _ranking_backward),
+    "soft_margin_loss": (_plain, _signs_backward),
 }  # fmt: skip
 DOC = """{loss} of each element, as torch.nn.functional.{torch}.
 
@@ -222,8 +238,17 @@ FULL = "\nfull: whether to add {full}."
 DOC_BACKWARD = """The gradient of `{name}` with respect to {inputs}: grad times {slope}, divided as its reduction divides.
 
 grad: the gradient of the result, f32 (f64 for f64). {operands} and the options: those of the forward call.
-{gradients}; allocated if not given. Returns {returns}. There is no gradient of target.
+{gradients}; allocated if not given. Returns {returns}.{of_target}
 """
+OF_TARGET = """
+return_grad_target: whether the last output is grad_target, like x, which is there too where it is given:
+grad times {slope}, divided likewise.{ends}
+"""
+AT_THE_ENDS = {
+    "bce": "\nIts logarithms end at -100, as those of the loss: it is 100 or -100 where x is 0 or 1, and PyTorch's is infinite.",
+    "kl_div": "\nWithout log_target it is -inf where target is 0, and PyTorch's NaN.",
+    "poisson_nll_loss": "\nWith full=True it has the derivative of what is added: log(target) + 0.5 / target where target > 1.",
+}
 
 
 def _published(row: Row) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -233,20 +258,26 @@ def _published(row: Row) -> tuple[Callable[..., Any], Callable[..., Any]]:
     operands = ", ".join({"other": ("x", "other", "target"), "var": ("x", "target", "var")}.get(third, ("x", "target")))
     words = {
         "name": name, "torch": row.torch, "takes": row.takes, "operands": operands,
-        "loss": row.loss + "".join(f", or {loss} with {on}=True," for on, (loss, _) in row.switches.items()),
+        "loss": row.loss + "".join(f", or {loss} with {on}=True," for on, (loss, *_) in row.switches.items()),
         "slope": (f"{row.slope}, and {row.third_slope}" if third else row.slope)
-        + "".join(f", or {slope} with {on}=True" for on, (_, slope) in row.switches.items()),
+        + "".join(f", or {slope} with {on}=True" for on, (_, slope, _) in row.switches.items()),
         "reductions": ", ".join(f'"{one}"' for one in row.reductions),
         "full": FULL.format(full=row.full) if row.full else "", "inputs": f"x and {third}" if third else "x",
         "gradients": f"grad_x, grad_{third}: like x" if third else "grad_x: like x, or x itself",
         "returns": f"(grad_x, grad_{third})" if third else "grad_x",
     }  # fmt: skip
+    if row.target_slope:
+        slope = row.target_slope + "".join(f", or {text} with {on}=True" for on, (*_, text) in row.switches.items())
+        words["of_target"] = OF_TARGET.format(slope=slope, ends=AT_THE_ENDS.get(name, "")).rstrip()
+    else:
+        words["of_target"] = " There is no gradient of target."
     words = {what: re.sub(r" +", " ", text) for what, text in words.items()}
     forward = function_of(PointwisePlan, called=name, doc=DOC.format(**words), name=name)(template)
     doc, rules = DOC_BACKWARD.format(**words), SignatureRules(wanted={f"grad_{third}": third} if third else {})
     pulled = function_of(PointwiseBackwardPlan, called=back, doc=doc, rules=rules, name=back)(backward)
     inputs = ("x", *filter(None, (third,)))
-    gradient = Gradient(back, (*inputs, "target"), {one: f"grad_{one}" for one in inputs}, shapes=row.unread)
+    slopes = {one: f"grad_{one}" for one in (*inputs, *(("target",) if row.target_slope else ()))}
+    gradient = Gradient(back, (*inputs, "target"), slopes)
     samples = partial(elements_samples.forward, row.name)
     register(Op(name, PointwisePlan, forward, samples, {"name": name}, gradient, {"torch": row.torch}))
     samples = partial(elements_samples.backward, row.name)

@@ -50,6 +50,8 @@ FAMILY = Family(
         "eps",
         "grad_other",
         "grad_var",
+        "grad_target",
+        "return_grad_target",
         "p",
         "swap",
         "grad_x1",

@@ -70,7 +70,8 @@ def _soft_margin(desc: Any, row: dict[str, Any]) -> tuple[float, list[Row]]:  # 
     chance = [(1 / (1 + math.exp(-v)), 1 / (1 + math.exp(v))) for v in x]
     each = [-w * (t * math.log(p) + (1 - t) * math.log(q)) for w, t, (p, q) in zip(weight, target, chance)]
     slope = [w * ((1 - t) * p - t * q) / len(x) for w, t, (p, q) in zip(weight, target, chance)]
-    return math.fsum(each) / len(x), [slope]
+    of_target = [w * (math.log(q) - math.log(p)) / len(x) for w, (p, q) in zip(weight, chance)]
+    return math.fsum(each) / len(x), [slope, of_target]
 
 
 LOSSES: dict[str, Of] = {

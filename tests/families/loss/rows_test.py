@@ -43,15 +43,18 @@ def compared(name: str, options: dict[str, Any], shape: tuple[int, ...], backend
     torch = pytest.importorskip("torch")
     given, numbers = operands(name, shape), {n: x for n, x in options.items() if n != "weight"}
     weight = {"weight": rng.random(shape[-1])} if "weight" in options else {}
-    held = {n: torch.tensor(x, requires_grad=n != "target") for n, x in given.items()}
+    gradients = get_op(name).gradient.gradients  # type: ignore[union-attr]
+    held = {n: torch.tensor(x, requires_grad=n in gradients) for n, x in given.items()}
     function = getattr(torch.nn.functional, get_op(name).peers["torch"])
     wanted = function(*held.values(), **numbers, **{n: torch.tensor(x) for n, x in weight.items()})
     got = getattr(bp, name)(*given.values(), **weight, **numbers, device=backend)
     assert np.allclose(got, wanted.detach().numpy(), rtol=1e-13, atol=1e-14), options
     grad = np.asarray(rng.standard_normal(got.shape))
     wanted.backward(torch.tensor(grad))
+    if "target" in gradients:
+        numbers["return_grad_target"] = True
     got = getattr(bp, f"{name}_backward")(grad, *given.values(), **weight, **numbers, device=backend)
-    slopes = [x.grad.numpy() for n, x in held.items() if n != "target"]
+    slopes = [x.grad.numpy() for n, x in held.items() if n in gradients]
     for mine, theirs in zip(got if len(slopes) > 1 else (got,), slopes, strict=True):
         assert np.allclose(mine, theirs, rtol=1e-12, atol=1e-14), options
 

@@ -167,17 +167,17 @@ _BYTES = {"indices must hold i32 or i64": "torch takes indices of bytes"}
 _AXIS = {"has no axis": "torch takes a number for a line", "has 0 axes": "torch takes a number for a line"}
 # Losses, and how many of their leading operands have a gradient.
 _LOSSES = {
+    **dict.fromkeys(("soft_margin_loss", "hinge_embedding_loss", "multi_margin_loss", "multilabel_margin_loss"), 1),
     **dict.fromkeys((
-        "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "soft_margin_loss", "poisson_nll_loss",
-        "gaussian_nll_loss", "hinge_embedding_loss", "multi_margin_loss", "multilabel_margin_loss",
-        "multilabel_soft_margin_loss"), 1),
-    "margin_ranking_loss": 2, "cosine_embedding_loss": 2, "triplet_margin_loss": 3,
+        "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "poisson_nll_loss", "cosine_embedding_loss",
+        "multilabel_soft_margin_loss"), 2),
+    "gaussian_nll_loss": 3, "margin_ranking_loss": 3, "triplet_margin_loss": 3,
 }  # fmt: skip
 
 ROWS: dict[str, Row] = {
     **{name: Row(_NN + name, _summed(getattr(bp, name)), _SHAPES, leading=count) for name, count in _LOSSES.items()},
-    "bce": Row(_NN + "binary_cross_entropy", _summed(bp.bce), leading=1),
-    "bce_with_logits": Row(_NN + "binary_cross_entropy_with_logits", _summed(bp.bce_with_logits), leading=1),
+    "bce": Row(_NN + "binary_cross_entropy", _summed(bp.bce), leading=2),
+    "bce_with_logits": Row(_NN + "binary_cross_entropy_with_logits", _summed(bp.bce_with_logits), leading=2),
     "cross_entropy": Row(_NN + "cross_entropy", _of_classes(bp.cross_entropy), leading=1),
     "nll_loss": Row(_NN + "nll_loss", _of_classes(bp.nll_loss), leading=1),
     "ctc_loss": Row(_NN + "ctc_loss", _ctc_loss),

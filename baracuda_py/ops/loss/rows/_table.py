@@ -101,6 +101,7 @@ def _multilabel_soft_margin(desc: Any) -> Formulas:
     weighted = "weight * " if desc.has("weight") else ""
     lost = f"{weighted}((maximum(x, 0) - x * target) + log1p(exp(-abs(x))))"
     slopes = {"x": f"{weighted}(sigmoid(x) - target) * (grad * scale / width)"}
+    slopes["target"] = f"-{weighted}x * (grad * scale / width)"
     return Formulas({"lost": lost}, "lost / width", {}, slopes)
 
 

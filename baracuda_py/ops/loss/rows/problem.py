@@ -46,6 +46,11 @@ class RowLoss(RowsLoss):
         return self.row.target == "label"
 
     @property
+    def of_target(self) -> bool:
+        """Whether the gradient of target is an output."""
+        return "grad_target" in self.slot_of and self.has("grad_target")
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The operands that have a value a column: a weight too, unless the label picks one of it."""
         weighted = self.row.weighted and not self.labelled and self.has("weight")
@@ -69,6 +74,8 @@ class RowLoss(RowsLoss):
         """What becomes of the sums: the loss of a row, or gradients of columns."""
         slopes, loss = self.formulas.slopes, self.formulas.loss
         found = {f"grad_{name}": slope for name, slope in slopes.items()} if self.gradient else {"out": loss}
+        if self.gradient and not self.of_target:
+            found.pop("grad_target", None)
         return {name: expression(text) for name, text in found.items()}
 
     # ---- what is refused ------------------------------------------------------------------------------------------
@@ -80,6 +87,7 @@ class RowLoss(RowsLoss):
         if not 1 <= self.p < math.inf:
             raise InvalidProblemError(f"{self.op}: p={self.p} is no finite norm", "give a number of 1 or more")
         self.in_kind("weight", self.element, like="x")
+        self.in_kind("grad_target", self.element, like="x")
 
     # ---- launches -------------------------------------------------------------------------------------------------
 
@@ -184,6 +192,10 @@ def _problem_of(row: Row, *, gradient: bool) -> type[RowLoss]:
     )
     own = [name for name in row.inputs if name != "target"]
     slopes = [Slot(f"grad_{name}", "out", takes=FLOATS, shape="shape", element="element") for name in own]
+    flags = {"return_status": ("status",)} if status else {}
+    if gradient and "target" in row.inputs:
+        slopes.append(Slot("grad_target", "out", optional=True, takes=FLOATS, shape="shape"))
+        flags["return_grad_target"] = ("grad_target",)
     slots = (*slopes, *status, out, *read) if gradient else (out, *status, *read)
     fields = ("shape", "element", *(("target_element",) if status else ()), "reduction", *row.fields)
     name = row.name + "_backward" * gradient
@@ -193,7 +205,7 @@ def _problem_of(row: Row, *, gradient: bool) -> type[RowLoss]:
     }  # fmt: skip
     called = "".join(part.capitalize() for part in name.split("_")) + "Descriptor"
     made: Any = described(*slots, fields=fields)(type(called, (RowLoss,), held))
-    return on_request(return_status=("status",))(made) if status else made
+    return on_request(**flags)(made) if flags else made
 
 
 PROBLEMS = {made.name: made for row in TABLE.values() for made in (_problem_of(row, gradient=g) for g in (False, True))}

@@ -87,10 +87,9 @@ def _forward(template: Callable[..., Any]) -> Callable[..., Any]:
     row = TABLE[name]
     plan = _plan_of(name)
     made = function_of(plan)(template)
-    inputs = [one for one in row.inputs if one != "target"]
     weight = ("weight",) if row.weighted else ()
     saved = tuple(dict.fromkeys((*row.inputs, *(("target",) if row.target else ()), *weight)))
-    gradient = Gradient(f"{name}_backward", saved, {one: f"grad_{one}" for one in inputs})
+    gradient = Gradient(f"{name}_backward", saved, {one: f"grad_{one}" for one in row.inputs})
     register(Op(name, plan, made, partial(samples.forward, name), {}, gradient, {"torch": name}))
     return made
 
@@ -196,10 +195,12 @@ def multilabel_soft_margin_loss(x: Any, target: Any, weight: Any = None, *, redu
 
 @_backward
 def multilabel_soft_margin_loss_backward(
-    grad: Any, x: Any, target: Any, weight: Any = None, *, reduction: str = "mean", grad_x: Any = None
-) -> Any:
+    grad: Any, x: Any, target: Any, weight: Any = None, *, reduction: str = "mean", return_grad_target: bool = False,
+    grad_x: Any = None, grad_target: Any = None,
+) -> Any:  # fmt: skip
     """The gradient of `multilabel_soft_margin_loss` with respect to x: grad weight (sigmoid(x) - target) / C.
 
     grad: the gradient of the result, f32 (f64 for f64). x, target, weight and the options: those of the forward call.
-    grad_x: like x; allocated if not given. Returns grad_x. There is no gradient of target or weight.
+    grad_x: like x; allocated if not given. Returns grad_x. With return_grad_target, or where it is given, the last output is
+    grad_target, of x's dtype: -grad weight x / C. There is no gradient of weight.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,4 +70,7 @@ def backward(name: str, fixed: Any, seed: int = 0, *, full: bool = False) -> Ite
         x = next(iter(sample.operands.values()))
         shape = x.shape[:-1] if sample.options.get("reduction") == "none" else ()
         grad = np.asarray(rng.standard_normal(shape)).astype(np.float64 if x.dtype == np.float64 else np.float32)
-        yield Sample(sample.label, {"grad": grad, **sample.operands}, sample.options)
+        made = Sample(sample.label, {"grad": grad, **sample.operands}, sample.options)
+        yield made
+        if name == "multilabel_soft_margin_loss":
+            yield replace(made, label=f"{made.label} target", options={**made.options, "return_grad_target": True})
