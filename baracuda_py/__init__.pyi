@@ -242,6 +242,7 @@ from .ops.norm.unit.backward import (UnitBackwardPlan as _UnitBackwardPlan)
 from .ops.norm.unit.normalize import (UnitPlan as _UnitPlan)
 from .ops.reduce.norms import (VectorNormPlan as _VectorNormPlan)
 from .ops.shape_layout.write_slice import (WriteSliceDescriptor as _WriteSliceDescriptor, WriteSlicePlan as _WriteSlicePlan)
+from .ops.complex.polar import (angle as angle)
 from .ops.creation.arrays import (arange as arange, eye as eye, full as full, linspace as linspace)
 from .ops.random.arrays import (bernoulli as bernoulli, drawing as drawing, exponential as exponential, gumbel as gumbel,
     integers as integers, normal as normal, random_bits as random_bits, randperm as randperm,
@@ -249,9 +250,11 @@ from .ops.random.arrays import (bernoulli as bernoulli, drawing as drawing, expo
 from .ops.rearrange.views import (broadcast_to as broadcast_to, chunk as chunk, diagonal as diagonal, meshgrid as meshgrid,
     rot90 as rot90, split as split, unfold as unfold)
 from .ops.optim.lists import (clip_grad_norm as clip_grad_norm, grad_norm as grad_norm)
+from .ops.complex.conjugate import (conj as conj)
 from .emulator.options import (emulation as emulation)
 from .runtime.gpu.streams import (fence as fence)
 from .ops.sort.counts.histogramdd import (histogramdd as histogramdd)
+from .ops.complex.parts import (imag as imag, real as real)
 from .ops.sort.whole.lexsort import (lexsort as lexsort)
 from .ops.gemm.linear import (linear as linear)
 from .ops.random.multinomial import (multinomial as multinomial)

@@ -56,7 +56,7 @@ _without_scale: Any = cast._torchdynamo_inline  # type: ignore[attr-defined]
 
 
 def _traced(*given: Any, scale: Any = None, **named: Any) -> Any:
-    """What TorchDynamo traces: the custom op of `scaled_cast` where there is a scale, which may be an array and has no gradient."""
+    """What TorchDynamo traces: where there is a scale the custom op of `scaled_cast`, which takes arrays and has no gradient."""
     if scale is None:
         return _without_scale(*given, **named)
     return scaled_cast(*given[:1], scale, *given[1:], **named)
