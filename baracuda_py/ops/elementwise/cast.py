@@ -55,11 +55,9 @@ cast.__signature__ = _signature.replace(parameters=_parameters)  # type: ignore[
 _without_scale: Any = cast._torchdynamo_inline  # type: ignore[attr-defined]
 
 
-def _traced(*given: Any, scale: Any = None, **named: Any) -> Any:
+def _traced(x: Any, dtype: Any, *, scale: Any = None, **named: Any) -> Any:
     """What TorchDynamo traces: where there is a scale the custom op of `scaled_cast`, which takes arrays and has no gradient."""
-    if scale is None:
-        return _without_scale(*given, **named)
-    return scaled_cast(*given[:1], scale, *given[1:], **named)
+    return _without_scale(x, dtype, **named) if scale is None else scaled_cast(x, scale, dtype, **named)
 
 
 trace_as(cast, _traced)
