@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -125,3 +127,12 @@ def test_unchanged_tensors_are_not_checked_again(cls: str, monkeypatch: pytest.M
     _stepped(params, mine, 2)
     copied = copy.deepcopy(mine)
     assert "_checked_groups" not in vars(copied)
+
+
+def test_gradients_of_the_last_step_are_not_kept() -> None:
+    params, mine = _made(optim.AdamW)
+    _stepped(params, mine, 2)
+    grad = weakref.ref(params[1].grad)
+    mine.zero_grad()
+    gc.collect()
+    assert grad() is None

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.ops.sort.counts import histogramdd
 
 from ...call.capture_test import rtx
 from ...call.simulated import Gpus
@@ -155,3 +156,16 @@ def test_histogramdd_is_not_captured(rtx: Gpus, stream: Any) -> None:
     with pytest.raises(bp.UnsupportedError, match="a graph is being captured"):
         bp.histogramdd(rtx.array(X), 2, [(0, 1)] * 2, stream=stream)
     assert not rtx.work
+
+
+def test_histogramdd_of_a_device_stays_there(rtx: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ranges nothing is read; edges are copied to the device of the sample."""
+    monkeypatch.setattr(histogramdd, "require_cupy", lambda _what: rtx)
+    monkeypatch.setattr(rtx, "asarray", rtx.array, raising=False)
+    weights = rtx.array(X[:, 0])
+    hist, edges = bp.histogramdd(rtx.array(X), (2, [0, 1, 5]), [(0, 1), None], density=True, weights=weights)
+    assert hist.shape == (2, 2) and hist.dtype == np.float64
+    assert [rtx.read(each).tolist() for each in edges] == [[0, 0.5, 1], [0, 1, 5]]
+    assert all(event.endswith(" on 0:7") for event in rtx.work)
+    with pytest.raises(bp.OperandTypeError, match=r"bins\[1\] is in device memory"):
+        bp.histogramdd(rtx.array(X), (2, rtx.array(np.arange(3.0))), [(0, 1), None])

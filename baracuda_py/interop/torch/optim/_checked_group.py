@@ -35,7 +35,7 @@ class CheckedGroup:
         self._counts = [held.get("step") for held in self._held]
         place = {id(p): i for i, p in enumerate(params)}
         self._places = [[place[id(p)] for p in part.params] for part in parts]
-        self._parts = parts
+        self._parts = [Part(part.params, [], part.states, part.count) for part in parts]  # no gradient is kept alive
         self._with = [i for i, p in enumerate(params) if p.grad is not None]
         self._without = [i for i, p in enumerate(params) if p.grad is None]
         self._of = [state[params[i]] for i in self._with]
