@@ -23,7 +23,7 @@ from ...types.errors import Renamed
 from ..elementwise import binary
 from ..elementwise.cast import cast
 from ..shape_layout.contiguize import contiguize
-from .parts import is_complex, is_jax, part
+from .parts import check_viewed, is_complex, is_jax, part
 from .polar import check_resolved
 
 __all__ = ["conj", "conjugated"]
@@ -53,10 +53,13 @@ def conj(
         return x
     if not is_complex(x, "conj: x"):
         with Renamed("cast", "conj"):
-            return cast(x, getattr(x, "element", None) or x.dtype, out=out, **how)
+            return cast(x, intake(x, what="conj: x").element, out=out, **how)
     if is_jax(x):
         raise UnsupportedError("conj: x: an array of JAX has no views", "use jax.numpy.conj")
     check_resolved(x, "conj: x")
+    for name, array in (("x", x), ("out", out)):
+        if array is not None:
+            check_viewed(array, f"conj: {name}")
     answers = answers_for((x,) if out is None else (x, out))
     if answers is not None:
         return answers.load().conjugated(x, out, how)

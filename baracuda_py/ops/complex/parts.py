@@ -14,7 +14,7 @@ from ...tensor.pytorch import is_tensor
 from ...types import ElementKind, OperandTypeError, UnsupportedError
 from ..creation.arrays import full
 
-__all__ = ["HALF", "imag", "is_complex", "is_jax", "part", "real"]
+__all__ = ["HALF", "check_viewed", "imag", "is_complex", "is_jax", "part", "real"]
 
 # The kind of the parts of a complex kind, which is stored as the real part and then the imaginary part.
 HALF = {ElementKind.COMPLEX64: ElementKind.F32, ElementKind.COMPLEX128: ElementKind.F64}
@@ -64,11 +64,18 @@ def part(x: Any, what: str, place: int) -> Any:
         raise UnsupportedError(f"{what}: an array of JAX has no views", f"use jax.numpy in place of bp.{function}")
     if isinstance(x, GpuBuffer):
         return GpuBuffer(x, HALF[x.element], x.shape, tuple(2 * s for s in x.strides), place)
-    if not is_tensor(x) and type(x).__module__.partition(".")[0] not in ("numpy", "cupy"):
+    check_viewed(x, what)
+    return x.imag if place else x.real
+
+
+def check_viewed(x: Any, what: str) -> None:
+    """Raises OperandTypeError for an array that has no views as other kinds of elements."""
+    if is_tensor(x) or isinstance(x, (GpuBuffer, np.ndarray)):
+        return
+    if not (type(x).__module__.partition(".")[0] == "cupy" and hasattr(x, "real")):
         raise OperandTypeError(
             f"{what}: a {type(x).__name__} cannot be viewed here", f"pass cupy.from_dlpack({what.split()[-1]})"
         )
-    return x.imag if place else x.real
 
 
 def _zeros(x: Any) -> Any:

@@ -307,6 +307,32 @@ def test_complex_conj_refuses_overlap_before_it_writes(kind: str, device: str) -
     assert x.tobytes() == before and not shared.any()
 
 
+class Foreign:
+    """An array that only DLPack reads."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __dlpack__(self, stream: Any = None, **how: Any) -> Any:
+        return self.array.__dlpack__(**how)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+def test_complex_arrays_that_only_dlpack_reads() -> None:
+    x = Foreign(numbers("complex64"))
+    for call in (bp.real, bp.imag, bp.angle, bp.conj):
+        with pytest.raises(
+            bp.OperandTypeError, match=r"x: a Foreign cannot be viewed here: pass cupy\.from_dlpack\(x\)"
+        ):
+            call(x)
+    with pytest.raises(bp.OperandTypeError, match="conj: out: a Foreign cannot be viewed here"):
+        bp.conj(numbers("complex64"), out=x, device="cpu")
+    real = np.array([1.0, -0.0, -np.nan])
+    assert bp.conj(Foreign(real), device="cpu").tobytes() == real.tobytes()
+
+
 def test_complex_functions_inside_a_fused_one() -> None:
     x = np.array([-1.5, 2.0, -0.0], np.float32)
     fused = bp.fuse(lambda x: bp.abs(bp.conj(bp.real(x))) + 1)
