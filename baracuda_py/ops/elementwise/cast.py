@@ -53,13 +53,14 @@ _parameters.insert(2, inspect.Parameter("scale", inspect.Parameter.KEYWORD_ONLY,
 cast.__signature__ = _signature.replace(parameters=_parameters)  # type: ignore[attr-defined]
 
 _without_scale: Any = cast._torchdynamo_inline  # type: ignore[attr-defined]
+_by_scale: Any = scaled_cast
 
 
 def _traced(*given: Any, scale: Any = None, **named: Any) -> Any:
-    """What TorchDynamo traces: the custom op of `scaled_cast` where there is a scale, which may be an array and has no gradient."""
+    """What TorchDynamo traces: with a scale, which may be an array, the custom op of `scaled_cast`, which has no gradient."""
     if scale is None:
         return _without_scale(*given, **named)
-    return scaled_cast(*given[:1], scale, *given[1:], **named)
+    return _by_scale(*given[:1], scale, *given[1:], **named)
 
 
 trace_as(cast, _traced)
