@@ -123,3 +123,16 @@ def test_message_offers_another_kind_only_where_it_serves() -> None:
     ):
         answer = plan.can_implement(**given)
         assert (answer.error.__class__, answer.fix) == (bp.OperandTypeError, fix)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_message_names_the_argument_of_the_function(device: str) -> None:
+    """A call has no field of the descriptor: what its message says is taken by the function."""
+    x, places = np.ones((2, 3), np.float32), np.zeros((2, 3), np.int32)
+    with pytest.raises(bp.OperandTypeError, match=r"index_element='i32' \(of a call, index_dtype='i32'\)"):
+        bp.sort(x, indices=places, device=device)
+    assert bp.sort(x, indices=places, index_dtype="i32", device=device).indices is places
+    codes = bp.get_op("quantize_fp8")  # whose dtype is not that of what it reads
+    with pytest.raises(bp.OperandTypeError) as refusal:
+        codes.plan.select(codes.of(x=x), device=device).run(x=x.astype(np.float16))
+    assert "element='f16'" in str(refusal.value) and "of a call" not in str(refusal.value)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...plan.descriptor import Descriptor, resolved_strides
+from ...plan.registry import all_ops
 from ...runtime.gpu.device import check_arch
 from ...tensor import HOST_ORDINAL, NO_MEMORY, Tensor, how_to_copy, overlaps, same_view
 from ...tensor.axes import rows_may_overlap, self_overlapping, span
@@ -158,7 +160,11 @@ def _holding(desc: Descriptor, name: str, element: ElementKind) -> str:
     slot = desc.slot_of.get(name)
     if slot is None or not isinstance(slot.element, str) or (slot.takes and element not in slot.takes):
         return ""
-    return f", or describe the problem with {slot.element}={element.value!r}"
+    field, op = slot.element, all_ops().get(desc.op)
+    argument = field.replace("element", "dtype")  # of the op's function, which says the kind of what a call allocates
+    called = slot.role == "out" and op is not None and argument in inspect.signature(op.function).parameters
+    of_call = f" (of a call, {argument}={element.value!r})" if called else ""
+    return f", or describe the problem with {field}={element.value!r}{of_call}"
 
 
 def _described(desc: Descriptor, field: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -158,7 +159,7 @@ def randperm(
 
 
 def _by_index_dtype(text: str) -> str:
-    return text.replace("describe the problem with index_element", "pass index_dtype")
+    return re.sub(r"describe the problem with index_element=\S+ \(of a call, (.*?)\)", r"pass \1", text)
 
 
 def _made(
