@@ -223,6 +223,7 @@ MORE.update({
     "masked_select": (lambda x: bp.masked_select(x, MASK), ((3, 4),)),
     "masked_scatter": (lambda x, src: bp.masked_scatter(x, MASK, src), ((3, 4), (2, 5))),
     "sort": (lambda x: bp.sort(x, axis=1, descending=True).values, ((3, 4),)),
+    "topk": (lambda x: bp.topk(x, 2, axis=0, largest=False).values, ((3, 4),)),
     "kthvalue": (lambda x: bp.kthvalue(x, 2, axis=1)[0], ((3, 4),)),
     "median": (lambda x: bp.median(x, axis=1)[0], ((3, 4),)),
     "normalize": (lambda x: bp.normalize(x), ((3, 4),)),

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
-from ...plan.registry import Op, register
+from ...plan.registry import Gradient, Op, register
 from ...types import ElementKind, InvalidProblemError, OpCategory
 from .._function import function_of
 from . import oracle, samples
@@ -114,4 +114,5 @@ def topk(
     """
 
 
-register(Op("topk", TopkPlan, topk, samples.topk, peers={"torch": "topk"}))
+_gradient = Gradient("take_along_axis_backward", ("indices", "x"), {"x": "grad_x"}, shapes=("x",))
+register(Op("topk", TopkPlan, topk, samples.topk, gradient=_gradient, peers={"torch": "topk"}))
