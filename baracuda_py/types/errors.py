@@ -32,7 +32,7 @@ class BaracudaError(Exception):
     """Base of the library's errors: `reason` says what is wrong, `fix` how to fix it."""
 
     def __init__(self, reason: str, fix: str = "") -> None:
-        super().__init__(f"{reason}: {fix}" if fix else reason)
+        self.args = (f"{reason}: {fix}" if fix else reason,)  # TorchDynamo cannot trace a call of Exception.__init__
         self.reason = reason
         self.fix = fix
 

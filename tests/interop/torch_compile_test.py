@@ -174,6 +174,11 @@ def test_compile_breaks_at_functions_of_several_ops(name: str) -> None:
         Compiled(call).run(x)
 
 
+def test_compile_says_why_it_refuses() -> None:
+    with pytest.raises(dynamo.exc.Unsupported, match=r"gelu: torch chooses the stream[\s\S]*leave stream= out"):
+        Compiled(lambda x: bp.gelu(x, stream=1)).run(torch.ones(3))
+
+
 def test_compile_names_the_operand_without_a_gradient() -> None:
     with pytest.raises(Exception, match=r"quantize_int8: x requires a gradient[\s\S]*pass x\.detach\(\)"):
         Compiled(lambda x: bp.quantize_int8(x)).run(torch.ones(3, 4, requires_grad=True))
