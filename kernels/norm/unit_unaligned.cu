@@ -175,7 +175,8 @@ __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, 1) unit_un
 }
 
 template <class T, class C, bool SCALED, bool GRADIENT, int V, int ITEMS, int LANES, int R, class I, int KEPT, int CTAS>
-__global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, (rows::KEPT_CTAS<C, LANES>))
+__global__ void __cluster_dims__(CTAS, 1, 1)
+__launch_bounds__(LANES, (rows::KEPT_CTAS<C, LANES> > 1 ? 2 : 1))  // of more CTAs an SM, ptxas spills
 unit_kept_cluster(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T* grad_g, const T* grad,
     const T* x, const T* g) {
   unit_part<T, C, SCALED, GRADIENT, V, ITEMS, LANES, R, I, CTAS, KEPT>(length, eps, places, out, grad_g, grad, x, g);
