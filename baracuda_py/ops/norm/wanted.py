@@ -73,4 +73,22 @@ want("cluster-group_norm_backward", "group_norm_backward", backward, configs=("*
 for op, axis, per_row in (("normalize", 1, {}), ("weight_norm", 0, {"g": n((2, 1), f32)})):
     vectors = {"x": n((2, 35_003), f32), **per_row}
     for name, arrays in ((op, vectors), (f"{op}_backward", {"grad": n((2, 35_003), f32), **vectors})):
-        want(f"cluster-{name}", name, Sample("f32 2x35003", arrays, {"axis": axis}), configs=("*ctas=*",))
+        want(f"cluster-{name}", name, Sample("f32 2x35003", arrays, {"axis": axis}), "rows", ("*ctas=*",))
+
+# Vectors of which none starts where another does: in registers, streamed by a CTA and by a cluster, kept; and down a long axis
+UNALIGNED = (
+    ((5, 1001), bf16, "unaligned", "*resident*"), ((2, 20_001), bf16, "unaligned", "*lanes=512"),
+    ((2, 70_003), bf16, "unaligned", "*ctas=*"), ((2, 33_001), f32, "kept", "*kept=?"),
+)  # fmt: skip
+for op, axis in (("normalize", 1), ("weight_norm", 0)):
+    for shape, dt, variant, config in UNALIGNED:
+        moved = {name: problems.padded(shape, dt, 1 + 2 * i) for i, name in enumerate(("x", "grad"))}
+        per_row = {"g": n((shape[0], 1), dt)} if axis == 0 else {}
+        for name, arrays in ((op, {"x": moved["x"], **per_row}), (f"{op}_backward", {**moved, **per_row})):
+            sample = Sample(f"{dt} {shape[0]}x{shape[1]}, odd", arrays, {"axis": axis})
+            want(f"{variant}-{name}-{shape[1]}", name, sample, variant, (config,), arch="sm_90a")
+    down = {name: n((32_773, 3), f32) for name in ("x", "grad")}
+    per_column = {"g": n((1, 3), f32)} if op == "weight_norm" else {}
+    for name, arrays in ((op, {"x": down["x"], **per_column}), (f"{op}_backward", {**down, **per_column})):
+        sample = Sample("f32 32773x3, down", arrays, {"axis": 1 - axis})
+        want(f"columns-{name}", name, sample, "columns", ("*parts=*",), arch="sm_90a")

@@ -83,7 +83,42 @@ def test_unit_axes_in_memory_of_any_order() -> None:
     assert whole.shape == x.shape
 
 
-@pytest.mark.parametrize("columns", [264, 9001])
+@pytest.mark.parametrize("kind", [np.float32, np.float64, BF16])
+@pytest.mark.parametrize("columns", [257, 513])
+def test_unit_bits_are_the_same_at_any_alignment(kind: Any, columns: int) -> None:
+    """The vectors of a row count from its start, wherever that and the result's are."""
+    row, grad = normal(columns, dtype=kind), normal(columns, dtype=kind)
+    found, steps = set(), 16 // row.itemsize
+    for at in range(steps):
+        held = [np.zeros((2, columns + steps), kind) for _ in range(3)]
+        starts = [at * (1 + i) % steps for i in range(3)]
+        views = [one[:, start : start + columns] for one, start in zip(held, starts)]
+        views[0][:], views[1][:] = row, grad
+        bp.normalize(views[0], out=views[2], device="ptx")
+        made = views[2].tobytes()
+        assert bp.normalize.plan(views[0], out=views[2], device="ptx").sku.variant == "unaligned"
+        bp.normalize_backward(views[1], views[0], grad_x=views[2], device="ptx")
+        found.add(made + views[2].tobytes())
+        assert not held[2][:, : starts[2]].any() and not held[2][:, starts[2] + columns :].any()
+    assert len(found) == 1
+
+
+def test_unit_long_axes_go_down_columns() -> None:
+    """By vectors of any width, of a gradient that runs backwards, and in place."""
+    x, grad = normal(3, 70, 24), normal(3, 70, 24)
+    for columns in (24, 23, 1):
+        part, given = x[..., :columns], grad[:, ::-1, :columns]
+        plan = bp.normalize_backward.plan(given, part, axis=1, device="ptx")
+        assert plan.sku.variant == ("columns" if columns > 1 else "rows")
+        wanted = bp.normalize_backward(given, part, axis=1, device="cpu")
+        got = bp.normalize_backward(given, part, axis=1, device="ptx")
+        assert np.allclose(got, wanted, rtol=1e-5, atol=1e-7)
+    wanted = bp.normalize(x, axis=1, device="ptx")
+    assert bp.normalize(x, axis=1, out=x, device="ptx") is x
+    assert np.array_equal(x, wanted)
+
+
+@pytest.mark.parametrize("columns", [264, 1001, 9001])
 def test_unit_in_place(columns: int) -> None:
     x, grad = normal(3, columns), normal(3, columns)
     wanted = bp.normalize(x, device="ptx"), bp.normalize_backward(grad, x, device="ptx")

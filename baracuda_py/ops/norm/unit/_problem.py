@@ -33,7 +33,7 @@ from ....types import (
 from ....types.keeping import complete
 from ..._rows import FLOATS, RowConfig, Rows, axes_of, clustered, computed_in, row_configs, row_cost, rows_of
 
-__all__ = ["SCALED", "RowsUnit", "Unit", "UnitBackwardDescriptor", "UnitDescriptor", "promised"]
+__all__ = ["PER_ROW", "SCALED", "RowsUnit", "Unit", "UnitBackwardDescriptor", "UnitDescriptor", "promised"]
 
 SCALED = {"normalize": False, "weight_norm": True}  # whether a row's length is given
 SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 4.2"
@@ -125,7 +125,8 @@ class Unit(Descriptor):
         """What is written may be x or grad itself: a thread writes columns that it alone has read."""
         return written in ("out", "grad_x") and read in ("x", "grad")
 
-    def rows(self) -> Rows:
+    def strides(self) -> dict[str, tuple[int, ...] | None]:
+        """Those of the kernel's operands over the axes of `shape`, in its order; None for one that the problem lacks."""
         strides: dict[str, tuple[int, ...] | None] = {}
         there = {operand.name for operand in self.operands}
         for kernel, own in self.taken_by_kernel.items():
@@ -133,7 +134,16 @@ class Unit(Descriptor):
             if known is not None and own in PER_ROW:
                 known = tuple(0 if a in self.along else step for a, step in enumerate(known))
             strides[own or kernel] = known
-        return rows_of(self, self.shape, self.along, strides, PER_ROW)
+        return strides
+
+    def rows(self) -> Rows:
+        return rows_of(self, self.shape, self.along, self.strides(), PER_ROW)
+
+    @property
+    def types(self) -> str:
+        """Template arguments of the kernels: the elements, what is computed in, and which of the four it is."""
+        flags = f"{str(self.scaled).lower()}, {str(self.backward).lower()}"
+        return f"{self.element.number}, {computed_in(self.element).cuda}, {flags}"
 
 
 @described(
@@ -212,7 +222,7 @@ class RowsUnit(Candidate[Unit]):
     """A group of threads a row, which stays in registers where it fits and is streamed where it does not."""
 
     variant = "rows"
-    launches = ("norm/unit.cu:unit", "norm/unit.cu:unit_cluster")
+    launches: ClassVar[tuple[str, ...]] = ("norm/unit.cu:unit", "norm/unit.cu:unit_cluster")
 
     def configs(self, desc: Unit, device: DeviceSpec) -> Iterable[RowConfig]:
         for config in row_configs(
@@ -227,8 +237,5 @@ class RowsUnit(Candidate[Unit]):
         return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=6.0)
 
     def lower(self, desc: Unit, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
-        computed = computed_in(desc.element)
-        flags = f"{str(desc.scaled).lower()}, {str(desc.backward).lower()}"
-        types = f"{desc.element.number}, {computed.cuda}, {flags}"
-        eps = Run("eps", computed.numpy)
-        return (desc.rows().launch("norm/unit.cu", "unit", types, config, "", eps),)
+        eps = Run("eps", computed_in(desc.element).numpy)
+        return (desc.rows().launch("norm/unit.cu", "unit", desc.types, config, "", eps),)

@@ -11,6 +11,7 @@ from ....plan.registry import Op, register
 from ....types import OpCategory, PrecisionGuarantee
 from ..._function import SignatureRules, function_of
 from . import oracle, samples
+from ._long import ColumnsUnit, KeptUnit, UnalignedUnit
 from ._problem import RowsUnit, UnitBackwardDescriptor, promised
 
 __all__ = ["UnitBackwardPlan", "normalize_backward", "weight_norm_backward"]
@@ -21,10 +22,12 @@ class UnitBackwardPlan(Plan[UnitBackwardDescriptor]):
 
     descriptor = UnitBackwardDescriptor
     category = OpCategory.NORM
-    candidates = (RowsUnit(),)
+    candidates = (RowsUnit(), UnalignedUnit(), KeptUnit(), ColumnsUnit())
     measures = oracle.MEASURES
-    probes = tuple(
-        {"shape": (3, n), "element": e, "axes": (1,)} for e in ("f32", "bf16", "f64") for n in (100, 4096, 50257)
+    probes = (
+        *({"shape": (3, n), "element": e, "axes": (1,)} for e in ("f32", "bf16", "f64") for n in (100, 4096, 50257)),
+        *({"shape": (3, n), "element": "f32", "axes": (1,)} for n in (1001, 5_000_001)),
+        *({"shape": (2, n, 40), "element": "bf16", "axes": (1,)} for n in (700, 40_000)),
     )
     reference = oracle.backward
 

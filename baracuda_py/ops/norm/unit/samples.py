@@ -45,5 +45,10 @@ def backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sampl
     yield sample("transposed", grad.T, x.T, ElementKind.F32, (1,))
     small = values(rng, (5, 17), ElementKind.F32) * np.float32(1e-14)
     small[2] = 0
+    for kind in KINDS:
+        wide = [values(rng, (5, 150), kind) for _ in range(2)]
+        yield sample("that start anywhere", wide[0][::-1, 3:144], wide[1][:, 1:142], kind, (1,))
+        grad, x = (values(rng, (3, 70, 24), kind) for _ in range(2))
+        yield sample("down", grad[:, ::-1], x, kind, (1,))
     if not scaled:
         yield sample("below eps", values(rng, (5, 17), ElementKind.F32), small, ElementKind.F32, (1,))
