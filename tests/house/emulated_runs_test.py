@@ -68,7 +68,7 @@ def test_left_out_runs_are_not_seen_to_pass() -> None:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("recorded", [True, False])
-def test_code_of_other_arches_is_compiled_unless_the_usual_run_is_known(
+def test_other_arches_are_compiled_where_no_run_is_known(
     recorded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The text is compared all the same, and a test that compiled nothing has not seen that the code is the same."""
