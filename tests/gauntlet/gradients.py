@@ -260,13 +260,25 @@ def _problem(op: Op, sample: Sample) -> Differentiable | None:
     return Differentiable(op, sample.label, inputs, options, floats[0])
 
 
+def _with_required(op: Op, sample: Sample) -> Differentiable | None:
+    """The same with options that the public function has no default for and the backward op lacks; None without one of these."""
+    parameters = inspect.signature(op.function).parameters.values()
+    required = {p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_POSITIONAL}
+    required -= {operand.name for operand in op.plan.descriptor.signature_operands} | {"dtype"}
+    required &= _parameters(op) - _parameters(_backward_of(op))
+    made = _problem(op, sample)
+    if made is None or required - sample.options.keys():
+        return None
+    return replace(made, options={**made.options, **{name: sample.options[name] for name in required}})
+
+
 def differentiable(op: Op, seed: int = 0, *, each: int = 1) -> list[Differentiable]:
     """Forward problems of an op with a gradient, from its samples and those of the backward op, small ones first, until every
     operand of every rank and every option was had `each` times; each with its own values, and with fresh ones."""
     assert op.gradient is not None
     rng, had = np.random.default_rng(seed), Counter[str]()
     sources = dict.fromkeys((op.name, _backward_of(op).name))
-    made = [_problem(op, sample) for name in sources for sample in get_op(name).samples(get_op(name).fixed, seed)]
+    made = [_with_required(op, sample) for name in sources for sample in get_op(name).samples(get_op(name).fixed, seed)]
     small = sorted((one for one in made if one is not None), key=lambda one: sum(x.size for x in one.inputs.values()))
     taken = []
     for problem in small:

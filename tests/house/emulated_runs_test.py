@@ -68,9 +68,7 @@ def test_left_out_runs_are_not_seen_to_pass() -> None:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("recorded", [True, False])
-def test_other_arches_are_compiled_where_no_run_is_known(
-    recorded: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_arches_are_compiled_where_no_run_is_known(recorded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text is compared all the same, and a test that compiled nothing has not seen that the code is the same."""
     case, noted = cases("cumsum", "ptx", 1)[0], list[bool]()
     emulated_runs.put("cumsum", [run_of(case.problem, case.problem.plan, "")] if recorded else ["another"])
