@@ -111,10 +111,10 @@ class Slot:
             return
         in_bytes = kind.packed and ElementKind.U8 in self.takes
         *others, final = map(str, self.takes)
-        if len(others) > 3:
-            fix = "view the bytes as u8" if in_bytes else "cast it to a kind that is"
-            raise OperandTypeError(f"{op}: {self.name}: {kind} is not supported", self._instead(kind, fix))
         named = f"{', '.join(others)} or {final}" if others else final
+        if len(others) > 3:
+            fix = "view the bytes as u8" if in_bytes else f"cast it to {named}"
+            raise OperandTypeError(f"{op}: {self.name}: {kind} is not supported", self._instead(kind, fix))
         fix = self._instead(kind, f"cast it to {named}")
         raise OperandTypeError(f"{op}: {self.name} must hold {named}, got {kind}", fix)
 

@@ -15,6 +15,7 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.cli import generate
 from baracuda_py.cli.pages import ops_text, page_text
+from baracuda_py.plan.registry import composed_functions
 from baracuda_py.plan.slot import OperandLayout
 from baracuda_py.types.names import ADVICE, ALIASES, SYNONYMS
 
@@ -134,17 +135,19 @@ def test_index_advice_names_what_exists() -> None:
     ("text", "first"),
     [("kv cache", "kv_append"), ("KV-cache", "kv_append"), ("layernorm", "layer_norm"), ("gptq", "matmul_int4"),
      ("flash attention", "attention"), ("gather", "take_along_axis"), ("sdpa", "attention"), ("rotary", "rope"),
-     ("softmax backward", "softmax_backward"), ("llama.cpp", "matmul_gguf"), ("attention for decode", "attention_decode")],
+     ("softmax backward", "softmax_backward"), ("llama.cpp", "matmul_gguf"), ("attention for decode", "attention_decode"),
+     ("cat", "concatenate"), ("rot90", "rot90"), ("lexsort", "lexsort")],
 )  # fmt: skip
 def test_find_knows_what_people_say(text: str, first: str) -> None:
     assert bp.find(text)[0] == first
 
 
-def test_find_lists_ops_alone_and_once() -> None:
+def test_find_lists_what_there_is_once() -> None:
     ops = set(bp.list_ops())
+    there = ops | composed_functions().keys()
     for text in (*SYNONYMS, *ALIASES, "quantised", "norm", "", "  ", "gemm of weights"):
         hits = bp.find(text)
-        assert hits and set(hits) <= ops and len(hits) == len(set(hits)), text
+        assert hits and set(hits) <= there and len(hits) == len(set(hits)), text
     assert {name for names in SYNONYMS.values() for name in names} <= ops
     assert bp.find("zzzz") == []
     with pytest.raises(bp.InvalidProblemError, match="find: expected a text, got int"):

@@ -15,6 +15,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.plan import Plan, get_op
+from baracuda_py.plan.registry import composed_functions
 from baracuda_py.types import errors, vocabulary
 
 PACKAGE = Path(bp.__file__).parent
@@ -38,8 +39,8 @@ def known() -> set[str]:
     found |= {f.name for f in dataclasses.fields(bp.PlanPreference)} | {
         f.name for f in dataclasses.fields(bp.DeviceSpec)
     }
-    for composed in (bp.multinomial, bp.isin, bp.lexsort, bp.histogramdd):
-        found |= {*inspect.signature(composed).parameters}
+    for function in composed_functions().values():
+        found |= {*inspect.signature(function).parameters}
     for make in ("dynamic_ntk", "longrope"):
         found |= {*inspect.signature(getattr(bp.RopeScaling, make)).parameters}
     for op in map(get_op, bp.list_ops()):

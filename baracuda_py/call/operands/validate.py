@@ -183,6 +183,7 @@ def _check_overlap(
     desc: Descriptor, footprints: Mapping[str, Tensor], whole: Mapping[str, Tensor], device: DeviceSpec
 ) -> None:
     written_to = whole if device.is_host else footprints  # the oracle writes whole operands
+    outputs = {operand.name for operand in desc.operands if operand.written}
     for operand in desc.operands:
         if not operand.written or operand.name not in footprints:
             continue
@@ -197,6 +198,5 @@ def _check_overlap(
             if other == operand.name or (desc.in_place(operand.name, other) and same_view(written, footprint)):
                 continue
             if overlaps(written, footprint):
-                raise OverlapError(
-                    f"{desc.op}: {operand.name} is written and shares memory with {other}", f"pass a copy of {other}"
-                )
+                fix = f"pass an array of its own for {other}" if other in outputs else f"pass a copy of {other}"
+                raise OverlapError(f"{desc.op}: {operand.name} is written and shares memory with {other}", fix)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...plan.fields import integer
+from ...plan.registry import composed
 from ...types import ElementKind, InvalidProblemError, PlanPreference
 from ...types.elements import ElementLike
 from .._empty import empty_array
@@ -19,6 +20,7 @@ from .sequences import fill_arange, fill_linspace
 __all__ = ["arange", "eye", "full", "linspace"]
 
 
+@composed("fulllike")
 def full(
     shape: int | Sequence[int], fill_value: int | float, dtype: ElementLike | None = None, *, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None,
@@ -33,6 +35,7 @@ def full(
     return fill(made, fill_value, stream=stream, pref=pref, device=device)
 
 
+@composed("identity")
 def eye(
     n: int, m: int | None = None, k: int = 0, dtype: ElementLike = ElementKind.F64, *, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None,
@@ -44,6 +47,7 @@ def eye(
     )
 
 
+@composed()
 def arange(
     start: int | float, stop: int | float | None = None, step: int | float = 1, dtype: ElementLike | None = None, *,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None,
@@ -59,6 +63,7 @@ def arange(
     return fill_arange(made, given[0], given[2], stream=stream, pref=pref, device=device)
 
 
+@composed()
 def linspace(
     start: float, stop: float, num: int = 50, *, endpoint: bool = True, dtype: ElementLike = ElementKind.F64,
     stream: Any = None, pref: PlanPreference | None = None, device: Any = None,

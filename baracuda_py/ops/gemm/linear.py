@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...plan.registry import composed
 from ...types import InvalidProblemError
 from .matmul import matmul
 
 __all__ = ["linear"]
 
 
+@composed("dense", "fullyconnected")
 def linear(x: Any, weight: Any, bias: Any = None, **options: Any) -> Any:
     """``matmul(x, weight.T, bias=bias)`` for a weight of shape [out_features, in_features]; the transpose is a view.
 

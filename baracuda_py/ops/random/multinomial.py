@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...plan.fields import choice, flag, integer
-from ...plan.registry import get_op
+from ...plan.registry import composed, get_op
 from ...runtime.gpu.device import spec_of
 from ...runtime.untraced import untraced
 from ...tensor import Tensor, intake
@@ -30,6 +30,7 @@ MODES = ("drop", "raise")
 DIGITS = 53  # of f64, in which sums of weights are whole numbers
 
 
+@composed("choice", "categorical")
 @untraced
 def multinomial(
     p: Any, num_samples: int, replacement: bool = False, *, mode: str = "drop", seed: int | None = None, offset: int = 0,

@@ -10,7 +10,7 @@ from typing import Any
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.fields import flag
 from ...plan.plan import Plan
-from ...plan.registry import Gradient, Op, register
+from ...plan.registry import Gradient, Op, composed, register
 from ...types import ElementKind, InvalidProblemError, PlanPreference
 from .._function import function_of
 from . import oracle, samples
@@ -147,6 +147,7 @@ def _parts(given: Mapping[str, Any]) -> Mapping[str, Callable[[Any], Any]]:
     return {name: itemgetter((*lead, slice(*ab))) for name, ab in zip(arrays, itertools.pairwise(ends))}
 
 
+@composed("cat", "concat")
 def concatenate(
     arrays: Sequence[Any], /, axis: int = 0, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None,
@@ -159,6 +160,7 @@ def concatenate(
     return _joined("concatenate", arrays, axis, stacked=False, out=out, stream=stream, pref=pref, device=device)
 
 
+@composed()
 def stack(
     arrays: Sequence[Any], /, axis: int = 0, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None,
     device: Any = None,

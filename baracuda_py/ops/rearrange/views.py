@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...plan.fields import choice, integer
+from ...plan.registry import composed
 from ...tensor import intake
 from ...tensor.axes import broadcast_shapes, broadcast_strides
 from ...tensor.views import Strided, view_of
@@ -24,6 +25,7 @@ from .moves import flip
 __all__ = ["broadcast_to", "chunk", "diagonal", "meshgrid", "rot90", "split", "unfold"]
 
 
+@composed()
 def split(x: Any, /, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Any]:
     """Views of `x` that follow each other along `axis`, as numpy.split: so many of equal extent, or those between the indices.
 
@@ -41,6 +43,7 @@ def split(x: Any, /, indices_or_sections: int | Sequence[int], axis: int = 0) ->
     return _pieces(x, "split", axis, range(n // found[0], n, max(n // found[0], 1)) if n else (0,) * (found[0] - 1))
 
 
+@composed()
 def chunk(x: Any, /, chunks: int, axis: int = 0) -> list[Any]:
     """At most `chunks` views of `x` that follow each other along `axis`, of one extent but for the last, as torch.chunk.
 
@@ -54,6 +57,7 @@ def chunk(x: Any, /, chunks: int, axis: int = 0) -> list[Any]:
     return _pieces(x, "chunk", axis, range(each, n, each) if n else (0,) * (count - 1))
 
 
+@composed("expand")
 def broadcast_to(x: Any, /, shape: int | Sequence[int]) -> Any:
     """`x` as an array of `shape`, a view with the stride 0 along the axes that it is repeated along, as numpy.broadcast_to.
 
@@ -77,6 +81,7 @@ def broadcast_to(x: Any, /, shape: int | Sequence[int]) -> Any:
     return view_of(x, "broadcast_to: x", layout, lambda x: x.expand(onto))
 
 
+@composed()
 def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Any, ...]:
     """For each of the vectors the view of it in the grid that they span, as numpy.meshgrid.
 
@@ -102,6 +107,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Any, ...]:
     return tuple(map(placed, range(len(arrays))))
 
 
+@composed()
 def diagonal(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """Diagonals of `x`, a view whose last axis runs along them, as numpy.diagonal; `diag` makes a matrix of one.
 
@@ -120,10 +126,11 @@ def diagonal(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     return view_of(x, "diagonal: x", layout, lambda x: x.diagonal(k, axis1, axis2))
 
 
+@composed("slidingwindow", "windows")
 def unfold(x: Any, /, axis: int, size: int, step: int = 1) -> Any:
-    """Windows of `size` elements along `axis`, `step` from one to the next, a view whose last axis runs along a window, as
-    torch.Tensor.unfold (numpy.lib.stride_tricks.sliding_window_view with step 1).
+    """Windows of `size` elements along `axis`, `step` from one to the next, as torch.Tensor.unfold: a view.
 
+    Its last axis runs along a window. With step 1 it is numpy.lib.stride_tricks.sliding_window_view.
     x: an array of NumPy, CuPy or PyTorch, or a GpuBuffer. Windows overlap where step < size: no output may be such a view. Raises
     InvalidProblemError for an axis out of range, and for a size or step that x's extent does not hold.
     """
@@ -145,6 +152,7 @@ def unfold(x: Any, /, axis: int, size: int, step: int = 1) -> Any:
     return view_of(x, "unfold: x", layout, lambda x: x.unfold(axis, length, by))
 
 
+@composed("rotate")
 def rot90(
     x: Any, /, k: int = 1, axes: Sequence[int] = (0, 1), *, out: Any = None, stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None,

@@ -150,3 +150,10 @@ def test_sort_of_int32_places_beyond_them() -> None:
     with pytest.raises(bp.InvalidProblemError) as caught:
         bp.SortPlan.select(desc, device="ptx")
     readable(caught.value, "sort", "int32", 'index_dtype="i64"')
+
+
+def test_sort_outputs_share_no_memory() -> None:
+    x, memory = np.arange(8.0), np.zeros(8)
+    with pytest.raises(bp.OverlapError, match=r"values is written .* indices: pass an array of its own for indices"):
+        bp.sort(x, values=memory, indices=memory.view(np.int64), device="cpu")
+    assert not memory.any()

@@ -14,7 +14,7 @@ import numpy as np
 from ....call.operands.key import detect_frameworks
 from ....call.operands.stream import framework_stream
 from ....plan.fields import flag
-from ....plan.registry import get_op
+from ....plan.registry import composed, get_op
 from ....runtime.gpu.driver import require_cupy
 from ....runtime.gpu.streams import current_stream, is_capturing, made_current, on_stream, stream_pointer
 from ....runtime.scope import is_recording
@@ -41,6 +41,7 @@ class Histogramdd(NamedTuple):
     edges: list[Any]
 
 
+@composed("histogram2d")
 @untraced
 def histogramdd(
     sample: Any, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None, *, stream: Any = None,

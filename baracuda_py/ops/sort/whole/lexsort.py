@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ....plan.registry import composed
 from ....runtime.untraced import untraced
 from ....tensor import intake
 from ....tensor.dispatch import breaks_graph
@@ -16,14 +17,15 @@ from .sort import argsort
 __all__ = ["lexsort"]
 
 
+@composed()
 @untraced
 def lexsort(
     keys: Sequence[Any], axis: int = -1, *, index_dtype: ElementLike = "i64", stream: Any = None,
     pref: PlanPreference | None = None, device: Any = None,
 ) -> Any:  # fmt: skip
-    """The places of elements in order of several keys along `axis`, as numpy.lexsort: by the last key, where that is equal by the
-    one before it, and so on.
+    """The places of elements in order of several keys along `axis`, the last key first, as numpy.lexsort.
 
+    Where the last key is equal the one before it decides, and so on.
     keys: arrays of one shape, or one array of them along its first axis; each of a kind that `argsort` takes, in whose order NaN
     is the last. index_dtype: int64, or int32. Elements equal in every key keep their order. Nothing waits for the device. Raises
     InvalidProblemError for no keys, for keys of several shapes, and for an axis out of range.
