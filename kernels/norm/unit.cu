@@ -5,11 +5,13 @@
 // unit_cluster: the CTAs of a cluster share a row (rows/cluster_reduce.cuh).
 // SCALED:       g is there, one per row; else 1.
 // Shared:       two values per warp.   Bound: DRAM.
+#include "norm/unit.cuh"
 #include "rows/cluster_reduce.cuh"
 #include "rows/hold.cuh"
 #include "rows/place.cuh"
 #include "rows/row.cuh"
 
+using namespace norms;
 enum Operand { OUT, GRAD_G, GRAD, X, G, OPERANDS };
 
 template <class T, class C, bool SCALED, bool GRADIENT, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R,
@@ -33,36 +35,31 @@ __device__ __forceinline__ void unit_row(I count, I length, C eps, const rows::P
   else rows::hold(line, &Loaded::x);
 
   // 1. sums along the row
-  C squares = 0, dot = 0;
+  using State = UnitSums<C, GRADIENT>;
+  State sums = State::none();
   line.pass(load, [&](Loaded& loaded, I, int) {
-    C a[V], d[V];
+    C a[V], d[V] = {};
     loaded.x.widen(a);
     if constexpr (GRADIENT) loaded.grad.widen(d);
 #pragma unroll
-    for (int v = 0; v < V; ++v) {
-      squares += a[v] * a[v];
-      if constexpr (GRADIENT) dot += d[v] * a[v];
-    }
+    for (int v = 0; v < V; ++v) sums.add(a[v], d[v]);
   });
-  const auto plus = [](C a, C b) { return a + b; };
-  squares = rows::cluster_reduce<CTAS, 0>(rows::sum<LANES, 0>(squares), plus);
-  if constexpr (GRADIENT) dot = rows::cluster_reduce<CTAS, 1>(rows::sum<LANES, 1>(dot), plus);
+  const auto plus = [](const State& a, const State& b) { return a + b; };
+  sums = rows::cluster_reduce<CTAS, 0>(rows::group_reduce<LANES>(sums, plus), plus);
 
   // 2. factors of the row
-  const C norm = ::sqrt(squares), scale = SCALED ? convert<C>(*places.template of_row<G>(g, at)) : C(1);
-  const C factor = scale / (norm < eps ? eps : norm);
-  const C along = norm < eps ? C(0) : dot / squares;
+  const UnitFactors<C, GRADIENT> of(sums, SCALED ? convert<C>(*places.template of_row<G>(g, at)) : C(1), eps);
   if constexpr (GRADIENT && SCALED)
     if (live && part.first == 0 && threadIdx.x % LANES == 0)
-      *places.template of_row<GRAD_G>(grad_g, at) = convert<T>(dot / (norm < eps ? eps : norm));
+      *places.template of_row<GRAD_G>(grad_g, at) = convert<T>(of.of_scale(sums));
 
   // 3. the row
   line.pass(load, [&](Loaded& loaded, I column, int) {
-    C a[V], d[V];
+    C a[V], d[V] = {};
     loaded.x.widen(a);
     if constexpr (GRADIENT) loaded.grad.widen(d);
 #pragma unroll
-    for (int v = 0; v < V; ++v) a[v] = factor * (GRADIENT ? d[v] - a[v] * along : a[v]);
+    for (int v = 0; v < V; ++v) a[v] = of(a[v], d[v]);
     rows::put(places.template at<OUT>(out, at, part.first + column), a);
   });
   rows::cluster_barrier<CTAS>();
