@@ -159,7 +159,7 @@ REFUSED: dict[str, Refusal] = {
         for kind in INTEGERS
         for names in ("ab", "b")
     },
-    "complex64": ({"a": np.ones((4, 5), np.complex64)}, {}, TYPE, ("complex64", "cast it to one of f16, bf16, f32, f64")),
+    "complex64": ({"a": np.ones((4, 5), np.complex64)}, {}, TYPE, ("complex64", "pass bp.real(a) and bp.imag(a)")),
     "mixed": (BF16 | {"b": whole(5, 6, kind=bp.F16)}, {}, TYPE, ("a holds bf16", "b holds f16", "cast one of them")),
     **{
         f"{name} {shape}": ({name: whole(*shape)}, {}, PROBLEM,
