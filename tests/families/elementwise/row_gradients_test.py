@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
+import baracuda_py as bp
 from baracuda_py.numerics.special import digamma, phi
 from baracuda_py.ops.elementwise._row import ROWS, Row
 from baracuda_py.ops.elementwise.oracle import sigmoid
@@ -109,22 +110,27 @@ CHANGES: tuple[Callable[[ast.BinOp], Any], ...] = (
 )
 
 
+def is_arithmetic(node: ast.AST) -> bool:
+    """Whether it is an operator of numbers. Those of conditions count only at points that are not among these values."""
+    return isinstance(node, ast.BinOp) and not isinstance(node.op, (ast.BitAnd, ast.BitOr))
+
+
 class Edit(ast.NodeTransformer):
-    """Changes one operator of an expression, the `place`-th in the tree."""
+    """Changes one operator of numbers in an expression, the `place`-th in the tree."""
 
     def __init__(self, place: int, change: Callable[[ast.BinOp], Any]) -> None:
         self.left, self.change = place, change
 
     def visit_BinOp(self, node: ast.BinOp) -> Any:
-        self.left -= 1
-        return self.change(node) if self.left == -1 else self.generic_visit(node)
+        self.left -= is_arithmetic(node)
+        return self.change(node) if self.left == -1 and is_arithmetic(node) else self.generic_visit(node)
 
 
 def planted(expression: str) -> Iterator[str]:
     """The expression with the other sign, twice as large, and with each operator dropped with either operand, or changed to + or,
     where it is +, to -."""
     yield from (f"-({expression})", f"2 * ({expression})")
-    operators = sum(isinstance(node, ast.BinOp) for node in ast.walk(ast.parse(expression)))
+    operators = sum(is_arithmetic(node) for node in ast.walk(ast.parse(expression)))
     for place in range(operators):
         yield from (ast.unparse(Edit(place, change).visit(ast.parse(expression, mode="eval"))) for change in CHANGES)
 
@@ -134,6 +140,17 @@ def test_a_wrong_row_gradient_is_noticed(op: str) -> None:
     for name, expression in ROWS[op].gradient.items():
         missed = [wrong for wrong in planted(expression) if not point(op).complaint(name, wrong)]
         assert missed == [], f"{op}: {name}: {expression}"
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_gradient_of_atan2_on_the_axes(device: str) -> None:
+    """0 at the origin, and that of every other point."""
+    x1, x2 = (x.ravel() for x in np.meshgrid([0.0, 2.0, -2.0], [0.0, 0.5, -0.5]))
+    grad, square = np.arange(1.0, 10.0), x1 * x1 + x2 * x2
+    got = bp.atan2_backward(grad, x1, x2, device=device)
+    for of, (factor, known) in zip(got, ((1, x2), (-1, x1))):
+        wanted = np.divide(factor * grad * known, square, out=np.zeros(9), where=square > 0)
+        np.testing.assert_allclose(of, wanted, rtol=1e-15, atol=0)
 
 
 def test_a_row_without_its_gradient_is_noticed() -> None:
