@@ -98,9 +98,7 @@ __global__ void __launch_bounds__(THREADS)
       for (int v = 0; v < V; ++v)
         if (v < there) most = math::maximum(most, ::fabsf(float(next[k][v])));
       most = rows::group_reduce<32>(most, [](float a, float b) { return math::maximum(a, b); });
-#pragma unroll
-      for (int v = 0; v < V; ++v)
-        codes[k][v] = maps.nearest(UNSIGNED >> k & 1, most == 0 ? 0.0f : float(next[k][v]) / most);
+      maps.encode(UNSIGNED >> k & 1, next[k], most, codes[k]);
       store(vectors, at<u8>(begin[2 + k], place), there, codes[k]);
       if (leads) *at<float>(begin[2 + STATES + k], block) = most;
     }

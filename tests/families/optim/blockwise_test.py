@@ -78,6 +78,35 @@ def test_codes_at_a_border_are_the_greater(device: str) -> None:
         assert codes.tolist() == [*range(code, 255 + code), 255]
 
 
+@pytest.mark.parametrize("most", [1.0, 0.3, 5e-16, 1e-38, 3e38])
+def test_codes_of_a_block_divide_by_its_greatest_size(most: float) -> None:
+    """By the kernel: of the quotient that f32 division gives, beside every border, whether `most` is usual or not."""
+    known = np.array(_dynamic_map(False), np.float32)
+    border = (known[:-1] + known[1:]) / np.float32(2)
+    near = np.concatenate([np.nextafter(border, np.float32(side)) for side in (-2, 2)] + [border])
+    blocks = np.ones((-(-near.size // 255), 256), np.float32)
+    blocks[:, 1:].flat[: near.size] = near
+    states = blocks.reshape(-1) * np.float32(most)
+    codes, absmax = _kept(states, "ptx")
+    assert (absmax == np.float32(most)).all()
+    assert codes.tolist() == np.searchsorted(border, states / np.float32(most), side="right").tolist()
+
+
+@pytest.mark.parametrize("most", [1.0, 0.7])
+def test_codes_of_squares_are_the_nearest(most: float) -> None:
+    known = np.array(_dynamic_map(True), np.float32)
+    border = (known[:-1] + known[1:]) / np.float32(2)
+    roots = np.sqrt(np.concatenate([border * np.float32(1 + k * 2e-7) for k in range(-3, 4)]) * np.float32(most))
+    blocks = np.full((-(-roots.size // 255), 256), np.sqrt(np.float32(most)), np.float32)
+    blocks[:, 1:].flat[: roots.size] = roots
+    grads = blocks.reshape(-1)
+    codes, absmax = np.zeros(grads.shape, np.uint8), np.zeros(_blocks(grads.size), np.float32)
+    bp.rmsprop8bit_update(np.zeros_like(grads), grads, codes, absmax, _scalar(), alpha=0.0, device="ptx")
+    squares = grads * grads
+    assert (absmax == squares[0]).all()
+    assert codes.tolist() == np.searchsorted(border, squares / squares[0], side="right").tolist()
+
+
 @BACKENDS
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_states_that_are_not_finite_stay_in_their_block(device: str, bad: float) -> None:
