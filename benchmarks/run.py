@@ -44,6 +44,7 @@ from .sort_rows import SORT_ROWS
 from .stats import paired, rotation
 from .target import BEST, FLOOR
 from .training_rows import TRAINING_ROWS
+from .unit_rows import UNIT_ROWS
 
 __all__ = ["FULL", "QUICK", "Effort", "Session", "chosen"]
 
@@ -70,6 +71,7 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
         *ROWS,
         *ROW_FAMILIES,
         *NORM_ROWS,
+        *UNIT_ROWS,
         *SORT_ROWS,
         *INDEXING_ROWS,
         *SEGMENT_ROWS,
