@@ -41,7 +41,7 @@ def _unit(shape: tuple[int, ...], axis: int, dtype: str, *, backward: bool) -> R
         grad = kit.normal(shape, dtype)
 
         def theirs(torch: Any, grad: Any, x: Any) -> Any:
-            norm = x.norm(dim=axis, keepdim=True)
+            norm = torch.linalg.vector_norm(x, dim=axis, keepdim=True)
             unit = x / norm
             return (grad - unit * (grad * unit).sum(axis, keepdim=True)) / norm
 
