@@ -9,7 +9,8 @@
 //            computed while P V runs; AHEAD: so are the first scores of the next tile with the last P V of this one.
 // Pipeline:  STAGES slots of keys and STAGES of values, full and empty mbarriers each. ORDERED: named barriers let the
 //            consumers issue their products in turn, so that one's softmax runs during the other's products.
-// Masking:   only k_blocks at an edge of a consumer's rows compare indices. CHANGES (changes.cuh): softcap.
+// Masking:   only k_blocks at an edge of a consumer's rows compare indices. CHANGES (changes.cuh): softcap, ALiBi, and
+//            bool masks, which are read while the scores are computed.
 // Pages:     BOXES > 0: K and V by a page table, BOXES boxes per k_block, each within a page and issued by its own
 //            lane. Boxes that no query of the tile sees, and missing pages, are outside of the pool, where TMA reads
 //            zeros; keys of missing pages are masked. The first cache.sequences CTAs only check page tables.
@@ -20,8 +21,10 @@
 //            while the last one ends. The producer hands the tiles' numbers to the consumers.
 // Shared:    Q, STAGES x (K, V) as panels of 64 columns in the 128-byte swizzle, barriers, two tile numbers.
 // Bound:     tensor cores; exponentials for D = 64.
+#include "attention/capped.cuh"
 #include "attention/changes.cuh"
 #include "attention/head_boxes.cuh"
+#include "attention/mask_bits.cuh"
 #include "attention/page_boxes.cuh"
 #include "attention/pages.cuh"
 #include "attention/softmax.cuh"
@@ -68,15 +71,17 @@ template <int N> __device__ __forceinline__ void pin_tile(float (&x)[N][4]) {
 }
 
 // One tile: its head, and the k_blocks [begin, end) that hold the keys that some query of the tile sees.
-template <class T, class Out, int BM, int BN, bool PAGED> struct Tile {
+template <class T, class Out, int BM, int BN, bool PAGED, int CHANGES> struct Tile {
   Head<T, Out, float> head;
   Band band;
+  float slope;
   int row, begin, end;  // row: the first of the tile
   __device__ __forceinline__ Tile(
       const Problem<T, Out, float>& p, const TilePlace<BM, Problem<T, Out, float>>& at, const Cache& cache)
       : head(p, at.batch, at.head), row(at.tile * BM) {
     if constexpr (PAGED) head.keys = cache.length(at.batch), head.offset = i64(head.keys) - head.rows;
     band = Band::make(p, head);
+    slope = CHANGES & SLOPE ? slope_of(p, head) : 0.0f;
     const bool exists = row >= 0 && row < head.rows;
     begin = band.of(row).first / BN;
     end = exists ? (band.of(min(row + BM, head.rows) - 1).end + BN - 1) / BN : begin;
@@ -108,7 +113,7 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
   constexpr u32 Q_PANEL = BM * PANEL_ROW, KV_PANEL = BN * PANEL_ROW;
   constexpr u32 K_BYTES = D / 64 * KV_PANEL, V_BYTES = DV / 64 * KV_PANEL;
   using Place = TilePlace<BM, Problem<T, Out, float>>;
-  using Work = Tile<T, Out, BM, BN, PAGED>;
+  using Work = Tile<T, Out, BM, BN, PAGED, CHANGES>;
   extern __shared__ __align__(1024) u8 memory[];
   const u32 queries = shared_address(memory), keys = queries + D / 64 * Q_PANEL, values = keys + STAGES * K_BYTES;
   // Barriers: full and empty of keys, full and empty of values, STAGES each; full and empty of the queries.
@@ -219,7 +224,8 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
   const u32 consumer = group - 1, thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32;
   // The scale is not 0, so that factor * -inf stays -inf.
   const float signed_scale = float(p.scale) * (PAGED ? float(scales.k_number) : 1.0f);
-  const Units units = units_of<CHANGES>(p, fmaxf(fabsf(signed_scale), 0x1p-149f));
+  constexpr int ADDED = CHANGES & ~MASK;  // a bool mask adds nothing
+  const Units units = units_of<ADDED>(p, fmaxf(fabsf(signed_scale), 0x1p-149f));
   const float factor = units.unit * math::LOG2E;
   const u64 of_queries = warpgroup::descriptor<false>(queries) + consumer * warpgroup::NEXT_64;
   const auto release = [&](u32 empty) {
@@ -304,6 +310,12 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
     release(values_empty + 8 * at_values.stage);
     at_values.next();
   };
+  // Entries of the mask, read ahead
+  MaskBits<CHANGES & MASK ? BN : 32> mask;
+  const auto mask_row = [&](const Work& work) { return work.row + int(consumer * 64 + warp * 16); };
+  const auto read_mask = [&](const Work& work, int block) {
+    if constexpr ((CHANGES & MASK) != 0) mask.load(p, work.head, mask_row(work), block * BN);
+  };
   // Scores become weights; `shrink` are the rows' factors for O. k_blocks [whole_begin, whole_end) are visible to every
   // query of the consumer.
   const auto weigh = [&](const Work& work, int block, float (&shrink)[1][1][4]) {
@@ -311,7 +323,15 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
     const int whole_begin = (work.band.of(own_last).first + BN - 1) / BN, whole_end = work.band.of(own_row).end / BN;
     const bool edge = block < whole_begin || block >= whole_end;
     const int column = block * BN + int(lane % 4 * 2);
-    change_scores<CHANGES, T>(s, p, work.head, work.band, units, 0.0f, row_of(work), column, edge, false);
+    if constexpr ((CHANGES & (CAP | MASK)) == CAP) {
+      cap_scores(s[0], work.band, units.by, row_of(work), column, edge);
+      const Units rest{units.cap, 1.0f, units.unit};
+      change_scores<CHANGES & SLOPE, T>(
+          s, p, work.head, work.band, rest, work.slope, row_of(work), column, edge, false);
+    } else {
+      change_scores<ADDED, T>(s, p, work.head, work.band, units, work.slope, row_of(work), column, edge, false);
+      if constexpr ((CHANGES & MASK) != 0) mask.hide(s[0], p, work.head, mask_row(work), block * BN);
+    }
     if (PAGED && absent)
 #pragma unroll
       for (int n = 0; n < BN / 8; ++n)
@@ -346,6 +366,7 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
       if (!primed) {
         await_queries();
         issue_scores();
+        read_mask(work, work.end - 1);
         warpgroup::wait<0>();
         scores_done(work, work.end - 1);
         weigh_first(work);
@@ -367,6 +388,7 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
 #pragma unroll 1
       for (int block = work.end - 2; block >= work.begin; --block) {
         issue_both();
+        read_mask(work, block);
         warpgroup::wait<1>();
         scores_done(work, block);
         float shrink[1][1][4] = {{{1.0f, 1.0f, 1.0f, 1.0f}}};
@@ -393,6 +415,7 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
     if (primed) {
       await_queries();
       issue_both();
+      read_mask(next, next.end - 1);
       warpgroup::wait<1>();
       scores_done(next, next.end - 1);
       weigh_first(next);

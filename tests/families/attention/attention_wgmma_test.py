@@ -38,27 +38,29 @@ def test_configurations_agree_to_the_bit(d: int) -> None:
     assert all(same(first, other) for other in others)
 
 
-def test_a_row_has_the_same_bits_alone() -> None:
+@pytest.mark.parametrize("options", [{}, {"softcap": 2.0}])
+def test_a_row_has_the_same_bits_alone(options: dict[str, Any]) -> None:
     """Of a batch and of one sequence, of a long sequence of queries and of its last ones."""
     given = qkv(rng, F16, 2, (2, 1), 150, 210, 128)
 
     def run(part: Any, rows: slice = slice(None)) -> Any:
         taken = {n: np.ascontiguousarray(x[part][:, :, rows] if n == "q" else x[part]) for n, x in given.items()}
-        return bp.attention(**taken, causal=True, return_lse=True, device="ptx", pref=WGMMA)
+        return bp.attention(**taken, causal=True, return_lse=True, device="ptx", pref=WGMMA, **options)
 
     whole, alone, last = run(slice(None)), run(slice(1, 2)), run(slice(None), slice(-9, None))
     assert same([x[1:2] for x in whole], alone)
     assert same([x[:, :, -9:] for x in whole], last)
 
 
+@pytest.mark.parametrize("softcap", [None, 3.0])
 @pytest.mark.parametrize("d", [64, 128, 256])
-def test_uninitialized_tail_of_a_cache_is_not_met(d: int) -> None:
+def test_uninitialized_tail_of_a_cache_is_not_met(d: int, softcap: float | None) -> None:
     """Keys and values behind the last that any query sees, in the same block and in others: NaN in the place of zeros."""
     given = qkv(rng, BF16, 1, (2, 1), 70, 333, d)
     for filler in (0.0, np.nan):
         for name in ("k", "v"):
             given[name][:, :, 117:] = filler
-        desc = bp.AttentionDescriptor.of(**given, causal=True, offset=47, return_lse=True)
+        desc = bp.AttentionDescriptor.of(**given, causal=True, offset=47, return_lse=True, softcap=softcap)
         found = [plan.run(**given, offset=47) for plan in plans_of(desc)]
         assert all(np.isfinite(out.astype(np.float32)).all() for out, _ in found)
         if filler == 0.0:
@@ -107,8 +109,8 @@ def test_what_it_lacks_is_named() -> None:
         "element": BF16,
     }
     cases: tuple[tuple[dict[str, Any], str, str], ...] = (
-        ({"mask_shape": (1, 1, 40, 50), "mask_element": ElementKind.BOOL}, "h200", "neither masks nor ALiBi"),
-        ({"alibi_slopes_shape": (2,)}, "h200", "neither masks nor ALiBi"),
+        ({"mask_shape": (1, 1, 40, 50), "mask_element": BF16}, "h200", "its masks are bool"),
+        ({"block_mask_shape": (1, 1, 3, 2), "block_size": (16, 32)}, "h200", "wgmma has no block masks"),
         ({"element": ElementKind.F32}, "h200", "q holds f32"),
         ({"k_strides": (0, 3200, 0, 1)}, "h200", "TMA does not step k's rows"),
         ({}, "sm_80", "sm_90a only"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from math import gcd
-from typing import Any
+from typing import Any, ClassVar
 
 from ....plan.candidate import Feasibility, no
 from ....runtime.steps import Step
 from ....types import DeviceSpec
-from .._forward.wgmma import Wgmma, WgmmaConfig
+from .._forward.wgmma import CAP, Wgmma, WgmmaConfig
 from .._problem.struct import problem_struct
 from .pages import Pages, same_kind
 from .splits import cache_struct, scales_struct
@@ -23,6 +23,7 @@ class WgmmaPages(Pages, Wgmma):
     a row."""
 
     variant = "wgmma_pages"
+    takes: ClassVar[int] = CAP
     launches = ("attention/wgmma.cu:attention_wgmma_paged",)
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:

@@ -25,7 +25,6 @@ from .flash import (
     Flash,
     changes,
     ends_s,
-    exponentials,
     not_kept_short,
     placed,
     within,
@@ -35,7 +34,8 @@ __all__ = ["FlashBesideWgmma", "Wgmma", "WgmmaConfig", "boxes", "prelude", "prod
 
 PANEL = 64  # columns of a panel in shared memory, 128 bytes
 HEAD_DIMS = (64, 128, 192, 256)  # that kernels are made for; others are filled up with zeros
-CAPPED = 1  # softcap, as `changes` has it
+CAP, SLOPE, MASK = 1, 2, 4  # as `changes` has them
+TANH = 19.0  # units roundoff of softcap: a reciprocal of four products (kernels/include/attention/capped.cuh), and roundings
 MOST_STRIDE = 1 << 40  # bytes that TMA steps, at most
 TMA_KINDS = {ElementKind.F16: "float16", ElementKind.BF16: "bfloat16"}
 
@@ -43,6 +43,9 @@ TMA_KINDS = {ElementKind.F16: "float16", ElementKind.BF16: "bfloat16"}
 class WgmmaCosts(Fitted, table="attention.wgmma"):
     tensor_ratio: float
     exponential_ratio: float
+    softcap_exponentials: float
+    alibi_exponentials: float
+    mask_exponentials: float
     tile_latency_s: float
     tile_ends_time_ratio: float
     uneven_time_ratio: float
@@ -80,8 +83,18 @@ class WgmmaConfig(Config):
         return ", ".join(map(str, (*self.dims, self.queries, self.keys, self.stages, *flags)))
 
 
-# Queries and keys by the larger head dim, and how CTAs go on. Of those that are predicted alike the first is taken.
-TILES: dict[int, tuple[int, int]] = {64: (192, 112), 128: (128, 128), 192: (128, 112), 256: (128, 64)}
+# The larger head dim, changes of scores, and queries and keys, as far as registers go: the first with all of these changes is
+# taken. WAYS: how CTAs go on; of those that are predicted alike the first is taken.
+TILES = (
+    (64, MASK, (128, 128)),
+    (64, 0, (192, 112)),
+    (128, MASK | SLOPE, (128, 96)),
+    (128, 0, (128, 128)),
+    (192, MASK, (128, 64)),
+    (192, CAP, (128, 96)),
+    (192, 0, (128, 112)),
+    (256, 0, (128, 64)),
+)
 WAYS = ((True, True), (True, False), (False, True), (False, False))  # ping_pong and dynamic
 MOST_AHEAD, MOST_IN_TURN = 128, 192  # columns, as far as registers go
 
@@ -166,11 +179,12 @@ def stepped(desc: Any, read: Iterable[str]) -> Feasibility:
 
 
 class Wgmma(Candidate[Any]):
-    """Products of a block of keys run while exponentials of the next are computed: f16, bf16, head dims up to 256, no masks and
-    no ALiBi."""
+    """Products of a block of keys run while exponentials of the next are computed: f16, bf16, head dims up to 256, with softcap,
+    ALiBi or bool masks."""
 
     variant = "wgmma"
     paged: ClassVar[bool] = False
+    takes: ClassVar[int] = CAP | SLOPE | MASK
     launches = ("attention/wgmma.cu:attention_wgmma",)
     constraints = (Kinds("q", HALVES), *OPERANDS)
     keys, values = "k", "v"
@@ -179,14 +193,19 @@ class Wgmma(Candidate[Any]):
         for said in (super().supports(desc, device), on_hopper(device), not_kept_short(desc)):
             if not said:
                 return said
-        if changes(desc) not in (0, CAPPED):
-            return no("it has neither masks nor ALiBi", "flash has both")
+        lacks = changes(desc) & ~self.takes
+        if lacks:
+            named = {SLOPE: "ALiBi", MASK: "masks"}.get(lacks & -lacks, "block masks")
+            return no(f"{self.variant} has no {named}", "flash has them")
+        if changes(desc) & MASK and desc.layout("mask").element is not ElementKind.BOOL:
+            return no("its masks are bool, and none is added", "flash has them")
         read = ("q", self.keys, self.values)
         return stepped(desc, read) and within(desc, self.configs(desc, device), device, read)
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[WgmmaConfig]:
         dims = filled(desc.d), filled(desc.d_v)
-        queries, keys = TILES[max(dims)]
+        there = changes(desc)
+        queries, keys = next(tile for width, of, tile in TILES if width == max(dims) and there & of == of)
         for ping_pong, dynamic in WAYS if max(dims) <= MOST_IN_TURN else WAYS[2:]:
             config = WgmmaConfig(
                 queries,
@@ -201,6 +220,12 @@ class Wgmma(Candidate[Any]):
             if config.shared_bytes <= device.shared_bytes:
                 yield config
 
+    @staticmethod
+    def exponentials(desc: Any, costs: WgmmaCosts) -> float:
+        """What a score takes the time of, with its changes."""
+        more = {CAP: costs.softcap_exponentials, SLOPE: costs.alibi_exponentials, MASK: costs.mask_exponentials}
+        return 1.0 + sum(time for change, time in more.items() if changes(desc) & change)
+
     def cost(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> Cost:
         """Tensor cores and exponentials, which overlap in part, and what is between two tiles; in as many rounds of one CTA an SM
         as there are, or, of tiles of several lengths that a counter gives out, longest first, no less than the longest."""
@@ -208,7 +233,7 @@ class Wgmma(Candidate[Any]):
         clock_sms = device.rate("issue") / 128
         units = {
             "tensor cores": costs.tensor_ratio * 2.0 * tile * sum(config.dims) / (device.rate("bf16") / clock_sms),
-            "exponentials": costs.exponential_ratio * exponentials(desc) * tile / EXPONENTIALS,
+            "exponentials": costs.exponential_ratio * self.exponentials(desc, costs) * tile / EXPONENTIALS,
         }
         limit = max(units, key=lambda name: units[name])
         block = sum(units.values()) * device.sms / clock_sms
@@ -229,6 +254,7 @@ class Wgmma(Candidate[Any]):
         blocks = -(-desc.most_k // config.keys)
         return _guarantee.forward(
             desc, dot=config.dims[0], keys=desc.most_k, blocks=blocks, each=2.0, weights=desc.element, batch_invariant=True,
+            tanh=TANH,
         )  # fmt: skip
 
     def lower(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> tuple[Step, ...]:

@@ -56,10 +56,10 @@ TF32 = 2.0**-11  # unit roundoff
 
 def forward(
     desc: Any, *, dot: int, keys: int, blocks: int, each: float = 1.0, weights: ElementKind | None = None,
-    tf32: bool = False, batch_invariant: bool = True,
+    tf32: bool = False, batch_invariant: bool = True, tanh: float = OF_SCORE,
 ) -> PrecisionGuarantee:  # fmt: skip
     """What a kernel promises that sums `dot` products a score and `keys` weights in `blocks`; `weights`: what these are rounded
-    to for the second product."""
+    to for the second product; `tanh`: units roundoff of softcap."""
     unit = computed(desc.element)
     factor = TF32 / unit.unit_roundoff if tf32 else 0.0
     factors = factor * (2.0 + TF32)  # of a product
@@ -68,7 +68,7 @@ def forward(
     own = "_tf32" if tf32 else ""  # measures that count higher orders of a score's error
     terms = [Term(OF_TOP, unit, f"top_error{own}")]
     if desc.softcapped:
-        terms.append(Term(OF_SCORE, unit, "capped"))
+        terms.append(Term(tanh, unit, "capped"))
     out, beyond = desc.layout("out").element, f"beyond{own}"
     last = [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
     rounding = _rounding(weights)
@@ -93,7 +93,7 @@ def forward(
         of_lse = [Term(score + factors, unit, name) for name in ("mean_score", f"row_indistinct{own}")]
         of_lse += [Term(OF_TOP, unit, "top_score"), Term(depth, unit, "one")]
         if desc.softcapped:
-            of_lse.append(Term(OF_SCORE, unit, "mean_capped"))
+            of_lse.append(Term(tanh, unit, "mean_capped"))
         bounds["lse"] = Componentwise((*of_lse, Term(4.0, unit, "abs_result")), SOURCE, f"row_{beyond}"), None
     math = MathPrecision.TF32 if tf32 else desc.precision if weights else computed_in(desc.element).math
     return PrecisionGuarantee.by_output(**{

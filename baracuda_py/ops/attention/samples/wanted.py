@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -200,3 +201,27 @@ def in_window(rows: int, keys: int, d: int, left: int) -> Sample:
 for d, rows, keys in ((128, 140, 300), (64, 150, 200)):
     for variant in ("wgmma", "wgmma_fast"):
         want(f"attention-backward-{variant}-{d}", "attention_backward", in_window(rows, keys, d, 120), variant, sms=2)
+
+
+# ---- softcap, ALiBi and bool masks by wgmma: masks whose rows are read 16 entries at a time, and one by one where they are not
+# aligned or a k_block is short; entries above 1; rows that see nothing
+def hidden(label: str, rows: int, keys: int, d: int, pitch: int, heads: int = 2, **options: Any) -> Sample:
+    sample = whole(f"{label}, mask in rows of {pitch}", rows, keys, d, heads=heads, **options)
+    mask = (rng.integers(0, 3, (1, heads, rows, pitch)) * rng.integers(1, 100, (1, 1, 1, pitch))).astype(np.uint8)
+    mask[:, :, rows // 2] = 0
+    return replace(sample, operands={**sample.operands, "mask": mask.view(bool)[..., :keys]})
+
+
+def sloped(sample: Sample, heads: int = 2) -> Sample:
+    return replace(sample, operands={**sample.operands, "alibi_slopes": np.linspace(-0.25, 0.5, heads, dtype=f32)})
+
+
+by_wgmma("mask", hidden("d128", 140, 300, 128, 304, causal=True), "128x128 ping_pong dynamic ahead")
+by_wgmma("mask-by-entries", hidden("d64", 140, 200, 64, 201), "128x128 ping_pong dynamic ahead")
+by_wgmma("mask-d192", hidden("d192", 140, 150, 192, 160, heads=1, softcap=3.0), "128x64 ping_pong dynamic")
+by_wgmma("mask-alibi", sloped(hidden("d128", 140, 250, 128, 256)), "128x96 ping_pong dynamic ahead")
+by_wgmma("alibi", sloped(whole("d64", 210, 230, 64, heads=2, causal=True)), "192x112 ping_pong dynamic ahead")
+by_wgmma(
+    "softcap", whole("d128", 150, 300, 128, heads=2, softcap=2.0, scale=4.0, window=(90, 20)), "128x128 ping_pong dynamic ahead"
+)
+by_wgmma("softcap-alibi", sloped(whole("d256", 70, 150, 256, heads=2, softcap=2.0, causal=True)), "128x64 dynamic")
