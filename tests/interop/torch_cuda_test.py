@@ -236,8 +236,9 @@ def test_torch_cuda_captures_whole_steps(name: str) -> None:
             optimizer.step()
             loss.copy_(made.detach())
 
-        run = step
-        with torch.cuda.stream(torch.cuda.Stream()):
+        run, side = step, torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
             for i in range(len(data)):
                 x.copy_(data[i])
                 y.copy_(labels[i])
@@ -248,8 +249,9 @@ def test_torch_cuda_captures_whole_steps(name: str) -> None:
                     run = held.replay
                 run()
                 seen.append(loss.clone())
-            torch.cuda.synchronize()
-            return torch.stack(seen), [p.detach().clone() for p in w]
+            made = torch.stack(seen), [p.detach().clone() for p in w]
+        torch.cuda.synchronize()
+        return made
 
     (captured, parameters), (called, wanted) = losses(graph=True), losses(graph=False)
     assert torch.equal(captured, called)
