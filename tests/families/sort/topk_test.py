@@ -72,6 +72,18 @@ def test_ties_zeros_and_nan_by_every_variant(backend: str) -> None:
         assert signs == [True, True, False, True, False, False, False, False, True]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["f32", "f16"])
+def test_greatest_among_the_vectors_of_one_thread(dtype: Any, backend: str) -> None:
+    """A thread of the listing pass reads vectors of 16 bytes that are 8 KiB apart, of which several pass here."""
+    tile = 512 * 16 // np.dtype(dtype).itemsize
+    x = np.random.default_rng(5).permutation(3 * tile).astype(np.float32).reshape(1, -1) / (3 * tile)
+    x[0, [40, 40 + tile, 41 + tile, 42 + 2 * tile]] = 2, 4, 3, 5
+    x = x.astype(dtype)
+    wanted = np.argsort(-x, axis=-1, kind="stable")[:, :9]
+    for plan, made in variants(x, backend, k=9):
+        assert np.array_equal(host(made.indices), wanted), plan.sku
+
+
 def test_a_row_does_not_depend_on_others(backend: str) -> None:
     x = np.random.default_rng(3).integers(0, 40, (5, 3001)).astype(np.float16)
     for plan, whole in variants(x, backend, k=17):
