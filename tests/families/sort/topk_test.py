@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ from ...arena import Slot, host
 from ...gauntlet import readable
 
 COVERS = ("topk",)
+BF16 = np.dtype(ml_dtypes.bfloat16)
 torch = pytest.importorskip("torch")
 
 
@@ -61,9 +63,10 @@ def variants(x: np.ndarray, backend: str, only: tuple[str, ...] = (), **options:
             yield plan, plan.run(x=given)
 
 
-def test_ties_zeros_and_nan_by_every_variant(backend: str) -> None:
+@pytest.mark.parametrize("dtype", [np.float16, BF16, np.float32, np.float64], ids=["f16", "bf16", "f32", "f64"])
+def test_ties_zeros_and_nan_by_every_variant(dtype: Any, backend: str) -> None:
     nan = np.float32(np.nan)
-    x = np.array([[-0.0, 1, nan, 0.0, 1, -nan, -1, -0.0, 0.0]], np.float32)
+    x = np.array([[-0.0, 1, nan, 0.0, 1, -nan, -1, -0.0, 0.0]], dtype)
     for plan, made in variants(x, backend, k=9):
         assert host(made.indices).tolist() == [[2, 5, 1, 4, 0, 3, 7, 8, 6]], plan.sku
     for plan, made in variants(x, backend, k=9, largest=False):
