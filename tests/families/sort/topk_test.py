@@ -77,7 +77,7 @@ def test_ties_zeros_and_nan_by_every_variant(dtype: Any, backend: str) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["f32", "f16"])
 def test_greatest_among_the_vectors_of_one_thread(dtype: Any, backend: str) -> None:
-    """A thread of the listing pass reads vectors of 16 bytes that are 8 KiB apart, of which several pass here."""
+    """A thread of the listing pass reads vectors of 16 bytes at distances of 8 KiB, of which several pass here."""
     tile = 512 * 16 // np.dtype(dtype).itemsize
     x = np.random.default_rng(5).permutation(3 * tile).astype(np.float32).reshape(1, -1) / (3 * tile)
     x[0, [40, 40 + tile, 41 + tile, 42 + 2 * tile]] = 2, 4, 3, 5
