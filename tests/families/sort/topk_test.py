@@ -131,7 +131,14 @@ def test_the_order_of_equal_elements_in_parts(backend: str) -> None:
     assert seen == {"select_rows", "split_rows"}
 
 
-BF16 = bp.BF16.dtype
+@pytest.mark.parametrize("columns", [5003, 65536, 65539])
+def test_distinct_elements_in_parts_and_tails(columns: int, backend: str) -> None:
+    """Every part has elements of its own among the greatest; rows end within a vector of 16 bytes, or with one."""
+    x = np.random.default_rng(1).permutation(columns).astype(np.float32)[None]
+    for plan, made in variants(x, backend, k=9):
+        assert np.array_equal(host(made.indices), np.argsort(-x, axis=-1)[:, :9]), plan.sku
+
+
 NEW = ("held_rows", "greatest_rows")
 HELD = [
     ((5, 640), BF16, 40),
