@@ -60,7 +60,8 @@ def read(x: Any, what: str, stream: int | None) -> Tensor:
     """
     if x.layout is not sys.modules["torch"].strided or x.is_nested:
         layout = "nested" if x.is_nested else str(x.layout).removeprefix("torch.")
-        raise OperandTypeError(f"{what}: the torch tensor is {layout}", "make it dense, x.to_dense() or x.values()")
+        dense = "pass x.values(), which joins its parts" if x.is_nested else "make it dense, x.to_dense()"
+        raise OperandTypeError(f"{what}: the torch tensor is {layout}", dense)
     if x.requires_grad and is_grad_enabled() and not _is_layout(x):
         raise OperandTypeError(
             f"{what}: the torch tensor requires a gradient, and no autograd is recorded here",

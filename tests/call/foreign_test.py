@@ -254,6 +254,22 @@ def test_torch_tensors_that_hold_other_values_are_refused() -> None:
     assert bp.contiguize(z.conj().imag.resolve_neg(), device="cpu").tolist() == [-2, 4]
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_torch_tensors_in_other_layouts_become_dense() -> None:
+    torch = pytest.importorskip("torch")
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.zeros(3)])
+    for x, fix in (
+        (torch.eye(2).to_sparse(), "to_dense"),
+        (torch.eye(2).to_sparse_csr(), "to_dense"),
+        (nested, "values"),
+    ):
+        with pytest.raises(bp.OperandTypeError) as caught:
+            bp.relu(x, device="cpu")
+        readable(caught.value, "relu: x", f"x.{fix}()")
+        dense = getattr(x, fix)()
+        assert torch.equal(bp.relu(dense, device="cpu"), dense)
+
+
 @pytest.mark.parametrize("make", ["parameter", "leaf", "result"])
 def test_tensors_that_require_a_gradient_are_recorded_or_refused(make: str) -> None:
     torch = pytest.importorskip("torch")
@@ -275,7 +291,7 @@ def test_torch_tensors_without_strided_memory_are_refused() -> None:
         nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
         cases = [
             (torch.eye(3).to_sparse(), "sparse_coo: make it dense"),
-            (nested, "nested: make it dense"),
+            (nested, "nested: pass x.values()"),
             (freed, "has no memory"),
         ]
     for x, says in cases:

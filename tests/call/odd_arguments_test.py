@@ -205,6 +205,15 @@ def test_fix_for_a_number_alone_works(op: str, number: Any) -> None:
     assert np.isfinite(getattr(bp, op)(eval(wrapped, {"numpy": np, "np": np, "dtype": np.float32}), device="cpu"))
 
 
+def test_fix_for_an_output_is_no_copy_of_it() -> None:
+    """A result that is written to contiguize(out) would not be in out."""
+    x, out = np.ones((2, 3), np.float32), np.zeros((2, 6), np.float32)[:, ::2]
+    with pytest.raises(bp.InvalidProblemError) as caught:
+        bp.roll(x, 1, out=out, device="cpu")
+    assert str(caught.value).startswith("roll: out must have strides (3, 1)")
+    assert caught.value.fix == "pass out with those strides"
+
+
 def test_fix_for_another_kind_names_arguments_that_exist() -> None:
     q = np.ones((1, 2, 4, 8), np.float32)
     k = q.astype(np.float16)

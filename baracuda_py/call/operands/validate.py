@@ -53,7 +53,7 @@ def check_operands(desc: Descriptor, canonical: Descriptor, tensors: Tensors, de
     present = [(operand, tensors[operand.name]) for operand in desc.operands if tensors.get(operand.name) is not None]
     for operand, tensor in present:
         assert tensor is not None
-        _check_layout(canonical, operand.name, tensor)
+        _check_layout(canonical, operand.name, tensor, written=operand.written)
         if operand.written and tensor.readonly:
             raise OperandTypeError(
                 f"{desc.op}: {operand.name} is written and the {tensor.framework} array is read-only",
@@ -68,7 +68,7 @@ def check_operands(desc: Descriptor, canonical: Descriptor, tensors: Tensors, de
     return ordinal
 
 
-def _check_layout(desc: Descriptor, name: str, tensor: Tensor) -> None:
+def _check_layout(desc: Descriptor, name: str, tensor: Tensor, *, written: bool) -> None:
     wanted = desc.layout(name)
     if tensor.element is not wanted.element:
         raise OperandTypeError(
@@ -83,7 +83,8 @@ def _check_layout(desc: Descriptor, name: str, tensor: Tensor) -> None:
     if resolved_strides(tensor.shape, tensor.strides, tensor.element) != wanted.strides:
         raise InvalidProblemError(
             f"{desc.op}: {name} must have strides {wanted.strides} (elements), got {tensor.strides}",
-            "contiguize it" + _described(desc, f"{name}_strides"),
+            # What a call writes to a copy of an operand is not in the operand itself.
+            (f"pass {name} with those strides" if written else "contiguize it") + _described(desc, f"{name}_strides"),
         )
     if tensor.bounds is not None:
         low, high = span(tensor.shape, tensor.strides, tensor.element, tensor.phase)

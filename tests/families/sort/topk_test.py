@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ from ...arena import Slot, host
 from ...gauntlet import readable
 
 COVERS = ("topk",)
+BF16 = np.dtype(ml_dtypes.bfloat16)
 torch = pytest.importorskip("torch")
 
 
@@ -61,15 +63,28 @@ def variants(x: np.ndarray, backend: str, only: tuple[str, ...] = (), **options:
             yield plan, plan.run(x=given)
 
 
-def test_ties_zeros_and_nan_by_every_variant(backend: str) -> None:
+@pytest.mark.parametrize("dtype", [np.float16, BF16, np.float32, np.float64], ids=["f16", "bf16", "f32", "f64"])
+def test_ties_zeros_and_nan_by_every_variant(dtype: Any, backend: str) -> None:
     nan = np.float32(np.nan)
-    x = np.array([[-0.0, 1, nan, 0.0, 1, -nan, -1, -0.0, 0.0]], np.float32)
+    x = np.array([[-0.0, 1, nan, 0.0, 1, -nan, -1, -0.0, 0.0]], dtype)
     for plan, made in variants(x, backend, k=9):
         assert host(made.indices).tolist() == [[2, 5, 1, 4, 0, 3, 7, 8, 6]], plan.sku
     for plan, made in variants(x, backend, k=9, largest=False):
         assert host(made.indices).tolist() == [[6, 0, 3, 7, 8, 1, 4, 2, 5]], plan.sku
         signs = np.signbit(host(made.values))[0].tolist()
         assert signs == [True, True, False, True, False, False, False, False, True]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["f32", "f16"])
+def test_greatest_among_the_vectors_of_one_thread(dtype: Any, backend: str) -> None:
+    """A thread of the listing pass reads vectors of 16 bytes at distances of 8 KiB, of which several pass here."""
+    tile = 512 * 16 // np.dtype(dtype).itemsize
+    x = np.random.default_rng(5).permutation(3 * tile).astype(np.float32).reshape(1, -1) / (3 * tile)
+    x[0, [40, 40 + tile, 41 + tile, 42 + 2 * tile]] = 2, 4, 3, 5
+    x = x.astype(dtype)
+    wanted = np.argsort(-x, axis=-1, kind="stable")[:, :9]
+    for plan, made in variants(x, backend, k=9):
+        assert np.array_equal(host(made.indices), wanted), plan.sku
 
 
 def test_a_row_does_not_depend_on_others(backend: str) -> None:
@@ -116,7 +131,14 @@ def test_the_order_of_equal_elements_in_parts(backend: str) -> None:
     assert seen == {"select_rows", "split_rows"}
 
 
-BF16 = bp.BF16.dtype
+@pytest.mark.parametrize("columns", [5003, 65536, 65539])
+def test_distinct_elements_in_parts_and_tails(columns: int, backend: str) -> None:
+    """Every part has elements of its own among the greatest; rows end within a vector of 16 bytes, or with one."""
+    x = np.random.default_rng(1).permutation(columns).astype(np.float32)[None]
+    for plan, made in variants(x, backend, k=9):
+        assert np.array_equal(host(made.indices), np.argsort(-x, axis=-1)[:, :9]), plan.sku
+
+
 NEW = ("held_rows", "greatest_rows")
 HELD = [
     ((5, 640), BF16, 40),

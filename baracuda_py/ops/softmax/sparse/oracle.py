@@ -47,7 +47,8 @@ def sparse(desc: Any, x: Array) -> Array:
                 s = np.maximum(z - t, 0)
                 t = t + ((s * s).sum(axis=-1, keepdims=True) - 1) / (2 * s.sum(axis=-1, keepdims=True))
         s = np.maximum(z - t, 0)
-        return _as_given(desc, np.where(np.isfinite(t), s * s if desc.squared else s, np.nan))
+        whole = np.isfinite(t) & ~np.isnan(z).any(axis=-1, keepdims=True)  # NaN and +inf make their whole row NaN
+        return _as_given(desc, np.where(whole, s * s if desc.squared else s, np.nan))
 
 
 def _weights(desc: Any, y: Array) -> Array:
