@@ -7,7 +7,7 @@ from typing import Any
 from ..samples.sample import Sample
 from ..samples.wanted import Problems
 
-__all__ = ["cluster", "kept", "unaligned"]
+__all__ = ["cluster", "kept", "resident", "unaligned"]
 
 
 def cluster(problems: Problems, op: str, columns: int, dt: Any, *names: str, **per_column: Any) -> None:
@@ -32,3 +32,10 @@ def unaligned(problems: Problems, op: str, dt: Any, *names: str, **per_column: A
     arrays = {name: problems.padded((3, 2051), dt, 2 * i) for i, name in enumerate(names)}
     arrays |= {name: problems.normal((2052,), kind)[1:] for name, kind in per_column.items()}
     problems.want(f"unaligned-{op}-2051", op, Sample(f"{dt} 3x2051", arrays), "unaligned")
+
+
+def resident(problems: Problems, op: str, columns: int, dt: Any, *names: str, **per_column: Any) -> None:
+    """Rows that stay in registers, of which none starts where another does in its 16 bytes."""
+    arrays = {name: problems.padded((5, columns), dt, 2 + 2 * i) for i, name in enumerate(names)}
+    arrays |= {name: problems.normal((columns + 1,), kind)[1:] for name, kind in per_column.items()}
+    problems.want(f"resident-{op}-{columns}", op, Sample(f"{dt} 5x{columns}, odd", arrays), "unaligned_resident")

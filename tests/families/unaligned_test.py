@@ -31,7 +31,7 @@ def rows_at(offset: int, count: int, length: int, dtype: Any) -> Any:
 def served_by_all(op: str, operands: dict[str, Any], **options: Any) -> None:
     problem = Problem(get_op(op), Sample("", operands, options), "ptx")
     plans = admissible(problem)
-    assert {plan.sku.variant for plan in plans} == {"rows", "unaligned"}
+    assert {plan.sku.variant for plan in plans} >= {"rows", "unaligned"}
     served(problem, plans)
 
 

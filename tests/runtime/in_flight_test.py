@@ -66,6 +66,27 @@ def test_rows_are_loaded_before_anything_waits(op: str, arrays: int, fields: dic
     assert next(waits(kernel.sass)) >= arrays * config.items * config.vector * 2, kernel.name
 
 
+# The same of rows that start anywhere; weights, which all rows share, come behind.
+UNALIGNED: tuple[tuple[str, int, dict[str, Any]], ...] = (
+    ("softmax", 1, {}),
+    ("softmax_backward", 2, {}),
+    ("log_softmax_backward", 2, {}),
+    ("rms_norm", 1, WEIGHT),
+    ("layer_norm", 2, WEIGHT | BIAS | {"residual_element": "bf16"}),
+)
+
+
+@pytest.mark.parametrize("columns", [1001, 4097])
+@pytest.mark.parametrize(("op", "arrays", "fields"), UNALIGNED, ids=[row[0] for row in UNALIGNED])
+def test_unaligned_rows_are_loaded_before_anything_waits(
+    op: str, arrays: int, fields: dict[str, Any], columns: int
+) -> None:
+    plan, (kernel,) = kernels(op, shape=(16384, columns), element="bf16", **fields)
+    config = plan.selection.config
+    assert plan.sku.variant == "unaligned_resident"
+    assert next(waits(kernel.sass)) >= arrays * config.items * config.vector * 2, kernel.name
+
+
 def test_channels_are_loaded_before_anything_waits() -> None:
     fields = {"num_groups": 32, **WEIGHT, **BIAS}
     plan, (kernel,) = kernels("group_norm", shape=(32, 320, 32, 32), element="bf16", **fields)

@@ -15,7 +15,17 @@ from ...runtime.steps import Run, Step
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import SignatureRules, function_of
 from .._rows import FLOATS, RowConfig, clustered, computed_in, row_configs, row_cost
-from .._unaligned import kept_configs, kept_rows, unaligned_config, unaligned_launch, unaligned_rows
+from .._unaligned import (
+    kept_configs,
+    kept_rows,
+    resident_configs,
+    resident_cost,
+    resident_launch,
+    resident_rows,
+    unaligned_config,
+    unaligned_launch,
+    unaligned_rows,
+)
 from . import _guarantee, oracle, samples
 from ._problem import TABLE, Normed, Part, described_by, probes
 
@@ -95,7 +105,7 @@ class RowsNorm(Candidate[NormDescriptor]):
     """A group of threads a row, which stays in registers where it fits and is streamed where it does not."""
 
     variant = "rows"
-    launches = ("norm/forward.cu:norm", "norm/forward.cu:norm_cluster")
+    launches: ClassVar[tuple[str, ...]] = ("norm/forward.cu:norm", "norm/forward.cu:norm_cluster")
 
     def configs(self, desc: NormDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         inputs = 1 + desc.has("residual")
@@ -111,6 +121,27 @@ class RowsNorm(Candidate[NormDescriptor]):
     def lower(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
         eps = Run("eps", computed_in(desc.element).numpy)
         return (desc.rows().launch("norm/forward.cu", "norm", desc.types, config, desc.options, eps),)
+
+
+class ResidentNorm(RowsNorm):
+    """A group of threads a row that starts at any address, which stays in registers and goes by aligned words."""
+
+    variant = "unaligned_resident"
+    launches = ("norm/unaligned_resident.cu:norm_unaligned_resident",)
+
+    def supports(self, desc: NormDescriptor, device: DeviceSpec) -> Feasibility:
+        return resident_rows(desc.rows(), desc.element, 8, 1 + desc.has("residual"))
+
+    def configs(self, desc: NormDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
+        return resident_configs(desc.rows(), desc.element, 1 + desc.has("residual"))
+
+    def cost(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
+        return resident_cost(device, desc.rows(), desc.nbytes, config, instructions=8.0)
+
+    def lower(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
+        file, name = "norm/unaligned_resident.cu", "norm_unaligned_resident"
+        eps = Run("eps", computed_in(desc.element).numpy)
+        return (resident_launch(desc.rows(), file, name, desc.types, config, desc.options, eps),)
 
 
 class UnalignedNorm(Candidate[NormDescriptor]):
@@ -159,7 +190,7 @@ class NormPlan(Plan[NormDescriptor]):
 
     descriptor = NormDescriptor
     category = OpCategory.NORM
-    candidates = (RowsNorm(), UnalignedNorm(), KeptNorm())
+    candidates = (RowsNorm(), ResidentNorm(), UnalignedNorm(), KeptNorm())
     measures = oracle.MEASURES
     probes = (
         *probes(3),

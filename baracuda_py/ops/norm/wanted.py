@@ -8,7 +8,7 @@ import numpy as np
 
 from ...samples.sample import Sample
 from ...samples.wanted import Problems, bf16, f16, f32
-from .._row_problems import cluster, kept, unaligned
+from .._row_problems import cluster, kept, resident, unaligned
 
 problems = Problems()
 n, want = problems.normal, problems.want
@@ -92,3 +92,8 @@ for op, axis in (("normalize", 1), ("weight_norm", 0)):
     for name, arrays in ((op, {"x": down["x"], **per_column}), (f"{op}_backward", {**down, **per_column})):
         sample = Sample("f32 32773x3, down", arrays, {"axis": 1 - axis})
         want(f"columns-{name}", name, sample, "columns", ("*parts=*",), arch="sm_90a")
+
+# Rows that start anywhere, in registers of one warp or of several
+for columns, dt in ((203, bf16), (1001, f32)):
+    resident(problems, "rms_norm", columns, dt, "x", weight=f32)
+    resident(problems, "layer_norm", columns, dt, "x", weight=dt, bias=dt)

@@ -16,7 +16,17 @@ from ...runtime.steps import Arg, Run, Step
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from .._function import function_of
 from .._rows import FLOATS, RowConfig, clustered, computed_in, row_configs, row_cost
-from .._unaligned import kept_configs, kept_rows, unaligned_config, unaligned_launch, unaligned_rows
+from .._unaligned import (
+    kept_configs,
+    kept_rows,
+    resident_configs,
+    resident_cost,
+    resident_launch,
+    resident_rows,
+    unaligned_config,
+    unaligned_launch,
+    unaligned_rows,
+)
 from . import _guarantee, oracle, samples
 from .forward import TABLE, Softmaxed
 
@@ -94,6 +104,26 @@ class RowsSoftmaxBackward(Candidate[SoftmaxBackward]):
         return (desc.rows().launch(FILE, KERNEL, desc.template, config, "", desc.scale_arg),)
 
 
+class ResidentSoftmaxBackward(RowsSoftmaxBackward):
+    """A group of threads a row that starts at any address, which stays in registers and goes by aligned words."""
+
+    variant = "unaligned_resident"
+    launches = (f"softmax/unaligned_resident_backward.cu:{KERNEL}_unaligned_resident",)
+
+    def supports(self, desc: SoftmaxBackward, device: DeviceSpec) -> Feasibility:
+        return resident_rows(desc.rows(), desc.element, 8, 2)
+
+    def configs(self, desc: SoftmaxBackward, device: DeviceSpec) -> Iterable[RowConfig]:
+        return resident_configs(desc.rows(), desc.element, 2)
+
+    def cost(self, desc: SoftmaxBackward, device: DeviceSpec, config: RowConfig) -> Cost:
+        return resident_cost(device, desc.rows(), desc.nbytes, config, instructions=10.0)
+
+    def lower(self, desc: SoftmaxBackward, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
+        file, name = "softmax/unaligned_resident_backward.cu", f"{KERNEL}_unaligned_resident"
+        return (resident_launch(desc.rows(), file, name, desc.template, config, "", desc.scale_arg),)
+
+
 class UnalignedSoftmaxBackward(RowsSoftmaxBackward):
     """A CTA a long row that starts at any address, by aligned words."""
 
@@ -135,7 +165,7 @@ class SoftmaxBackwardPlan(Plan[SoftmaxBackwardDescriptor]):
 
     descriptor = SoftmaxBackwardDescriptor
     category = OpCategory.SOFTMAX
-    candidates = CANDIDATES
+    candidates = (*CANDIDATES, ResidentSoftmaxBackward())
     measures = oracle.BACKWARD_MEASURES
     probes = (
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 4096, 50257)),

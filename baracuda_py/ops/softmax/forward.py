@@ -21,7 +21,16 @@ from .._columns import ColumnConfig, ColumnCosts
 from .._function import function_of
 from .._launch import index_scalar, index_type
 from .._rows import CLUSTERS, FLOATS, MOST_CTAS, RowConfig, Rows, clustered, computed_in, row_configs, row_cost, share
-from .._unaligned import kept_configs, kept_rows, unaligned_launch, unaligned_rows
+from .._unaligned import (
+    kept_configs,
+    kept_rows,
+    resident_configs,
+    resident_cost,
+    resident_launch,
+    resident_rows,
+    unaligned_launch,
+    unaligned_rows,
+)
 from . import _guarantee, oracle, samples
 
 __all__ = ["SoftmaxDescriptor", "SoftmaxPlan", "log_softmax", "softmax"]
@@ -85,6 +94,26 @@ class RowsSoftmax(Candidate[SoftmaxDescriptor]):
 
     def lower(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
         return (desc.launch("softmax/forward.cu", "softmax_rows", config),)
+
+
+class ResidentSoftmax(RowsSoftmax):
+    """A group of threads a row that starts at any address, which stays in registers and goes by aligned words."""
+
+    variant = "unaligned_resident"
+    launches = ("softmax/unaligned_resident.cu:softmax_unaligned_resident",)
+
+    def supports(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Feasibility:
+        return resident_rows(desc.rows(), desc.element, 16)
+
+    def configs(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
+        return resident_configs(desc.rows(), desc.element)
+
+    def cost(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
+        return resident_cost(device, desc.rows(), desc.nbytes, config, instructions=10.0)
+
+    def lower(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
+        file, name = "softmax/unaligned_resident.cu", "softmax_unaligned_resident"
+        return (resident_launch(desc.rows(), file, name, desc.template, config),)
 
 
 class UnalignedSoftmax(RowsSoftmax):
@@ -182,7 +211,7 @@ class SoftmaxPlan(Plan[SoftmaxDescriptor]):
 
     descriptor = SoftmaxDescriptor
     category = OpCategory.SOFTMAX
-    candidates = (RowsSoftmax(), UnalignedSoftmax(), KeptSoftmax(), ColumnsSoftmax())
+    candidates = (RowsSoftmax(), ResidentSoftmax(), UnalignedSoftmax(), KeptSoftmax(), ColumnsSoftmax())
     measures = oracle.MEASURES
     probes = (
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 4096, 50257)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...samples.sample import Sample
 from ...samples.wanted import Problems, bf16, f16, f32
-from .._row_problems import cluster, kept, unaligned
+from .._row_problems import cluster, kept, resident, unaligned
 
 problems = Problems()
 
@@ -26,3 +26,10 @@ kept(problems, "log_softmax_backward", 70_008, f16, "grad", "y")
 # Down a long axis, shared by a cluster: its last part is shorter
 down = Sample("f32 33003x5", {"x": problems.normal((33_003, 5), f32)}, {"axis": 0})
 problems.want("cluster-softmax-columns", "softmax", down, "columns", ("*parts=*",))
+
+# Rows that start anywhere, in registers of one warp or of several
+for columns, dt in ((203, f16), (1001, f32)):
+    resident(problems, "softmax", columns, dt, "x")
+    resident(problems, "log_softmax", columns, dt, "x")
+    resident(problems, "softmax_backward", columns, dt, "grad", "y")
+    resident(problems, "log_softmax_backward", columns, dt, "grad", "y")

@@ -105,6 +105,10 @@ FAMILY = Family(
         "unaligned-weight_norm-70003",
         "kept-weight_norm-33001",
         "columns-weight_norm",
+        "resident-rms_norm-203",
+        "resident-layer_norm-203",
+        "resident-rms_norm-1001",
+        "resident-layer_norm-1001",
     ),
     also={
         "normalize": ("f32[6, 33] along [0]",),
