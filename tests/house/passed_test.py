@@ -69,7 +69,9 @@ def _check(op: str | None) -> Any:
 
 
 @pytest.mark.parametrize("op", ["gelu", None])
-def test_compile_checks_are_left_out_if_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op: str | None) -> None:
+def test_compile_checks_are_left_out_if_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op: str | None
+) -> None:
     item, path = _check(op), tmp_path / "passed"
     path.write_text(f"{item.nodeid}\n", encoding="utf-8")
     for cached in (passed._all_recorded, passed._records_have):

@@ -95,7 +95,9 @@ def test_resources_are_not_stale(op: str) -> None:
         assert not stale, f"{len(stale)} kernels changed since kernels/records/{op}.json was written: {stale[:3]}"
         missing = sorted(present.keys() - known[arch].keys())
         assert not missing, f"{len(missing)} kernels are not in kernels/records/{op}.json: {missing[:3]}"
-        for name, entry in known[arch].items():  # by each NVRTC: a run with another need not look again (tests/passed.py)
+        for name, entry in known[
+            arch
+        ].items():  # by each NVRTC: a run with another need not look again (tests/passed.py)
             check(op, f"{name} (NVRTC {nvrtc})", arch, entry[2], entry[3])
 
 

@@ -1,0 +1,399 @@
+"""A pytest plugin by which a push leaves out tests that a record has seen to pass with the same inputs: ``--settled STEP``.
+
+An input of a test is a file that can have a part in it (`inputs`), or a package that is installed. A test of an op, or in a
+family's folder, has for inputs its own modules, all of the package but the families of ops and the command line, and of these
+families those that it reaches: its own, and transitively those that their modules import or whose ops they name, as strings or
+as attributes of the package. A name that only looks like an op's counts too: too many families are reached, and never too few.
+Tests of the house, of processes and of what is installed (not in `SCOPE`) have no such list: they run at every push.
+
+``--settle STEP`` leaves out none, and writes ``tests/settled/STEP.json``: by test function and the families of its op, the digest
+of the inputs and the tests that passed. A step is a run of .ci/run, which has packages and an NVRTC of its own. Where one byte
+of an input or one version differs, the test runs. With ``--changed`` a test passes that has left out an emulated run: the op's
+record knows that run for the same inputs.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.metadata
+import json
+import platform
+import re
+from base64 import b85encode
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baracuda_py._index import NAMES
+from baracuda_py.plan import all_ops
+
+from . import records
+from .concerns import family_with
+from .families import declared, family_of
+from .places import ROOT, TESTS
+
+__all__ = ["Settled", "families_of", "inputs", "inputs_digest", "key_of", "record_path"]
+
+PACKAGE = ROOT / "baracuda_py"
+OPS, KERNELS, FAMILIES = PACKAGE / "ops", ROOT / "kernels", TESTS / "families"
+SCOPE = ("call", "families", "gauntlet", "interop", "plan")
+ALWAYS = (ROOT / "pyproject.toml", TESTS / "conftest.py")
+# Read by path or imported by tests whose modules name them, and by no others.
+NAMED = {
+    "cli": PACKAGE / "cli",
+    "docs": ROOT / "docs",
+    "examples": ROOT / "examples",
+    "benchmarks": ROOT / "benchmarks",
+}
+NAMES_OF_PACKAGE = ("bp", "baracuda_py")  # by which modules take a public name
+WORD = re.compile(r"\w+")
+DIGITS = 6  # of a test's name in a record, in base 85: one in 10^11 other names has the same
+# Installed for tests beside what the package's extras name; extras of which no test depends are left out.
+BESIDE = ("torch", "jax", "transformers", "expecttest", "flatbuffers", "nvidia-cuda-nvcc-cu12")
+NO_PART = re.compile(r"extra == ['\"](docs|bench)['\"]")
+
+
+class Settled:
+    """Deselects the tests that the step's record settles; with `writes`, records what passes instead. Workers deselect, and put
+    a test's key into its report; the process that starts them writes."""
+
+    def __init__(self, step: str, *, writes: bool, worker: bool) -> None:
+        self.path, self.writes, self.worker = record_path(step), writes, worker
+        self.known = {} if writes else read(self.path)
+        self.seen: defaultdict[tuple[str, str], dict[str, set[str]]] = defaultdict(dict)  # unit -> inputs -> names
+        self.failed: set[str] = set()
+
+    def left_out(self, item: pytest.Item) -> bool:
+        found = key_of(item)
+        if found is None:
+            return False
+        of, names = self.known.get(found[0], {}).get(found[1], ("", frozenset()))
+        return short(item.nodeid) in names and of == digest_for(item, found[1])
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        if self.writes:
+            for item in items:
+                if (found := key_of(item)) is not None:
+                    item.user_properties.append(("settles", [*found, digest_for(item, found[1])]))
+            return
+        others = [item for item in items if self.left_out(item)]
+        if others:
+            gone = set(map(id, others))
+            items[:] = [item for item in items if id(item) not in gone]
+            config.hook.pytest_deselected(items=others)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.add(report.nodeid)
+        for name, value in report.user_properties:
+            if name == "settles" and report.when == "call" and report.passed:
+                function, families, of = value  # type: ignore[misc]
+                self.seen[function, families].setdefault(of, set()).add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        if self.writes and not self.worker:
+            known = read(self.path)
+            for (function, families), by_inputs in self.seen.items():
+                unit = known.setdefault(function, {})
+                for of, names in by_inputs.items():
+                    old = unit.get(families, ("", frozenset()))
+                    unit[families] = (of, frozenset(map(short, names)) | (old[1] if old[0] == of else frozenset()))
+            for nodeid in self.failed:
+                for families, (of, names) in known.get(function_of(nodeid), {}).items():
+                    known[function_of(nodeid)][families] = (of, names - {short(nodeid)})
+            write(self.path, known)
+
+
+# ---- records ----------------------------------------------------------------------------------------------------------
+
+Known = dict[str, dict[str, tuple[str, frozenset[str]]]]  # test function -> families -> (digest of the inputs, names)
+
+
+def record_path(step: str) -> Path:
+    """Of a step, or of a file that is named in its place."""
+    return Path(step) if step.endswith(".json") else TESTS / "settled" / f"{step}.json"
+
+
+def read(path: Path) -> Known:
+    said = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return {
+        function: {families: (of, frozenset(names.split())) for families, (of, names) in units.items()}
+        for function, units in said.items()
+    }
+
+
+def write(path: Path, known: Known) -> None:
+    """One line per unit, so that a change of one family is a change of its lines."""
+    path.parent.mkdir(exist_ok=True)
+    said = {
+        function: {families: [of, " ".join(sorted(names))] for families, (of, names) in sorted(units.items()) if names}
+        for function, units in sorted(known.items())
+    }
+    functions = []
+    for function, units in said.items():
+        rows = ",\n".join(f"  {json.dumps(families)}: {json.dumps(unit)}" for families, unit in units.items())
+        if rows:
+            functions.append(f" {json.dumps(function)}: {{\n{rows}\n }}")
+    path.write_text("{\n" + ",\n".join(functions) + "\n}\n", encoding="utf-8")
+
+
+def short(nodeid: str) -> str:
+    return b85encode(hashlib.sha256(nodeid.encode()).digest()).decode()[:DIGITS]
+
+
+def function_of(nodeid: str) -> str:
+    return nodeid.partition("[")[0]
+
+
+# ---- what a test is about ---------------------------------------------------------------------------------------------
+
+
+def key_of(item: pytest.Item) -> tuple[str, str] | None:
+    """(the test's function, the families that it is about), or None for a test that no record may settle."""
+    if _place(item.path) not in SCOPE or item.get_closest_marker("gpu") is not None:
+        return None
+    families = families_of(item)
+    return (function_of(item.nodeid), " ".join(families)) if families else None
+
+
+@cache
+def _place(path: Path) -> str:
+    return path.relative_to(TESTS).parts[0] if path.is_relative_to(TESTS) else ""
+
+
+def families_of(item: pytest.Item) -> tuple[str, ...]:
+    """The families of the ops that the test's name has in it, and that in whose folder it is; none for a test of no op."""
+    own = _own(item.path)
+    found = {own} if own else set()
+    case = item.nodeid.partition("[")[2]
+    found |= {_families()[word] for word in WORD.findall(case) if word in _families()}
+    return tuple(sorted(found))
+
+
+_own = cache(family_with)
+
+
+@cache
+def _families() -> dict[str, str]:
+    """The family of each op that this package has."""
+    return {op: family for op in all_ops() if (family := family_of(op))}
+
+
+def digest_for(item: pytest.Item, families: str) -> str:
+    return inputs_digest(item.path, tuple(families.split()))
+
+
+# ---- inputs -----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def inputs_digest(test: Path, families: tuple[str, ...]) -> str:
+    """The digest of all that a test of these families in the file `test` depends on."""
+    digest = hashlib.sha256(installed().encode())
+    paths, reached = inputs(test, families)
+    for path in paths:
+        digest.update(f"{path.relative_to(ROOT).as_posix()}\0{_content(path)}\n".encode())
+    own = {name: place for name, place in sorted(NAMES.items()) if _public().get(name, "") in ("", *reached)}
+    digest.update(json.dumps(own).encode())
+    for op, family in sorted(_families().items()):
+        if family in reached:  # what the device ledger says of an op is in its plans' explanations
+            digest.update(f"{op}\0{_ledger(op)}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def inputs(test: Path, families: tuple[str, ...]) -> tuple[tuple[Path, ...], frozenset[str]]:
+    """The files, in order, and the families that they are of."""
+    modules = _modules_of(test)
+    mentioned = {family for path in modules for family in _mentioned(path)}
+    reached = _reached(frozenset({*families, *mentioned}))
+    modules |= {path for family in reached for path in _modules_of_family(family)}
+    words = {word for path in modules for word in WORD.findall(_text(path))}
+    found = {*ALWAYS, *modules, *_files(KERNELS / "include"), *_shared()}
+    for family in reached:
+        found.update((*_files(OPS / family), *_files(KERNELS / family)))
+    for word, place in NAMED.items():
+        if word in words:
+            found.update(_files(place))
+    for path in modules:  # tables beside a test, which it reads by their path
+        found.update(x for x in path.parent.iterdir() if x.is_file() and x.suffix not in (".py", ".toml"))
+    return tuple(sorted(found)), reached
+
+
+@cache
+def _reached(families: frozenset[str]) -> frozenset[str]:
+    found, waiting = set(families), set(families)
+    while waiting:
+        further = _further(waiting.pop()) - found
+        found |= further
+        waiting |= further
+    return frozenset(found)
+
+
+@cache
+def _further(family: str) -> frozenset[str]:
+    """The families that a family's modules import or mention, those of its tests' declaration among them."""
+    found: set[str] = set()
+    for path in (*_files(OPS / family), *_modules_of_family(family)):
+        if path.suffix == ".py":
+            found |= _mentioned(path)
+            found |= {x.relative_to(OPS).parts[0] for x in _imported(path) if _is_of_family(x)}
+    for path in _files(KERNELS / family):
+        found |= {name for name in _folders() if f'"{name}/' in _text(path)}
+    return frozenset(found)
+
+
+@cache
+def _modules_of_family(family: str) -> frozenset[Path]:
+    """What a family declares for the tests, with its independent answers: all of its modules that hold no tests, and what these
+    import."""
+    modules = (x for x in (FAMILIES / f"{family}.py", *_files(FAMILIES / family)) if x.suffix == ".py")
+    return _with_imported(x for x in modules if not x.name.endswith("_test.py"))
+
+
+@cache
+def _folders() -> frozenset[str]:
+    return frozenset({x.name for x in OPS.iterdir() if x.is_dir() and x.name != "__pycache__"} | set(declared()))
+
+
+def _is_of_family(path: Path) -> bool:
+    return path.is_relative_to(OPS) and path.relative_to(OPS).parts[0] in _folders()
+
+
+@cache
+def _shared() -> tuple[Path, ...]:
+    """The package without the families of ops, the command line and the list of public names, which is a table of the others."""
+    without = {PACKAGE / "_index.py", PACKAGE / "__init__.pyi"}
+    return tuple(
+        x for x in _files(PACKAGE) if not _is_of_family(x) and not x.is_relative_to(NAMED["cli"]) and x not in without
+    )
+
+
+@cache
+def _modules_of(test: Path) -> frozenset[Path]:
+    """A test file, with its folders' conftest.py and the modules of tests and benchmarks that these import."""
+    folders = (x for x in test.parents if x.is_relative_to(TESTS) and x != TESTS)
+    return _with_imported((test, *(x / "conftest.py" for x in folders)))
+
+
+def _with_imported(paths: Iterable[Path]) -> frozenset[Path]:
+    found, waiting = set[Path](), set(paths)
+    while waiting:
+        path = waiting.pop()
+        if path.is_file() and path not in found:
+            found.add(path)
+            waiting |= {x for x in _imported(path) if not x.is_relative_to(PACKAGE)} - found
+    return frozenset(found)
+
+
+@cache
+def _imported(path: Path) -> frozenset[Path]:
+    """The modules of this repository that a module imports anywhere in it, with the packages that this executes: its own too."""
+    names: set[str] = set()
+    own = path.relative_to(ROOT).with_suffix("").parts
+    for node in _nodes(path):
+        if isinstance(node, ast.ImportFrom):
+            place = (
+                ".".join((*own[: len(own) - node.level], *filter(None, [node.module]))) if node.level else node.module
+            )
+            names |= {f"{place}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return frozenset().union(*(_found(name) for name in (*names, ".".join(own[:-1]))))
+
+
+@cache
+def _found(name: str) -> frozenset[Path]:
+    """The files of a module, or of the one that a name is of, and of the packages that hold it."""
+    parts = name.split(".")
+    if parts[0] not in (PACKAGE.name, TESTS.name, "benchmarks"):
+        return frozenset()
+    places = [ROOT.joinpath(*parts[:n]) for n in range(1, len(parts) + 1)]
+    return frozenset(x for place in places for x in (place.with_suffix(".py"), place / "__init__.py") if x.is_file())
+
+
+@cache
+def _mentioned(path: Path) -> frozenset[str]:
+    """The families whose ops a module names as a string, or whose public names it takes from the package."""
+    found: set[str] = set()
+    for node in _nodes(path):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(_families().get(node.value, ""))
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in NAMES_OF_PACKAGE:
+            found.add(_public().get(node.attr, ""))
+        elif isinstance(node, ast.ImportFrom) and (node.module == PACKAGE.name or not node.module):
+            found |= {_public().get(alias.name, "") for alias in node.names}
+    return frozenset(found - {""})
+
+
+@cache
+def _public() -> dict[str, str]:
+    """The family that defines each public name that a family defines."""
+    places = {name: place.partition(":")[0].split(".") for name, place in NAMES.items()}
+    return {name: parts[1] for name, parts in places.items() if parts[0] == "ops" and parts[1] in _folders()}
+
+
+@cache
+def _nodes(path: Path) -> tuple[ast.AST, ...]:
+    kinds = (ast.Import, ast.ImportFrom, ast.Constant, ast.Attribute)
+    return tuple(node for node in ast.walk(ast.parse(_text(path))) if isinstance(node, kinds))
+
+
+def _files(place: Path) -> Iterable[Path]:
+    return _listed(place) if place.is_dir() else ()
+
+
+@cache
+def _listed(place: Path) -> tuple[Path, ...]:
+    return tuple(sorted(x for x in place.rglob("*") if x.is_file() and x.suffix != ".pyc"))
+
+
+@cache
+def _text(path: Path) -> str:
+    return path.read_bytes().decode("utf-8", "replace")
+
+
+@cache
+def _content(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@cache
+def _ledger(op: str) -> str:
+    said: Any = records.read(records.records_dir(), op).get("device")
+    return json.dumps(said, sort_keys=True)
+
+
+# ---- packages ---------------------------------------------------------------------------------------------------------
+
+
+@cache
+def installed() -> str:
+    """Python, and the versions of the packages that tests can import."""
+    waiting = {*BESIDE, *(name for name in _required("baracuda-py", extras=True))}
+    found: dict[str, str] = {}
+    while waiting:
+        name = waiting.pop()
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            version = ""
+        found[name] = version
+        waiting |= set(_required(name)) - found.keys() if version else set()
+    versions = (f"{name} {version}" for name, version in sorted(found.items()) if version)
+    return "\n".join((platform.python_version(), platform.machine(), *versions))
+
+
+def _required(name: str, *, extras: bool = False) -> Iterator[str]:
+    """The packages that one requires: always, or by one of its `extras` that tests may use."""
+    for line in importlib.metadata.requires(name) or ():
+        wanted = not NO_PART.search(line) if extras else "extra ==" not in line
+        found = re.match(r"[\w.-]+", line)
+        if wanted and found:
+            yield re.sub(r"[-_.]+", "-", found[0]).lower()
