@@ -50,6 +50,7 @@ NAMED = {
     "examples": ROOT / "examples",
     "benchmarks": ROOT / "benchmarks",
 }
+SHARED, FAMILY, PLACE, BESIDE_IT, MODULE = "shared", "family", "place", "beside", "module"  # sorts of groups of inputs
 NAMES_OF_PACKAGE = ("bp", "baracuda_py")  # by which modules take a public name
 WORD = re.compile(r"\w+")
 DIGITS = 6  # of a test's name in a record, in base 85: one in 10^11 other names has the same
@@ -156,9 +157,9 @@ def function_of(nodeid: str) -> str:
 
 def key_of(item: pytest.Item) -> tuple[str, str] | None:
     """(the test's function, the families that it is about), or None for a test that no record may settle."""
-    if _place(item.path) not in SCOPE or item.get_closest_marker("gpu") is not None:
+    if _place(item.path) not in SCOPE:
         return None
-    families = families_of(item)
+    families = families_of(item) if item.get_closest_marker("gpu") is None else ()
     return (function_of(item.nodeid), " ".join(families)) if families else None
 
 
@@ -195,35 +196,69 @@ def digest_for(item: pytest.Item, families: str) -> str:
 @cache
 def inputs_digest(test: Path, families: tuple[str, ...]) -> str:
     """The digest of all that a test of these families in the file `test` depends on."""
-    digest = hashlib.sha256(installed().encode())
-    paths, reached = inputs(test, families)
-    for path in paths:
-        digest.update(f"{path.relative_to(ROOT).as_posix()}\0{_content(path)}\n".encode())
-    own = {name: place for name, place in sorted(NAMES.items()) if _public().get(name, "") in ("", *reached)}
-    digest.update(json.dumps(own).encode())
-    for op, family in sorted(_families().items()):
-        if family in reached:  # what the device ledger says of an op is in its plans' explanations
-            digest.update(f"{op}\0{_ledger(op)}\n".encode())
-    return digest.hexdigest()[:16]
+    groups, _ = _groups(test, families)
+    lines = (installed(), *(f"{group}\0{_group_digest(group)}" for group in groups))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 @cache
-def inputs(test: Path, families: tuple[str, ...]) -> tuple[tuple[Path, ...], frozenset[str]]:
-    """The files, in order, and the families that they are of."""
+def inputs(test: Path, families: tuple[str, ...]) -> tuple[frozenset[Path], frozenset[str]]:
+    """The files, and the families that the test reaches."""
+    groups, reached = _groups(test, families)
+    return frozenset(path for group in groups for path in _group(group)), reached
+
+
+def _groups(test: Path, families: tuple[str, ...]) -> tuple[list[str], frozenset[str]]:
+    """The groups of files, and the families that the test reaches."""
+    own, mentioned = _of_test(test)
+    reached = _reached(mentioned.union(families))
+    return sorted({SHARED, *own, *(group for family in reached for group in _of_family(family))}), reached
+
+
+@cache
+def _of_test(test: Path) -> tuple[frozenset[str], frozenset[str]]:
+    """The groups of the modules of a test, and the families that these mention."""
     modules = _modules_of(test)
-    mentioned = {family for path in modules for family in _mentioned(path)}
-    reached = _reached(frozenset({*families, *mentioned}))
-    modules |= {path for family in reached for path in _modules_of_family(family)}
+    return _of_modules(modules), frozenset(family for path in modules for family in _mentioned(path))
+
+
+@cache
+def _of_family(family: str) -> frozenset[str]:
+    return _of_modules(_modules_of_family(family)) | {f"{FAMILY} {family}"}
+
+
+def _of_modules(modules: frozenset[Path]) -> frozenset[str]:
+    """The modules, the tables beside them, and what they name."""
     words = {word for path in modules for word in WORD.findall(_text(path))}
-    found = {*ALWAYS, *modules, *_files(KERNELS / "include"), *_shared()}
-    for family in reached:
-        found.update((*_files(OPS / family), *_files(KERNELS / family)))
-    for word, place in NAMED.items():
-        if word in words:
-            found.update(_files(place))
-    for path in modules:  # tables beside a test, which it reads by their path
-        found.update(x for x in path.parent.iterdir() if x.is_file() and x.suffix not in (".py", ".toml"))
-    return tuple(sorted(found)), reached
+    places = {f"{PLACE} {word}" for word in NAMED if word in words}
+    beside = {f"{BESIDE_IT} {path.parent.relative_to(ROOT).as_posix()}" for path in modules}
+    return frozenset({*places, *beside, *(f"{MODULE} {path.relative_to(ROOT).as_posix()}" for path in modules)})
+
+
+@cache
+def _group(group: str) -> tuple[Path, ...]:
+    kind, _, name = group.partition(" ")
+    if kind == SHARED:
+        return (*ALWAYS, *_files(KERNELS / "include"), *_shared())
+    if kind == FAMILY:
+        return (*_files(OPS / name), *_files(KERNELS / name))
+    if kind == PLACE:
+        return tuple(_files(NAMED[name]))
+    if kind == BESIDE_IT:  # tables, which a test reads by their path; those of mutants are read by no test
+        return tuple(sorted(x for x in (ROOT / name).iterdir() if x.is_file() and x.suffix not in (".py", ".toml")))
+    return (ROOT / name,)
+
+
+@cache
+def _group_digest(group: str) -> str:
+    """Of the content of its files, and of what else there is of a family: the names that it defines, what the device ledger says."""
+    kind, _, name = group.partition(" ")
+    lines = [f"{path.relative_to(ROOT).as_posix()}\0{_content(path)}" for path in _group(group)]
+    if kind in (SHARED, FAMILY):
+        of = name if kind == FAMILY else ""
+        lines += [f"{name} {place}" for name, place in sorted(NAMES.items()) if _public().get(name, "") == of]
+        lines += [f"{op} {_ledger(op)}" for op, family in sorted(_families().items()) if family == of]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 @cache

@@ -48,10 +48,15 @@ def pytest_pyfunc_call(pyfuncitem):
 """
 
 
+def made_anew() -> None:
+    settled.inputs_digest.cache_clear()
+    settled._group_digest.cache_clear()
+
+
 @pytest.fixture(autouse=True)
 def _digests_made_anew() -> Iterator[None]:
     yield
-    settled.inputs_digest.cache_clear()
+    made_anew()
 
 
 def item(name: str, path: Path = SCAN) -> Any:
@@ -123,7 +128,7 @@ def test_settled_tests_come_back_with_an_input(
     content = settled._content
     assert (ROOT / changed).is_file()
     monkeypatch.setattr(settled, "_content", lambda path: "other" if path == ROOT / changed else content(path))
-    settled.inputs_digest.cache_clear()
+    made_anew()
     assert left_out(record, tests) == ([] if back else tests)
 
 
@@ -132,7 +137,7 @@ def test_settled_tests_come_back_with_a_version(tmp_path: Path, monkeypatch: pyt
     record, tests = tmp_path / "step.json", [item("test_x[cumsum]")]
     recorded(record, tests)
     monkeypatch.setattr(settled, name, lambda *_: "another version, another run on a device")
-    settled.inputs_digest.cache_clear()
+    made_anew()
     assert left_out(record, tests) == []
 
 
