@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from .. import settled
+from .. import inputs, settled
 from ..places import ROOT, TESTS
 
 SCAN = TESTS / "families" / "scan" / "running_test.py"
@@ -20,7 +20,7 @@ REGISTRY = TESTS / "gauntlet" / "registry_test.py"
 # A plugin that fails a test which executes code of a family, or opens a file of the checkout, that its inputs do not have.
 TRACED = """
 import os, sys, threading, pytest
-from tests import settled
+from tests import inputs, settled
 seen = set()
 def opened(event, args):
     if event == "open" and isinstance(args[0], (str, os.PathLike)) and not str(args[0]).endswith(".pyc"):
@@ -40,23 +40,23 @@ def pytest_pyfunc_call(pyfuncitem):
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    places = (str(settled.OPS), str(settled.KERNELS), str(settled.FAMILIES))
-    inputs = set(map(str, settled.inputs(pyfuncitem.path, tuple(key[1].split()))[0]))
-    missing = sorted(x for x in seen if x.startswith(places) and x not in inputs)
+    places = (str(inputs.OPS), str(inputs.KERNELS), str(inputs.FAMILIES))
+    known = set(map(str, inputs.inputs(pyfuncitem.path, tuple(key[1].split()))[0]))
+    missing = sorted(x for x in seen if x.startswith(places) and x not in known)
     assert not missing, f"not among the inputs: {missing}"
     return result
 """
 
 
-def made_anew() -> None:
-    settled.inputs_digest.cache_clear()
-    settled._group_digest.cache_clear()
+def forget() -> None:
+    inputs.inputs_digest.cache_clear()
+    inputs._group_digest.cache_clear()
 
 
 @pytest.fixture(autouse=True)
-def _digests_made_anew() -> Iterator[None]:
+def _digests_are_forgotten() -> Iterator[None]:
     yield
-    made_anew()
+    forget()
 
 
 def item(name: str, path: Path = SCAN) -> Any:
@@ -92,8 +92,10 @@ def test_settled_tests_are_those_that_passed(tmp_path: Path) -> None:
     record, items = tmp_path / "step.json", [item(f"test_x[cumsum-{n}]") for n in range(3)]
     of_no_op = item("test_x", TESTS / "plan" / "plan_test.py")
     of_the_house = item("test_x[cumsum]", TESTS / "house" / "pages_test.py")
-    recorded(record, [*items, of_no_op, of_the_house], items[1])
-    others = [item("test_x[cumsum-3]"), item("test_y[cumsum-0]"), of_no_op, of_the_house]
+    drawn = item("test_drawn[cumsum]")
+    drawn.obj = SimpleNamespace(is_hypothesis_test=True)
+    recorded(record, [*items, of_no_op, of_the_house, drawn], items[1])
+    others = [item("test_x[cumsum-3]"), item("test_y[cumsum-0]"), of_no_op, of_the_house, drawn]
     assert left_out(record, [*items, *others]) == [items[0], items[2]]
     recorded(record, items[:2], items[0])  # a further run adds what passes, and takes back what fails
     assert left_out(record, items) == [items[1], items[2]]
@@ -125,10 +127,10 @@ def test_settled_tests_come_back_with_an_input(
 ) -> None:
     record, tests = tmp_path / "step.json", [item("test_x[cumsum]")]
     recorded(record, tests)
-    content = settled._content
+    content = inputs._content
     assert (ROOT / changed).is_file()
-    monkeypatch.setattr(settled, "_content", lambda path: "other" if path == ROOT / changed else content(path))
-    made_anew()
+    monkeypatch.setattr(inputs, "_content", lambda path: "other" if path == ROOT / changed else content(path))
+    forget()
     assert left_out(record, tests) == ([] if back else tests)
 
 
@@ -136,13 +138,13 @@ def test_settled_tests_come_back_with_an_input(
 def test_settled_tests_come_back_with_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     record, tests = tmp_path / "step.json", [item("test_x[cumsum]")]
     recorded(record, tests)
-    monkeypatch.setattr(settled, name, lambda *_: "another version, another run on a device")
-    made_anew()
+    monkeypatch.setattr(inputs, name, lambda *_: "another version, another run on a device")
+    forget()
     assert left_out(record, tests) == []
 
 
 def test_settled_versions_are_of_what_tests_import() -> None:
-    lines = settled.installed().splitlines()
+    lines = inputs.installed().splitlines()
     for name in ("numpy", "pytest", "scipy", "mpmath", "hypothesis"):
         assert any(line.startswith(f"{name} ") for line in lines), name
     assert lines[0] == ".".join(map(str, sys.version_info[:3]))
@@ -162,10 +164,10 @@ def test_settled_families_are_those_of_the_name(test: Path, name: str, families:
 
 
 def test_settled_inputs_follow_imports_and_names() -> None:
-    assert {"loss", "elementwise", "gemm"} <= settled.inputs(SCAN, ("loss",))[1]  # by its imports
-    assert "indexing" in settled.inputs(SCAN, ("segment",))[1]  # likewise
-    assert settled.inputs(SCAN, ("scan",))[1] == {"scan"}
-    assert "scan" in settled.inputs(TESTS / "families" / "row_menu_test.py", ("softmax",))[1]  # the test names "cumsum"
+    assert {"loss", "elementwise", "gemm"} <= inputs.inputs(SCAN, ("loss",))[1]  # by its imports
+    assert "indexing" in inputs.inputs(SCAN, ("segment",))[1]  # likewise
+    assert inputs.inputs(SCAN, ("scan",))[1] == {"scan"}
+    assert "scan" in inputs.inputs(TESTS / "families" / "row_menu_test.py", ("softmax",))[1]  # the test names "cumsum"
 
 
 def test_settled_inputs_hold_what_tests_execute(tmp_path: Path) -> None:
