@@ -14,8 +14,10 @@ import importlib.metadata
 import json
 import platform
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,7 @@ NAMES_OF_PACKAGE = ("bp", "baracuda_py")  # by which modules take a public name
 WORD = re.compile(r"\w+")
 # Installed for tests beside what the package's extras name; extras of which no test depends are left out.
 BESIDE = ("torch", "jax", "transformers", "expecttest", "flatbuffers", "nvidia-cuda-nvcc-cu12")
-NO_PART = re.compile(r"extra == ['\"](docs|bench)['\"]")
+NO_PART = ("docs", "bench")
 
 
 @cache
@@ -270,24 +272,24 @@ def _ledger(op: str) -> str:
 @cache
 def installed() -> str:
     """Python, and the versions of the packages that tests can import."""
-    waiting = {*BESIDE, *(name for name in _required("baracuda-py", extras=True))}
+    project = tomllib.loads(_text(ROOT / "pyproject.toml"))["project"]
+    extras = (lines for extra, lines in project["optional-dependencies"].items() if extra not in NO_PART)
+    waiting = {*BESIDE, *_names((*project["dependencies"], *chain.from_iterable(extras)))}
     found: dict[str, str] = {}
     while waiting:
         name = waiting.pop()
         try:
-            version = importlib.metadata.version(name)
+            found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            version = ""
-        found[name] = version
-        waiting |= set(_required(name)) - found.keys() if version else set()
+            found[name] = ""
+            continue
+        required = importlib.metadata.requires(name) or ()
+        waiting |= set(_names(line for line in required if "extra ==" not in line)) - found.keys()
     versions = (f"{name} {version}" for name, version in sorted(found.items()) if version)
     return "\n".join((platform.python_version(), platform.machine(), *versions))
 
 
-def _required(name: str, *, extras: bool = False) -> Iterator[str]:
-    """The packages that one requires: always, or by one of its `extras` that tests may use."""
-    for line in importlib.metadata.requires(name) or ():
-        wanted = not NO_PART.search(line) if extras else "extra ==" not in line
-        found = re.match(r"[\w.-]+", line)
-        if wanted and found:
-            yield re.sub(r"[-_.]+", "-", found[0]).lower()
+def _names(lines: Iterable[str]) -> Iterator[str]:
+    """The packages that requirements name."""
+    for line in lines:
+        yield re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", line, maxsplit=1)[0]).lower()
