@@ -20,6 +20,7 @@ from tests.costs import Watch, op_of
 from tests.gauntlet import Case, Part, cases, few_of
 from tests.passed import Compiles, Passed
 from tests.places import TESTS, files_of_tests
+from tests.settled import Settled
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,6 +61,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="with --passed: this NVRTC is another, so leave out of the listed tests those alone that had nothing to do with it",
     )
     parser.addoption(
+        "--settled",
+        default=None,
+        metavar="STEP",
+        help="leave out tests that tests/settled/STEP.json has seen to pass with the same inputs",
+    )
+    parser.addoption("--settle", default=None, metavar="STEP", help="write that record of the tests that pass")
+    parser.addoption(
         "--commit", default=None, metavar="TEXT", help="what the ledger says was tested (git's own by default)"
     )
 
@@ -87,6 +95,10 @@ def pytest_configure(config: pytest.Config) -> None:
         known = Passed(Path(config.getoption("--passed")), writes=writes, recompiled=again)
         config.pluginmanager.register(known, "passed")
         config.pluginmanager.register(Compiles(), "compiles")
+    for option in ("--settled", "--settle"):
+        if step := config.getoption(option):
+            kept = Settled(step, writes=option == "--settle", worker=hasattr(config, "workerinput"))
+            config.pluginmanager.register(kept, option)
     if config.getoption("--record") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(emulated_runs.Recorder(passed=config.getoption("--passed")), "emulated-runs")
     config.pluginmanager.register(_Recorder(config), "device-ledger")

@@ -175,13 +175,9 @@ def kernels_of(op: Op, arch: str, *, everything: bool = False) -> list[Kernel]:
 
 @lru_cache(maxsize=64)
 def _kernels_of(name: str, arch: str, everything: bool) -> tuple[Kernel, ...]:
-    op = get_op(name)
-    device, known = DeviceSpec.named(arch), inspect.signature(op.plan.descriptor.of).parameters  # type: ignore[attr-defined]
+    op, device = get_op(name), DeviceSpec.named(arch)
     found: dict[Kernel, None] = {}
-    for sample in samples_of(op, everything=everything, count=SAMPLES):
-        desc = _desc(op, sample, known)
-        if desc is None:
-            continue
+    for desc in _descriptors(name, everything):
         answers = assess(op.plan.candidates, desc, PlanPreference(deterministic=False), device)
         best: dict[str, Any] = {}
         for answer in (a for a in answers if a.feasibility):
@@ -192,6 +188,15 @@ def _kernels_of(name: str, arch: str, everything: bool) -> tuple[Kernel, ...]:
             steps = steps_of(answer.candidate, desc, device, answer.config)
             found |= {s.kernel: None for s in steps if isinstance(s, Launch)}
     return tuple(found)
+
+
+@lru_cache(maxsize=2)
+def _descriptors(name: str, everything: bool) -> tuple[Any, ...]:
+    """Of the samples that have kernels: the same on every arch."""
+    op = get_op(name)
+    known = inspect.signature(op.plan.descriptor.of).parameters  # type: ignore[attr-defined]
+    found = (_desc(op, sample, known) for sample in samples_of(op, everything=everything, count=SAMPLES))
+    return tuple(desc for desc in found if desc is not None)
 
 
 def _desc(op: Op, sample: Any, known: Iterable[str]) -> Any:

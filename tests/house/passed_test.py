@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from .. import passed, resources
 from ..places import ROOT
 
 MODULES = {
@@ -57,3 +60,29 @@ def test_passed_tests_are_left_out(tmp_path: Path, workers: tuple[str, ...]) -> 
     assert _ran(tmp_path, *workers, env={"FAILS": "1", "AGAIN": "1"}) == RECOMPILED | {"test_b"}
     assert _ran(tmp_path, *workers) == RUN_TWICE | {"test_b"}
     assert _ran(tmp_path, *workers) == RUN_TWICE
+
+
+def _check(op: str | None) -> Any:
+    params = {} if op is None else {"op": op}
+    name = f"tests/runtime/compile_test.py::test_x[{op}]"
+    return SimpleNamespace(nodeid=name, callspec=SimpleNamespace(params=params))
+
+
+@pytest.mark.parametrize("op", ["gelu", None])
+def test_compile_checks_are_left_out_if_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op: str | None
+) -> None:
+    item, path = _check(op), tmp_path / "passed"
+    path.write_text(f"{item.nodeid}\n", encoding="utf-8")
+    for cached in (passed._all_recorded, passed._records_have):
+        monkeypatch.setattr(passed, cached.__name__, cached.__wrapped__)
+    monkeypatch.setattr(resources, "version", lambda: resources.written_with("gelu")[-1])
+    again = passed.Passed(path, writes=False, recompiled=True)
+    assert again.left_out(item)
+    monkeypatch.setattr(resources, "version", lambda: "99.0")  # an NVRTC that no record has
+    assert not again.left_out(item)
+    monkeypatch.undo()
+    passed.compiled_of(path).write_text(f"{item.nodeid}\n", encoding="utf-8")  # it compiled what no record had
+    assert not passed.Passed(path, writes=False, recompiled=True).left_out(item)
+    path.write_text("", encoding="utf-8")  # it failed, or was not run
+    assert not passed.Passed(path, writes=False, recompiled=True).left_out(item)

@@ -20,7 +20,8 @@ from .. import resources
 from ..resources import ARCHES, SPILLS
 
 OPS = list(all_ops())
-
+# Both tests of an op follow one another: they select the same kernels, which takes most of their time.
+of_every_op = pytest.mark.parametrize("op", OPS, scope="module")
 
 pytestmark = pytest.mark.filterwarnings("default::tests.resources.UntestedCompiler")
 
@@ -51,7 +52,7 @@ def check_all(op: str, kernels: Iterable[Kernel], arch: str, *, everything: bool
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("op", OPS)
+@of_every_op
 def test_every_kernel_compiles_for_every_arch_without_a_spill(op: str, everything: bool) -> None:
     for arch in ARCHES:
         check_all(op, resources.kernels_of(get_op(op), arch, everything=everything), arch, everything=everything)
@@ -80,7 +81,7 @@ def test_kernels_of_long_rows_do_not_spill(arch: str, everything: bool) -> None:
         check_all(op, kernels[op], arch, everything=everything)
 
 
-@pytest.mark.parametrize("op", OPS)
+@of_every_op
 def test_resources_are_not_stale(op: str) -> None:
     """Regenerate with `python -m tests.resources OP` after editing a kernel, with the oldest and the newest NVRTC: CI wants the
     figures of both, and an installation with one NVRTC needs its own alone."""
@@ -94,6 +95,10 @@ def test_resources_are_not_stale(op: str) -> None:
         assert not stale, f"{len(stale)} kernels changed since kernels/records/{op}.json was written: {stale[:3]}"
         missing = sorted(present.keys() - known[arch].keys())
         assert not missing, f"{len(missing)} kernels are not in kernels/records/{op}.json: {missing[:3]}"
+        for name, entry in known[
+            arch
+        ].items():  # by each NVRTC: a run with another need not look again (tests/passed.py)
+            check(op, f"{name} (NVRTC {nvrtc})", arch, entry[2], entry[3])
 
 
 @pytest.mark.heavy
