@@ -222,6 +222,8 @@ by_wgmma("mask-d192", hidden("d192", 140, 150, 192, 160, heads=1, softcap=3.0), 
 by_wgmma("mask-alibi", sloped(hidden("d128", 140, 250, 128, 256)), "128x96 ping_pong dynamic ahead")
 by_wgmma("alibi", sloped(whole("d64", 210, 230, 64, heads=2, causal=True)), "192x112 ping_pong dynamic ahead")
 by_wgmma(
-    "softcap", whole("d128", 150, 300, 128, heads=2, softcap=2.0, scale=4.0, window=(90, 20)), "128x128 ping_pong dynamic ahead"
+    "softcap",
+    whole("d128", 150, 300, 128, heads=2, softcap=2.0, scale=4.0, window=(90, 20)),
+    "128x128 ping_pong dynamic ahead",
 )
 by_wgmma("softcap-alibi", sloped(whole("d256", 70, 150, 256, heads=2, softcap=2.0, causal=True)), "128x64 dynamic")
