@@ -26,6 +26,8 @@ __all__ = [
 
 # A few rows that are longer than an SM's registers, which clusters share; no library is tuned to the last.
 LONG = ((7, 999999), (2049, 151936), (5, 700001))
+# Rows that begin anywhere.
+ODD = ((4096, 1001), (4096, 4097), (50000, 641))
 NORMS = ((16384, 4096), (8192, 8192), (4096, 16384), (131072, 128))
 SOFTMAX = ((16384, 8192), (4096, 50257), (131072, 128))
 BACKWARD = Target(1.08)
@@ -219,6 +221,11 @@ def _rows() -> Iterator[Row]:
         for op in ("softmax", "softmax_backward"):
             make = softmax_backward_row if op.endswith("backward") else softmax_row
             yield make(op, shape, "bfloat16", Target(0.95, "paired", BEST))
+    for shape in ODD:
+        for dtype in SHORT:
+            yield norm_row("rms_norm", shape, dtype, Target(0.95, "paired", BEST))
+            yield softmax_row("softmax", shape, dtype, Target(0.95, "paired", BEST))
+            yield softmax_backward_row("softmax_backward", shape, dtype, Target(0.95, "paired", BEST))
     for shape in ((333, 65537), (600, 100003)):
         yield norm_row("rms_norm", shape, "float32", Target(0.95, "paired", BEST))
     yield reduction_row("sum", (4096, 50257), "bfloat16", 1, Target(1.04))
