@@ -114,6 +114,8 @@ class ResidentCosts(Fitted, table="rows.unaligned_resident"):
     item_efficiency_loss: float
     end_efficiency_ratio: float
     vector_instructions: float
+    least_columns: float
+    short_efficiency_ratio: float
 
 
 def resident_rows(rows: Rows, element: ElementKind, access: int, inputs: int = 1) -> Feasibility:
@@ -147,6 +149,7 @@ def resident_cost(device: DeviceSpec, rows: Rows, nbytes: int, config: RowConfig
     ends = min(1.0, 2 * config.vector / max(1, rows.length))
     efficiency = costs.bandwidth_efficiency - costs.item_efficiency_loss / config.items
     efficiency /= 1 - ends + ends / costs.end_efficiency_ratio
+    efficiency *= costs.short_efficiency_ratio if rows.length < costs.least_columns else 1.0
     moved = sum(operand.along for operand in rows.operands.values())
     spent = (instructions + moved * costs.vector_instructions / config.vector) * rows.count * rows.length
     return Cost.streaming(device, nbytes, flops=int(spent), instructions=spent, efficiency=efficiency)
