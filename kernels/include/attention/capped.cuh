@@ -21,8 +21,8 @@ __device__ __forceinline__ void tanh_of_four(float (&y)[4]) {
   for (int i = 0; i < 4; ++i) y[i] = result[i];
 }
 
-// Accumulators become tanh of `by` times themselves. Those outside of `band` (`edge`: there are some) count as 0, so that
-// a score's bits depend on what its own row sees alone.
+// Accumulators become tanh of `by` times themselves. Those outside of `band` (`edge`: there are some) count as 0, so
+// that a score's bits depend on what its own row sees alone.
 template <int N>
 __device__ __forceinline__ void cap_scores(
     float (&s)[N][4], const Band& band, float by, int row, int column, bool edge) {

@@ -1,5 +1,5 @@
-// A bool mask of a warp's 16 queries by a k_block of N keys, in accumulator layout: read ahead of the scores, 16 adjacent
-// entries at a time, of which a bit each is handed to the threads that have the scores.
+// A bool mask of a warp's 16 queries by a k_block of N keys, in accumulator layout: it is read ahead of the scores, 16
+// adjacent entries at a time, and each thread gets the bits of its own scores by shuffles.
 #pragma once
 #include "attention/mask.cuh"
 
