@@ -3,7 +3,7 @@
 A test of an op, or in a family's folder, has for inputs its own modules, all of the package but the families of ops and the
 command line, and of these families those that it reaches: its own, and transitively those that their modules import or whose ops
 they name, as strings or as attributes of the package. A name that only looks like an op's counts too: too many families are
-reached, and never too few.
+used, and never too few.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ def inputs_digest(test: Path, families: tuple[str, ...]) -> str:
 @cache
 def inputs(test: Path, families: tuple[str, ...]) -> tuple[frozenset[Path], frozenset[str]]:
     """The files, and the families that the test reaches."""
-    groups, reached = _groups(test, families)
-    return frozenset(path for group in groups for path in _group(group)), reached
+    groups, used = _groups(test, families)
+    return frozenset(path for group in groups for path in _group(group)), used
 
 
 def _groups(test: Path, families: tuple[str, ...]) -> tuple[list[str], frozenset[str]]:
     """The groups of files, and the families that the test reaches."""
     own, mentioned = _of_test(test)
-    reached = _reached(mentioned.union(families))
-    return sorted({SHARED, *own, *(group for family in reached for group in _of_family(family))}), reached
+    used = _reached(mentioned.union(families))
+    return sorted({SHARED, *own, *(group for family in used for group in _of_family(family))}), used
 
 
 @cache
