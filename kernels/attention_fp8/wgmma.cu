@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(384, 1)
 
   // 2. producer warpgroup: the first thread loads keys and values one k_block ahead of the transposition
   if (group == 0) {
-    warpgroup::give_registers<72>();  // 72 + 2 x 216 = 3 x 168, what the CTA has
+    warpgroup::give_registers<56>();  // 56 + 2 x 224 = 3 x 168, what the CTA has
     const bool lead = threadIdx.x == 0;
     u32 own = blockIdx.x;  // the first warp's next tile
     Cursor<STAGES> at_raw;
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(384, 1)
   }
 
   // 3. consumer warpgroups
-  warpgroup::take_registers<216>();
+  warpgroup::take_registers<224>();
   const u32 consumer = group - 1;
   const u64 of_queries = warpgroup::descriptor<false>(m.queries) + consumer * warpgroup::NEXT_64;
   float acc[DV / 8][4], s[1][BN / 8][4];
@@ -266,6 +266,7 @@ __global__ void __launch_bounds__(384, 1)
       return moved;
     };
     const auto pack = [&] {
+      softmax.add(s[0]);
 #pragma unroll
       for (int k = 0; k < BN / 32; ++k) attention_fp8::pack_weights(weights[k], s[0], k);
     };

@@ -22,9 +22,9 @@ def by_wgmma(name: str, sample: Sample, *configs: str) -> None:
 
 
 turns = whole("d128", 150, 400, 128, causal=True)
-by_wgmma("turns", turns, "128 dynamic", "128 persistent")
-by_wgmma("one-block", whole("d128", 300, 100, 128, heads=2), "128 persistent")
-by_wgmma("short-rows", whole("d64", 210, 380, 64, causal=True), "128 dynamic")
-by_wgmma("wide", whole("d256", 130, 180, 256, heads=2, scale=-0.05), "64 persistent")
-by_wgmma("window", whole("d192 d_v128", 150, 390, 192, 128, heads=2, window=(50, 5)), "64 dynamic")
-by_wgmma("nothing-seen", whole("d64", 500, 90, 64, heads=2, causal=True), "128 persistent")
+by_wgmma("turns", turns, "192 dynamic", "192 persistent")
+by_wgmma("one-block", whole("d128", 300, 100, 128, heads=2), "192 persistent")
+by_wgmma("short-rows", whole("d64", 210, 380, 64, causal=True), "224 dynamic")
+by_wgmma("wide", whole("d256", 130, 180, 256, heads=2, scale=-0.05), "96 persistent")
+by_wgmma("window", whole("d192 d_v128", 150, 390, 192, 128, heads=2, window=(50, 5)), "96 dynamic")
+by_wgmma("nothing-seen", whole("d64", 500, 90, 64, heads=2, causal=True), "224 persistent")

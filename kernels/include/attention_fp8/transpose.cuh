@@ -34,7 +34,7 @@ __device__ __forceinline__ void transpose_values(u32 to, u32 from, int seen, u32
   for (u32 chunk = warp; chunk < COLUMNS / 16; chunk += 4) {
     const u32 line = from + chunk / 8 * (KEYS * PANEL_ROW) + lane * PANEL_ROW + (chunk % 8 ^ lane % 8) * 16;
     const u32 column = to + (16 * chunk + row) * PANEL_ROW;
-#pragma unroll
+#pragma unroll 2
     for (u32 k = 0; k < KEYS / 32; ++k) {
       u32 pairs[4], words[4];
       load_matrices<true>(pairs, line + k * 32 * PANEL_ROW);

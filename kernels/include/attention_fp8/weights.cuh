@@ -4,15 +4,16 @@
 // Range:     base is an earlier row maximum, updated when a score exceeds it by more than SLACK in log2: P <= 2^8.75 <
 //            448, the largest e4m3, and what is rounded off a subnormal weight is 2^-18 of the highest at most.
 // Far:       where |factor base| >= FAR, base is subtracted from the score first (attention/softmax.cuh).
+// Maxima:    of the bits as integers, which are compared three at a time.
+// Row sums:  apart from the exponentials (`add`): an addition right behind its exponential holds up the ones behind it.
 #pragma once
-#include "attention/problem.cuh"
-#include "math/approx.cuh"
-#include "rows/shifted_sum.cuh"
+#include "attention/softmax.cuh"
 
 namespace attention_fp8 {
 
 struct Weights {
-  static constexpr float SHIFT = 8.0f, SLACK = 0.75f, FAR = 0x1p22f;
+  using Plain = attention::OnlineSoftmax<1>;
+  static constexpr float SHIFT = 8.0f, SLACK = 0.75f;
   float base[2], sum[2];  // sum: this thread's part of the row sum of P, before P is rounded
 
   __device__ __forceinline__ Weights() {
@@ -20,43 +21,58 @@ struct Weights {
     for (int r = 0; r < 2; ++r) base[r] = rows::minus_infinity<float>(), sum[r] = 0.0f;
   }
 
-  static __device__ __forceinline__ float shift(float base) { return rows::ShiftedSum<float, 24>::shift(base); }
-  static __device__ __forceinline__ bool is_far(float product) { return fabsf(product) >= FAR; }
-  // (x - y) / 2, finite for any two finite scores.
-  static __device__ __forceinline__ float half_difference(float x, float y) { return fmaf(0.5f, x, -0.5f * y); }
+  static __device__ __forceinline__ float shift(float base) { return Plain::shift(base); }
+  static __device__ __forceinline__ bool is_far(float product) { return fabsf(product) >= Plain::FAR; }
 
   // Updates the bases. Returns whether some row of the warp has a new one; then `shrink` holds the rows' factors for O.
   template <int N>
   __device__ __forceinline__ bool follow(const float (&s)[N][4], float factor, float (&shrink)[2]) {
-    float highest[2];
-    bool moves = false;
+    float most[2];
+    bool negative = false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float most = fmaxf(s[0][r * 2], s[0][r * 2 + 1]);
-#pragma unroll
-      for (int n = 1; n < N; ++n) most = fmaxf(most, fmaxf(s[n][r * 2], s[n][r * 2 + 1]));
-      most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-      most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-      const bool higher = half_difference(most, base[r]) * factor > 0.5f * SLACK;
-      highest[r] = higher ? most : base[r];
-      moves |= higher;
+      const i32 bits = extreme<true>(s, r);
+      most[r] = __int_as_float(bits);
+      negative |= bits < 0 && !(base[r] >= 0.0f);
     }
-    if (!__any_sync(~0u, moves)) return false;
+    const auto higher = [&](int r) { return Plain::half_difference(most[r], base[r]) * factor > 0.5f * SLACK; };
+    if (!__any_sync(~0u, higher(0) || higher(1) || negative)) return false;
+    if (__any_sync(~0u, negative)) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const i32 bits = extreme<false>(s, r);
+        if (__float_as_int(most[r]) < 0) most[r] = __int_as_float(bits);
+      }
+      if (!__any_sync(~0u, higher(0) || higher(1))) return false;
+    }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      shrink[r] = highest[r] == base[r] ? 1.0f
-                                        : math::ex2_ftz(half_difference(base[r], highest[r]) * (2.0f * factor));
-      base[r] = highest[r];
+      const float highest = higher(r) ? most[r] : base[r];
+      shrink[r] = highest == base[r] ? 1.0f : math::ex2_ftz(Plain::half_difference(base[r], highest) * (2.0f * factor));
+      base[r] = highest;
       sum[r] *= shrink[r];
     }
     return true;
   }
 
-  // Scores become P, row sums are updated.
+  // Scores become P.
   template <int N> __device__ __forceinline__ void weigh(float (&s)[N][4], float factor) {
     const bool far = is_far(shift(base[0]) * factor) || is_far(shift(base[1]) * factor);
     if (__any_sync(~0u, far)) weigh_rows<true>(s, factor);
     else weigh_rows<false>(s, factor);
+  }
+
+  // Row sums of P, by four chains.
+  template <int N> __device__ __forceinline__ void add(const float (&s)[N][4]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float part[4];
+#pragma unroll
+      for (int n = 0; n < 4; ++n) part[n] = s[n][r * 2] + s[n][r * 2 + 1];
+#pragma unroll
+      for (int n = 4; n < N; ++n) part[n % 4] += s[n][r * 2], part[n % 4] += s[n][r * 2 + 1];
+      sum[r] += (part[0] + part[1]) + (part[2] + part[3]);
+    }
   }
 
   // Row sums of a quad, after the last k_block.
@@ -76,6 +92,22 @@ struct Weights {
   }
 
  private:
+  // Of the quad's scores of row r, as bits: the largest integer (MOST), which is the largest float if one is positive,
+  // or the least one, which is it if all are negative. An instruction compares three integers, but only two floats. A
+  // positive NaN is the largest; a negative one is passed over.
+  template <bool MOST, int N> static __device__ __forceinline__ i32 extreme(const float (&s)[N][4], int r) {
+    const auto of = [](i32 x, i32 y) { return MOST ? max(x, y) : min(x, y); };
+    i32 found[4];
+#pragma unroll
+    for (int n = 0; n < 4; ++n) found[n] = of(__float_as_int(s[n][r * 2]), __float_as_int(s[n][r * 2 + 1]));
+#pragma unroll
+    for (int n = 4; n < N; ++n)
+      found[n % 4] = of(of(found[n % 4], __float_as_int(s[n][r * 2])), __float_as_int(s[n][r * 2 + 1]));
+    i32 all = of(of(of(found[0], found[1]), found[2]), found[3]);
+    all = of(all, __shfl_xor_sync(~0u, all, 1));
+    return of(all, __shfl_xor_sync(~0u, all, 2));
+  }
+
   // SOME_FAR: some row of the warp needs the subtraction.
   template <bool SOME_FAR, int N> __device__ __forceinline__ void weigh_rows(float (&s)[N][4], float factor) {
 #pragma unroll
@@ -88,7 +120,6 @@ struct Weights {
         for (int e = 0; e < 2; ++e) {
           float& score = s[n][r * 2 + e];
           score = math::ex2_ftz(far ? fmaf(score - used_base, factor, SHIFT) : fmaf(score, factor, start));
-          sum[r] += score;
         }
     }
   }

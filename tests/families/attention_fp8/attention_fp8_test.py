@@ -111,6 +111,26 @@ def test_whole_numbers_are_exact() -> None:
         assert np.array_equal(plan.run(**given), np.broadcast_to(wanted, given["q"].shape))
 
 
+def test_negative_scores_and_nan() -> None:
+    """Bits of negative floats have the reverse order of integers: rows of negative scores, some with a positive one in an
+    early block, and rows with a NaN of either sign beside rows without."""
+    given = {n: np.zeros((1, 1, m, 64), E4M3) for n, m in (("q", 70), ("k", 500), ("v", 500))}
+    given["q"][..., 0], given["q"][0, 0, ::2, 1] = 1.0, 1.0
+    given["k"][..., 0] = -rng.uniform(1, 40, 500)
+    given["k"][0, 0, 3, 1] = 64.0
+    given["v"][0, 0] = rng.standard_normal((500, 64))
+    given["q"][0, 0, 5, 2], given["q"][0, 0, 40, 2] = np.nan, -np.nan
+    out, lse = run(given, scale=1.0, return_lse=True, out_dtype="f32")
+    q, k, v = (given[n][0, 0].astype(np.float64) for n in ("q", "k", "v"))
+    whole = np.isfinite(q).all(axis=-1)
+    scores = q[whole] @ k.T
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    assert np.allclose(lse[0, 0, whole], np.log(weights.sum(axis=-1)) + scores.max(axis=-1), rtol=1e-5)
+    off = np.abs(out[0, 0, whole] - weights @ v / weights.sum(axis=-1, keepdims=True))
+    assert (off <= 2.0**-4 * (weights @ np.abs(v)) / weights.sum(axis=-1, keepdims=True)).all()
+    assert np.isnan(out[0, 0, ~whole]).all()
+
+
 @pytest.mark.parametrize("step", [0.02, 0.5, -0.5])
 def test_growing_scores_stay_in_the_range_of_weights(step: float) -> None:
     """Scores that grow from key to key by so much: weights keep below 448, sums and values so far are rescaled."""

@@ -87,7 +87,9 @@ class WgmmaConfig(Config):
 # taken. WAYS: how CTAs go on; of those that are predicted alike the first is taken.
 TILES = (
     (64, MASK, (128, 128)),
-    (64, 0, (192, 112)),
+    (64, CAP, (192, 112)),
+    (64, SLOPE, (192, 112)),
+    (64, 0, (192, 128)),
     (128, MASK | SLOPE, (128, 96)),
     (128, 0, (128, 128)),
     (192, MASK, (128, 64)),

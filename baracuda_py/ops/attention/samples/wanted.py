@@ -161,10 +161,10 @@ by_wgmma(
     "turns", whole("d128", 150, 400, 128, causal=True), "128x128 ping_pong dynamic ahead", "128x128 persistent ahead"
 )
 by_wgmma("one-block", whole("d128", 300, 100, 128, heads=2), "128x128 ping_pong persistent ahead")
-by_wgmma("three-consumers", whole("d64", 210, 380, 64, causal=True), "192x112 ping_pong dynamic ahead")
+by_wgmma("three-consumers", whole("d64", 210, 380, 64, causal=True), "192x128 ping_pong dynamic ahead")
 by_wgmma("wide", whole("d256", 130, 180, 256, heads=2, scale=-0.05), "128x64 persistent")
 by_wgmma("window", whole("d192 d_v128", 150, 390, 192, 128, heads=2, window=(50, 5)), "128x112 dynamic")
-by_wgmma("nothing-seen", whole("d64", 500, 90, 64, heads=2, causal=True), "192x112 ping_pong persistent ahead")
+by_wgmma("nothing-seen", whole("d64", 500, 90, 64, heads=2, causal=True), "192x128 ping_pong persistent ahead")
 by_wgmma("grows", growing(1), "*")
 by_wgmma("falls", growing(-1), "*")
 
@@ -185,7 +185,7 @@ def prompted(page_keys: int, d: int, missing: bool) -> Sample:
 
 for page_keys, d, config in (
     (16, 128, "128x128 ping_pong dynamic ahead"), (128, 128, "128x128 persistent ahead"),
-    (64, 64, "192x112 ping_pong persistent ahead"),
+    (64, 64, "192x128 ping_pong persistent ahead"),
 ):  # fmt: skip
     sample = prompted(page_keys, d, missing=page_keys == 16)
     want(f"paged-wgmma-{page_keys}-{d}", "paged_attention", sample, "wgmma_pages", (config,), sms=2)
