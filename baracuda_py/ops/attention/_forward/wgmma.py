@@ -35,6 +35,7 @@ __all__ = ["FlashBesideWgmma", "Wgmma", "WgmmaConfig", "boxes", "prelude", "prod
 PANEL = 64  # columns of a panel in shared memory, 128 bytes
 HEAD_DIMS = (64, 128, 192, 256)  # that kernels are made for; others are filled up with zeros
 CAP, SLOPE, MASK = 1, 2, 4  # as `changes` has them
+PAGES = 8  # keys and values lie in pages
 TANH = 19.0  # units roundoff of softcap: a reciprocal of four products (kernels/include/attention/capped.cuh), and roundings
 MOST_STRIDE = 1 << 40  # bytes that TMA steps, at most
 TMA_KINDS = {ElementKind.F16: "float16", ElementKind.BF16: "bfloat16"}
@@ -83,12 +84,13 @@ class WgmmaConfig(Config):
         return ", ".join(map(str, (*self.dims, self.queries, self.keys, self.stages, *flags)))
 
 
-# The larger head dim, changes of scores, and queries and keys, as far as registers go: the first with all of these changes is
-# taken. WAYS: how CTAs go on; of those that are predicted alike the first is taken.
+# The larger head dim, changes of scores and pages, and queries and keys, as far as registers go: the first of which a problem has
+# all changes is taken. WAYS: how CTAs go on; of those that are predicted alike the first is taken.
 TILES = (
     (64, MASK, (128, 128)),
     (64, CAP, (192, 112)),
     (64, SLOPE, (192, 112)),
+    (64, PAGES, (192, 112)),
     (64, 0, (192, 128)),
     (128, MASK | SLOPE, (128, 96)),
     (128, 0, (128, 128)),
@@ -206,7 +208,7 @@ class Wgmma(Candidate[Any]):
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[WgmmaConfig]:
         dims = filled(desc.d), filled(desc.d_v)
-        there = changes(desc)
+        there = changes(desc) | PAGES * self.paged
         queries, keys = next(tile for width, of, tile in TILES if width == max(dims) and there & of == of)
         for ping_pong, dynamic in WAYS if max(dims) <= MOST_IN_TURN else WAYS[2:]:
             config = WgmmaConfig(
