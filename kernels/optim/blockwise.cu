@@ -23,7 +23,7 @@ template <class T> __device__ __forceinline__ T* at(u64 begin, u64 place) {
   return reinterpret_cast<T*>(begin) + place;
 }
 
-// V elements of every array at `place`, `there` of which there are, all or none if ALIGNED; codes are four per word.
+// V elements of every array at `place`, `there` of which there are, or V if ALIGNED; codes are four per word.
 template <class Rule, class P, class G, class C, bool MASTER> struct Elements {
   static constexpr int STATES = Rule::STATES, OF_MASTER = 2 + 2 * STATES, ARRAYS = OF_MASTER + MASTER;
   using Words = Vec<u32, V / 4>;
@@ -31,16 +31,17 @@ template <class Rule, class P, class G, class C, bool MASTER> struct Elements {
   Words codes[STATES];
 
   template <bool ALIGNED> __device__ __forceinline__ void load(const u64* begin, u32 place, u32 there) {
+    there = ALIGNED ? V : there;
     if constexpr (MASTER) optim::load_run<ALIGNED>(at<float>(begin[OF_MASTER], place), there, p);
     else optim::load_run<ALIGNED>(at<P>(begin[0], place), there, p);
     optim::load_run<ALIGNED>(at<G>(begin[1], place), there, g);
 #pragma unroll
     for (int k = 0; k < STATES; ++k) {
       const u8* const from = at<u8>(begin[2 + k], place);
-      codes[k] = {};
       if constexpr (ALIGNED) {
-        if (there) codes[k] = *reinterpret_cast<const Words*>(from);
+        codes[k] = *reinterpret_cast<const Words*>(from);
       } else {
+        codes[k] = {};
 #pragma unroll
         for (int v = 0; v < V; ++v)
           if (v < there) codes[k].at[v / 4] |= u32(from[v]) << v % 4 * 8;
@@ -48,13 +49,14 @@ template <class Rule, class P, class G, class C, bool MASTER> struct Elements {
     }
   }
   template <bool ALIGNED> __device__ __forceinline__ void store(const u64* begin, u32 place, u32 there) const {
+    there = ALIGNED ? V : there;
     optim::store_run<ALIGNED>(at<P>(begin[0], place), there, p);
     if constexpr (MASTER) optim::store_run<ALIGNED>(at<float>(begin[OF_MASTER], place), there, p);
 #pragma unroll
     for (int k = 0; k < STATES; ++k) {
       u8* const to = at<u8>(begin[2 + k], place);
       if constexpr (ALIGNED) {
-        if (there) *reinterpret_cast<Words*>(to) = codes[k];
+        *reinterpret_cast<Words*>(to) = codes[k];
       } else {
 #pragma unroll
         for (int v = 0; v < V; ++v)
@@ -121,7 +123,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
       // 2. the elements of a lane, `there` of which there are
       const u32 place = block * BLOCK + lane * V;
       const u32 there = place >= count ? 0 : count - place < V ? count - place : V;
-      const bool vectors = aligned && there % V == 0;
+      const bool vectors = aligned && there == V;
       Elements<Rule, P, G, C, MASTER> own;
       if (vectors) own.template load<true>(begin, place, there);
       else own.template load<false>(begin, place, there);

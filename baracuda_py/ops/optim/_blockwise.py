@@ -17,7 +17,7 @@ __all__ = ["BlockwiseCandidate"]
 
 BLOCKWISE = "optim/blockwise.cu"
 ARRAYS = 9  # as in the kernel
-RESIDENT, RESIDENT_WIDE, RESIDENT_F64 = 4, 3, 2  # CTAs per SM: their registers suffice for the kernel's variants
+RESIDENT, RESIDENT_STOCHASTIC, RESIDENT_F64 = 4, 3, 2  # CTAs per SM, by registers
 MAP_BYTES = 14 << 10  # of shared memory
 
 
@@ -45,7 +45,7 @@ class BlockwiseCandidate(UpdateCandidate):
 
 def _resident(desc: UpdateProblem, device: DeviceSpec) -> int:
     """The CTAs of an SM, of whose grid each makes its maps once."""
-    wide = desc.has("master") or desc.stochastic
-    by_registers = RESIDENT_F64 if desc.element is ElementKind.F64 else RESIDENT_WIDE if wide else RESIDENT
+    narrow = RESIDENT_STOCHASTIC if desc.stochastic else RESIDENT
+    by_registers = RESIDENT_F64 if desc.element is ElementKind.F64 else narrow
     maps = len({name in desc.rule.squares for name in desc.rule.states})
     return min(by_registers, device.shared_bytes // (maps * MAP_BYTES))
