@@ -113,7 +113,9 @@ def test_codes_of_leading_bits_are_the_nearest() -> None:
     """Of numbers of eight leading bits, and of those next to them."""
     known = np.array(_dynamic_map(False), np.float32)
     border = (known[:-1] + known[1:]) / np.float32(2)
-    places = np.ldexp(1 + np.arange(128, dtype=np.float32) / 128, np.arange(-26, 0)[:, None]).astype(np.float32).reshape(-1)
+    places = (
+        np.ldexp(1 + np.arange(128, dtype=np.float32) / 128, np.arange(-26, 0)[:, None]).astype(np.float32).reshape(-1)
+    )
     near = np.concatenate([np.nextafter(places, np.float32(side)) for side in (0, 2)] + [places])
     near = np.concatenate([near, -near])
     blocks = np.ones((-(-near.size // 255), 256), np.float32)
