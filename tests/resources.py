@@ -93,7 +93,6 @@ _ATTENTION = dict.fromkeys(
     ),
     (64, _FULL),
 )
-_STATES = "eight parameters of 16 bits or with a table, a thread: ptxas takes 64 or 80 registers for more CTAs per SM"
 SPILLS: Mapping[str, tuple[int, str]] = _ATTENTION | {
     "attention_backward": (40, _SUMS),
     "maximum": (152, _BYTES),
@@ -130,10 +129,6 @@ SPILLS: Mapping[str, tuple[int, str]] = _ATTENTION | {
     "segment_prod_backward": (8, _PIECES + ", on sm_100a"),
     "segment_softmax_backward": (8, _PIECES + ", on sm_100a"),
     "embedding_bag_backward": (8, _PIECES + ", on sm_89 and, by NVRTC 13.5, sm_120"),
-    "adam8bit_update": (24, _STATES + ", by NVRTC 13.5 on sm_120"),
-    "adamw8bit_update": (24, _STATES + ", on sm_80, sm_89 and sm_120"),
-    "rmsprop8bit_update": (12, _STATES + ", by NVRTC 12.9 on sm_90a"),
-    "adagrad8bit_update": (12, _STATES + ", by NVRTC 12.9 on sm_90a"),
     "tile_backward": (8, _REPEATS),
     "repeat_interleave_backward": (8, _REPEATS),
 }

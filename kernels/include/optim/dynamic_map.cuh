@@ -20,92 +20,79 @@ template <bool UNSIGNED> __device__ __forceinline__ float number_of(int code) {
   return float((UNSIGNED || code > 127 ? 1.0 : -1.0) * (0.1 + 0.9 * part) / power);
 }
 
-// Both maps, in shared memory. `border` is halfway to the number before, in f32, and belongs to the greater of the two.
-// Within a decade a number's place is linear in it: `decade` has the factors, by how many decades begin at or below.
-// `begun` and `limit`: how many do so at the bottom of a power of two, and where the next one begins.
-struct DynamicMaps {
-  static constexpr int ZERO = 127, LEAST = -23, POWERS = 1 - LEAST, DECADES = 9;  // ZERO: the signed map's code of 0
-  struct alignas(16) Decade { float scale, offset, last; };
-  float number[2][CODES], border[2][CODES], limit[2][POWERS];
-  int begun[2][POWERS];
-  Decade decade[2][DECADES];
+// A map, in shared memory, and what finds the nearest code of x in [-1, 1]. The border of a code, halfway to the number
+// before it in f32, is the least x that has the code.
+//
+// Key:  the bits of x * SCALE, as an integer that ascends with x. SCALE makes 1 the exponent OCTAVES, so that all but
+//       the last bits of a key, SHIFT of them, count bins. A bin has one border at most.
+// Bin:  the code of its border in the first byte, less the border's key where a bin is 2**24. With the key of an x of
+//       the bin added, the first byte is the code of x, for below the border the sum borrows from it. A bin without a
+//       border takes that of its first x. All sums are modulo 2**32.
+template <bool UNSIGNED> struct DynamicMap {
+  static constexpr int OCTAVES = 24, SHIFT = UNSIGNED ? 16 : 17, PLACES = 24 - SHIFT;
+  static constexpr int TOP = (OCTAVES << 23) >> SHIFT;       // the bin of 1
+  static constexpr int NEGATIVE = UNSIGNED ? 0 : TOP + 1;    // bins of negative x
+  static constexpr float SCALE = 0x1p-103f, OVER_SCALE = 0x1p103f;
+  float number[CODES];
+  u32 bin[NEGATIVE + TOP + 1];
 
   // By a CTA of CODES threads.
   __device__ __forceinline__ void make() {
     const int code = threadIdx.x;
-    number[0][code] = number_of<false>(code);
-    number[1][code] = number_of<true>(code);
+    number[code] = number_of<UNSIGNED>(code);
     __syncthreads();
-#pragma unroll
-    for (int k = 0; k < 2; ++k) border[k][code] = code ? (number[k][code - 1] + number[k][code]) / 2 : 0;
-    __syncthreads();
-    if (code < 2 * 32 && code % 32 < POWERS) {
-      const int k = code / 32, power = code % 32;
-      int n = 0;
-      while (n < DECADES - 1 && begin(k, n + 1) <= ::exp2f(power + LEAST)) ++n;
-      begun[k][power] = n;
-      limit[k][power] = n < DECADES - 1 ? begin(k, n + 1) : 2;
-      if (power < DECADES) decade[k][power] = factors(k, power);
+    int first = -NEGATIVE, end = TOP + 1;
+    if (code) {
+      const int border = border_key(code);
+      first = border >> SHIFT;
+      bin[NEGATIVE + first++] = (u32(code) << 24) - (u32(border) << PLACES);
     }
+    if (code < CODES - 1) end = border_key(code + 1) >> SHIFT;
+    for (int i = first; i < end; ++i) bin[NEGATIVE + i] = u32(code - i) << 24;
     __syncthreads();
   }
-  // The codes of x / most, most the greatest size among x. A quotient by the rounded reciprocal is the division's after
-  // one correction (P. Markstein, 1990), unless the remainder is subnormal.
+  // The number of code i of four.
+  __device__ __forceinline__ float number_at(u32 codes, int i) const { return number[codes >> 8 * i & 0xFF]; }
+
+  // The codes of x / most, four per word, most the greatest size among x: a quotient by the rounded reciprocal is the
+  // division's after one correction (P. Markstein, 1990), unless the remainder is subnormal. Those of NaN are 0.
   template <class C, int V>
-  __device__ __forceinline__ void encode(bool is_unsigned, const C (&x)[V], float most, u8 (&code)[V]) const {
-    if (most >= 0x1p-80f && most <= 0x1p100f) {
-      const float inverse = 1 / most;
+  __device__ __forceinline__ void encode(const C (&x)[V], float most, u32 (&codes)[V / 4]) const {
+    float scaled[V];
+    if (most >= 0x1p-80f && most <= 0x1p20f) {
+      const float divisor = most * OVER_SCALE, inverse = 1 / divisor;
 #pragma unroll
       for (int v = 0; v < V; ++v) {
         const float value = float(x[v]), q = __fmul_rn(value, inverse);
-        code[v] = nearest(is_unsigned, ::fmaf(::fmaf(-q, most, value), inverse, q));
+        scaled[v] = ::fmaf(::fmaf(-q, divisor, value), inverse, q);
       }
     } else {
 #pragma unroll
-      for (int v = 0; v < V; ++v) code[v] = searched(is_unsigned, most == 0 ? 0.0f : float(x[v]) / most);
+      for (int v = 0; v < V; ++v) {
+        const float quotient = most == 0 ? 0.0f : float(x[v]) / most;
+        scaled[v] = (quotient == quotient ? quotient : -1.0f) * SCALE;
+      }
+    }
+#pragma unroll
+    for (int v = 0; v < V; v += 4) {
+      const u32 low = __byte_perm(nearest(scaled[v]), nearest(scaled[v + 1]), 0x0073);
+      codes[v / 4] = __byte_perm(low, __byte_perm(nearest(scaled[v + 2]), nearest(scaled[v + 3]), 0x0073), 0x5410);
     }
   }
 
  private:
-  // The nearest code of x in [-1, 1].
-  __device__ __forceinline__ u8 nearest(bool is_unsigned, float x) const {
-    const float size = is_unsigned ? fmaxf(x, 0) : ::fabsf(x);
-    const int power = max(int(__float_as_uint(size) >> 23) - 127 - LEAST, 0);
-    const float next = limit[is_unsigned][power];
-    const Decade& in = decade[is_unsigned][begun[is_unsigned][power] + (size >= next)];
-    const float exact = fminf(::fmaf(size, in.scale, in.offset), in.last);
-    const float shifted = __fadd_rn(exact, SHIFT), off = exact - __fsub_rn(shifted, SHIFT);
-    const int place = __float_as_int(shifted) - __float_as_int(SHIFT);
-    int code = is_unsigned ? place - 1 : max(x < 0 ? ZERO - place : ZERO + place, 0);
-    if (::fabsf(off) > 0.5f - 0x1p-10f || size == next) {  // at a border, or within the factors' roundings of one
-      if (code && x < border[is_unsigned][code]) --code;
-      else if (code < CODES - 1 && x >= border[is_unsigned][code + 1]) ++code;
-    }
-    return u8(code);
+  // Its first byte is the code of x, of which this is x * SCALE.
+  __device__ __forceinline__ u32 nearest(float scaled) const {
+    const int key = key_of(scaled);
+    return bin[NEGATIVE + (key >> SHIFT)] + (u32(key) << PLACES);
   }
-  // That of any x: the borders that it is not below are counted. Of NaN it is 0.
-  __device__ __forceinline__ u8 searched(bool is_unsigned, float x) const {
-    int code = 0;
-#pragma unroll 1
-    for (int step = CODES / 2; step; step /= 2) code += x >= border[is_unsigned][code + step] ? step : 0;
-    return u8(code);
+  static __device__ __forceinline__ int key_of(float scaled) {
+    const int bits = __float_as_int(scaled);
+    if constexpr (UNSIGNED) return max(bits, 0);
+    return (bits & 0x7FFFFFFF) ^ bits >> 31;
   }
-
-  static constexpr float SHIFT = 0x1.8p23f;  // a sum with it is rounded to a whole number, which its last bits are
-
-  // The first place of the n-th decade: 2**exponent; and the border below it.
-  static __device__ __forceinline__ int exponent(int k, int n) { return k ? n : n - 1; }
-  __device__ __forceinline__ float begin(int k, int n) const {
-    const int place = 1 << exponent(k, n);
-    return border[k][k ? place - 1 : ZERO + place];
-  }
-  static __device__ __forceinline__ Decade factors(int k, int n) {
-    if (n == 0) return {0, float(k), float(k)};
-    const double places = 1 << exponent(k, n);
-    if (n == DECADES - 1) return {0, float(places), float(places)};
-    double power = 1;
-    for (int m = n; m < DECADES - 2; ++m) power *= 10;
-    return {float(places * power / 0.9), float(places - 0.5 - places / 9), float(2 * places - 1)};
+  __device__ __forceinline__ int border_key(int code) const {
+    return key_of((number[code - 1] + number[code]) / 2 * SCALE);
   }
 };
 

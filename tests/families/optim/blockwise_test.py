@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.types import DeviceSpec
 
 from .independent import _dynamic_map
 
@@ -78,7 +80,7 @@ def test_codes_at_a_border_are_the_greater(device: str) -> None:
         assert codes.tolist() == [*range(code, 255 + code), 255]
 
 
-@pytest.mark.parametrize("most", [1.0, 0.3, 5e-16, 1e-38, 3e38])
+@pytest.mark.parametrize("most", [1.0, 0.3, 5e-16, 2.0**-80, 2.0**20, 2.0**21, 1e-38, 3e38])
 def test_codes_of_a_block_divide_by_its_greatest_size(most: float) -> None:
     """By the kernel: of the quotient that f32 division gives, beside every border, whether `most` is usual or not."""
     known = np.array(_dynamic_map(False), np.float32)
@@ -105,6 +107,75 @@ def test_codes_of_squares_are_the_nearest(most: float) -> None:
     squares = grads * grads
     assert (absmax == squares[0]).all()
     assert codes.tolist() == np.searchsorted(border, squares / squares[0], side="right").tolist()
+
+
+def test_codes_of_leading_bits_are_the_nearest() -> None:
+    """Of numbers of eight leading bits, and of those next to them."""
+    known = np.array(_dynamic_map(False), np.float32)
+    border = (known[:-1] + known[1:]) / np.float32(2)
+    places = (
+        np.ldexp(1 + np.arange(128, dtype=np.float32) / 128, np.arange(-26, 0)[:, None]).astype(np.float32).reshape(-1)
+    )
+    near = np.concatenate([np.nextafter(places, np.float32(side)) for side in (0, 2)] + [places])
+    near = np.concatenate([near, -near])
+    blocks = np.ones((-(-near.size // 255), 256), np.float32)
+    blocks[:, 1:].flat[: near.size] = near
+    codes, _ = _kept(blocks.reshape(-1), "ptx")
+    assert codes.tolist() == np.searchsorted(border, blocks.reshape(-1), side="right").tolist()
+
+
+def test_codes_of_small_squares_are_the_nearest() -> None:
+    known = np.array(_dynamic_map(True), np.float32)
+    border = (known[:-1] + known[1:]) / np.float32(2)
+    grads = np.exp(np.random.default_rng(1).uniform(-10, 0, 4096)).astype(np.float32)
+    grads[::256] = 1
+    grads[3::512] = 0
+    codes, absmax = np.zeros(grads.shape, np.uint8), np.zeros(_blocks(grads.size), np.float32)
+    bp.rmsprop8bit_update(np.zeros_like(grads), grads, codes, absmax, _scalar(), alpha=0.0, device="ptx")
+    assert codes.tolist() == np.searchsorted(border, grads * grads, side="right").tolist()
+
+
+@BACKENDS
+def test_negative_entries_of_squares_have_code_zero(device: str) -> None:
+    codes, absmax = np.full(300, 255, np.uint8), np.full(2, -1, np.float32)
+    zeros = np.zeros(300, np.float32)
+    bp.rmsprop8bit_update(zeros.copy(), zeros, codes, absmax, _scalar(), alpha=0.5, device=device)
+    assert (codes == 0).all() and (absmax == 0.5).all()
+
+
+@BACKENDS
+def test_divisors_of_small_eps_are_ieee(device: str) -> None:
+    """Roots of subnormal squares, and eps that is 0, or subnormal beside no square at all."""
+    grads, codes = np.array([1e-20, -1e-20, 0, 1], np.float32), np.zeros(4, np.uint8)
+    for eps, moved in ((0.0, [1, -1, np.nan, 1]), (1e-40, [1, -1, 0, 1]), (1e-30, [1, -1, 0, 1])):
+        param, absmax = np.zeros(4, np.float32), np.zeros(1, np.float32)
+        bp.rmsprop8bit_update(param, grads, codes * 0, absmax, _scalar(), alpha=0.0, lr=0.5, eps=eps, device=device)
+        assert np.allclose(param, -0.5 * np.array(moved), rtol=1e-4, equal_nan=True)
+
+
+def test_infinite_squares_move_nothing() -> None:
+    grads = np.array([1e30, 1, np.nan], np.float32)
+    param, codes, absmax = np.ones(3, np.float32), np.zeros(3, np.uint8), np.zeros(1, np.float32)
+    bp.rmsprop8bit_update(param, grads, codes, absmax, _scalar(), lr=0.5, device="ptx")
+    assert param[0] == 1 and param[1] < 1 and np.isnan(param[2]) and not np.isfinite(absmax[0])
+
+
+def test_chunks_beyond_the_resident_ctas_are_updated() -> None:
+    """By the CTAs of one SM, bit for bit as by those of many."""
+    few = replace(DeviceSpec.named("h200"), sms=1).as_emulated()
+    lengths = (3, 0, 2049, 257, 4500, 256, 2, 2, 2)
+
+    def lists() -> Lists:
+        rng = np.random.default_rng(6)
+        made: Lists = [[rng.standard_normal(n).astype(np.float32) for n in lengths] for _ in range(2)]
+        made.append([rng.integers(0, 256, n, np.uint8) for n in lengths])
+        return [*made, [rng.uniform(0.1, 1, _blocks(n)).astype(np.float32) for n in lengths]]
+
+    got, wanted = lists(), lists()
+    bp.lion8bit(*got, _scalar(), lr=0.1, device=few)
+    bp.lion8bit(*wanted, _scalar(), lr=0.1, device="ptx")
+    for held, other in zip(got, wanted):
+        assert [x.tobytes() for x in held] == [x.tobytes() for x in other]
 
 
 @BACKENDS
