@@ -222,6 +222,16 @@ def test_short_rows_of_a_view(backend: str) -> None:
             assert np.array_equal(host(made.indices), np.moveaxis(wanted, -1, axis)), plan.sku
 
 
+@pytest.mark.parametrize("columns", [300, 5000])
+def test_topk_values_step_other_than_that_of_x(columns: int, backend: str) -> None:
+    """Elements of x at a distance of two, values and indices next to each other, by every variant."""
+    x = np.random.default_rng(9).permutation(2 * 2 * columns).astype(np.float32).reshape(2, -1)[:, ::2]
+    wanted = first_k(x, 9, True)
+    for plan, made in variants(x, backend, k=9):
+        assert np.array_equal(host(made.indices), wanted), plan.sku
+        assert np.array_equal(host(made.values), np.take_along_axis(x, wanted, 1)), plan.sku
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["normal", "equal", "rising"])
 @pytest.mark.parametrize(
