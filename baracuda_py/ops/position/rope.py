@@ -176,6 +176,11 @@ def _frequencies(
             if rotary_dim is not None:
                 raise
             return None
+        if width < 2 or width % 2:
+            raise InvalidProblemError(
+                f"{name}: rotary_dim={width}{', the columns of a head' if rotary_dim is None else ''}",
+                "give rotary_dim=, the even number of columns that are rotated, 2 or more",
+            )
         return plain(width, scalar(10000.0 if base is None else base, f"{name}: base"))
     if not isinstance(scaling, RopeScaling):
         raise InvalidProblemError(
@@ -202,9 +207,10 @@ def rope(
     Columns from rotary_dim on are copied.
     Angles come from one of: base**(-2 i / rotary_dim), base 10000 and rotary_dim D by default; scaling, a `RopeScaling`;
     inv_freq, f32 [rotary_dim / 2] (position * inv_freq is exact, its reduction good to 2**-67, for angles below 2**40 and
-    positions to 2**53); cos and sin, tables of f32 or x's dtype, [positions, rotary_dim / 2]. A position outside of the tables
-    is never read there: its columns that would turn are 0, and status (int32, of the positions' shape, 0 otherwise) says 1. A
-    call on a GPU does not wait for it, so it raises nothing: look at the status. On ``device="cpu"`` and ``"ptx"`` such a
+    positions to 2**53); cos and sin, tables of f32 or x's dtype, [positions, rotary_dim / 2]. Frequencies of a base or a scaling
+    are rounded to f32 whatever x's dtype: angles of more digits need tables of f64. A position outside of the tables is never
+    read there: its columns that would turn are 0, and status (int32, of the positions' shape, 0 otherwise) says 1. A call on a
+    GPU does not wait for it, so it raises nothing: look at the status. On ``device="cpu"`` and ``"ptx"`` such a
     position raises InvalidProblemError, unless `status` is given.
     attention_factor multiplies what turns; by default scaling's, else 1. A run-time value.
     Returns out, or the named tuple (out, k_out, status) of those that there are. Each is allocated if not given; out may be x,

@@ -201,6 +201,17 @@ def test_short_rows_and_one_element(
             assert host(made.values).tobytes() == np.take_along_axis(x, indices, 1).tobytes(), plan.sku
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["f32", "f16"])
+def test_topk_search_of_a_bound_that_k_minus_1_reach(dtype: Any, backend: str) -> None:
+    """Rising rows, whose maxima leave more entries than a list has. The search for a higher bound tries 2.0 first, among the
+    bits in which entries differ, and one element less than k reaches it."""
+    n, k = 5000, 100
+    x = np.concatenate([np.linspace(1, 1.9, n - k + 1), np.linspace(2, 3, k - 1)]).astype(dtype)[None]
+    wanted = first_k(x, k, True)
+    for plan, made in variants(x, backend, ("held_rows",), k=k):
+        assert np.array_equal(host(made.indices), wanted), plan.sku
+
+
 def test_short_rows_of_a_view(backend: str) -> None:
     """Rows that start anywhere, whose elements are not contiguous, along an outer axis."""
     x = np.random.default_rng(8).integers(-99, 99, (3, 5, 70)).astype(np.float16)
@@ -209,6 +220,16 @@ def test_short_rows_of_a_view(backend: str) -> None:
         wanted = first_k(rows.reshape(-1, rows.shape[-1]), 3, True).reshape(*rows.shape[:-1], 3)
         for plan, made in variants(view, backend, ("held_rows",), k=3, axis=axis):
             assert np.array_equal(host(made.indices), np.moveaxis(wanted, -1, axis)), plan.sku
+
+
+@pytest.mark.parametrize("columns", [300, 5000])
+def test_topk_values_step_other_than_that_of_x(columns: int, backend: str) -> None:
+    """Elements of x at a distance of two, values and indices next to each other, by every variant."""
+    x = np.random.default_rng(9).permutation(2 * 2 * columns).astype(np.float32).reshape(2, -1)[:, ::2]
+    wanted = first_k(x, 9, True)
+    for plan, made in variants(x, backend, k=9):
+        assert np.array_equal(host(made.indices), wanted), plan.sku
+        assert np.array_equal(host(made.values), np.take_along_axis(x, wanted, 1)), plan.sku
 
 
 @pytest.mark.gpu
