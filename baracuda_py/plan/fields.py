@@ -93,7 +93,10 @@ def whole(value: Any, what: str) -> int:
     if not isinstance(value, (int, np.integer)):
         raise OperandTypeError(f"{what} must be an integer, got {type(value).__name__}", f"{what.split()[-1]}=int(...)")
     if not -(1 << 63) <= value < 1 << 63:
-        raise InvalidProblemError(f"{what}={shown(value)} reaches beyond 64 bits", "give an integer that int64 holds")
+        raise InvalidProblemError(
+            f"{what}={shown(value)} reaches beyond 64 bits, one of which is the sign",
+            "give an integer that int64 holds",
+        )
     return int(value)
 
 

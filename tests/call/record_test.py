@@ -229,6 +229,18 @@ def test_record_refuses_inputs_that_no_call_reads() -> None:
             bp.record(**wrong).__enter__()
 
 
+def test_record_refuses_inputs_that_share_memory() -> None:
+    """A replay would write one over the other."""
+    x = values(1, 8)[0]
+    for wrong in ({"a": x[:6], "b": x[2:]}, {"a": x, "b": x}, {"a": x[::2], "b": x[::-1]}):
+        with pytest.raises(bp.InvalidProblemError, match="b and a share memory"):
+            bp.record(**wrong).__enter__()
+    with bp.device("cpu"), bp.record(a=x[::2], b=x[1::2]) as step:
+        total = bp.add(x[::2], x[1::2])
+    step(a=np.full(4, 1, F32), b=np.full(4, 2, F32))
+    assert np.array_equal(total, np.full(4, 3, F32))
+
+
 def test_record_refuses_wrong_replacements() -> None:
     x, w = values(2, 16), values(16, 8)
     with bp.device("cpu"):

@@ -64,6 +64,25 @@ def test_kernels_of_one_file_share_a_program(fresh_cache: Path) -> None:
     assert len(list(fresh_cache.glob("*.cubin"))) == 1
 
 
+def test_a_second_build_has_the_first_ones_log() -> None:
+    """NVRTC 13.0 answers from a cache of its own beside a driver, with a cubin and an empty log."""
+    first, second = (compile_kernels([COPY], ARCH, force=True)[COPY].resources for _ in range(2))
+    assert first == second and second.registers > 0
+
+
+def test_nvrtc_does_not_answer_from_its_own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+    whole = compiler._Program.compile
+
+    def compile(self: Any, options: tuple[str, ...]) -> None:
+        given.extend(options)
+        whole(self, options)
+
+    monkeypatch.setattr(compiler._Program, "compile", compile)
+    compile_kernels([COPY], ARCH, force=True)
+    assert "--no-cache" in given
+
+
 def test_the_key_depends_on_everything_that_changes_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {entry_key(COPY, ARCH), entry_key(OTHER, ARCH), entry_key(COPY, "sm_80")}
     keys.add(entry_key(Kernel(COPY.file, COPY.entry, "// prelude"), ARCH))

@@ -83,6 +83,12 @@ def _named(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
                 f"record: {name} is a read-only {tensor.framework} array, and a step replaces the contents of its inputs",
                 "pass a writable array, or leave it unnamed",
             )
+        for other, earlier in tensors.items():
+            if other != name and overlaps(tensor, earlier):
+                raise InvalidProblemError(
+                    f"record: {name} and {other} share memory, and a step replaces the contents of each",
+                    "name an array once, and views of it not at all",
+                )
     return tensors
 
 

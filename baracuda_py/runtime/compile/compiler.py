@@ -46,8 +46,10 @@ class Compiled:
 def _language() -> tuple[str, ...]:
     # No --use_fast_math and no -ftz: subnormals are kept unless a kernel uses approx.ftz itself. Without a seed, names of
     # internal linkage contain a random number, and every process that compiles a kernel stores another cubin. --minimal omits
-    # textures, surfaces and the runtime's types, whose parsing takes a third of a small kernel's compile time.
-    return ("--std=c++17", "--frandom-seed=baracuda", "--minimal") if nvrtc_version() >= _KNOWN else ("--std=c++17",)
+    # textures, surfaces and the runtime's types, whose parsing takes a third of a small kernel's compile time. NVRTC's own
+    # cache, in the driver's folder, gives a cubin without ptxas's log: no resources, and no complaint about a refused kernel.
+    known = ("--frandom-seed=baracuda", "--minimal", "--no-cache") if nvrtc_version() >= _KNOWN else ()
+    return ("--std=c++17", *known)
 
 
 _KNOWN = (12, 9)  # the oldest NVRTC known to accept these
