@@ -5,7 +5,7 @@
 //            448, the largest e4m3, and what is rounded off a subnormal weight is 2^-18 of the highest at most.
 // Far:       where |factor base| >= FAR, base is subtracted from the score first (attention/softmax.cuh).
 // Maxima:    of the bits as integers, which are compared three at a time.
-// Row sums:  apart from the exponentials (`add`): an addition right behind its exponential holds up the ones behind it.
+// Row sums:  behind all exponentials (`add`): an addition right after its own holds up the exponentials that follow.
 #pragma once
 #include "attention/softmax.cuh"
 
