@@ -90,7 +90,7 @@ TILES = (
     (64, MASK, (128, 128)),
     (64, CAP, (192, 112)),
     (64, SLOPE, (192, 112)),
-    (64, PAGES, (192, 112)),
+    (64, PAGES, (128, 128)),  # blocks as long as without pages: the same bits
     (64, 0, (192, 128)),
     (128, MASK | SLOPE, (128, 96)),
     (128, 0, (128, 128)),

@@ -185,7 +185,7 @@ def prompted(page_keys: int, d: int, missing: bool) -> Sample:
 
 for page_keys, d, config in (
     (16, 128, "128x128 ping_pong dynamic ahead"), (128, 128, "128x128 persistent ahead"),
-    (64, 64, "192x112 ping_pong persistent ahead"),
+    (64, 64, "128x128 ping_pong persistent ahead"),
 ):  # fmt: skip
     sample = prompted(page_keys, d, missing=page_keys == 16)
     want(f"paged-wgmma-{page_keys}-{d}", "paged_attention", sample, "wgmma_pages", (config,), sms=2)
