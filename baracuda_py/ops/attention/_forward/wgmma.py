@@ -84,8 +84,8 @@ class WgmmaConfig(Config):
         return ", ".join(map(str, (*self.dims, self.queries, self.keys, self.stages, *flags)))
 
 
-# The larger head dim, changes of scores and pages, and queries and keys, as far as registers go: the first of which a problem has
-# all changes is taken. WAYS: how CTAs go on; of those that are predicted alike the first is taken.
+# The larger head dim, changes of scores and pages, and queries and keys, as far as registers go: a problem takes the first entry
+# all of whose changes it has. WAYS: how CTAs go on; of those that are predicted alike the first is taken.
 TILES = (
     (64, MASK, (128, 128)),
     (64, CAP, (192, 112)),
