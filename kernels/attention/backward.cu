@@ -17,6 +17,7 @@
 #include "attention/opaque.cuh"
 #include "attention/changes.cuh"
 #include "attention/gradients.cuh"
+#include "attention/mask_bits.cuh"
 #include "attention/panel_products.cuh"
 #include "attention/query_sums.cuh"
 #include "attention/softmax.cuh"
@@ -224,10 +225,11 @@ __global__ void __launch_bounds__(WARPS * 32, RESIDENT)
         const bool whole = band.of(past - 1).first <= tile && band.of(first).end >= tile + BN;
         const float by = CHANGES ? kept.by : float(p.scale), cap = CHANGES & CAP ? kept.cap : 1.0f;
         const bool mixed = CHANGES & BLOCK_MASK && !all_count(p, head, first, past, tile, min(tile + BN, head.keys));
-        u32 shown[SUB / 8];  // by a bool mask
-        const bool by_bits = CHANGES & MASK && p.mask_kind == BOOL;
-        if (by_bits)
-          kept_by_mask<SUB / 8, 2 * BLOCKS>(shown, p, head, first + sub + lane % 4 * 2, tile + own + lane / 4);
+        u32 shown[BLOCKS];  // by a bool mask
+#pragma unroll
+        for (int b = 0; b < BLOCKS; ++b)
+          if constexpr ((CHANGES & BITS) != 0)
+            shown[b] = tile_bits(p, head, first + sub, tile + own + 16 * b, lane) >> (first + sub) % 64 / 2;
 #pragma unroll
         for (int n = 0; n < SUB / 8; ++n) {
           Vec<float, 4> of_rows;  // (shift, delta) of two queries
@@ -252,9 +254,8 @@ __global__ void __launch_bounds__(WARPS * 32, RESIDENT)
                   if (CHANGES & CAP) part = math::tanh_from_log2(weight * by);
                   weight = fmaf(part, CHANGES & CAP ? cap : by, -shift);
                   if (CHANGES & SLOPE) weight = fmaf(slope, distance + float(16 * b + 8 * r), weight);
-                  if (by_bits)
-                    weight = shown[n] >> (e * 2 * BLOCKS + 2 * b + r) & 1 ? weight : rows::minus_infinity<float>();
-                  else if ((CHANGES & MASK) && seen_here && i < kept.rows) weight = masked<T>(p, head, weight, i, j);
+                  if (CHANGES & BITS && !(shown[b] >> (4 * n + 2 * e + r) & 1)) weight = rows::minus_infinity<float>();
+                  if ((CHANGES & MASK) && seen_here && i < kept.rows) weight = masked<T>(p, head, weight, i, j);
                   if ((CHANGES & BLOCK_MASK) && mixed && !in_a_block(p, head, i, j))
                     weight = rows::minus_infinity<float>();
                   weight *= math::LOG2E;

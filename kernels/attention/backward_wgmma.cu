@@ -11,7 +11,7 @@
 //            of backward.cu, whose second kernel sums and rounds.
 // Pipeline:  STAGES slots of Q, dO and stats, full and empty mbarriers each; one slot of K and V.
 // Changes:   softcap, ALiBi, bool mask (CHANGES, changes.cuh). Softcap's derivative is multiplied into P once P is
-//            packed for dV. A warp reads its part of a mask by rows and hands it out as bits.
+//            packed for dV. A mask is read as bits, a word per thread and 64 queries.
 // Tails:     TMA zero-fills past the tensor; keys behind the last one that any query sees, and queries behind a ragged
 //            sequence's last, are overwritten with zeros (weights of 0 would meet a NaN).
 // Shared:    K, V, STAGES x (Q, dO) as panels of 64 columns in the 128-byte swizzle, two tiles of dS as panels of 64
@@ -20,6 +20,7 @@
 #include "attention/changes.cuh"
 #include "attention/gradients.cuh"
 #include "attention/head_boxes.cuh"
+#include "attention/mask_bits.cuh"
 #include "attention/opaque.cuh"
 #include "attention/query_sums.cuh"
 #include "attention/softmax.cuh"
@@ -62,11 +63,10 @@ template <u32 PANEL, int PANELS> __device__ __forceinline__ void overwrite(u32 p
 }
 
 // P of a warp's 16 keys, the thread's from `key` on, and 64 queries, its from `query` on: packed as A operands, and in
-// the place of the scores; with softcap, there times its derivative. `by`, `cap`, `slope` and `shift` are in log2.
+// the place of the scores; with softcap, there times its derivative. `shown`: the mask's bits (mask_bits.cuh). `by`, `cap`, `slope` and `shift` are in log2.
 template <int CHANGES, class T, class P, class H>
 __device__ __forceinline__ void weigh_changed(float (&s)[8][4], u32 (&packed)[4][4], const P& p, const H& head,
-    const Band& band, float by, float cap, float slope, u32 stats, int query, int key, bool whole) {
-  const u32 shown = CHANGES & MASK ? shown_by_mask(p, head, query, key) : 0;
+    const Band& band, float by, float cap, float slope, u32 stats, u32 shown, int query, int key, bool whole) {
   const float distance = CHANGES & SLOPE ? float(key - (query + head.offset)) : 0.0f;
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
@@ -83,7 +83,7 @@ __device__ __forceinline__ void weigh_changed(float (&s)[8][4], u32 (&packed)[4]
         weight = fmaf(capped[i][e], CHANGES & CAP ? cap : by, two.at[e % 2 * 2 + SHIFT]);
         if (CHANGES & SLOPE) weight = fmaf(slope, distance + float(e / 2 * 8 - 8 * n - e % 2), weight);
         weight = fminf(math::ex2_ftz(weight), 1.0f);
-        if ((CHANGES & MASK) && !(shown >> (4 * n + e % 2 * 2 + e / 2) & 1)) weight = 0.0f;
+        if ((CHANGES & BITS) && !(shown >> (4 * n + e % 2 * 2 + e / 2) & 1)) weight = 0.0f;
         if (!whole) {
           const Keys seen = band.of(query + 8 * n + e % 2);
           if (key + e / 2 * 8 < seen.first || key + e / 2 * 8 >= seen.end) weight = 0.0f;
@@ -271,6 +271,10 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
                     b + (k / 4 * (QUERY_PANEL >> 4) + k % 4 * warpgroup::NEXT_K<false>), k != 0);
               warpgroup::commit();
             };
+            u32 shown = 0;
+            if constexpr ((CHANGES & BITS) != 0)
+              shown = tile_bits(p, Head<T, T, float>(p, opaque(batch), opaque(head)), block * BM + part * 64,
+                  kept.key + int(consumer * 64 + warp * 16), lane);
             pin_tile(s);
             pin_tile(ds);
             warpgroup::arrive();
@@ -290,7 +294,7 @@ __global__ void __launch_bounds__(128 + CONSUMER_THREADS, 1)
               const Head<T, T, float> of_head(p, opaque(batch), opaque(head));
               const float slope = CHANGES & SLOPE ? slope_of(p, of_head) * math::LOG2E : 0.0f;
               weigh_changed<CHANGES, T>(
-                  s, p_words, p, of_head, band(), kept.by, kept.cap, slope, of_rows, query, key, whole);
+                  s, p_words, p, of_head, band(), kept.by, kept.cap, slope, of_rows, shown, query, key, whole);
             } else {
 #pragma unroll
               for (int n = 0; n < 8; ++n) {

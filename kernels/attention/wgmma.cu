@@ -10,7 +10,8 @@
 // Pipeline:  STAGES slots of keys and STAGES of values, full and empty mbarriers each. ORDERED: named barriers let the
 //            consumers issue their products in turn, so that one's softmax runs during the other's products.
 // Masking:   only k_blocks at an edge of a consumer's rows compare indices. CHANGES (changes.cuh): softcap, ALiBi, and
-//            bool masks, which are read while the scores are computed.
+//            bool masks, packed into bits by mask_bits.cu, which
+//            are read while the scores are computed.
 // Pages:     BOXES > 0: K and V by a page table, BOXES boxes per k_block, each within a page and issued by its own
 //            lane. Boxes that no query of the tile sees, and missing pages, are outside of the pool, where TMA reads
 //            zeros; keys of missing pages are masked. The first cache.sequences CTAs only check page tables.
@@ -35,6 +36,8 @@ using namespace attention;
 // Named barriers: that and the consumer's index (CONSUMER: its threads; TURN: it may issue its products), ZEROED: all
 // consumers have overwritten the values behind the last key.
 constexpr u32 BARRIER_CONSUMER = 1, BARRIER_ZEROED = 4, BARRIER_TURN = 5;
+
+constexpr int ORIGINS = 16;  // multiples of keys at which k_blocks of several heads begin, so that boxes stay in a page
 
 // HeadBoxes that say what is expected of them.
 struct Operand : HeadBoxes {
@@ -70,23 +73,45 @@ template <int N> __device__ __forceinline__ void pin_tile(float (&x)[N][4]) {
   for (int i = 0; i < N; ++i) warpgroup::pin(x[i]);
 }
 
-// One tile: its head, and the k_blocks [begin, end) that hold the keys that some query of the tile sees.
-template <class T, class Out, int BM, int BN, bool PAGED, int CHANGES> struct Tile {
+// What TilePlace reads of a problem, HEADS heads as one.
+template <int HEADS> struct HeadTiles { const i32* starts_q; u32 heads, rows; };
+// TilePlace calls this one for them: a tile of several heads may begin before a sequence's first query, so each has one
+// tile more.
+template <int QUERIES, int HEADS>
+__device__ __forceinline__ u32 first_tile(const HeadTiles<HEADS>& p, u32 sequence) {
+  return attention::first_tile<QUERIES, HeadTiles<HEADS>>(p, sequence) + (HEADS > 1 ? sequence : 0);
+}
+// A tile's place; `head` is the first of its heads.
+template <int QUERIES, int HEADS> struct TileOfHeads : TilePlace<QUERIES, HeadTiles<HEADS>> {
+  template <class P> __device__ __forceinline__ TileOfHeads(const P& p, u32 number, u32 tiles, u32 section, u32 heads)
+      : TilePlace<QUERIES, HeadTiles<HEADS>>({p.starts_q, p.heads / HEADS, p.rows}, number, tiles, section, heads) {
+    this->head *= HEADS;
+  }
+};
+
+// One tile: its head, HEADS of which take the same keys, and the k_blocks [begin, end) that hold the keys that some query
+// of the tile sees. `own`: the head's number in the tile.
+template <class T, class Out, int QUERIES, int BN, int HEADS, bool PAGED, int CHANGES> struct Tile {
   Head<T, Out, float> head;
   Band band;
+  Keys seen;  // by some query
   float slope;
-  int row, begin, end;  // row: the first of the tile
+  int row, origin, begin, end;  // row: the first of the tile; origin: the first key of k_block 0
   __device__ __forceinline__ Tile(
-      const Problem<T, Out, float>& p, const TilePlace<BM, Problem<T, Out, float>>& at, const Cache& cache)
-      : head(p, at.batch, at.head), row(at.tile * BM) {
+      const Problem<T, Out, float>& p, const TileOfHeads<QUERIES, HEADS>& at, const Cache& cache, u32 own)
+      : head(p, at.batch, at.head + own), row(at.tile * QUERIES) {
     if constexpr (PAGED) head.keys = cache.length(at.batch), head.offset = i64(head.keys) - head.rows;
     band = Band::make(p, head);
     slope = CHANGES & SLOPE ? slope_of(p, head) : 0.0f;
-    const bool exists = row >= 0 && row < head.rows;
-    begin = band.of(row).first / BN;
-    end = exists ? (band.of(min(row + BM, head.rows) - 1).end + BN - 1) / BN : begin;
+    if (HEADS > 1) row -= int(head.offset & (QUERIES - 1));  // so that a row's bits are the same in every chunk of queries
+    const bool exists = at.tile >= 0 && row < head.rows;
+    seen = {band.of(HEADS > 1 ? max(row, 0) : row).first, band.of(min(row + QUERIES, head.rows) - 1).end};
+    origin = HEADS > 1 ? band.of(row).first / ORIGINS * ORIGINS % BN : 0;
+    begin = (seen.first - origin) / BN;
+    end = exists ? (seen.end - origin + BN - 1) / BN : begin;
     if (!exists) row = head.rows;
   }
+  __device__ __forceinline__ int key(int block) const { return origin + block * BN; }
 };
 
 // Four lanes of a quad have two columns each of four groups of eight columns; afterwards each has a whole group.
@@ -103,17 +128,33 @@ __device__ __forceinline__ void gather_groups(u32 (&x)[4], u32 lane) {
       }
 }
 
-template <class T, class Out, int D, int DV, int BM, int BN, int STAGES, bool ORDERED, bool AHEAD, int CHANGES,
-    int BOXES>
+// Scores that their rows do not see become -inf; where all do but in the first and the last MARGIN columns, others are not
+// looked at.
+template <int MARGIN, int N>
+__device__ __forceinline__ void hide_outside(float (&s)[N][4], const Band& band, int row, int column) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const Keys seen = band.of(row + 8 * r);
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int e = 0; e < 2; ++e)
+        if ((n < MARGIN / 8 || n >= N - MARGIN / 8) && u32(8 * n + e - (seen.first - column)) >= u32(max(seen.end - seen.first, 0)))
+          s[n][r * 2 + e] = rows::minus_infinity<float>();
+  }
+}
+
+template <class T, class Out, int D, int DV, int BM, int BN, int HEADS, int STAGES, bool ORDERED, bool AHEAD,
+    int CHANGES, int BOXES>
 __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const TensorMap& q_map, const TensorMap& k_map,
     const TensorMap& v_map, u32 tiles, u32 section, u32 heads, u32 count, u32* counter, const Cache& cache = {},
     const Scales& scales = {}) {
   constexpr bool PAGED = BOXES > 0;
-  constexpr int CONSUMERS = BM / 64;
+  constexpr int CONSUMERS = BM / 64, QUERIES = BM / HEADS;
   constexpr u32 Q_PANEL = BM * PANEL_ROW, KV_PANEL = BN * PANEL_ROW;
   constexpr u32 K_BYTES = D / 64 * KV_PANEL, V_BYTES = DV / 64 * KV_PANEL;
-  using Place = TilePlace<BM, Problem<T, Out, float>>;
-  using Work = Tile<T, Out, BM, BN, PAGED, CHANGES>;
+  using At = TileOfHeads<QUERIES, HEADS>;
+  using Work = Tile<T, Out, QUERIES, BN, HEADS, PAGED, CHANGES>;
   extern __shared__ __align__(1024) u8 memory[];
   const u32 queries = shared_address(memory), keys = queries + D / 64 * Q_PANEL, values = keys + STAGES * K_BYTES;
   // Barriers: full and empty of keys, full and empty of values, STAGES each; full and empty of the queries.
@@ -152,7 +193,6 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
   Cursor<STAGES> at_keys, at_values;
   Cursor<1> at_queries;
   Cursor<2> at_numbers;
-
   // 2. producer warpgroup: one thread of a warp issues the loads, keys one k_block ahead of values
   if (group == 0) {
     warpgroup::give_registers<CONSUMERS == 2 ? 40 : PAGED ? 56 : 32>();
@@ -168,8 +208,8 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
       }
       at_numbers.next();
       if (number >= count) return;
-      const Place at(p, number, tiles, section, heads);
-      const Work work(p, at, cache);
+      const At at(p, number, tiles, section, heads);
+      const Work work(p, at, cache, 0);
       if (issues && work.begin < work.end) {
         const u32 kv_head = at.head / p.group;
         const int first_query = Extent(p.starts_q, at.batch, p.rows).first,
@@ -184,15 +224,14 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
         PageBoxes<BN, PAGED ? BOXES : 1> boxes, last, next;
         const auto look_up = [&](int first) {
           if constexpr (PAGED)
-            next.look_up(cache, cache.table + at.batch * cache.table_step, first,
-                {work.band.of(work.row).first, work.band.of(min(work.row + BM, work.head.rows) - 1).end});
+            next.look_up(cache, cache.table + at.batch * cache.table_step, first, work.seen);
         };
-        look_up(work.end * BN - BN);
+        look_up(work.key(work.end - 1));
         // Keys of `block`, values of the block after it
 #pragma unroll 1
         for (int block = work.end - 1; block >= work.begin - 1; --block) {
           if constexpr (PAGED) last = boxes, boxes = next;
-          if (block > work.begin) look_up(block * BN - BN);
+          if (block > work.begin) look_up(work.key(block - 1));
           if (block >= work.begin) {
             const u32 to = keys + at_keys.stage * K_BYTES, full = keys_full + 8 * at_keys.stage;
             barrier::wait(keys_empty + 8 * at_keys.stage, at_keys.parity ^ 1);
@@ -200,7 +239,7 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
               if (lead) store_shared(absents + 4 * at_keys.stage, i32(boxes.absent));
               of_keys.template load<BN, D>(to, k_map, boxes, cache.pages, p.k_strides.batch != 0, full);
             } else {
-              of_keys.template load<BN, D>(to, k_map, block * BN, full);
+              of_keys.template load<BN, D>(to, k_map, work.key(block), full);
             }
             at_keys.next();
           }
@@ -209,7 +248,7 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
             barrier::wait(values_empty + 8 * at_values.stage, at_values.parity ^ 1);
             if constexpr (PAGED)
               of_values.template load<BN, DV>(to, v_map, last, cache.pages, p.v_strides.batch != 0, full);
-            else of_values.template load<BN, DV>(to, v_map, (block + 1) * BN, full);
+            else of_values.template load<BN, DV>(to, v_map, work.key(block + 1), full);
             at_values.next();
           }
         }
@@ -224,7 +263,7 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
   const u32 consumer = group - 1, thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32;
   // The scale is not 0, so that factor * -inf stays -inf.
   const float signed_scale = float(p.scale) * (PAGED ? float(scales.k_number) : 1.0f);
-  constexpr int ADDED = CHANGES & ~MASK;  // a bool mask adds nothing
+  constexpr int ADDED = CHANGES & ~BITS;  // a bool mask adds nothing
   const Units units = units_of<ADDED>(p, fmaxf(fabsf(signed_scale), 0x1p-149f));
   const float factor = units.unit * math::LOG2E;
   const u64 of_queries = warpgroup::descriptor<false>(queries) + consumer * warpgroup::NEXT_64;
@@ -242,10 +281,14 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
     at_numbers.next();
     return taken;
   };
+  // Rows of the tile are head by head: a warp's are of one head.
+  const auto of_head = [](u32 row) { return int(HEADS == 1 ? row : row % QUERIES); };
   const auto work_of = [&](u32 number) {
-    return Work(p, Place(p, min(number, count - 1), tiles, section, heads), cache);
+    const u32 own = HEADS == 1 ? 0 : (consumer * 64 + warp * 16) / QUERIES;
+    return Work(p, At(p, min(number, count - 1), tiles, section, heads), cache, own);
   };
-  const auto row_of = [&](const Work& work) { return work.row + int(consumer * 64 + warp * 16 + lane / 4); };
+  const auto warp_row = [&](const Work& work) { return work.row + of_head(consumer * 64 + warp * 16); };
+  const auto row_of = [&](const Work& work) { return warp_row(work) + int(lane / 4); };
   OnlineSoftmax<1> softmax;
   float acc[1][DV / 8][4], s[1][BN / 8][4];
   u32 weights[BN / 16][4];
@@ -310,28 +353,34 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
     release(values_empty + 8 * at_values.stage);
     at_values.next();
   };
-  // Entries of the mask, read ahead
-  MaskBits<CHANGES & MASK ? BN : 32> mask;
-  const auto mask_row = [&](const Work& work) { return work.row + int(consumer * 64 + warp * 16); };
+  // The mask's bits, read ahead
+  static_assert(!(CHANGES & BITS) || HEADS == 1);
+  MaskBits<CHANGES & BITS ? BN : 16> mask;
   const auto read_mask = [&](const Work& work, int block) {
-    if constexpr ((CHANGES & MASK) != 0) mask.load(p, work.head, mask_row(work), block * BN);
+    if constexpr ((CHANGES & BITS) != 0) mask.load(p, work.head, row_of(work), block);
   };
-  // Scores become weights; `shrink` are the rows' factors for O. k_blocks [whole_begin, whole_end) are visible to every
-  // query of the consumer.
+  // Scores become weights; `shrink` are the rows' factors for O. `whole`: keys that every query of the consumer sees.
   const auto weigh = [&](const Work& work, int block, float (&shrink)[1][1][4]) {
-    const int own_row = work.row + int(consumer) * 64, own_last = min(own_row + 63, work.head.rows - 1);
-    const int whole_begin = (work.band.of(own_last).first + BN - 1) / BN, whole_end = work.band.of(own_row).end / BN;
-    const bool edge = block < whole_begin || block >= whole_end;
-    const int column = block * BN + int(lane % 4 * 2);
-    if constexpr ((CHANGES & (CAP | MASK)) == CAP) {
+    const int own_row = work.row + of_head(consumer * 64),
+              own_last = min(own_row + min(64, QUERIES), work.head.rows) - 1;
+    const Keys whole{work.band.of(own_last).first, work.band.of(own_row).end};
+    const bool edge = work.key(block) < whole.first || work.key(block + 1) > whole.end;
+    const int column = work.key(block) + int(lane % 4 * 2);
+    if constexpr ((CHANGES & (CAP | BITS)) == CAP) {
       cap_scores(s[0], work.band, units.by, row_of(work), column, edge);
       const Units rest{units.cap, 1.0f, units.unit};
       change_scores<CHANGES & SLOPE, T>(
           s, p, work.head, work.band, rest, work.slope, row_of(work), column, edge, false);
     } else {
-      change_scores<ADDED, T>(s, p, work.head, work.band, units, work.slope, row_of(work), column, edge, false);
-      if constexpr ((CHANGES & MASK) != 0) mask.hide(s[0], p, work.head, mask_row(work), block * BN);
+      change_scores<ADDED, T>(
+          s, p, work.head, work.band, units, work.slope, row_of(work), column, HEADS == 1 && edge, false);
+      if (HEADS > 1 && edge) {
+        const bool inner = work.key(block) + QUERIES >= whole.first && work.key(block + 1) - QUERIES <= whole.end;
+        if (inner) hide_outside<QUERIES>(s[0], work.band, row_of(work), column);
+        else hide_outside<BN>(s[0], work.band, row_of(work), column);
+      }
     }
+    if constexpr ((CHANGES & BITS) != 0) mask.hide(s[0]);
     if (PAGED && absent)
 #pragma unroll
       for (int n = 0; n < BN / 8; ++n)
@@ -374,10 +423,10 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
       }
       // Zeros for values behind the last key that any query of the sequence sees
       const int seen = work.band.of(work.head.rows - 1).end;
-      if (seen < min(work.end * BN, int(p.keys) - Extent(p.starts_k, work.head.batch, p.keys).first)) {
+      if (seen < min(work.key(work.end), int(p.keys) - Extent(p.starts_k, work.head.batch, p.keys).first)) {
         barrier::wait(values_full + 8 * at_values.stage, at_values.parity);
         const u32 slot = values + at_values.stage * V_BYTES;
-        const u32 from = (seen - (work.end - 1) * BN) * PANEL_ROW, chunks = (KV_PANEL - from) / 16;
+        const u32 from = (seen - work.key(work.end - 1)) * PANEL_ROW, chunks = (KV_PANEL - from) / 16;
 #pragma unroll 1
         for (u32 i = threadIdx.x - 128; i < DV / 64 * chunks; i += 128 * CONSUMERS)
           store_shared(slot + i / chunks * KV_PANEL + from + i % chunks * 16, Vec<float, 4>{});
@@ -431,6 +480,7 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
     // 4. epilogue: row sums, 1 / l, lse; rows of O by 16 bytes a thread
     const int row = row_of(work);
     const float sink = sink_of<T, float>(p, work.head);
+    const auto exists = [&](int r) { return row + 8 * r < work.head.rows && (HEADS == 1 || row + 8 * r >= 0); };
     float scale[2];
     sums.add_up();
 #pragma unroll
@@ -438,12 +488,11 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
       float lse;
       sums.finish(r, factor, sink, scale[r], lse);
       if constexpr (PAGED) scale[r] *= float(scales.v_number);
-      if (work.head.lse && lane % 4 == 0 && row + 8 * r < work.head.rows)
+      if (work.head.lse && lane % 4 == 0 && exists(r))
         work.head.lse[(row + 8 * r) * p.lse_strides.row] = lse;
     }
     const auto store = [&](int r) {
       Out* const to = work.head.out + (row + 8 * r) * p.out_strides.row;
-      const bool exists = row + 8 * r < work.head.rows;
       if constexpr (sizeof(Out) == 2) {
 #pragma unroll
         for (int c = 0; c < DV / 8; c += 4) {
@@ -453,14 +502,14 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
             words[i] = round_pair(acc[0][c + i][r * 2] * scale[r], acc[0][c + i][r * 2 + 1] * scale[r], Out{});
           gather_groups(words, lane);
           const u32 column = 8 * (c + lane % 4);
-          if (exists && column < p.d_v)
+          if (exists(r) && column < p.d_v)
             *reinterpret_cast<Vec<u32, 4>*>(to + column) = Vec<u32, 4>{{words[0], words[1], words[2], words[3]}};
         }
       } else {
 #pragma unroll
         for (int c = 0; c < DV / 8; ++c) {
           const u32 column = 8 * c + lane % 4 * 2;
-          if (exists && column < p.d_v)
+          if (exists(r) && column < p.d_v)
             *reinterpret_cast<Vec<Out, 2>*>(to + column) = Vec<Out, 2>{
                 {acc[0][c][r * 2] * scale[r], acc[0][c][r * 2 + 1] * scale[r]}};
         }
@@ -475,22 +524,23 @@ __device__ __forceinline__ void forward(const Problem<T, Out, float>& p, const T
   if (ORDERED && consumer == 0) barrier_sync(turn(0), 256);
 }
 
-template <class T, class Out, int D, int DV, int BM, int BN, int STAGES, bool ORDERED, bool AHEAD, int CHANGES>
+template <class T, class Out, int D, int DV, int BM, int BN, int HEADS, int STAGES, bool ORDERED, bool AHEAD,
+    int CHANGES>
 __global__ void __launch_bounds__(128 + 2 * BM, 1)
     attention_wgmma(const __grid_constant__ Problem<T, Out, float> p, const __grid_constant__ TensorMap q_map,
         const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map, u32 tiles, u32 section,
         u32 heads, u32 count, u32* counter) {
-  forward<T, Out, D, DV, BM, BN, STAGES, ORDERED, AHEAD, CHANGES, 0>(
+  forward<T, Out, D, DV, BM, BN, HEADS, STAGES, ORDERED, AHEAD, CHANGES, 0>(
       p, q_map, k_map, v_map, tiles, section, heads, count, counter);
 }
 
-template <class T, class Out, int D, int DV, int BM, int BN, int STAGES, bool ORDERED, bool AHEAD, int CHANGES,
-    int BOXES>
+template <class T, class Out, int D, int DV, int BM, int BN, int HEADS, int STAGES, bool ORDERED, bool AHEAD,
+    int CHANGES, int BOXES>
 __global__ void __launch_bounds__(128 + 2 * BM, 1)
     attention_wgmma_paged(const __grid_constant__ Problem<T, Out, float> p, const __grid_constant__ TensorMap q_map,
         const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map, u32 tiles, u32 section,
         u32 heads, u32 count, u32* counter, const __grid_constant__ Cache cache,
         const __grid_constant__ Scales scales) {
-  forward<T, Out, D, DV, BM, BN, STAGES, ORDERED, AHEAD, CHANGES, BOXES>(
+  forward<T, Out, D, DV, BM, BN, HEADS, STAGES, ORDERED, AHEAD, CHANGES, BOXES>(
       p, q_map, k_map, v_map, tiles, section, heads, count, counter, cache, scales);
 }

@@ -6,7 +6,7 @@
 
 namespace attention {
 
-enum Change : int { CAP = 1, SLOPE = 2, MASK = 4, BLOCK_MASK = 8 };
+enum Change : int { CAP = 1, SLOPE = 2, MASK = 4, BLOCK_MASK = 8, BITS = 16 };  // BITS: a bool mask (mask_bits.cuh)
 template <int CHANGES> constexpr bool ADDS = (CHANGES & (SLOPE | MASK)) != 0;
 
 // q k^T * by is 2 log2(e) times tanh's argument (softcap), or the score; `cap` is 1 without softcap. A kernel without
@@ -67,65 +67,6 @@ __device__ __forceinline__ void mask_scores(
       }
     at += 8 * p.mask_strides[2];
   }
-}
-
-// Whether the bool mask keeps the scores of a transposed tile, a bit each: of queries row + 8 n + e, e < 2, and keys
-// column + 8 r. Indices past the end are clamped.
-template <int N, int KEYS, class P, class H>
-__device__ __forceinline__ void kept_by_mask(u32 (&bits)[N], const P& p, const H& head, int row, int column) {
-  static_assert(2 * KEYS <= 32);
-  const u8* const first = static_cast<const u8*>(p.mask) + head.batch * p.mask_strides[0] +
-      head.head * p.mask_strides[1];
-  i64 along[KEYS];
-#pragma unroll
-  for (int r = 0; r < KEYS; ++r) along[r] = min(column + 8 * r, head.keys - 1) * p.mask_strides[3];
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-    bits[n] = 0;
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const u8* const entries = first + min(row + 8 * n + e, head.rows - 1) * p.mask_strides[2];
-#pragma unroll
-      for (int r = 0; r < KEYS; ++r) bits[n] |= u32(entries[along[r]] != 0) << (e * KEYS + r);
-    }
-  }
-}
-
-// Four bits of a word, at 0, 8, 16 and 24, made adjacent; whether each of four bytes is not 0.
-__device__ __forceinline__ u32 adjacent_bits(u32 bits) { return (bits & 0x01010101) * 0x10204080 >> 28; }
-__device__ __forceinline__ u32 not_zero(u32 bytes) {
-  return adjacent_bits((((bytes & 0x7f7f7f7f) + 0x7f7f7f7f) | bytes) >> 7);
-}
-
-// Whether the bool mask keeps a thread's scores of 16 keys by 64 queries of a warp: bit 4 n + 2 e + r is of query
-// row + 8 n + e and key column + 8 r; row and column are the thread's first, 2 (lane % 4) and lane / 4 from the warp's.
-// Rows of 16 aligned entries are read whole, two by each lane. Indices past the end are clamped.
-template <class P, class H>
-__device__ __forceinline__ u32 shown_by_mask(const P& p, const H& head, int row, int column) {
-  const int lane = int(threadIdx.x % 32), first_row = row - lane % 4 * 2, first_key = column - lane / 4;
-  const u8* const first = static_cast<const u8*>(p.mask) + head.batch * p.mask_strides[0] +
-      head.head * p.mask_strides[1] + first_key * p.mask_strides[3];
-  const bool aligned = (reinterpret_cast<u64>(first) | u64(p.mask_strides[2])) % 16 == 0;
-  u32 shown = 0;
-  if (aligned && p.mask_strides[3] == 1 && first_key + 16 <= head.keys) {
-    u32 of_rows = 0;
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const u8* const entries = first + min(first_row + 2 * lane + e, head.rows - 1) * p.mask_strides[2];
-      const auto four = *reinterpret_cast<const Vec<u32, 4>*>(entries);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) of_rows |= not_zero(four.at[i]) << (16 * e + 4 * i);
-    }
-#pragma unroll
-    for (int n = 0; n < 8; ++n)
-      shown |= adjacent_bits(__shfl_sync(~0u, of_rows, 4 * n + lane % 4) >> lane / 4) << 4 * n;
-  } else {
-    u32 bits[8];
-    kept_by_mask<8, 2>(bits, p, head, row, column);
-#pragma unroll
-    for (int n = 0; n < 8; ++n) shown |= bits[n] << 4 * n;
-  }
-  return shown;
 }
 
 // Accumulators of q k^T become scores. The thread's first element is (row, column); its row r is row + 8 r. `edge`:

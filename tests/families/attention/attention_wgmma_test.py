@@ -38,7 +38,7 @@ def test_configurations_agree_to_the_bit(d: int) -> None:
     assert all(same(first, other) for other in others)
 
 
-@pytest.mark.parametrize("options", [{}, {"softcap": 2.0}])
+@pytest.mark.parametrize("options", [{}, {"softcap": 2.0}, {"window": (60, 0)}])
 def test_a_row_has_the_same_bits_alone(options: dict[str, Any]) -> None:
     """Of a batch and of one sequence, of a long sequence of queries and of its last ones."""
     given = qkv(rng, F16, 2, (2, 1), 150, 210, 128)

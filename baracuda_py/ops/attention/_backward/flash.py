@@ -15,7 +15,8 @@ from ....runtime.steps import Fill, Kernel, Launch, Packed, Scratch, Step, Struc
 from ....types import ArchSku, DeviceSpec, PrecisionGuarantee
 from ..._fitted import Fitted
 from .._decode.splits import ABSENT
-from .._forward.flash import HALVES, LIGHT, MOST_ROWS, SHARED_BYTES, changed, changes, tensor_flops_per_cycle
+from .._forward.flash import BITS, CAP, HALVES, MOST_ROWS, SHARED_BYTES, SLOPE, changed, packed, tensor_flops_per_cycle
+from .._problem.mask_bits import TILE_BITS, TileBits
 from .._problem.struct import problem_struct
 from . import guarantee as _backward_guarantee
 from .gradients import COMMON_LAUNCHES, bias_seconds, gradients_struct, of_biases, of_rows, of_sinks
@@ -53,7 +54,8 @@ MENU = {
     ),
     (256, True): ((64, 64, 32, 8, 2, 0, 1, 1), (32, 32, 16, 4, 2, 0, 1, 1)),
 }  # fmt: skip
-# The same where the only changes are LIGHT, where that differs.
+# The same where the only change is one of LIGHT, where that differs.
+LIGHT = (CAP, SLOPE, BITS)
 LIGHT_MENU = {256: ((64, 64, 32, 8, 2, 1, 1, 1), (64, 64, 32, 8, 2, 0, 1, 1), (32, 32, 16, 4, 2, 0, 1, 1))}
 SPILLS_IN_ORDER = (64, 64, 32, 8, 2, 2, 2, 1)
 
@@ -135,7 +137,7 @@ class FlashBackward(Candidate[Any]):
     """Blocks of keys a CTA, grad_k and grad_v in registers, grad_q added up in f32 scratch: in any order (fast); or in order
     (deterministic), in slices that CTAs add to each alone, or in turn."""
 
-    launches = (*COMMON_LAUNCHES, f"{KERNEL}:attention_backward", f"{KERNEL}:attention_backward_queries")
+    launches = (*COMMON_LAUNCHES, f"{KERNEL}:attention_backward", f"{KERNEL}:attention_backward_queries", TILE_BITS)
     constraints = (
         Kinds("q", HALVES),
         *map(UnitStride, OPERANDS),
@@ -171,7 +173,7 @@ class FlashBackward(Candidate[Any]):
         wide = max(dims)
         dims = (wide, wide) if wide == 128 else dims
         menu = MENU[wide, changed(desc) or (wide in TIGHT and device.tier in BLACKWELL)]
-        if changes(desc) in LIGHT:
+        if packed(desc) in LIGHT:
             menu = LIGHT_MENU.get(wide, menu)
         for size in menu:
             config = FlashBackwardConfig(*size, dims)
@@ -232,7 +234,9 @@ class FlashBackward(Candidate[Any]):
         )
 
     def lower(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> tuple[Step, ...]:
-        problem, gradients = problem_struct(desc), gradients_struct(desc)
+        bits = TileBits(desc) if packed(desc) & BITS else None
+        problem = problem_struct(desc, (bits.words, bits.strides) if bits else None)
+        gradients = gradients_struct(desc)
         (ctas, slices), sums = self._ctas(desc, device, config), self._sums(desc, config)
         blocks = max(1, -(-desc.launched_q(desc.heads) // config.queries))
         all_ctas = ctas * desc.batch * desc.kv_heads
@@ -246,6 +250,7 @@ class FlashBackward(Candidate[Any]):
         last = f"attention_backward_queries<{desc.element.number}, {', '.join(map(str, sizes))}>"
         args = (problem, gradients, of_sums)
         launches: tuple[Launch, ...] = (
+            *((bits.launch,) if bits else ()),
             of_rows(desc, gradients, vector=True),
             *of_sinks(desc, gradients),
             *of_biases(desc, gradients),
@@ -260,7 +265,7 @@ class FlashBackward(Candidate[Any]):
 
     def over_keys(self, desc: Any, config: Any, args: tuple[Any, ...], ctas: int, *, in_order: bool) -> Launch:
         """The launch that computes grad_k and grad_v, and adds up grad_q."""
-        main = f"attention_backward<{desc.element.number}, {config.template}, {changes(desc)}, {str(in_order).lower()}>"
+        main = f"attention_backward<{desc.element.number}, {config.template}, {packed(desc)}, {str(in_order).lower()}>"
         return Launch(
             Kernel(KERNEL, main), (ctas, 1, 1), (config.threads, 1, 1), args, config.shared_bytes, float_atomics=not self.ordered,
         )  # fmt: skip

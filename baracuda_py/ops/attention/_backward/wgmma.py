@@ -13,8 +13,9 @@ from ....runtime.steps import Kernel, Launch
 from ....types import DeviceSpec, ElementKind
 from ..._fitted import Fitted
 from ...products.checks import on_hopper
-from .._forward.flash import changes
+from .._forward.flash import packed
 from .._forward.wgmma import boxes, product_text, stepped
+from .._problem.mask_bits import TILE_BITS
 from .flash import KERNEL as SUMMING
 from .flash import FlashBackward, filled
 from .gradients import COMMON_LAUNCHES
@@ -68,15 +69,20 @@ class WgmmaBackward(FlashBackward):
     """Blocks of 128 keys a CTA, as the other tensor core variants; head dims up to 128, with softcap, ALiBi or bool masks.
     Slices are added to by a CTA each (wgmma), or grad_q in any order (wgmma_fast)."""
 
-    launches = (*COMMON_LAUNCHES, f"{KERNEL}:attention_backward_wgmma", f"{SUMMING}:attention_backward_queries")
+    launches = (
+        *COMMON_LAUNCHES, f"{KERNEL}:attention_backward_wgmma", f"{SUMMING}:attention_backward_queries", TILE_BITS,
+    )  # fmt: skip
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (said := on_hopper(device)):
             return said
         if desc.has("block_mask") or (desc.has("mask") and desc.layout("mask").element is not ElementKind.BOOL):
             return no("it has neither block masks nor masks that are added", "deterministic has both")
-        if desc.has("alibi_slopes") and desc.has("mask"):
-            return no("registers do not hold what ALiBi and a mask take at once", "deterministic has both")
+        if desc.has("alibi_slopes") and desc.has("mask") and filled(max(desc.d, desc.d_v)) == min(QUERIES):
+            return no(
+                f"registers do not hold what ALiBi and a mask take at once at {min(QUERIES)} columns",
+                "deterministic has both",
+            )
         if max(desc.d, desc.d_v) > max(QUERIES):
             return no(f"head dims are {desc.d} and {desc.d_v}, and tiles hold {max(QUERIES)} at most")
         return super().supports(desc, device) and stepped(desc, TMA_READ)
@@ -99,7 +105,7 @@ class WgmmaBackward(FlashBackward):
     def over_keys(self, desc: Any, config: Any, args: tuple[Any, ...], ctas: int, *, in_order: bool) -> Launch:
         d = config.dims[0]
         entry = (
-            f"attention_backward_wgmma<{desc.element.number}, {d}, {config.queries}, {config.stages}, {changes(desc)}>"
+            f"attention_backward_wgmma<{desc.element.number}, {d}, {config.queries}, {config.stages}, {packed(desc)}>"
         )
         rows = {"q": config.queries, "grad": config.queries}
         maps = (boxes(desc, name, rows.get(name, config.keys)) for name in TMA_READ)

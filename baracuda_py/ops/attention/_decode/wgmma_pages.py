@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from ....plan.candidate import Feasibility, no
 from ....runtime.steps import Step
 from ....types import DeviceSpec
-from .._forward.wgmma import CAP, Wgmma, WgmmaConfig
+from .._forward.flash import CAP
+from .._forward.wgmma import Wgmma, WgmmaConfig
 from .._problem.struct import problem_struct
 from .pages import Pages, same_kind
 from .splits import cache_struct, scales_struct

@@ -19,8 +19,12 @@ from .._problem.attended import SHORT_KEYS
 from .._problem.struct import problem_struct
 
 __all__ = [
+    "BITS",
+    "CAP",
     "HALVES",
+    "MASK",
     "OPERANDS",
+    "SLOPE",
     "Costs",
     "Flash",
     "FlashConfig",
@@ -31,6 +35,7 @@ __all__ = [
     "exponentials",
     "filled_up",
     "not_kept_short",
+    "packed",
     "placed",
     "tensor_flops_per_cycle",
     "within",
@@ -123,7 +128,8 @@ MENU: dict[tuple[int, bool], tuple[tuple[int, ...], ...]] = {
     (5, True): ((64, 64, 32, 2, 1, 2), (64, 64, 16, 1, 1, 2)),
 }
 # The same where the only changes are LIGHT, where that differs: they take fewer registers than masks.
-LIGHT = (1, 2)  # softcap or ALiBi alone, as `changes` has them
+CAP, SLOPE, MASK, BITS = 1, 2, 4, 16  # as `changes` and `packed` have them
+LIGHT = (CAP, SLOPE)
 LIGHT_MENU: dict[int, tuple[tuple[int, ...], ...]] = {
     1: ((128, 64, 32, 1, 2, 2), (64, 64, 16, 1, 2, 2), (128, 32, 32, 1, 2, 2)),
     5: ((64, 64, 32, 2, 1, 2, 2), (64, 64, 32, 2, 1, 2), (64, 64, 16, 1, 1, 2)),
@@ -143,6 +149,12 @@ def changes(desc: Any) -> int:
     operands = ("alibi_slopes", "mask", "block_mask")
     there = (desc.softcapped, *(name in desc.slot_of and desc.has(name) for name in operands))
     return sum(bool(one) << bit for bit, one in enumerate(there))
+
+
+def packed(desc: Any) -> int:
+    """The same where a kernel reads a bool mask as bits."""
+    there = changes(desc)
+    return there ^ (MASK | BITS) if there & MASK and desc.layout("mask").element is ElementKind.BOOL else there
 
 
 def changed(desc: Any) -> bool:
@@ -167,14 +179,19 @@ class Placed(NamedTuple):
     ctas: int
 
 
-def placed(desc: Any, queries: int, device: DeviceSpec) -> Placed:
-    """So many queries a CTA; of as many heads at once as L2 holds keys and values of. The tiles of ragged sequences come one
-    behind the other (kernels/include/attention/problem.cuh), as many as there are, however long the longest sequence is."""
-    heads = desc.batch * desc.heads
-    tiles = desc.total_q // queries + desc.batch if desc.ragged else max(1, -(-desc.total_q // queries))
-    side_by_side = desc.heads if desc.ragged else heads
-    of_head = desc.element.dtype.itemsize * desc.most_k * (desc.d + desc.d_v) / max(desc.group, 1)
-    section = min(max(side_by_side, 1), max(desc.group, int(min(L2_BYTES, device.l2_bytes) / max(of_head, 1)), 1))
+def placed(desc: Any, queries: int, device: DeviceSpec, together: int = 1) -> Placed:
+    """So many queries a CTA, of so many heads together; of as many heads at once as L2 holds keys and values of. The tiles of
+    ragged sequences come one behind the other (kernels/include/attention/problem.cuh), as many as there are, however long the
+    longest sequence is. The first tile of several heads may begin before the first query.
+    """
+    heads, group = desc.batch * desc.heads // together, desc.group // together
+    early = together > 1
+    tiles = max(1, -(-(desc.total_q + (queries - 1) * early) // queries))
+    if desc.ragged:
+        tiles = desc.total_q // queries + desc.batch * (1 + early)
+    side_by_side = desc.heads // together if desc.ragged else heads
+    of_head = desc.element.dtype.itemsize * desc.most_k * (desc.d + desc.d_v) / max(group, 1)
+    section = min(max(side_by_side, 1), max(group, int(min(L2_BYTES, device.l2_bytes) / max(of_head, 1)), 1))
     return Placed((np.uint32(tiles), np.uint32(section), np.uint32(heads)), int(tiles * side_by_side))
 
 
@@ -256,7 +273,7 @@ class Flash(Candidate[Any]):
             menu = LIGHT_MENU.get(width, menu)
         elif desc.visible.left is not None and not changed(desc):
             menu += WINDOW_MENU.get(width, ())
-        masked = device.tier is ArchSku.SM100A and changes(desc) & 4
+        masked = device.tier is ArchSku.SM100A and changes(desc) & MASK
         for queries, keys, rows, split, stages, ctas, *held in menu:
             if masked and rows == 32 and dims == (64, 64) and itemsize == 2:  # spills 160 bytes there
                 continue

@@ -17,15 +17,20 @@ from ....types import DeviceSpec, ElementKind, PrecisionGuarantee
 from ..._fitted import Fitted
 from ...products.checks import on_hopper
 from .._problem import guarantee as _guarantee
+from .._problem.mask_bits import ROW_BITS, RowBits
 from .._problem.struct import problem_struct
 from .flash import (
+    BITS,
+    CAP,
     EXPONENTIALS,
     HALVES,
+    MASK,
     OPERANDS,
+    SLOPE,
     Flash,
-    changes,
     ends_s,
     not_kept_short,
+    packed,
     placed,
     within,
 )
@@ -34,8 +39,7 @@ __all__ = ["FlashBesideWgmma", "Wgmma", "WgmmaConfig", "boxes", "prelude", "prod
 
 PANEL = 64  # columns of a panel in shared memory, 128 bytes
 HEAD_DIMS = (64, 128, 192, 256)  # that kernels are made for; others are filled up with zeros
-CAP, SLOPE, MASK = 1, 2, 4  # as `changes` has them
-PAGES = 16  # keys and values are in pages
+PAGES = 32  # keys and values are in pages, beside what `packed` has
 TANH = 19.0  # units roundoff of softcap: a reciprocal of four products (kernels/include/attention/capped.cuh), and roundings
 MOST_STRIDE = 1 << 40  # bytes that TMA steps, at most
 TMA_KINDS = {ElementKind.F16: "float16", ElementKind.BF16: "bfloat16"}
@@ -59,6 +63,7 @@ class WgmmaConfig(Config):
 
     queries: int = term("queries a CTA takes, 64 a consumer warpgroup", leads=True)
     keys: int = term("keys a CTA takes at a time", leads=True)
+    heads: int = term("query heads of a group whose queries a CTA takes together", default=1)
     stages: int = term("blocks of keys and of values in shared memory", default=2)
     ping_pong: bool = term("consumer warpgroups issue their products in turn", default=False)
     persistent: bool = term("a CTA an SM, which takes every so many'th tile", default=False)
@@ -81,26 +86,56 @@ class WgmmaConfig(Config):
     @property
     def template(self) -> str:
         flags = (str(flag).lower() for flag in (self.ping_pong, self.ahead))
-        return ", ".join(map(str, (*self.dims, self.queries, self.keys, self.stages, *flags)))
+        return ", ".join(map(str, (*self.dims, self.queries, self.keys, self.heads, self.stages, *flags)))
+
+    @property
+    def rows(self) -> int:
+        """Queries of one head."""
+        return self.queries // self.heads
 
 
 # The larger head dim, changes of scores and pages, and queries and keys, as far as registers go: a problem takes the first entry
 # all of whose changes it has. WAYS: how CTAs go on; of those that are predicted alike the first is taken.
 TILES = (
-    (64, MASK, (128, 128)),
+    (64, BITS | CAP, (192, 96)),
+    (64, BITS, (192, 112)),
     (64, CAP, (192, 112)),
     (64, SLOPE, (192, 112)),
     (64, PAGES, (128, 128)),  # blocks as long as without pages: the same bits
     (64, 0, (192, 128)),
-    (128, MASK | SLOPE, (128, 96)),
     (128, 0, (128, 128)),
-    (192, MASK, (128, 64)),
+    (192, BITS, (128, 96)),
     (192, CAP, (128, 96)),
     (192, 0, (128, 112)),
+    (256, CAP | SLOPE, (128, 64)),
+    (256, BITS | SLOPE, (128, 64)),
+    (256, CAP, (128, 80)),
+    (256, BITS, (128, 80)),
     (256, 0, (128, 64)),
 )
+# Where keys are seen through a short window, heads of a group together waste fewer scores at its two edges: a CTA's queries, and
+# keys of which as few are taken as hold what its queries see.
+QUERIES, MOST_WINDOW, TOGETHER = 128, 1024, (8, 4, 2)
+WINDOW_KEYS = {64: (80, 96, 112, 128, 144, 160, 176), 128: (80, 96, 112, 128, 144)}
+ORIGINS = 16  # multiples of keys at which their blocks begin (kernels/attention/wgmma.cu)
+BLOCK_KEYS = 32  # that a block costs beside its own
 WAYS = ((True, True), (True, False), (False, True), (False, False))  # ping_pong and dynamic
 MOST_AHEAD, MOST_IN_TURN = 128, 192  # columns, as far as registers go
+
+
+def together(desc: Any) -> int:
+    """Heads of a group whose queries a CTA takes together."""
+    left, right = desc.visible
+    if left is None or right is None or left + right >= MOST_WINDOW or packed(desc) or not desc.strides_of("q").head:
+        return 1
+    return next((n for n in TOGETHER if desc.group and desc.group % n == 0), 1)
+
+
+def of_window(desc: Any, heads: int, sizes: Iterable[int]) -> tuple[int, int]:
+    """Keys a block, and blocks that hold what the queries of a tile see."""
+    left, right = desc.visible
+    seen = left + right + QUERIES // heads + -left % ORIGINS
+    return min(((keys, -(-seen // keys)) for keys in sizes), key=lambda of: of[1] * (of[0] + BLOCK_KEYS))
 
 
 def filled(columns: int) -> int:
@@ -158,9 +193,9 @@ def extents_of(desc: Any, name: str) -> tuple[int, int, int]:
     return desc.total_k, desc.kv_heads, sequences
 
 
-def boxes(desc: Any, name: str, rows: int) -> TensorMap:
-    """The operand as [sequences or pages, heads, rows, columns] in boxes of so many rows and a panel of columns; an axis that is
-    not stepped has extent 1."""
+def boxes(desc: Any, name: str, rows: int, heads: int = 1) -> TensorMap:
+    """The operand as [sequences or pages, heads, rows, columns] in boxes of so many heads, rows and a panel of columns; an axis
+    that is not stepped has extent 1."""
     layout, strides, extents = desc.layout(name), desc.strides_of(name), extents_of(desc, name)
     steps = (strides.row, strides.head, strides.batch)
     return TensorMap(
@@ -168,7 +203,7 @@ def boxes(desc: Any, name: str, rows: int) -> TensorMap:
         TMA_KINDS[desc.element],
         (layout.shape[-1], *(max(n, 1) if step else 1 for n, step in zip(extents, steps)), 1),
         (*(2 * step if n > 1 and step else 16 for n, step in zip(extents, steps)), 16),
-        (PANEL, rows, 1, 1, 1),
+        (PANEL, rows, heads, 1, 1),
         2 * PANEL,
     )
 
@@ -188,8 +223,8 @@ class Wgmma(Candidate[Any]):
 
     variant = "wgmma"
     paged: ClassVar[bool] = False
-    takes: ClassVar[int] = CAP | SLOPE | MASK
-    launches = ("attention/wgmma.cu:attention_wgmma",)
+    takes: ClassVar[int] = CAP | SLOPE | BITS
+    launches: ClassVar[tuple[str, ...]] = ("attention/wgmma.cu:attention_wgmma", ROW_BITS)
     constraints = (Kinds("q", HALVES), *OPERANDS)
     keys, values = "k", "v"
 
@@ -197,23 +232,26 @@ class Wgmma(Candidate[Any]):
         for said in (super().supports(desc, device), on_hopper(device), not_kept_short(desc)):
             if not said:
                 return said
-        lacks = changes(desc) & ~self.takes
-        if lacks:
-            named = {SLOPE: "ALiBi", MASK: "masks"}.get(lacks & -lacks, "block masks")
-            return no(f"{self.variant} has no {named}", "flash has them")
-        if changes(desc) & MASK and desc.layout("mask").element is not ElementKind.BOOL:
+        lacks = packed(desc) & ~self.takes
+        if lacks & MASK and BITS & self.takes:
             return no("its masks are bool, and none is added", "flash has them")
+        if lacks:
+            named = {SLOPE: "ALiBi", BITS: "masks", MASK: "masks"}.get(lacks & -lacks, "block masks")
+            return no(f"{self.variant} has no {named}", "flash has them")
         read = ("q", self.keys, self.values)
         return stepped(desc, read) and within(desc, self.configs(desc, device), device, read)
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[WgmmaConfig]:
         dims = filled(desc.d), filled(desc.d_v)
-        there = changes(desc) | PAGES * self.paged
+        there, heads = packed(desc) | PAGES * self.paged, 1
         queries, keys = next(tile for width, of, tile in TILES if width == max(dims) and there & of == of)
+        if max(dims) in WINDOW_KEYS and (heads := together(desc)) > 1:
+            queries, (keys, _) = QUERIES, of_window(desc, heads, WINDOW_KEYS[max(dims)])
         for ping_pong, dynamic in WAYS if max(dims) <= MOST_IN_TURN else WAYS[2:]:
             config = WgmmaConfig(
                 queries,
                 keys,
+                heads,
                 ping_pong=ping_pong,
                 dynamic=dynamic,
                 persistent=not dynamic,
@@ -227,8 +265,8 @@ class Wgmma(Candidate[Any]):
     @staticmethod
     def exponentials(desc: Any, costs: WgmmaCosts) -> float:
         """What a score takes the time of, with its changes."""
-        more = {CAP: costs.softcap_exponentials, SLOPE: costs.alibi_exponentials, MASK: costs.mask_exponentials}
-        return 1.0 + sum(time for change, time in more.items() if changes(desc) & change)
+        more = {CAP: costs.softcap_exponentials, SLOPE: costs.alibi_exponentials, BITS: costs.mask_exponentials}
+        return 1.0 + sum(time for change, time in more.items() if packed(desc) & change)
 
     def cost(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> Cost:
         """Tensor cores and exponentials, which overlap in part, and what is between two tiles; in as many rounds of one CTA an SM
@@ -242,8 +280,11 @@ class Wgmma(Candidate[Any]):
         limit = max(units, key=lambda name: units[name])
         block = sum(units.values()) * device.sms / clock_sms
         between = costs.tile_latency_s + costs.tile_ends_time_ratio * device.sms * ends_s(desc, device, config)
-        ctas, blocks = max(placed(desc, config.queries, device).ctas, 1), desc.tiles(config.queries, config.keys)
-        seconds = (blocks * block + desc.query_tiles(config.queries) * between) / device.sms
+        ctas = max(placed(desc, config.rows, device, config.heads).ctas, 1)
+        blocks, query_tiles = desc.tiles(config.rows, config.keys), desc.query_tiles(config.rows) / config.heads
+        if config.heads > 1:
+            blocks = query_tiles * of_window(desc, config.heads, (config.keys,))[1]
+        seconds = (blocks * block + query_tiles * between) / device.sms
         uneven = desc.ragged or desc.visible != (None, None)
         if config.dynamic and uneven:
             reach = desc.most_k if desc.visible.left is None else min(desc.most_k, desc.visible.left + config.queries)
@@ -263,10 +304,14 @@ class Wgmma(Candidate[Any]):
 
     def lower(self, desc: Any, device: DeviceSpec, config: WgmmaConfig) -> tuple[Step, ...]:
         entry = f"attention_wgmma<{self.template(desc, config)}>"
-        return self.launched(desc, device, config, entry, problem_struct(desc), config.keys)
+        if not packed(desc) & BITS:
+            return self.launched(desc, device, config, entry, problem_struct(desc), config.keys)
+        bits = RowBits(desc, config.queries, config.keys)
+        problem = problem_struct(desc, packed_mask=(bits.words, bits.strides))
+        return (bits.launch, *self.launched(desc, device, config, entry, problem, config.keys))
 
     def template(self, desc: Any, config: WgmmaConfig) -> str:
-        return f"{desc.element.number}, {desc.layout('out').element.number}, {config.template}, {changes(desc)}"
+        return f"{desc.element.number}, {desc.layout('out').element.number}, {config.template}, {packed(desc)}"
 
     def launched(
         self, desc: Any, device: DeviceSpec, config: WgmmaConfig, entry: str, problem: Struct, rows: int,
@@ -274,8 +319,9 @@ class Wgmma(Candidate[Any]):
     ) -> tuple[Step, ...]:  # fmt: skip
         """The launch of an entry, with keys in boxes of so many rows, and what comes before; `checked` CTAs only check pages."""
         kernel = Kernel("attention/wgmma.cu", entry, prelude(config.keys, config.dims[1], desc.element))
-        places = placed(desc, config.queries, device)
-        maps = (boxes(desc, name, config.queries if name == "q" else rows) for name in ("q", self.keys, self.values))
+        places = placed(desc, config.rows, device, config.heads)
+        of_queries = boxes(desc, "q", config.rows, config.heads)
+        maps = (of_queries, *(boxes(desc, name, rows) for name in (self.keys, self.values)))
         counter: Scratch | Packed = Scratch.named("counter", 16) if config.dynamic else Packed(bytes(8))
         args = (problem, *maps, *places.args, np.uint32(places.ctas), counter, *more)
         ctas = min(places.ctas, device.sms) if config.persistent or config.dynamic else places.ctas

@@ -203,8 +203,8 @@ for d, rows, keys in ((128, 140, 300), (64, 150, 200)):
         want(f"attention-backward-{variant}-{d}", "attention_backward", in_window(rows, keys, d, 120), variant, sms=2)
 
 
-# ---- softcap, ALiBi and bool masks by wgmma: masks whose rows are read 16 entries at a time, and one by one where they are not
-# aligned or a k_block is short; entries above 1; rows that see nothing
+# ---- softcap, ALiBi and bool masks by wgmma: masks whose rows are read 16 entries at a time, and in other ways where they are
+# not aligned or a block of keys is short; entries above 1; rows that see nothing
 def hidden(label: str, rows: int, keys: int, d: int, pitch: int, heads: int = 2, **options: Any) -> Sample:
     sample = whole(f"{label}, mask in rows of {pitch}", rows, keys, d, heads=heads, **options)
     mask = (rng.integers(0, 3, (1, heads, rows, pitch)) * rng.integers(1, 100, (1, 1, 1, pitch))).astype(np.uint8)
@@ -217,9 +217,9 @@ def sloped(sample: Sample, heads: int = 2) -> Sample:
 
 
 by_wgmma("mask", hidden("d128", 140, 300, 128, 304, causal=True), "128x128 ping_pong dynamic ahead")
-by_wgmma("mask-by-entries", hidden("d64", 140, 200, 64, 201), "128x128 ping_pong dynamic ahead")
-by_wgmma("mask-d192", hidden("d192", 140, 150, 192, 160, heads=1, softcap=3.0), "128x64 ping_pong dynamic")
-by_wgmma("mask-alibi", sloped(hidden("d128", 140, 250, 128, 256)), "128x96 ping_pong dynamic ahead")
+by_wgmma("mask-by-entries", hidden("d64", 140, 200, 64, 201), "192x112 ping_pong dynamic ahead")
+by_wgmma("mask-d192", hidden("d192", 140, 150, 192, 160, heads=1, softcap=3.0), "128x96 ping_pong dynamic")
+by_wgmma("mask-alibi", sloped(hidden("d128", 140, 250, 128, 256)), "128x128 ping_pong dynamic ahead")
 by_wgmma("alibi", sloped(whole("d64", 210, 230, 64, heads=2, causal=True)), "192x112 ping_pong dynamic ahead")
 by_wgmma(
     "softcap",
@@ -227,3 +227,28 @@ by_wgmma(
     "128x128 ping_pong dynamic ahead",
 )
 by_wgmma("softcap-alibi", sloped(whole("d256", 70, 150, 256, heads=2, softcap=2.0, causal=True)), "128x64 dynamic")
+
+
+# ---- short windows: heads of a group together, one block of keys a tile and several, a first tile that begins before the first
+# query, ragged sequences of which one is empty
+def together(label: str, rows: int, keys: int, d: int, heads: int, left: int, right: int = 0) -> Sample:
+    return whole(f"{label} window ({left}, {right})", rows, keys, d, heads=heads, window=(left, right))
+
+
+by_wgmma("heads-together", together("d64", 70, 170, 64, 8, 127), "128x144 heads=8 ping_pong dynamic ahead")
+by_wgmma("two-heads-together", together("d128", 150, 333, 128, 2, 260, 7), "128x128 heads=2 ping_pong persistent ahead")
+several = {name: n((rows, heads, 64), bf16) for name, rows, heads in (("q", 90, 4), ("k", 205, 1), ("v", 205, 1))}
+several["cu_seqlens_q"] = np.array([0, 34, 34, 89, 90], np.int32)
+several["cu_seqlens_k"] = np.array([0, 65, 70, 125, 205], np.int32)
+by_wgmma(
+    "ragged-heads-together",
+    Sample("bf16 d64 ragged window", several, {"return_lse": True, "window": (60, 0), "layout": "THD"}),
+    "128x96 heads=4 ping_pong dynamic ahead",
+)
+
+# ---- a mask for all queries, and gradients with masks by wgmma and by slices: tiles of bits at the end of queries and of keys
+seen = {"mask": rng.random((1, 1, 1, 170)) < 0.5}
+plain = whole("d256 mask of keys", 70, 170, 256, heads=2)
+by_wgmma("mask-of-keys", replace(plain, operands={**plain.operands, **seen}), "128x80 dynamic")
+for variant, d in (("wgmma", 128), ("wgmma_fast", 64), ("deterministic", 256)):
+    want(f"attention-backward-{variant}-mask", "attention_backward", with_mask(150, 210, d), variant, sms=2)
