@@ -63,7 +63,8 @@ template <u32 PANEL, int PANELS> __device__ __forceinline__ void overwrite(u32 p
 }
 
 // P of a warp's 16 keys, the thread's from `key` on, and 64 queries, its from `query` on: packed as A operands, and in
-// the place of the scores; with softcap, there times its derivative. `shown`: the mask's bits (mask_bits.cuh). `by`, `cap`, `slope` and `shift` are in log2.
+// the place of the scores; with softcap, there times its derivative. `shown`: the mask's bits (mask_bits.cuh). `by`,
+// `cap`, `slope` and `shift` are in log2.
 template <int CHANGES, class T, class P, class H>
 __device__ __forceinline__ void weigh_changed(float (&s)[8][4], u32 (&packed)[4][4], const P& p, const H& head,
     const Band& band, float by, float cap, float slope, u32 stats, u32 shown, int query, int key, bool whole) {

@@ -1,8 +1,8 @@
-// Packs a bool mask into bits (mask_bits.cuh), where some query of a tile of BM may see a key: for k_blocks of N keys, or
-// for transposed tiles of 64 queries by 16 keys.
+// Packs a bool mask into bits (mask_bits.cuh), where some query of a tile of BM may see a key: for k_blocks of N keys,
+// or for transposed tiles of 64 queries by 16 keys.
 //
-// Tiling:    words of [batch, heads, rows or tiles, k_blocks or tiles], of which an axis is 1 where the mask is broadcast.
-//            k_blocks: four words per eight lanes. Tiles: 32 words per warp.
+// Tiling:    words of [batch, heads, rows or tiles, k_blocks or tiles], of which an axis is 1 where the mask is
+//            broadcast. k_blocks: four words per eight lanes. Tiles: 32 words per warp.
 // Threads:   a lane reads 16 adjacent keys of one row (k_blocks) or of two (tiles); lanes exchange bits by shuffles.
 // Bound:     DRAM: a byte per key is read, a bit written.
 #include "attention/mask.cuh"

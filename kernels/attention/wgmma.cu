@@ -89,8 +89,8 @@ template <int QUERIES, int HEADS> struct TileOfHeads : TilePlace<QUERIES, HeadTi
   }
 };
 
-// One tile: its head, HEADS of which take the same keys, and the k_blocks [begin, end) that hold the keys that some query
-// of the tile sees. `own`: the head's number in the tile.
+// One tile: its head, HEADS of which take the same keys, and the k_blocks [begin, end) that hold the keys that some
+// query of the tile sees. `own`: the head's number in the tile.
 template <class T, class Out, int QUERIES, int BN, int HEADS, bool PAGED, int CHANGES> struct Tile {
   Head<T, Out, float> head;
   Band band;
@@ -103,7 +103,8 @@ template <class T, class Out, int QUERIES, int BN, int HEADS, bool PAGED, int CH
     if constexpr (PAGED) head.keys = cache.length(at.batch), head.offset = i64(head.keys) - head.rows;
     band = Band::make(p, head);
     slope = CHANGES & SLOPE ? slope_of(p, head) : 0.0f;
-    if (HEADS > 1) row -= int(head.offset & (QUERIES - 1));  // so that a row's bits are the same in every chunk of queries
+    // Tiles begin at multiples of QUERIES keys, so that a row's bits are the same in every chunk of queries
+    if (HEADS > 1) row -= int(head.offset & (QUERIES - 1));
     const bool exists = at.tile >= 0 && row < head.rows;
     seen = {band.of(HEADS > 1 ? max(row, 0) : row).first, band.of(min(row + QUERIES, head.rows) - 1).end};
     origin = HEADS > 1 ? band.of(row).first / ORIGINS * ORIGINS % BN : 0;
@@ -128,8 +129,8 @@ __device__ __forceinline__ void gather_groups(u32 (&x)[4], u32 lane) {
       }
 }
 
-// Scores that their rows do not see become -inf; where all do but in the first and the last MARGIN columns, others are not
-// looked at.
+// Scores that their rows do not see become -inf; where all do but in the first and the last MARGIN columns, others are
+// not looked at.
 template <int MARGIN, int N>
 __device__ __forceinline__ void hide_outside(float (&s)[N][4], const Band& band, int row, int column) {
 #pragma unroll
@@ -139,7 +140,8 @@ __device__ __forceinline__ void hide_outside(float (&s)[N][4], const Band& band,
     for (int n = 0; n < N; ++n)
 #pragma unroll
       for (int e = 0; e < 2; ++e)
-        if ((n < MARGIN / 8 || n >= N - MARGIN / 8) && u32(8 * n + e - (seen.first - column)) >= u32(max(seen.end - seen.first, 0)))
+        if ((n < MARGIN / 8 || n >= N - MARGIN / 8) &&
+            u32(8 * n + e - (seen.first - column)) >= u32(max(seen.end - seen.first, 0)))
           s[n][r * 2 + e] = rows::minus_infinity<float>();
   }
 }

@@ -1,6 +1,6 @@
-// A bool mask as bits, packed by mask_bits.cu. A problem has their words in the place of the mask. For scores: word 4 j + c
-// of a row is of k_block j; its bit 2 n + e is of key 8 n + 2 c + e of the k_block, as accumulators lie. For transposed
-// scores: a word per lane of every tile of 64 queries by 16 keys.
+// A bool mask as bits, packed by mask_bits.cu. A problem has their words in the place of the mask. For scores: word 4 j
+// + c of a row is of k_block j; its bit 2 n + e is of key 8 n + 2 c + e of the k_block, as in accumulators. For
+// transposed scores: a word per lane of every tile of 64 queries by 16 keys.
 #pragma once
 #include "attention/mask.cuh"
 
@@ -33,8 +33,8 @@ template <int N> struct MaskBits {
   }
 };
 
-// Bits of transposed scores: bit 4 n + 2 e + r is of query `query` + 8 n + 2 (lane % 4) + e and key `key` + lane / 4 + 8 r;
-// `query` is a multiple of 64, `key` of 16.
+// Bits of transposed scores: bit 4 n + 2 e + r is of query `query` + 8 n + 2 (lane % 4) + e and key `key` + lane / 4 +
+// 8 r; `query` is a multiple of 64, `key` of 16.
 template <class P, class H>
 __device__ __forceinline__ u32 tile_bits(const P& p, const H& head, int query, int key, u32 lane) {
   u32 shown;

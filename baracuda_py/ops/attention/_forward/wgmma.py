@@ -115,7 +115,7 @@ TILES = (
 )
 # Where keys are seen through a short window, heads of a group together waste fewer scores at its two edges: a CTA's queries, and
 # keys of which as few are taken as hold what its queries see.
-QUERIES, MOST_WINDOW, TOGETHER = 128, 1024, (8, 4, 2)
+QUERIES, MOST_WINDOW, PACKED_HEADS = 128, 1024, (8, 4, 2)
 WINDOW_KEYS = {64: (80, 96, 112, 128, 144, 160, 176), 128: (80, 96, 112, 128, 144)}
 ORIGINS = 16  # multiples of keys at which their blocks begin (kernels/attention/wgmma.cu)
 BLOCK_KEYS = 32  # that a block costs beside its own
@@ -123,12 +123,12 @@ WAYS = ((True, True), (True, False), (False, True), (False, False))  # ping_pong
 MOST_AHEAD, MOST_IN_TURN = 128, 192  # columns, as far as registers go
 
 
-def together(desc: Any) -> int:
+def packed_heads(desc: Any) -> int:
     """Heads of a group whose queries a CTA takes together."""
     left, right = desc.visible
     if left is None or right is None or left + right >= MOST_WINDOW or packed(desc) or not desc.strides_of("q").head:
         return 1
-    return next((n for n in TOGETHER if desc.group and desc.group % n == 0), 1)
+    return next((n for n in PACKED_HEADS if desc.group and desc.group % n == 0), 1)
 
 
 def of_window(desc: Any, heads: int, sizes: Iterable[int]) -> tuple[int, int]:
@@ -245,7 +245,7 @@ class Wgmma(Candidate[Any]):
         dims = filled(desc.d), filled(desc.d_v)
         there, heads = packed(desc) | PAGES * self.paged, 1
         queries, keys = next(tile for width, of, tile in TILES if width == max(dims) and there & of == of)
-        if max(dims) in WINDOW_KEYS and (heads := together(desc)) > 1:
+        if max(dims) in WINDOW_KEYS and (heads := packed_heads(desc)) > 1:
             queries, (keys, _) = QUERIES, of_window(desc, heads, WINDOW_KEYS[max(dims)])
         for ping_pong, dynamic in WAYS if max(dims) <= MOST_IN_TURN else WAYS[2:]:
             config = WgmmaConfig(

@@ -15,7 +15,7 @@ from .transcendental import documented
 __all__ = ["GATED", "TABLE"]
 
 Pair = partial(Row, arguments=("x1", "x2"))
-Division = partial(Pair, header="math/modulo.cuh", instructions=(60, 60))
+Division = partial(Pair, header="math/modulo.cuh", instructions=(25, 25))
 Logic = partial(Pair, result="bool", header="math/wide.cuh", domain=(*NUMBERS, ElementKind.BOOL))
 Bits = partial(Pair, domain=(*INTEGERS, ElementKind.BOOL))
 Shift = partial(Pair, header="math/shifts.cuh", domain=INTEGERS, instructions=(4, 4))
@@ -72,12 +72,13 @@ TABLE = (
     Pair("xlogy", "b == b && a == C(0) ? C(0) : a * ::log(b)", oracle.xlogy, "x1 * mpmath.log(x2) if x1 else 0 * x2",
          "x1 log(x2), and 0 where x1 is 0 unless x2 is NaN.", Ulps(2.5, 2.5), "float", instructions=(30, 30),
          peers={"cupy": "", "torch": "xlogy"}, gradient={"x1": "grad * log(x2)", "x2": "grad * (x1 / x2)"}),
-    Pair("hypot", "::hypot(a, b)", np.hypot, "mpmath.sqrt(x1 * x1 + x2 * x2)", "sqrt(x1**2 + x2**2), without overflow.",
-         documented(3, 2), "float", instructions=(40, 40),
+    Pair("hypot", "math::hypot<digits>(a, b)", np.hypot, "mpmath.sqrt(x1 * x1 + x2 * x2)",
+         "sqrt(x1**2 + x2**2), without overflow.",
+         documented(3, 2, 0.02), "float", "math/hypot.cuh", instructions=(40, 16),
          gradient={"x1": "where(out == 0, 0, grad * x1 / out)", "x2": "where(out == 0, 0, grad * x2 / out)"}),
-    Pair("atan2", "::atan2(a, b)", np.arctan2, "mpmath.atan2(x1, x2) if x1 else None",
+    Pair("atan2", "math::atan2<digits>(a, b)", np.arctan2, "mpmath.atan2(x1, x2) if x1 else None",
          "The angle of the point (x2, x1), from -pi to pi.",
-         documented(3, 2), "float", instructions=(50, 50), peers={"cupy": "arctan2"},
+         documented(3, 2, 0.03), "float", "math/arc.cuh", instructions=(50, 28), peers={"cupy": "arctan2"},
          gradient={"x1": "where((x1 == 0) & (x2 == 0), 0, grad * x2 / (x1 * x1 + x2 * x2))",
                    "x2": "where((x1 == 0) & (x2 == 0), 0, -grad * x1 / (x1 * x1 + x2 * x2))"}),
 )  # fmt: skip

@@ -19,10 +19,10 @@ Circular = partial(Row, result="float", instructions=(40, 40), header="math/trig
 NAN, INF = np.nan, np.inf
 
 
-def documented(f32: int, f64: int) -> Ulps:
+def documented(f32: int, f64: int, short: float = 0.0, flushed: float = 0.0) -> Ulps:
     """CUDA C++ Programming Guide, "Mathematical Functions", tables of maximum ULP errors of single and double precision: those
     are counted from the correctly rounded result, which is half an ulp off itself."""
-    return Ulps(f32 + 0.5, f64 + 0.5)
+    return Ulps(f32 + 0.5, f64 + 0.5, short, flushed)
 
 
 LGAMMA = Ulps(6.5, 4.5, zeros=200)
@@ -31,14 +31,18 @@ DIGAMMA = Ulps(6, 6, zeros=200)
 TABLE = (
     Function("exp2", "::exp2(x)", np.exp2, "mpmath.power(2, x)", "2 to the x.", documented(2, 1),
              gradient={"x": "grad * out * log(2)"}),
-    Function("expm1", "::expm1(x)", np.expm1, "mpmath.expm1(x)", "e to the x, less 1, without cancellation.", documented(1, 1),
+    Function("expm1", "math::expm1<digits>(x)", np.expm1, "mpmath.expm1(x)", "e to the x, less 1, without cancellation.",
+             documented(1, 1, 0.02), header="math/expm1.cuh", instructions=(30, 10),
              gradient={"x": "grad * (out + 1)"}),
-    Function("log2", "::log2(x)", np.log2, "mpmath.log(x, 2)", "The logarithm to base 2.", documented(1, 1),
+    Function("log2", "math::log2<digits>(x)", np.log2, "mpmath.log(x, 2)", "The logarithm to base 2.", documented(1, 1, 0.02),
+             header="math/logarithms.cuh", instructions=(30, 3),
              gradient={"x": "grad / (x * log(2))"}),
-    Function("log10", "::log10(x)", np.log10, "mpmath.log10(x)", "The logarithm to base 10.", documented(2, 1),
+    Function("log10", "math::log10<digits>(x)", np.log10, "mpmath.log10(x)", "The logarithm to base 10.", documented(2, 1, 0.02),
+             header="math/logarithms.cuh", instructions=(30, 4),
              gradient={"x": "grad / (x * log(10))"}),
-    Function("log1p", "::log1p(x)", np.log1p, "mpmath.log1p(x)", "The natural logarithm of 1 + x, without cancellation.",
-             documented(1, 1), gradient={"x": "grad / (1 + x)"}),
+    Function("log1p", "math::log1p<digits>(x)", np.log1p, "mpmath.log1p(x)",
+             "The natural logarithm of 1 + x, without cancellation.",
+             documented(1, 1, 0.02), header="math/logarithms.cuh", instructions=(30, 10), gradient={"x": "grad / (1 + x)"}),
     Function("cbrt", "::cbrt(x)", np.cbrt, "mpmath.sign(x) * mpmath.cbrt(abs(x))", "The cube root, negative below zero.",
              documented(1, 1), peers={"torch": ""}, gradient={"x": "grad / (3 * out * out)"}),
     # The rest after whole quarter turns is within 1 ulp (f64: 1.7), the polynomials add one.
@@ -48,23 +52,31 @@ TABLE = (
              gradient={"x": "-grad * sin(x)"}),
     Circular("tan", "math::tan(x)", np.tan, "mpmath.tan(x)", "The tangent of an angle in radians, of any size.", Ulps(5, 6),
              gradient={"x": "grad * (1 + out * out)"}),
-    Function("asin", "::asin(x)", np.arcsin, "mpmath.asin(x)", "The angle whose sine is x; NaN beyond 1.", documented(2, 2),
+    Function("asin", "math::asin<digits>(x)", np.arcsin, "mpmath.asin(x)", "The angle whose sine is x; NaN beyond 1.",
+             documented(2, 2, 0.03), header="math/arc.cuh", instructions=(30, 14),
              peers={"cupy": "arcsin"}, gradient={"x": "grad / sqrt((1 - x) * (1 + x))"}),
-    Function("acos", "::acos(x)", np.arccos, "mpmath.acos(x)", "The angle whose cosine is x; NaN beyond 1.", documented(2, 2),
+    Function("acos", "math::acos<digits>(x)", np.arccos, "mpmath.acos(x)", "The angle whose cosine is x; NaN beyond 1.",
+             documented(2, 2, 0.03), header="math/arc.cuh", instructions=(30, 14),
              peers={"cupy": "arccos"}, gradient={"x": "-grad / sqrt((1 - x) * (1 + x))"}),
-    Function("atan", "::atan(x)", np.arctan, "mpmath.atan(x)", "The angle whose tangent is x.", documented(2, 2),
+    Function("atan", "math::atan<digits>(x)", np.arctan, "mpmath.atan(x)", "The angle whose tangent is x.",
+             documented(2, 2, 0.03), header="math/arc.cuh", instructions=(30, 12),
              peers={"cupy": "arctan"}, gradient={"x": "grad / (1 + x * x)"}),
-    Function("sinh", "::sinh(x)", np.sinh, "mpmath.sinh(x)", "The hyperbolic sine.", documented(3, 2),
+    Function("sinh", "math::sinh<digits>(x)", np.sinh, "mpmath.sinh(x)", "The hyperbolic sine.", documented(3, 2, 0.02),
+             header="math/hyperbolic.cuh", instructions=(30, 12),
              gradient={"x": "grad * cosh(x)"}),
     Function("cosh", "::cosh(x)", np.cosh, "mpmath.cosh(x)", "The hyperbolic cosine.", documented(2, 1),
              gradient={"x": "grad * sinh(x)"}),
-    Function("asinh", "::asinh(x)", np.arcsinh, "mpmath.asinh(x)", "The inverse of sinh.", documented(3, 3),
+    Function("asinh", "math::asinh<digits>(x)", np.arcsinh, "mpmath.asinh(x)", "The inverse of sinh.", documented(3, 3, 0.02),
+             header="math/hyperbolic.cuh", instructions=(30, 16),
              peers={"cupy": "arcsinh"}, gradient={"x": "grad / sqrt(x * x + 1)"}),
-    Function("acosh", "::acosh(x)", np.arccosh, "mpmath.acosh(x)", "The inverse of cosh; NaN below 1.", documented(4, 3),
+    Function("acosh", "math::acosh<digits>(x)", np.arccosh, "mpmath.acosh(x)", "The inverse of cosh; NaN below 1.",
+             documented(4, 3, 0.02), header="math/hyperbolic.cuh", instructions=(30, 10),
              peers={"cupy": "arccosh"}, gradient={"x": "grad / sqrt((x - 1) * (x + 1))"}),
-    Function("atanh", "::atanh(x)", np.arctanh, "mpmath.atanh(x)", "The inverse of tanh; NaN beyond 1.", documented(3, 2),
+    Function("atanh", "math::atanh<digits>(x)", np.arctanh, "mpmath.atanh(x)", "The inverse of tanh; NaN beyond 1.",
+             documented(3, 2, 0.02), header="math/hyperbolic.cuh", instructions=(30, 12),
              peers={"cupy": "arctanh"}, gradient={"x": "grad / ((1 - x) * (1 + x))"}),
-    Function("erfc", "::erfc(x)", special.erfc, "mpmath.erfc(x)", "1 - erf(x), without cancellation.", documented(4, 5),
+    Function("erfc", "math::erfc<digits>(x)", special.erfc, "mpmath.erfc(x)", "1 - erf(x), without cancellation.",
+             documented(4, 5, 0.03, 2.0**-126), header="math/erfc.cuh", instructions=(30, 18),
              limits=(1, 1, 0, 2, np.nan), gradient={"x": "-grad * exp(-x * x) * 2 / sqrt(pi)"}),
     Function("erfinv", "::erfinv(x)", special.erfinv, "mpmath.erfinv(x)", "The number whose error function is x; NaN beyond 1.",
              Ulps(3.5, 5.5), limits=(0, -0.0, NAN, NAN, NAN), peers={"cupy": ""},

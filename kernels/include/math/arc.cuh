@@ -1,0 +1,61 @@
+// The inverses of sine, cosine and tangent. For bf16 our own minimax fits of odd polynomials, 2^-14.9 relative.
+#pragma once
+#include "math/approx.cuh"
+#include "math/sqrt.cuh"
+
+namespace math {
+
+constexpr float HALF_PI = 1.57079632679f, PI = 3.14159265359f;
+
+// asin(x) for |x| <= 1/2, atan(x) for |x| <= 1.
+__device__ __forceinline__ float short_asin(float x) {
+  return x * polynomial(x * x, {1.0000311f, 0.16453882f, 0.09598823f});
+}
+__device__ __forceinline__ float short_atan(float x) {
+  return x * polynomial(x * x, {0.99997002f, -0.33170086f, 0.1852157f, -0.09192659f, 0.023863405f});
+}
+
+// Beyond 1/2, pi / 2 less twice the angle whose sine is sqrt((1 - |x|) / 2).
+template <int digits> __device__ __forceinline__ float asin(float x) {
+  if constexpr (digits > BF16) return ::asinf(x);
+  const float a = fabsf(x);
+  const bool small = a < 0.5f;
+  const float y = short_asin(small ? a : sqrt<digits>(fmaf(a, -0.5f, 0.5f)));
+  return copysignf(small ? y : fmaf(y, -2.0f, HALF_PI), x);
+}
+template <int> __device__ __forceinline__ double asin(double x) { return ::asin(x); }
+
+template <int digits> __device__ __forceinline__ float acos(float x) {
+  if constexpr (digits > BF16) return ::acosf(x);
+  const float a = fabsf(x);
+  const bool small = a < 0.5f;
+  const float y = short_asin(small ? x : sqrt<digits>(fmaf(a, -0.5f, 0.5f)));
+  return small ? HALF_PI - y : x < 0.0f ? fmaf(y, -2.0f, PI) : y + y;
+}
+template <int> __device__ __forceinline__ double acos(double x) { return ::acos(x); }
+
+template <int digits> __device__ __forceinline__ float atan(float x) {
+  if constexpr (digits > BF16) return ::atanf(x);
+  const float a = fabsf(x);
+  const bool small = a <= 1.0f;
+  const float y = short_atan(small ? a : rcp_ftz(a));
+  return copysignf(small ? y : HALF_PI - y, x);
+}
+template <int> __device__ __forceinline__ double atan(double x) { return ::atan(x); }
+
+// Numbers whose larger one is beyond 2^100 or below 2^-100 are scaled; 0 over 0 is 0, infinity over infinity 1.
+template <int digits> __device__ __forceinline__ float atan2(float y, float x) {
+  if constexpr (digits > BF16) return ::atan2f(y, x);
+  const float a = fabsf(x), b = fabsf(y), most = fmaxf(a, b), least = fminf(a, b);
+  const float scale = most > 0x1p100f ? 0x1p-30f : most < 0x1p-100f ? 0x1p30f : 1.0f;
+  float ratio = least * scale * rcp_ftz(most * scale);
+  if (most == 0.0f) ratio = 0.0f;
+  if (least > 0x1.fffffep127f) ratio = 1.0f;
+  float angle = short_atan(ratio);
+  if (b > a) angle = HALF_PI - angle;
+  if (__float_as_int(x) < 0) angle = PI - angle;
+  return x != x || y != y ? x + y : copysignf(angle, y);
+}
+template <int> __device__ __forceinline__ double atan2(double y, double x) { return ::atan2(y, x); }
+
+}  // namespace math
