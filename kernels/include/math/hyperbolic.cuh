@@ -1,7 +1,7 @@
 // The hyperbolic sine, and the inverses of the hyperbolic functions.
 #pragma once
 #include "math/logarithms.cuh"
-#include "math/sqrt.cuh"
+#include "math/short_sqrt.cuh"
 
 namespace math {
 
@@ -9,7 +9,7 @@ namespace math {
 template <int digits> __device__ __forceinline__ float sinh(float x) {
   if constexpr (digits > BF16) return ::sinhf(x);
   const float small = x * polynomial(x * x, {1.0f, 1.0f / 6, 1.0f / 120});
-  return fabsf(x) < 0.25f ? small : ex2(fmaf(x, LOG2E, -1.0f)) - ex2(fmaf(x, -LOG2E, -1.0f));
+  return fabsf(x) < 0.25f ? small : ex2_ftz(fmaf(x, LOG2E, -1.0f)) - ex2_ftz(fmaf(x, -LOG2E, -1.0f));
 }
 template <int> __device__ __forceinline__ double sinh(double x) { return ::sinh(x); }
 
@@ -17,16 +17,17 @@ template <int> __device__ __forceinline__ double sinh(double x) { return ::sinh(
 template <int digits> __device__ __forceinline__ float asinh(float x) {
   if constexpr (digits > BF16) return ::asinhf(x);
   const float a = fabsf(x), small = a * polynomial(x * x, {1.0f, -1.0f / 6, 3.0f / 40});
-  const float root = a > 0x1p20f ? a : sqrt<digits>(fmaf(a, a, 1.0f));
-  return copysignf(a < 0.25f ? small : fmaf(lg2(fmaf(root, 0.5f, 0.5f * a)), LN2, LN2), x);
+  const float root = a > 0x1p20f ? a : short_sqrt(fmaf(a, a, 1.0f));
+  return copysignf(a < 0.25f ? small : fmaf(lg2_ftz(fmaf(root, 0.5f, 0.5f * a)), LN2, LN2), x);
 }
 template <int> __device__ __forceinline__ double asinh(double x) { return ::asinh(x); }
 
-// log(x + sqrt(x^2 - 1)) of halves; below 1 a root is NaN.
+// log(x + sqrt(x^2 - 1)), of large numbers log(2 x); below 1 a root is NaN.
 template <int digits> __device__ __forceinline__ float acosh(float x) {
   if constexpr (digits > BF16) return ::acoshf(x);
-  const float root = sqrt<digits>(x - 1.0f) * sqrt<digits>(x + 1.0f);
-  return fmaf(lg2(fmaf(root, 0.5f, 0.5f * x)), LN2, LN2);
+  const bool large = x > 0x1p100f;
+  const float sum = fmaf(short_sqrt(x - 1.0f), short_sqrt(x + 1.0f), x);
+  return fmaf(lg2_ftz(large ? x : sum), LN2, large ? LN2 : 0.0f);
 }
 template <int> __device__ __forceinline__ double acosh(double x) { return ::acosh(x); }
 
@@ -34,7 +35,7 @@ template <int> __device__ __forceinline__ double acosh(double x) { return ::acos
 template <int digits> __device__ __forceinline__ float atanh(float x) {
   if constexpr (digits > BF16) return ::atanhf(x);
   const float small = x * polynomial(x * x, {1.0f, 1.0f / 3, 0.2f});
-  return fabsf(x) < 0.125f ? small : (lg2(1.0f + x) - lg2(1.0f - x)) * (0.5f * LN2);
+  return fabsf(x) < 0.125f ? small : (lg2_ftz(1.0f + x) - lg2_ftz(1.0f - x)) * (0.5f * LN2);
 }
 template <int> __device__ __forceinline__ double atanh(double x) { return ::atanh(x); }
 

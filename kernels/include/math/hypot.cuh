@@ -1,6 +1,7 @@
 // The length of (a, b).
 #pragma once
-#include "math/sqrt.cuh"
+#include "math/approx.cuh"
+#include "math/short_sqrt.cuh"
 
 namespace math {
 
@@ -11,7 +12,7 @@ template <int digits> __device__ __forceinline__ float hypot(float a, float b) {
   const bool large = most > 0x1p60f, small = most < 0x1p-50f;
   const float scale = large ? 0x1p-80f : small ? 0x1p80f : 1.0f;
   a *= scale, b *= scale;
-  const float size = sqrt<digits>(fmaf(a, a, b * b)) * (large ? 0x1p80f : small ? 0x1p-80f : 1.0f);
+  const float size = short_sqrt(fmaf(a, a, b * b)) * (large ? 0x1p80f : small ? 0x1p-80f : 1.0f);
   return most > 0x1.fffffep127f ? most : size;
 }
 template <int> __device__ __forceinline__ double hypot(double a, double b) { return ::hypot(a, b); }

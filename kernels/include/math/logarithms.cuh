@@ -6,6 +6,11 @@ namespace math {
 
 // Absolute error within 2^-22 from 1/2 to 2, relative beyond (PTX ISA).
 __device__ __forceinline__ float lg2(float x) { float y; asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+__device__ __forceinline__ float lg2_ftz(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 
 template <int digits> __device__ __forceinline__ float log2(float x) { return digits <= BF16 ? lg2(x) : ::log2f(x); }
 template <int> __device__ __forceinline__ double log2(double x) { return ::log2(x); }
@@ -19,7 +24,7 @@ template <int> __device__ __forceinline__ double log10(double x) { return ::log1
 template <int digits> __device__ __forceinline__ float log1p(float x) {
   if constexpr (digits > BF16) return ::log1pf(x);
   const float small = x * polynomial(x, {1.0f, -0.5f, 1.0f / 3});
-  return fabsf(x) < 0.03125f ? small : lg2(1.0f + x) * LN2;
+  return fabsf(x) < 0.03125f ? small : lg2_ftz(1.0f + x) * LN2;
 }
 template <int> __device__ __forceinline__ double log1p(double x) { return ::log1p(x); }
 
@@ -38,7 +43,7 @@ template <class C> __device__ __forceinline__ C any_logit(C x) {
   return ::fabs(x - C(0.5)) <= C(0.25) ? C(2) * ::atanh(C(2) * x - C(1)) : ::log(x / (C(1) - x));
 }
 template <int digits> __device__ __forceinline__ float logit(float x) {
-  return digits <= BF16 ? (lg2(x) - lg2(1.0f - x)) * LN2 : any_logit(x);
+  return digits <= BF16 ? (lg2(x) - lg2_ftz(1.0f - x)) * LN2 : any_logit(x);
 }
 template <int> __device__ __forceinline__ double logit(double x) { return any_logit(x); }
 
