@@ -12,7 +12,8 @@ template <int digits> __device__ __forceinline__ float expm1(float x) {
 }
 template <int> __device__ __forceinline__ double expm1(double x) { return ::expm1(x); }
 
-// `above` where x is positive, factor (e^scaled - 1) elsewhere. For bf16 both are computed, which costs less than a branch.
+// `above` where x is positive, factor (e^scaled - 1) elsewhere. For bf16 both are computed, which costs less than a
+// branch.
 template <int digits> __device__ __forceinline__ float elu(float x, float above, float factor, float scaled) {
   float below = factor * expm1<digits>(scaled);
   if constexpr (digits <= BF16) asm("" : "+f"(below));
