@@ -98,7 +98,7 @@ FAMILY = Family(
     },
     variants={
         "attention": ("bf16 bool mask, block mask",),
-        "attention_backward": ("bf16 sinks of its type, window",),
+        "attention_backward": ("bf16 sinks of its type, window", "bf16 capped, bool mask"),
         "attention_decode": ("bf16 latent, values are the keys' first columns", "bf16 several splits"),
         "paged_attention": ("bf16 latent", "f16 ragged, several splits"),
     },
