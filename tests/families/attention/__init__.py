@@ -89,7 +89,12 @@ FAMILY = Family(
             "operand 'sinks' is missing",
         ),
     ),
-    wanted=("decode-halves-of-values", "attention-wgmma-one-block", "paged-wgmma-128-128"),
+    wanted=(
+        "decode-halves-of-values",
+        "attention-wgmma-one-block",
+        "attention-wgmma-mask-by-entries",
+        "paged-wgmma-128-128",
+    ),
     two=("attention_backward",),
     also={
         "attention_decode": ("bf16 several splits",),
@@ -100,6 +105,8 @@ FAMILY = Family(
         "attention": ("bf16 bool mask, block mask",),
         "attention_backward": ("bf16 sinks of its type, window", "bf16 capped, bool mask"),
         "attention_decode": ("bf16 latent, values are the keys' first columns", "bf16 several splits"),
+        "attention_flash": ("bf16 GQA, mask",),
+        "attention_flash_causal": ("bf16 GQA, mask",),
         "paged_attention": ("bf16 latent", "f16 ragged, several splits"),
     },
     small={
