@@ -93,6 +93,16 @@ def test_whole_numbers_are_exact() -> None:
         assert np.array_equal(plan.run(**given), np.broadcast_to(wanted, given["q"].shape))
 
 
+def test_masks_begin_and_end_anywhere() -> None:
+    """Of rows at odd addresses nothing is read before the first entry, nor behind the last; the bits are those of a copy."""
+    given = qkv(rng, BF16, 1, (1, 1), 70, 208, 64)
+    held = rng.integers(0, 2, 3 + 70 * 208).astype(bool)
+    mask = held[3:].reshape(70, 208)
+    masks = (mask, mask.copy())
+    one, other = (bp.attention(**given, mask=x, return_lse=True, device="ptx", pref=WGMMA) for x in masks)
+    assert same(one, other)
+
+
 def test_nothing_seen_is_nothing() -> None:
     """Queries that see no key, some of them in a tile with others that do, and a whole tile of them."""
     given = qkv(rng, BF16, 1, (1, 1), 200, 30, 64)
