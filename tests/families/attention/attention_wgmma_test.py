@@ -103,6 +103,26 @@ def test_masks_begin_and_end_anywhere() -> None:
     assert same(one, other)
 
 
+def test_a_mask_of_keys_counts_for_all_queries() -> None:
+    """Stored once, or for each query: the same bits, of queries in several tiles."""
+    given = qkv(rng, BF16, 1, (1, 1), 300, 300, 64)
+    mask = rng.integers(0, 2, (1, 1, 1, 300)).astype(bool)
+    masks = (mask, np.ascontiguousarray(np.broadcast_to(mask, (1, 1, 300, 300))))
+    one, other = (bp.attention(**given, mask=x, causal=True, return_lse=True, device="ptx", pref=WGMMA) for x in masks)
+    assert same(one, other)
+
+
+def test_a_lone_hidden_key_is_hidden() -> None:
+    """From one query, whose neighbours see every key."""
+    given = qkv(rng, BF16, 1, (1, 1), 30, 128, 64)
+    given["v"][:, :, 7] = 1e6
+    mask = np.ones((30, 128), bool)
+    mask[5, 7] = False
+    out = bp.attention(**given, mask=mask, device="ptx", pref=WGMMA).astype(np.float32)
+    large = np.abs(out[0, 0]).max(axis=1) > 100
+    assert large.sum() == 29 and not large[5]
+
+
 def test_nothing_seen_is_nothing() -> None:
     """Queries that see no key, some of them in a tile with others that do, and a whole tile of them."""
     given = qkv(rng, BF16, 1, (1, 1), 200, 30, 64)
