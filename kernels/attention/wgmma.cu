@@ -10,8 +10,7 @@
 // Pipeline:  STAGES slots of keys and STAGES of values, full and empty mbarriers each. ORDERED: named barriers let the
 //            consumers issue their products in turn, so that one's softmax runs during the other's products.
 // Masking:   only k_blocks at an edge of a consumer's rows compare indices. CHANGES (changes.cuh): softcap, ALiBi, and
-//            bool masks, packed into bits by mask_bits.cu, which
-//            are read while the scores are computed.
+//            bool masks, packed into bits by mask_bits.cu, which are read while the scores are computed.
 // Pages:     BOXES > 0: K and V by a page table, BOXES boxes per k_block, each within a page and issued by its own
 //            lane. Boxes that no query of the tile sees, and missing pages, are outside of the pool, where TMA reads
 //            zeros; keys of missing pages are masked. The first cache.sequences CTAs only check page tables.

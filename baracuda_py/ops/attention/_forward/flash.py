@@ -127,8 +127,8 @@ MENU: dict[tuple[int, bool], tuple[tuple[int, ...], ...]] = {
     ),
     (5, True): ((64, 64, 32, 2, 1, 2), (64, 64, 16, 1, 1, 2)),
 }
-# The same where the only changes are LIGHT, where that differs: they take fewer registers than masks.
 CAP, SLOPE, MASK, BITS = 1, 2, 4, 16  # as `changes` and `packed` have them
+# The same where the only changes are LIGHT, where that differs: they take fewer registers than masks.
 LIGHT = (CAP, SLOPE)
 LIGHT_MENU: dict[int, tuple[tuple[int, ...], ...]] = {
     1: ((128, 64, 32, 1, 2, 2), (64, 64, 16, 1, 2, 2), (128, 32, 32, 1, 2, 2)),
