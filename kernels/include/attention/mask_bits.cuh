@@ -34,7 +34,7 @@ template <int N> struct MaskBits {
 };
 
 // Bits of transposed scores: bit 4 n + 2 e + r is of query `query` + 8 n + 2 (lane % 4) + e and key `key` + lane / 4 +
-// 8 r; `key` is a multiple of 16, `query` of 64, or anywhere in the tile: the word is that of its 64 queries.
+// 8 r; `key` is a multiple of 16, `query` of 64, or within the tile: the word is that of its 64 queries.
 template <class P, class H>
 __device__ __forceinline__ u32 tile_bits(const P& p, const H& head, int query, int key, u32 lane) {
   u32 shown;

@@ -93,7 +93,7 @@ def test_whole_numbers_are_exact() -> None:
         assert np.array_equal(plan.run(**given), np.broadcast_to(wanted, given["q"].shape))
 
 
-def test_masks_begin_and_end_anywhere() -> None:
+def test_unaligned_masks_are_read_within_their_ends() -> None:
     """Of rows at odd addresses nothing is read before the first entry, nor behind the last; the bits are those of a copy."""
     given = qkv(rng, BF16, 1, (1, 1), 70, 208, 64)
     held = rng.integers(0, 2, 3 + 70 * 208).astype(bool)
